@@ -1,10 +1,10 @@
-//! A message as a line of JSON, for programs that read our standard output (docs/mqtt.md section 8).
+//! A message as a line of JSON, for programs that read the standard output (docs/mqtt.md section 8).
 
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-/// A message whose payload is a JSON object, as the broker got it.
+/// A message with the same JSON payload as on the broker.
 #[derive(Clone, Debug)]
 pub struct JsonLine {
     topic: Arc<str>,
@@ -24,7 +24,7 @@ impl JsonLine {
 impl fmt::Display for JsonLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let topic = Value::from(&*self.topic);
-        // Made by us, and without a line break: those in texts are escaped.
+        // Serialised by Spotter, without a line break: those in texts are escaped.
         let payload = String::from_utf8_lossy(&self.payload);
         write!(f, r#"{{"topic":{topic},"payload":{payload}}}"#)
     }

@@ -1,4 +1,4 @@
-//! The whole publisher over several lives, with no broker anywhere.
+//! The whole publisher over several runs, without a broker.
 
 use std::{
     net::{Ipv4Addr, TcpListener},

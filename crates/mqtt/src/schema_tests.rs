@@ -380,7 +380,7 @@ fn requests_are_read_as_their_schema_says() {
     }
 }
 
-/// Texts, and topics that nobody documented.
+/// Texts of states, and undocumented topics.
 #[test]
 fn every_state_is_a_documented_text() {
     let schemas = Schemas::load();

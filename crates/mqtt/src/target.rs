@@ -19,7 +19,7 @@ pub(super) struct ConnectionTarget {
 }
 
 impl ConnectionTarget {
-    /// Fails only when the TLS files are unusable; blocks to read them.
+    /// Fails only when the TLS files cannot be used. Blocks on the disk.
     pub(super) fn new(
         mqtt: &MqttConfig,
         identity: &Identity,

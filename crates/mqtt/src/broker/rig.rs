@@ -19,7 +19,7 @@ use tokio::{
 /// How long anything may take before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A mosquitto that dies with the test.
+/// A mosquitto that is killed at the end of the test.
 pub(super) struct Mosquitto {
     child: Child,
     pub(super) port: u16,
@@ -46,7 +46,7 @@ impl Mosquitto {
         broker
     }
 
-    /// It keeps what its consumers are to get when it dies.
+    /// With persistence: sessions and their messages survive a kill.
     pub(super) fn that_keeps() -> Self {
         let keeps = "allow_anonymous true\npersistence true\npersistence_location DIR/\n\
                      autosave_on_changes true\nautosave_interval 1";
@@ -84,7 +84,7 @@ fn signal(child: &Child, name: &str) {
     assert!(done.unwrap().success(), "kill -{name}");
 }
 
-/// Blocks until somebody does.
+/// Blocks until the port accepts connections.
 fn listens(port: u16) {
     for _ in 0..PATIENCE.as_millis() / 25 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -209,8 +209,7 @@ fn spawn(directory: &Path) -> Child {
         .expect("tests need mosquitto: apt-get install mosquitto")
 }
 
-/// A consumer whose session outlives the broker's deaths, where the broker keeps it: `mosquitto_sub`, which comes back by
-/// itself.
+/// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.
 pub(super) struct PersistentConsumer {
     child: Child,
     heard: mpsc::Receiver<String>,

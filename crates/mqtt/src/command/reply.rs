@@ -1,4 +1,4 @@
-//! The answer to a request.
+//! The reply to a request.
 
 use serde_json::{Map, json};
 
@@ -6,41 +6,35 @@ use super::RequestHead;
 use crate::{Info, detection::SCHEMA};
 use spotter_core::{CameraId, Refusal, Setting, WallTime};
 
-/// What an answer brings, besides that something was done.
+/// The value of a successful reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyValue {
-    /// Nothing.
     Done,
-    /// The words of a prompt changed: their number.
+    /// The revision of the prompt whose text was set.
     Revision(u32),
-    /// The answer to a question, with the model's probability of it.
+    /// The answer to a question.
     Answer {
-        /// In words.
         text: String,
-        /// 0..1.
+        /// The model's probability, 0..1.
         score: f64,
     },
     /// The birth message.
     Info(Box<Info>),
-    /// The values of cameras that may be changed.
+    /// The values that a command may change, by camera.
     Settings(Vec<(CameraId, Vec<Setting>)>),
-    /// The values that differ from the file: what the file says, what holds.
+    /// Overrides: camera, the file's value, the effective value.
     Overrides(Vec<(CameraId, Setting, Setting)>),
 }
 
-/// An answer, ready to be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// Of the request.
     pub head: RequestHead,
-    /// How it went.
     pub result: Result<ReplyValue, Refusal>,
-    /// When.
     pub at: WallTime,
 }
 
 impl Reply {
-    /// The payload. Every answer has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
+    /// The payload. Every reply has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
     pub fn to_json(&self) -> Vec<u8> {
         let head = &self.head;
         let mut message = json!({

@@ -1,4 +1,4 @@
-//! What strangers send, and what they are told.
+//! Requests, also malformed ones, and their replies.
 
 use std::time::Duration;
 

@@ -88,10 +88,10 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
     );
     assert!(entities.get("person_zone_door").is_none());
     assert!(entities.get("crane_hook_zone_door").is_some());
-    // A picture of what nobody wants pictures of would stay unknown for ever.
+    // An image entity without pictures would stay unknown for ever.
     assert!(entities.get("person_image").is_some());
     assert!(entities.get("crane_hook_image").is_none());
-    // Not greyed out by what they are there to tell or to change.
+    // Available although the camera is offline: they show that or change it.
     let node_alone = json!([{"topic": "spotter/edge1/status"}]);
     for key in ["enabled", "state", "problem"] {
         assert_eq!(entities[key]["availability"], node_alone, "{key}");
@@ -286,7 +286,7 @@ fn two_devices_whose_entities_have_one_id_are_named() {
              of them is shown; rename a camera or a prompt"
         ]
     );
-    // Alike, but not the same; and nobody is told.
+    // Similar, but not equal, so there is no collision.
     let alike = [camera("gate", "person"), camera("gate_yard", "person")];
     assert!(wrong("", &alike).is_empty());
     assert!(wrong("ha.discovery = \"off\"", &both).is_empty());

@@ -20,25 +20,24 @@ use spotter_core::{Event, Mono};
 
 /// Events without an acknowledgement.
 const EVENTS_IN_FLIGHT_MAX: usize = 8;
-/// Events a second at most, all topics together; what is over waits.
+/// Events a second, all topics together; more wait.
 const EVENTS_PER_S: usize = 100;
-/// Of them late ones.
+/// Late events a second, of all.
 const LATE_PER_S: usize = 50;
-/// An event that had to wait longer than this says so, as one from the spool does.
+/// An event that waited longer is marked `delayed`, as one from the spool is.
 const DELAYED_AFTER: Duration = Duration::from_secs(5);
 /// While connected, this many events wait even when the configuration keeps fewer over an outage.
 const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
 
-/// How much is kept (`mqtt.spool`).
+/// Bounds of `mqtt.spool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventBounds {
-    /// Number of events.
     pub events: usize,
-    /// Older ones are forgotten.
+    /// Older events are dropped.
     pub max_age: Duration,
-    /// Their bytes, in memory as on disk.
+    /// Bytes of all events, in memory and on disk.
     pub max_bytes: u64,
 }
 
@@ -84,7 +83,7 @@ pub(super) struct DueEvent {
     pub(super) number: u64,
     pub(super) topic: Arc<str>,
     pub(super) payload: Vec<u8>,
-    /// What is left of its time.
+    /// Time until its expiry.
     pub(super) expiry: Duration,
 }
 
@@ -94,7 +93,7 @@ pub(super) struct EventQueue {
     bounds: EventBounds,
     connected: bool,
     entries: BTreeMap<u64, QueuedEvent>,
-    /// Those that wait, by number.
+    /// Numbers of waiting events.
     fresh: BTreeSet<u64>,
     late: BTreeSet<u64>,
     late_on: HashMap<Arc<str>, usize>,
@@ -125,23 +124,22 @@ impl EventQueue {
         }
     }
 
-    /// From now on changes are remembered for a disk. New events are numbered from `first_number` on.
+    /// Collects changes for the disk from now on. New events are numbered from `first_number` on.
     pub(super) fn keep_on_disk(&mut self, first_number: u64) {
         self.next_number = self.next_number.max(first_number);
         self.unwritten = Some(Batch::default());
     }
 
-    /// How many are not delivered.
+    /// Events that are not delivered.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Some could go when the rates and the acknowledgements allow it.
     pub(super) fn is_waiting(&self) -> bool {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    /// Accepts an event; `id` names its message for ever.
+    /// `id`: of its message, each time it is sent.
     pub(super) fn push(
         &mut self,
         topic: &str,
@@ -166,7 +164,7 @@ impl EventQueue {
         self.keep_to_bounds(counters);
     }
 
-    /// Takes over an event of an earlier run, which the disk has. In the order of their numbers, before any new one.
+    /// Queues an event of an earlier run that is on the disk; called in the order of their numbers, before any push.
     pub(super) fn restore(
         &mut self,
         topic: &str,
@@ -187,11 +185,11 @@ impl EventQueue {
 
     fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, times: EventTimes, late: bool) {
         let EventTimes { since, mut expires } = times;
-        // No event outlives a younger one, though the machine's clock may have been set between them.
+        // An event does not expire before an older one, although the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
             expires = expires.max(before.expires);
         }
-        // The length on disk; all of it is numbers, texts and lists, so it serialises.
+        // The length on disk. Numbers, texts and lists always serialise.
         let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
         let entry = QueuedEvent {
             topic: topic.into(),
@@ -215,7 +213,7 @@ impl EventQueue {
         self.all_wait_as_late();
     }
 
-    /// What is not delivered by now is late.
+    /// All undelivered events are late from now on.
     pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
         self.connected = false;
         self.all_wait_as_late();
@@ -324,7 +322,7 @@ impl EventQueue {
         }
     }
 
-    /// Drops the events whose time is over.
+    /// Drops expired events.
     pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
@@ -335,7 +333,7 @@ impl EventQueue {
         }
     }
 
-    /// Drops the oldest events beyond the bounds; those on their way stay.
+    /// Drops the oldest events beyond the bounds, except those in flight.
     fn keep_to_bounds(&mut self, counters: &mut MessageCounters) {
         let events = match self.connected {
             true => self.bounds.events.max(CONNECTED_MIN),

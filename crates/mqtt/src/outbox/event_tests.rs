@@ -20,7 +20,7 @@ fn push(outbox: &mut Outbox, update: Update, now: Mono) {
     outbox.push(Message::from_update(&topics(), update), now);
 }
 
-/// The `number`-th thing of the camera comes.
+/// Pushes the first event of a track.
 fn comes(outbox: &mut Outbox, camera: &str, number: u64, now: Mono) {
     let event = event(camera, number, EventStep::New);
     push(outbox, Update::Event(Box::new(event)), now);
@@ -41,7 +41,7 @@ fn json(outgoing: &Outgoing) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Everything that comes within some seconds, each message acknowledged at once.
+/// Takes what is due within some seconds and acknowledges each message at once.
 fn deliver(outbox: &mut Outbox, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing)> {
     let mut all = Vec::new();
     for step in 0..seconds * 100 {

@@ -15,8 +15,8 @@
 //! - Only streams wait for the rates; every message counts in them.
 //! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
 //!   not fit in before it stay in the spool.
-//! - What the broker refused is retried once a minute: a `status` that was refused once must not leave the node
-//!   unavailable for hours.
+//! - Messages that the broker refused are retried once a minute: a refused `status` must not leave the node unavailable for
+//!   hours.
 //!
 //! The client library's queue is not used for this: it loses unacknowledged messages when a session ends, and keeps the
 //! oldest.
@@ -62,9 +62,9 @@ use stream_queue::{NewStream, StreamLimits, StreamQueue};
 
 /// Messages without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
-/// Acknowledgement times kept for the percentile.
+/// Number of acknowledgement times for the percentile.
 const PUBACKS_KEPT: usize = 128;
-/// After the first refusal, everything that was refused is retried when this time has passed.
+/// All refused messages are retried this time after the first of them.
 const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
 /// Bounds; the defaults are those of docs/mqtt.md section 1.
@@ -76,7 +76,6 @@ pub struct OutboxLimits {
     pub node_per_s: usize,
     /// Stream messages waiting, all topics together; beyond it the oldest is dropped.
     pub waiting: usize,
-    /// Events.
     pub events: EventBounds,
 }
 
@@ -94,14 +93,14 @@ impl Default for OutboxLimits {
 /// A message in flight.
 #[derive(Clone, Debug)]
 enum SentMessage {
-    /// The state of a topic.
+    /// Its topic.
     State(String),
-    /// The event with this number.
+    /// Its number.
     Event(u64),
     Reply(QueuedReply),
 }
 
-/// Makes ULIDs: unique, sorted by time.
+/// Creates ULIDs: unique, sorted by time.
 #[derive(Debug)]
 struct MessageIds {
     /// Upper half of the random part; the lower half counts.
@@ -122,7 +121,7 @@ impl MessageIds {
 #[derive(Debug)]
 enum FinalStatus {
     NotWanted,
-    /// Streams that still wait at this time are dropped for it.
+    /// Streams that wait at this time are dropped.
     Due {
         message: Message,
         at_latest: Mono,
@@ -178,12 +177,12 @@ impl Outbox {
         }
     }
 
-    /// From now on changes of events are collected for the disk. New events are numbered from `first_number` on.
+    /// Collects changes of events for the disk from now on. New events are numbered from `first_number` on.
     pub(super) fn keep_on_disk(&mut self, first_number: u64) {
         self.events.keep_on_disk(first_number);
     }
 
-    /// Queues an event that an earlier run did not deliver; in their order, before any other push. It expires after `left`.
+    /// Queues an event that an earlier run did not deliver; called in their order, before any push. It expires after `left`.
     pub(super) fn restore(
         &mut self,
         topic: &str,
@@ -248,7 +247,7 @@ impl Outbox {
         self.events.push(topic, id, event, now, &mut self.counters);
     }
 
-    /// Accepts the final status. Streams that still wait `at_latest` then are dropped for it; events stay.
+    /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.
     pub(super) fn end_with(&mut self, message: Message, at_latest: Mono) {
         self.final_status = FinalStatus::Due { message, at_latest };
     }
@@ -310,7 +309,7 @@ impl Outbox {
         self.take_state(now)
     }
 
-    /// Nothing but states that wait is sent after the final status.
+    /// After the final status, only states are sent.
     fn is_final(&self) -> bool {
         matches!(self.final_status, FinalStatus::Sent)
     }
@@ -459,12 +458,12 @@ impl Outbox {
         }
     }
 
-    /// A stream message that was taken was too large, or the client library refused it.
+    /// A stream message that was taken is too large, or the client library rejected it.
     pub(super) fn refused(&mut self, topic: &str, body: &Body) {
         self.streams.refused(topic, body, &mut self.counters);
     }
 
-    /// True when the broker has answered everything that was sent, and the final status was sent if one is wanted.
+    /// True when the broker has answered all messages, and the final status was sent if there is one.
     pub(super) fn is_settled(&self) -> bool {
         let is_due = matches!(self.final_status, FinalStatus::Due { .. });
         !is_due && !self.states.has_pending() && self.in_flight.is_empty()

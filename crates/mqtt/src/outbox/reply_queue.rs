@@ -1,10 +1,10 @@
-//! Replies to commands, in order. They are kept while the connection lasts: the sender of the command waits on it.
+//! Replies to commands, in order. They are dropped at the end of the connection, on which the sender of the command waits.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::message_counters::MessageCounters;
 
-/// Replies that wait or are in flight; beyond it the oldest that waits is dropped.
+/// Replies that wait or are in flight; beyond this number the oldest that waits is dropped.
 const REPLIES_MAX: usize = 64;
 /// Replies without an acknowledgement.
 const IN_FLIGHT_MAX: usize = 4;

@@ -1,4 +1,4 @@
-//! Stream messages: answers, pictures and figures, sent within the rates or dropped and counted.
+//! Stream messages: answers, pictures and statistics, sent within the rates or dropped and counted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,9 +16,9 @@ use spotter_core::{CameraId, Detection, Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
-/// After an empty detection the next empty one is sent so much later, unless objects came between.
+/// Time between two empty detections of a topic, unless one with objects was sent between them.
 const EMPTY_EVERY: Duration = Duration::from_secs(10);
-/// Pictures of one topic are so far apart; a newer one takes the place of one that waits.
+/// Time between two pictures of a topic; a newer one replaces one that waits.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
 /// A larger picture is not sent (docs/mqtt.md section 1).
 const PICTURE_MAX_BYTES: usize = 256 * 1024;
@@ -27,7 +27,7 @@ const PICTURE_MAX_BYTES: usize = 256 * 1024;
 pub(super) struct QueuedStream {
     topic: String,
     stream: StreamMessage,
-    /// Of answers.
+    /// `Some` for answers.
     label: Option<Label>,
     since: Mono,
 }
@@ -39,19 +39,17 @@ pub(super) struct NewStream {
     pub(super) stream: StreamMessage,
 }
 
-/// What is remembered about a topic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopicHistory {
     seq: u64,
-    /// Counts of messages that were not sent; the next one carries them.
+    /// Counts of messages that were not sent, for the next one.
     carried: SkippedSinceLast,
-    /// When an empty detection was the last thing sent.
+    /// When an empty detection was sent, if it was the last.
     empty_since: Option<Mono>,
     /// When the last picture was sent.
     picture_at: Option<Mono>,
 }
 
-/// What the queue allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLimits {
     pub(super) camera_per_s: usize,
@@ -173,10 +171,10 @@ impl StreamQueue {
             self.carry(&item);
         } else if let Some(place) = place.filter(|&place| {
             let waits = &self.waiting[place];
-            // Of pictures only the newest is worth a message, of answers each, as long as the rates allow it.
+            // A newer picture always replaces one that waits; a newer answer only when the rates delay the waiting one.
             matches!(waits.stream, StreamMessage::Picture { .. }) || self.ready_at(waits, now) > now
         }) {
-            // It keeps the place in the queue, so a busy topic does not fall behind for ever.
+            // The new message has the place of the old one, so a busy topic does not fall behind.
             let replaced = std::mem::replace(&mut self.waiting[place], item);
             counters.dropped_replaced += 1;
             self.carry(&replaced);
@@ -191,7 +189,7 @@ impl StreamQueue {
         }
     }
 
-    /// The topic is to be cleared: what waits for it would be kept by the broker for ever.
+    /// The topic is cleared: a picture that is sent later would stay retained on the broker.
     pub(super) fn drop_pictures_of(&mut self, topic: &str, counters: &mut MessageCounters) {
         let before = self.waiting.len();
         self.waiting.retain(|item| item.topic != topic);
@@ -254,7 +252,7 @@ impl StreamQueue {
         node.max(camera).max(topic)
     }
 
-    /// Keeps the counts of a message that will not be sent for its successor.
+    /// Keeps the counts of a dropped message for the next one.
     fn carry(&mut self, lost: &QueuedStream) {
         if let StreamMessage::Answer(detection) = &lost.stream {
             self.carry_of(&lost.topic, detection);
@@ -266,7 +264,6 @@ impl StreamQueue {
         line.carried.add(detection.since_last);
     }
 
-    /// Stream messages that wait are dropped: there is no broker for them, or no time.
     pub(super) fn drop_all(&mut self, counters: &mut MessageCounters) {
         counters.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {

@@ -199,7 +199,7 @@ fn unchanged_health_is_repeated_after_a_minute() {
     }
 }
 
-/// What the world does to an outbox.
+/// One step of the property test.
 #[derive(Clone, Debug)]
 enum OutboxAction {
     State { camera: usize, value: u64 },

@@ -40,7 +40,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
     assert_eq!(last.want(none(&["a"])), gone(&["b", "c"]));
     last.still_there(&BTreeSet::from(["c".to_owned()]));
     assert_eq!(open().want(none(&["a"])), gone(&["c"]));
-    // While it runs: one comes back, one goes.
+    // While it runs: one topic is used again, one is removed.
     assert_eq!(last.want(none(&["c"])), gone(&["a"]));
     last.still_there(&BTreeSet::new());
     assert_eq!(open().want(none(&[])), gone(&["c"]));
@@ -96,7 +96,7 @@ fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes()
     assert!(leaving.contains(&ObsoleteTopic::Gone(record("spotter_edge1_yard"))));
     let state = ObsoleteTopic::Gone("spotter/edge1/cam/yard/count/car".to_owned());
     assert!(leaving.contains(&state), "{leaving:?}");
-    // Back again: nothing that is wanted leaves, and everything of the other way does.
+    // The first form again: its records stay, and all of the other form are cleared.
     let leaving = kept.want(topicwise(&config("", SITE)));
     let moved = |leaving: &&ObsoleteTopic| matches!(leaving, ObsoleteTopic::Moved(topic) if topic.contains("spotter_edge1_gate/"));
     assert!(leaving.iter().filter(moved).count() > 20);
@@ -118,8 +118,8 @@ fn entities_that_a_record_named_are_named_after_a_restart_too() {
     assert_eq!(start(&less), before);
 }
 
-/// Every state that is published is on the list, and nothing that is not: a topic too few is junk that stays, one too many
-/// is an entity that nobody ever fills.
+/// The list has every published state and no other topic: a missing topic would stay on the broker, an extra one would be
+/// cleared for nothing.
 #[test]
 fn the_list_is_what_is_published() {
     let config = config("ha.discovery = \"off\"", SITE);

@@ -1,9 +1,9 @@
-//! The journal: records in numbered files that only grow, the oldest of which is removed when nothing in it is needed.
+//! The journal: records in numbered files that only grow. The oldest file is removed when none of its events is needed.
 //!
-//! A record that says *done* is never in an older file than the one that says *keep*, and files go from the oldest on: so
-//! no event comes back because the word of its delivery was removed first. A file that a few old events hold back is
-//! emptied by writing these once more at the end. After an error nothing is appended behind it: the file is cut back, or
-//! the next one is begun.
+//! The *done* record of an event is never in an older file than its *keep* record, and the oldest file is removed first: so
+//! a delivered event is not read again because its *done* record was removed before it. A few old events that keep a file
+//! are written once more at the end. After an error no record follows the torn one: the file is truncated, or the next file
+//! starts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,9 +19,9 @@ use super::{
 };
 use spotter_core::{Event, EventStep, Mono, TrackId, WallTime};
 
-/// More files are made fewer.
+/// With more files, the oldest is emptied.
 const SEGMENTS_MAX: usize = 32;
-/// Things that are held to be open at most; of more the oldest are forgotten.
+/// Beyond this number of open tracks the oldest are forgotten.
 const OPEN_MAX: usize = 4096;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1024 * 1024;
 
@@ -30,10 +30,10 @@ const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1024 * 1024;
 struct JournalEntry {
     kept: Arc<SpooledEvent>,
     expires_ms: i64,
-    /// Where its newest record is.
+    /// The file with its newest record.
     segment: u64,
     bytes: u64,
-    /// The broker has it, or it was given up: it only tells that its thing is there.
+    /// Delivered or dropped. It is kept because its track is open.
     done: bool,
 }
 
@@ -43,39 +43,39 @@ struct JournalSegment {
     needed: usize,
 }
 
-/// What an earlier run left.
+/// The events of an earlier run.
 #[derive(Debug, Default)]
 pub(crate) struct FoundEvents {
-    /// To be delivered, in order, with the end of their time in Unix milliseconds.
+    /// To be delivered, in order, with their expiry in Unix milliseconds.
     pub(crate) waiting: Vec<(Arc<SpooledEvent>, i64)>,
-    /// The last event of each thing that had not ended.
+    /// The last event of each track that has not ended.
     pub(crate) open: Vec<Event>,
     /// The first event of this run has this number or a later one.
     pub(crate) first_number: u64,
-    /// Files whose end was not whole.
+    /// Files with a torn record at their end.
     pub(crate) torn: u64,
-    /// Records of another version, and files that could not be read.
+    /// Records of another version, and unreadable files.
     pub(crate) unreadable: u64,
 }
 
-/// See the module's documentation. Its calls block as the disk does.
+/// See the module's documentation. Its calls block on the disk.
 #[derive(Debug)]
 pub(crate) struct Journal<D> {
     disk: D,
     max_bytes: u64,
     segments: BTreeMap<u64, JournalSegment>,
-    /// The one that is appended to.
+    /// The file that is appended to.
     active: Option<u64>,
     next_segment: u64,
     needed: BTreeMap<u64, JournalEntry>,
-    /// The last event of each thing that has not ended.
+    /// The last event of each track that has not ended.
     open: HashMap<TrackId, u64>,
-    /// The active one has bytes that may not be on the medium.
+    /// The active file has bytes that are not synced.
     dirty: bool,
 }
 
 impl<D: Disk> Journal<D> {
-    /// Reads what is there. Keeps to about `max_bytes` on the disk. Fails when nobody can tell what is there.
+    /// Reads all files. The journal has about `max_bytes` on the disk at most. Fails when the folder cannot be read.
     pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, FoundEvents)> {
         let mut journal = Self {
             disk,
@@ -109,7 +109,7 @@ impl<D: Disk> Journal<D> {
         names.sort_unstable();
         let (mut keeps, mut done) = (BTreeMap::new(), BTreeSet::new());
         for segment in names {
-            // Also one that cannot be read keeps its name: it may be readable at the next start.
+            // An unreadable file keeps its name: it may be readable at the next start.
             self.next_segment = segment + 1;
             let Ok(bytes) = self.disk.read(segment) else {
                 found.unreadable += 1;
@@ -133,7 +133,7 @@ impl<D: Disk> Journal<D> {
                 }
             }
         }
-        // In the order of the events, not of the records: some were written twice.
+        // In the order of the events, not of the records: some events were written twice.
         for (number, (kept, expires_ms, superseded, segment)) in keeps {
             let mut bytes = Vec::new();
             let record = SpoolRecord::Keep {
@@ -153,7 +153,7 @@ impl<D: Disk> Journal<D> {
         Ok(found)
     }
 
-    /// Writes what changed. After an error nothing of the batch counts as written.
+    /// Writes a batch. After an error none of it counts as written.
     pub(crate) fn write(&mut self, batch: &Batch, now: Mono, wall: WallTime) -> io::Result<()> {
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
@@ -183,12 +183,12 @@ impl<D: Disk> Journal<D> {
             self.finish(number);
         }
         self.remove_unneeded();
-        // The batch is written, so this is not its error; it is tried again with the next batch.
+        // The batch is written, so this is not its error; the next batch tries it again.
         _ = self.make_room();
         Ok(())
     }
 
-    /// Forces what was written to the medium, when something in it is still to be delivered.
+    /// Syncs the active file if an event is not delivered.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         let waits = || self.needed.values().any(|needed| !needed.done);
         match self.active {
@@ -201,7 +201,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// The last call: nothing stays that nobody needs.
+    /// The last call: syncs, and removes files without needed events.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         self.sync()?;
         self.active = None;
@@ -209,13 +209,12 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Things that are held to be there.
+    /// Number of open tracks.
     #[cfg(test)]
     pub(crate) fn open_things(&self) -> usize {
         self.open.len()
     }
 
-    /// Bytes on the disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
@@ -224,7 +223,7 @@ impl<D: Disk> Journal<D> {
         (self.max_bytes / 16).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
     }
 
-    /// Appends and says where.
+    /// Appends to the active file, or to a new one, and returns its number.
     fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
         let active = self.active.and_then(|number| {
             let segment = self.segments.get(&number)?;
@@ -258,7 +257,7 @@ impl<D: Disk> Journal<D> {
         Ok(number)
     }
 
-    /// Learns of an event whether its thing is there.
+    /// Updates the open tracks.
     fn follow(&mut self, kept: &SpooledEvent) {
         let track = &kept.event.track;
         let before = match kept.event.step {
@@ -292,7 +291,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// It needs not be delivered any more.
+    /// The event is delivered or dropped.
     fn finish(&mut self, number: u64) {
         let Some(needed) = self.needed.get_mut(&number) else {
             return;
@@ -303,7 +302,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Forgets an event that nothing needs any more.
+    /// Removes an event that is done and not the last of an open track.
     fn release(&mut self, number: u64) {
         if self.needed.get(&number).is_some_and(|needed| needed.done)
             && let Some(gone) = self.needed.remove(&number)
@@ -318,11 +317,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Removes files from the oldest on, as long as nothing in them is needed.
+    /// Removes the oldest files without needed events.
     fn remove_unneeded(&mut self) {
         while let Some((&oldest, segment)) = self.segments.first_key_value() {
             let goes = segment.needed == 0 && self.active != Some(oldest);
-            // One that cannot be removed is tried again with the next batch.
+            // The next batch tries again to remove it.
             if !goes || self.disk.remove(oldest).is_err() {
                 return;
             }
@@ -330,7 +329,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Empties the oldest file when too much lies around: what is needed of it is written once more.
+    /// Empties the oldest file when there are too many bytes or files: writes its needed events once more.
     fn make_room(&mut self) -> io::Result<()> {
         let needed: u64 = self.needed.values().map(|needed| needed.bytes).sum();
         let enough = (4 * (needed + self.segment_max())).min(self.max_bytes);
@@ -379,9 +378,9 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-/// How long an event may still wait, by what its record says.
+/// The time until the expiry of an event.
 pub(crate) fn time_left(expires_ms: i64, wall: WallTime, max_age: Duration) -> Duration {
     let left_ms = u64::try_from(expires_ms - wall.unix_millis()).unwrap_or(0);
-    // The machine's clock may have been set back meanwhile.
+    // Limited because the machine's clock may have been set back.
     Duration::from_millis(left_ms).min(max_age)
 }

@@ -1,4 +1,4 @@
-//! The journal over a disk that dies, fills up and refuses.
+//! The journal on a disk that tears writes, gets full or is read-only.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn open(disk: &MemoryDisk) -> (Journal<MemoryDisk>, FoundEvents) {
     Journal::open(disk.clone(), MEGABYTE).unwrap()
 }
 
-/// Events with these numbers, each of its own thing.
+/// Events with these numbers, each of its own track.
 fn new(numbers: impl IntoIterator<Item = u64>) -> Batch {
     let mut batch = Batch::default();
     for number in numbers {
@@ -122,7 +122,7 @@ fn what_waits_and_what_is_open_is_found_again() {
         batch.keep(kept(first + offset, thing, step), expires);
         batch
     };
-    // 1 came, moved and went; 2 came and all of it is delivered; 3 came and moved, and that is not delivered.
+    // Track 1 started, changed and ended; 2 started and all of it is delivered; 3 started and changed, not delivered.
     let (moved, left) = (UpdateReason::Moved, EndReason::Left);
     for batch in [
         step(0, 1, EventStep::New),
@@ -299,7 +299,7 @@ enum DiskAction {
     Change(u64),
     Go(u64),
     Deliver(usize),
-    /// Killed after so many bytes of the next write, which is of this many things.
+    /// Killed after `bytes` of the next write, which has this many events.
     Kill(usize, u64),
     Restart,
 }
@@ -349,7 +349,7 @@ proptest! {
                     write(&mut journal, &batch).unwrap();
                 }
                 DiskAction::Kill(bytes, things) => {
-                    // Fresh things, so that what was half written cannot be taken for something that was promised.
+                    // New tracks, so that a torn event is not taken for one that was written.
                     let things: Vec<u64> = (0..things).map(|thing| next + 100 + thing).collect();
                     for thing in &things {
                         say(&mut next, *thing, EventStep::New, &mut batch);
@@ -391,7 +391,7 @@ proptest! {
     }
 }
 
-/// Adds an event of this thing, and says its number.
+/// Adds an event of this track and returns its number.
 fn say(next: &mut u64, thing: u64, step: EventStep, batch: &mut Batch) -> u64 {
     batch.keep(kept(*next, thing, step), Mono::default());
     *next += 1;

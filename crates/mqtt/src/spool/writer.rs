@@ -13,14 +13,13 @@ use super::{Batch, Folder, Journal, SYNC_EVERY};
 use crate::broker::Shared;
 use spotter_core::{Clock, Mono};
 
-/// After an error the disk is left alone for so long.
+/// Pause after an error of the disk.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// Trouble that lasts is told again after so long.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-/// The end waits so long for the disk.
+/// A lasting error is logged again after this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// The end of the task waits for the disk for this time at most.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a write does after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForceToDisk {
     No,
@@ -28,7 +27,7 @@ enum ForceToDisk {
     AndClose,
 }
 
-/// What the publisher knows of the writer.
+/// The part of the writer that the publisher shares.
 #[derive(Debug, Default)]
 pub(crate) struct SpoolStatus {
     news: Notify,
@@ -44,7 +43,6 @@ impl SpoolStatus {
         }
     }
 
-    /// There is something to keep.
     pub(crate) fn wake_writer(&self) {
         self.news.notify_one();
     }
@@ -55,9 +53,8 @@ impl SpoolStatus {
     }
 }
 
-/// Everything the task owns.
 pub(crate) struct SpoolWriter {
-    /// `None` = there is none in this run.
+    /// `None` = the journal could not be opened.
     pub(crate) journal: Option<Journal<Folder>>,
     pub(crate) path: PathBuf,
     pub(crate) shared: Arc<Shared>,
@@ -66,14 +63,14 @@ pub(crate) struct SpoolWriter {
 }
 
 impl SpoolWriter {
-    /// Runs until `stop`, whose end counts too. Then writes what is left, within [`CLOSE_WITHIN`].
+    /// Runs until `stop` resolves, also by a dropped sender. Then writes the last batch, within [`CLOSE_WITHIN`].
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        let mut told = None;
+        let mut logged_at = None;
         let Some(mut journal) = self.journal.take() else {
             loop {
-                self.tell(&mut told);
+                self.log_trouble(&mut logged_at);
                 tokio::select! {
-                    () = sleep(TELL_EVERY) => {}
+                    () = sleep(LOG_EVERY) => {}
                     _ = &mut stop => return,
                 }
             }
@@ -115,7 +112,7 @@ impl SpoolWriter {
                 .map(|error| format!("cannot keep events in {}: {error}", self.path.display()));
             if trouble.is_some() {
                 retry_at = now.after(RETRY_AFTER);
-            } else if told.take().is_some() {
+            } else if logged_at.take().is_some() {
                 tracing::info!(path = %self.path.display(), "events are written to disk again");
             }
             self.status.trouble.send_if_modified(|shown| {
@@ -123,11 +120,11 @@ impl SpoolWriter {
                 *shown = trouble;
                 news
             });
-            self.tell(&mut told);
+            self.log_trouble(&mut logged_at);
         }
     }
 
-    /// One write, with what belongs to it. `None` = the runtime is ending.
+    /// Writes one batch on a blocking thread. `None` = the runtime is ending.
     async fn turn(
         &self,
         mut journal: Journal<Folder>,
@@ -157,18 +154,18 @@ impl SpoolWriter {
         }
     }
 
-    /// Says at once and then once a minute what is wrong.
-    fn tell(&self, told: &mut Option<Mono>) {
+    /// Logs the error, and again once a minute.
+    fn log_trouble(&self, logged_at: &mut Option<Mono>) {
         let Some(trouble) = self.status.trouble() else {
             return;
         };
         let now = self.clock.now();
-        if told.is_none_or(|at| now.since(at) >= TELL_EVERY) {
+        if logged_at.is_none_or(|at| now.since(at) >= LOG_EVERY) {
             tracing::warn!(
                 trouble,
                 "events are in memory only; a restart would lose them"
             );
-            *told = Some(now);
+            *logged_at = Some(now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What comes in, from a broker that is told what to say.
+//! Inbound messages, from a scripted broker.
 
 use std::{sync::Arc, time::Duration};
 

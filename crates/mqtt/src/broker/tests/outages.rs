@@ -26,7 +26,7 @@ fn count(publisher: &Publisher, count: u32) {
     });
 }
 
-/// A consumer that comes now finds, or is told in a moment, that every state is true.
+/// A new subscriber receives the current value of every state.
 async fn all_is_right(broker: &Mosquitto, publisher: &Publisher, count: u32) {
     let mut later = Listener::on(broker.port, "spotter/edge1/#").await;
     let mut states = HashMap::new();
@@ -68,8 +68,7 @@ async fn outages_leave_every_state_right_and_lose_no_event() {
     );
 }
 
-/// What is told while the broker is away arrives when it is back: each event, in the order of its topic, and none twice but
-/// under its own id.
+/// Events during an outage arrive after it: each one, in the order of its topic, and none under two ids.
 async fn twenty_outages_lose_no_event_and_double_none() {
     let mut broker = Mosquitto::that_keeps();
     let mut audit = DeliveryAudit::open(
@@ -78,7 +77,7 @@ async fn twenty_outages_lose_no_event_and_double_none() {
     )
     .await;
     for round in 0..20_u64 {
-        // Its consumer gives up after a goodbye, so the broker says none.
+        // The consumer ends after a DISCONNECT, so the broker is killed and sends none.
         broker.kill();
         for _ in 0..5 {
             audit.publish_event();
@@ -178,7 +177,7 @@ async fn twenty_outages_leave_every_state_right() {
     }
 }
 
-/// The sockets stay open and nothing comes: nobody but we can notice.
+/// The sockets stay open and nothing arrives: only the publisher can notice it.
 async fn a_frozen_broker_is_noticed() {
     let mut broker = Mosquitto::open();
     let (publisher, _task) = start_quick(&mqtt(broker.port), Arc::new(SystemClock::new()));

@@ -1,4 +1,4 @@
-//! Against a broker that misbehaves as it is told to. Scenarios wait most of the time, so several run side by side.
+//! Against a broker with scripted faults. Scenarios wait most of the time, so several run at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,13 +23,13 @@ pub(super) fn start(broker: &Broker) -> Publisher {
     publisher
 }
 
-/// One that is online and whose time stands still.
+/// A publisher that is online and whose clock does not move.
 pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
     let clock = ManualClock::default();
     let shared = Arc::new(clock.clone());
     let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
     publish_states(&publisher);
-    // An old broker is asked twice, with a rest in between.
+    // An old broker needs two attempts, with a pause in between.
     let mut passed = 0;
     while !publisher.state().borrow().is_online() {
         passed += 1;
@@ -348,7 +348,7 @@ async fn a_rival_is_named_and_tried_once_a_minute() {
     );
 }
 
-/// `kick` ends the session as if another client took it; after so many times it is seen as that.
+/// `kick` ends the session as if another client took it, which is noticed after `times`.
 async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
     let (publisher, clock) = start_at_rest(broker).await;
     for time in 1..=times {

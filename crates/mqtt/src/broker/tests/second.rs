@@ -104,7 +104,7 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
     join!(states_detections_and_commands(), events_over_its_deaths());
 }
 
-/// What it keeps outlives it, and so does the session of its consumer.
+/// Its retained messages and the session of its consumer survive a kill.
 async fn events_over_its_deaths() {
     let mut broker = Nats::start();
     let mut audit = DeliveryAudit::open(
@@ -165,7 +165,7 @@ async fn states_detections_and_commands() {
     live.until(STATUS, Some("offline")).await;
     live.until(STATUS, Some("online")).await;
 
-    // It dies and comes back with nothing.
+    // It is killed and restarts without its store.
     drop(live);
     broker.lose_everything();
     let (camera, prompt) = ids();

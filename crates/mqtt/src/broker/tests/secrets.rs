@@ -1,4 +1,4 @@
-//! Whatever the broker does with our login: no text of ours holds it.
+//! No state and no log message contains the login, for any behaviour of the broker.
 
 use std::sync::Arc;
 
