@@ -17,7 +17,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("cameras", "ingest", &[]),
     ("cameras", "sampler", &[]),
     ("events", "track", &[]),
-    ("events", "control", &[]),
+    ("events", "overrides", &[]),
     ("engine", "model", &[]),
     ("engine", "scheduler", &["model"]),
     ("engine", "service", &["model", "scheduler"]),

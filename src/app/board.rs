@@ -33,7 +33,9 @@ use spotter_core::{
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
-use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, ConfigState, Sent, Tally};
+use spotter_mqtt::{
+    BrokerState, CameraHealth, ConfigReport, ConfigState, MessageCounters, SentDetection,
+};
 
 /// A browser that asked for the page within this time still shows it.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
@@ -93,7 +95,7 @@ pub struct Facts {
     pub books: Vec<(CameraId, FrameCounters)>,
     pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
-    pub tally: Tally,
+    pub tally: MessageCounters,
     pub snapshots: SnapshotCounters,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
@@ -109,7 +111,7 @@ impl Default for Facts {
             books: Vec::new(),
             engines: Vec::new(),
             broker: BrokerState::Connecting,
-            tally: Tally::default(),
+            tally: MessageCounters::default(),
             snapshots: SnapshotCounters::default(),
             puback_p95: None,
             spooled: 0,
@@ -203,7 +205,7 @@ impl Board {
     }
 
     /// A message was published.
-    pub fn sent(&self, sent: &Sent) {
+    pub fn sent(&self, sent: &SentDetection) {
         let now = self.clock.now();
         let mut state = self.lock();
         let total_ms = sent.latency.total_tenth_ms as f64 / 10.0;

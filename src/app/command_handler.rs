@@ -25,10 +25,11 @@ use spotter_core::{
     CameraId, Clock, Command, LogLevel, LogThrottle, Mono, Outcome, Refusal, RefusalCode,
     RequestedInfo, Setting,
 };
-use spotter_events::control::{Known, Repeated};
+use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    Asked, Heard, Inbound, Publisher, Reply, ReplyTo, Update, Value, discovery::birth_topic,
+    CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, Update,
+    discovery::birth_topic,
 };
 
 /// Bound of the topics whose retained commands are logged per minute; all are counted.
@@ -41,7 +42,7 @@ pub struct CommandHandler {
     logging: Logging,
     questions: PendingQuestions<Requester>,
     /// Requests of the last minutes, by their ids: a repeated request gets the first reply.
-    recent: Repeated<Reply>,
+    recent: RequestHistory<Reply>,
     retained_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
@@ -50,7 +51,7 @@ pub struct CommandHandler {
 /// The sender of a command, and where it expects the reply.
 #[derive(Clone, Debug)]
 pub struct Requester {
-    head: publish::Head,
+    head: publish::RequestHead,
     to: Option<ReplyTo>,
 }
 
@@ -102,7 +103,7 @@ impl CommandHandler {
             clock,
             logging,
             questions: PendingQuestions::default(),
-            recent: Repeated::default(),
+            recent: RequestHistory::default(),
             retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             log_level_until: None,
         }
@@ -116,13 +117,13 @@ impl CommandHandler {
     ) -> CommandEffect {
         let ha_status = birth_topic(&context.config.file().mqtt.ha);
         match publish::heard(&self.publisher.topics(), ha_status.as_deref(), message) {
-            Heard::Request(asked) => self.execute(*asked, context).await,
-            Heard::Old => {
+            InboundKind::Request(asked) => self.execute(*asked, context).await,
+            InboundKind::Old => {
                 self.ignore_retained(&message.topic);
                 CommandEffect::Nothing
             }
-            Heard::HomeAssistant => CommandEffect::HomeAssistantStarted,
-            Heard::Other => CommandEffect::Nothing,
+            InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
+            InboundKind::Other => CommandEffect::Nothing,
         }
     }
 
@@ -141,16 +142,20 @@ impl CommandHandler {
         }
     }
 
-    async fn execute(&mut self, asked: Asked, context: CommandContext<'_>) -> CommandEffect {
+    async fn execute(
+        &mut self,
+        asked: CommandRequest,
+        context: CommandContext<'_>,
+    ) -> CommandEffect {
         let requester = Requester {
             head: asked.head,
             to: asked.reply_to,
         };
         if let Some(id) = &requester.head.id {
-            match self.recent.ask(id, self.clock.now()) {
-                Known::New => {}
-                Known::UnderWay => return CommandEffect::Nothing,
-                Known::Answered(reply) => {
+            match self.recent.register(id, self.clock.now()) {
+                RequestStatus::New => {}
+                RequestStatus::Running => return CommandEffect::Nothing,
+                RequestStatus::Answered(reply) => {
                     self.send(&reply, requester.to);
                     return CommandEffect::Nothing;
                 }
@@ -195,7 +200,7 @@ impl CommandHandler {
                 if active.is_ok() {
                     context.cameras.reconnect(camera).await;
                 }
-                self.reply(requester, active.map(|()| Value::Done));
+                self.reply(requester, active.map(|()| ReplyValue::Done));
             }
             Command::Snapshot { camera } => {
                 let active = context.require_active(camera);
@@ -203,13 +208,15 @@ impl CommandHandler {
                     context.answers.snapshot_next(camera);
                     context.engines.sampler().make_due(camera);
                 }
-                self.reply(requester, active.map(|()| Value::Done));
+                self.reply(requester, active.map(|()| ReplyValue::Done));
             }
             Command::Get { what } => {
                 let value = match what {
-                    RequestedInfo::Info => Value::Info(Box::new(context.reporter.info().clone())),
-                    RequestedInfo::Settings => Value::Settings(context.config.settings()),
-                    RequestedInfo::Overrides => Value::Overrides(context.config.differences()),
+                    RequestedInfo::Info => {
+                        ReplyValue::Info(Box::new(context.reporter.info().clone()))
+                    }
+                    RequestedInfo::Settings => ReplyValue::Settings(context.config.settings()),
+                    RequestedInfo::Overrides => ReplyValue::Overrides(context.config.differences()),
                 };
                 self.reply(requester, Ok(value));
             }
@@ -224,7 +231,7 @@ impl CommandHandler {
     /// Replies to a command whose change is applied to all stages.
     pub fn confirm(&mut self, change: CameraChange, context: CommandContext<'_>) {
         let CameraChange { requester, command } = change;
-        let mut value = Value::Done;
+        let mut value = ReplyValue::Done;
         match &command {
             // Now that the sampler has the rate.
             Command::Look { camera, .. } => context.engines.sampler().make_due(camera),
@@ -233,7 +240,7 @@ impl CommandHandler {
                 {
                     let mut prompts = camera.prompts.iter();
                     let prompt = prompts.find(|prompt| prompt.id == *id);
-                    value = prompt.map_or(value, |prompt| Value::Revision(prompt.revision));
+                    value = prompt.map_or(value, |prompt| ReplyValue::Revision(prompt.revision));
                 }
                 let reporter = context.reporter;
                 reporter.confirm_setting(context.config, camera, setting);
@@ -261,7 +268,7 @@ impl CommandHandler {
         Ok(())
     }
 
-    fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<Value, Refusal> {
+    fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<ReplyValue, Refusal> {
         if !self.logging.levels.show(Some(level)) {
             let text = "this process cannot change its log level";
             return Err(Refusal::new(RefusalCode::Failed, text));
@@ -269,7 +276,7 @@ impl CommandHandler {
         let minutes = lasting.as_secs_f64() / 60.0;
         tracing::info!(?level, minutes, "log level changed for a limited time");
         self.log_level_until = Some(self.clock.now().after(lasting));
-        Ok(Value::Done)
+        Ok(ReplyValue::Done)
     }
 
     /// Replies to the questions that a finished look settles.
@@ -304,7 +311,7 @@ impl CommandHandler {
         }
     }
 
-    pub fn reply(&mut self, requester: Requester, result: Result<Value, Refusal>) {
+    pub fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
         let Requester { head, to } = requester;
         let id = head.id.clone();
         let at = self.clock.wall();

@@ -17,15 +17,17 @@ use spotter_core::{
         self, CameraConfig, Config, ConfigProblems, Environment, Loaded, OverridePersistence,
     },
 };
-use spotter_events::control::{self, Changed, Lapsed, Layer, Store};
+use spotter_events::overrides::{
+    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile, changeable_settings,
+};
 
 /// The file, the overrides over it and the cameras that result from both.
 pub struct ConfigStore {
     path: PathBuf,
     file: Config,
-    layer: Layer,
+    effective: EffectiveCameras,
     /// `None`: overrides do not survive a restart of the process.
-    overrides_file: Option<Store>,
+    overrides_file: Option<OverrideFile>,
     effective_cameras: Vec<CameraConfig>,
 }
 
@@ -33,7 +35,7 @@ impl ConfigStore {
     /// Continues with the overrides of an earlier run if `mqtt.overrides` says so. An unreadable overrides file is logged, and
     /// the file's values apply. `path` is where [`read_file`](Self::read_file) reads. Blocks on the disk.
     pub fn open(path: PathBuf, file: Config, now: Mono) -> Self {
-        let overrides_file = Store::new(file.node.state_dir.clone());
+        let overrides_file = OverrideFile::new(file.node.state_dir.clone());
         let stored = match file.mqtt.overrides {
             OverridePersistence::Keep => overrides_file.load(),
             OverridePersistence::Forget => overrides_file.forget().map(|()| Default::default()),
@@ -42,16 +44,17 @@ impl ConfigStore {
             tracing::error!("{error}");
             Default::default()
         });
-        let (layer, lapsed) = Layer::new(file.cameras.clone(), overrides, revisions);
+        let (effective, discarded) =
+            EffectiveCameras::new(file.cameras.clone(), overrides, revisions);
         let keeps = file.mqtt.overrides == OverridePersistence::Keep;
         let mut store = Self {
             path,
             file,
-            layer,
+            effective,
             overrides_file: keeps.then_some(overrides_file),
             effective_cameras: Vec::new(),
         };
-        store.discard(&lapsed);
+        store.discard(&discarded);
         store.update_effective(now);
         store
     }
@@ -77,7 +80,7 @@ impl ConfigStore {
 
     /// The file's cameras with the overrides that are stored, and without those that end by themselves.
     pub fn stored_cameras(&self) -> Vec<CameraConfig> {
-        self.layer.kept_cameras()
+        self.effective.stored_cameras()
     }
 
     pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
@@ -89,16 +92,16 @@ impl ConfigStore {
     /// Takes over a file that needs no restart. An override whose value the file changed too is discarded. Blocks on the disk.
     pub fn replace_file(&mut self, file: Config, now: Mono) {
         self.file = file;
-        let lapsed = self.layer.rebase(self.file.cameras.clone());
-        self.discard(&lapsed);
+        let discarded = self.effective.replace_file(self.file.cameras.clone());
+        self.discard(&discarded);
         self.update_effective(now);
     }
 
     /// Executes a command that changes cameras. Blocks on the disk, for one small file.
     pub fn execute(&mut self, command: &Command, now: Mono) -> Result<(), Refusal> {
-        let changed = self.layer.command(command, now)?;
+        let changed = self.effective.execute(command, now)?;
         self.update_effective(now);
-        if changed == Changed::Kept {
+        if changed == OverrideEffect::Stored {
             self.save_overrides();
         }
         Ok(())
@@ -106,7 +109,7 @@ impl ConfigStore {
 
     /// True when an override has ended, so that the effective cameras are others now.
     pub fn tick(&mut self, now: Mono) -> bool {
-        let is_due = self.layer.next_at().is_some_and(|at| at <= now);
+        let is_due = self.effective.next_at().is_some_and(|at| at <= now);
         if is_due {
             self.update_effective(now);
         }
@@ -114,41 +117,45 @@ impl ConfigStore {
     }
 
     pub fn override_count(&self) -> usize {
-        self.layer.overrides().len()
+        self.effective.overrides().len()
     }
 
     /// Of each override: the camera, the file's value, the effective value.
     pub fn differences(&self) -> Vec<(CameraId, Setting, Setting)> {
-        let all = self.layer.overrides().iter();
+        let all = self.effective.overrides().iter();
         all.map(|o| (o.camera.clone(), o.file.clone(), o.now.clone()))
             .collect()
     }
 
     /// The values of each camera that a command may change. Prompts that end by themselves are not among them.
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
-        let settings = |camera: &CameraConfig| (camera.id.clone(), control::all(camera));
+        let settings = |camera: &CameraConfig| (camera.id.clone(), changeable_settings(camera));
         self.stored_cameras().iter().map(settings).collect()
     }
 
     fn update_effective(&mut self, now: Mono) {
-        self.effective_cameras = self.layer.cameras(now);
+        self.effective_cameras = self.effective.cameras(now);
     }
 
     fn save_overrides(&self) {
-        if let Some(Err(error)) = self.overrides_file.as_ref().map(|f| f.save(&self.layer)) {
+        if let Some(Err(error)) = self
+            .overrides_file
+            .as_ref()
+            .map(|f| f.save(&self.effective))
+        {
             tracing::error!("{error}");
         }
     }
 
     /// Logs overrides that the file replaced, and removes them from the disk.
-    fn discard(&self, lapsed: &[Lapsed]) {
-        for Lapsed { was, file } in lapsed {
+    fn discard(&self, discarded: &[DiscardedOverride]) {
+        for DiscardedOverride { was, file } in discarded {
             let (camera, field) = (&was.camera, was.now.field());
             let prompt = was.now.prompt().map(tracing::field::display);
             let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
             tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
         }
-        if !lapsed.is_empty() {
+        if !discarded.is_empty() {
             self.save_overrides();
         }
     }

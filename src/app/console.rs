@@ -6,7 +6,7 @@ use std::{
 };
 
 use spotter_core::{DetectionBody, Location, WallTime};
-use spotter_mqtt::Sent;
+use spotter_mqtt::SentDetection;
 
 /// Prints detections when they are published.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ impl Console {
     }
 
     /// One line; boxes are left, top, right, bottom in percent of the picture, with their score.
-    pub fn detection(self, sent: &Sent, now: WallTime) {
+    pub fn detection(self, sent: &SentDetection, now: WallTime) {
         say(line(sent, now));
     }
 }
@@ -31,7 +31,7 @@ pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-fn line(sent: &Sent, now: WallTime) -> String {
+fn line(sent: &SentDetection, now: WallTime) -> String {
     let ms_of_day = now.unix_millis().rem_euclid(86_400_000);
     let (s, ms) = (ms_of_day / 1000, ms_of_day % 1000);
     format!(

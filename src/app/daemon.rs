@@ -51,7 +51,7 @@ use spotter_core::{
 use spotter_engine::{model::check_model, open::ModelCard};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    Announcer, Identity, Inbound, Publisher, Sent, Value,
+    Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
     discovery::{birth_topic, collisions},
 };
 
@@ -212,7 +212,7 @@ enum Reload {
 /// The connection to the broker, as far as the daemon itself reads from it.
 struct BrokerLink {
     task: JoinHandle<()>,
-    sent: broadcast::Receiver<Sent>,
+    sent: broadcast::Receiver<SentDetection>,
     inbound: mpsc::Receiver<Inbound>,
 }
 
@@ -400,7 +400,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentDetection) {
         self.housekeeping.on_sent(sent);
         if let Some(console) = self.context.console {
             console.detection(sent, self.context.clock.wall());
@@ -428,7 +428,7 @@ impl Daemon {
                     Reload::Rejected(errors) => {
                         Err(Refusal::new(RefusalCode::Failed, errors.join("; ")))
                     }
-                    _ => Ok(Value::Done),
+                    _ => Ok(ReplyValue::Done),
                 };
                 // Before the change: a restart may move to another broker.
                 self.commands.reply(requester, result);
@@ -582,7 +582,7 @@ impl Daemon {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        let (sampler, messages) = (self.engines.sampler(), self.publisher.tally());
+        let (sampler, messages) = (self.engines.sampler(), self.publisher.counters());
         let (mut counters, removed) = (sampler.counters(), sampler.removed_counters());
         if let (true, Ok(name)) = (removed.arrived > 0, CameraId::new("removed-cameras")) {
             counters.push((name, removed));

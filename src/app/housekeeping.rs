@@ -26,7 +26,7 @@ use crate::ops::{
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono};
 use spotter_engine::gpu_stats::Gauge;
-use spotter_mqtt::{GpuStats, Publisher, Sent, Stats, Tally, Update};
+use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
 
 /// Period of `stats`.
 const STATS_EVERY: Duration = Duration::from_secs(10);
@@ -194,7 +194,7 @@ impl Housekeeping {
     }
 
     /// Counts the latency of a detection that was handed to the MQTT client.
-    pub fn on_sent(&mut self, sent: &Sent) {
+    pub fn on_sent(&mut self, sent: &SentDetection) {
         let now = self.clock.now();
         let latency = &sent.latency;
         let total_ms = latency.total_tenth_ms as f64 / 10.0;
@@ -271,7 +271,7 @@ impl Housekeeping {
                 .map(|(label, progress)| (label.to_owned(), engine_state(label, progress)))
                 .collect(),
             broker,
-            tally: publisher.tally(),
+            tally: publisher.counters(),
             snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
@@ -304,7 +304,7 @@ impl Housekeeping {
         let gpu = self.gpu(engines, now);
         let batches = self.board.batches();
         let batches_before = std::mem::replace(&mut self.previous.batches, batches);
-        let tally = publisher.tally();
+        let tally = publisher.counters();
         self.previous.at = now;
         Stats {
             time_ms: self.clock.wall().unix_millis(),
@@ -374,7 +374,7 @@ impl Housekeeping {
     pub async fn end(
         mut self,
         books: Vec<(CameraId, FrameCounters)>,
-        messages: Tally,
+        messages: MessageCounters,
     ) -> RunReport {
         self.page.close().await;
         let now = self.clock.now();

@@ -17,7 +17,7 @@ use std::{
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use spotter_mqtt::Line;
+use spotter_mqtt::JsonLine;
 
 /// Prints published messages. Clones share the count of lost lines.
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ impl Lines {
     }
 
     /// Prints on a thread until the sender is dropped or standard output is closed. Does not block.
-    pub fn print(&self, lines: Receiver<Line>) {
+    pub fn print(&self, lines: Receiver<JsonLine>) {
         self.print_to(lines, io::stdout());
     }
 
-    fn print_to(&self, lines: Receiver<Line>, out: impl Write + Send + 'static) {
+    fn print_to(&self, lines: Receiver<JsonLine>, out: impl Write + Send + 'static) {
         let own = self.clone();
         let print = move || own.write(lines, out);
         if let Err(error) = thread::Builder::new().name("lines".into()).spawn(print) {
@@ -55,7 +55,7 @@ impl Lines {
         }
     }
 
-    fn write(self, lines: Receiver<Line>, mut out: impl Write) {
+    fn write(self, lines: Receiver<JsonLine>, mut out: impl Write) {
         if let Err(error) = write(lines, &mut out, &self.lost) {
             // The cameras are watched on.
             tracing::warn!(
@@ -83,7 +83,7 @@ impl Printed {
 }
 
 /// Blocks until the sender is dropped or writing fails.
-fn write(mut lines: Receiver<Line>, out: &mut impl Write, lost: &AtomicU64) -> io::Result<()> {
+fn write(mut lines: Receiver<JsonLine>, out: &mut impl Write, lost: &AtomicU64) -> io::Result<()> {
     loop {
         match lines.blocking_recv() {
             Ok(line) => writeln!(out, "{line}")?,
@@ -106,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn line(n: usize) -> Line {
-        Line::new("spotter/edge1/stats", format!("{{\"n\":{n}}}").as_bytes())
+    fn line(n: usize) -> JsonLine {
+        JsonLine::new("spotter/edge1/stats", format!("{{\"n\":{n}}}").as_bytes())
     }
 
     #[test]

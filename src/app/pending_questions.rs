@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use spotter_core::{
     AnswerBody, CameraId, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
 };
-use spotter_mqtt::Value;
+use spotter_mqtt::ReplyValue;
 
 /// Questions that may wait at the same time: each is a prompt of a look.
 const QUESTIONS_MAX: usize = 16;
@@ -28,7 +28,7 @@ struct PendingQuestion<T> {
 }
 
 /// The requester of a question, with its answer.
-pub type SettledQuestion<T> = (T, Result<Value, Refusal>);
+pub type SettledQuestion<T> = (T, Result<ReplyValue, Refusal>);
 
 impl<T> PendingQuestions<T> {
     /// Adds a question. Returns the prompt for the camera's next frame.
@@ -138,9 +138,9 @@ impl<T> Default for PendingQuestions<T> {
     }
 }
 
-fn value(body: &AnswerBody) -> Result<Value, Refusal> {
+fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
     match body {
-        AnswerBody::Text { text, score } => Ok(Value::Answer {
+        AnswerBody::Text { text, score } => Ok(ReplyValue::Answer {
             text: text.clone(),
             score: *score,
         }),
@@ -210,7 +210,7 @@ mod tests {
         let both = answered(vec![answer(&b, text("no")), answer(&a, text("yes"))]);
         let says = |text: &str| {
             let text = text.into();
-            Ok(Value::Answer { text, score: 0.5 })
+            Ok(ReplyValue::Answer { text, score: 0.5 })
         };
         assert_eq!(
             questions.outcome(&both),

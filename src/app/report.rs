@@ -3,13 +3,13 @@
 use std::fmt;
 
 use spotter_core::{CameraId, FrameCounters};
-use spotter_mqtt::Tally;
+use spotter_mqtt::MessageCounters;
 
 /// Frame counters, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
     pub books: Vec<(CameraId, FrameCounters)>,
-    pub messages: Tally,
+    pub messages: MessageCounters,
     /// Receive to publish: median and 95th percentile, milliseconds; `None` when nothing was published.
     pub total_ms: [Option<f64>; 2],
     /// Capture to publish, the same; only of cameras whose clock is trusted.

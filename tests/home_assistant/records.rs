@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use spotter_core::config::{self, Environment};
 use spotter_mqtt::{
     discovery,
-    retained::{self, Leaving, Retained},
+    retained::{self, ObsoleteTopic, RetainedList},
 };
 
 fn main() -> anyhow::Result<()> {
     let list = std::env::temp_dir().join(format!("spotter-records-{}", std::process::id()));
-    let mut kept = Retained::open(&list, "test");
+    let mut kept = RetainedList::open(&list, "test");
     for path in std::env::args().skip(1) {
         let loaded = config::check(Path::new(&path), &Environment::process());
         let loaded = loaded.map_err(|problems| anyhow::anyhow!("{problems}"))?;
@@ -26,8 +26,8 @@ fn main() -> anyhow::Result<()> {
         let cameras = &loaded.config.cameras;
         for leaving in kept.want(retained::topics(&loaded.config, cameras, &records)) {
             match leaving {
-                Leaving::Gone(topic) => gone.push(topic),
-                Leaving::Moved(topic) => moved.push(topic),
+                ObsoleteTopic::Gone(topic) => gone.push(topic),
+                ObsoleteTopic::Moved(topic) => moved.push(topic),
             }
         }
         kept.still_there(&BTreeSet::new());

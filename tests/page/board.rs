@@ -14,7 +14,7 @@ use spotter_core::{
     CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
     ScoreSource, Task, TrackId, TrackedObject, WallTime,
 };
-use spotter_mqtt::{CameraHealth, ClockHealth, ConfigReport, ConfigState};
+use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
 
 const NOW_MS: i64 = 1_787_393_730_500;
@@ -207,12 +207,12 @@ fn stream(good: bool) -> CameraHealth {
             ..Default::default()
         },
         reconnects_1h: u32::from(!good),
-        clock: ClockHealth {
+        clock: CameraClockHealth {
             trusted: good,
             offset_ms: Some(-38.0),
             drift_ppm: Some(21.4),
             note: (!good).then(|| "looks_like_time_zone".into()),
-            ..ClockHealth::default()
+            ..CameraClockHealth::default()
         },
         ..CameraHealth::default()
     }

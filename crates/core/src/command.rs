@@ -184,8 +184,6 @@ pub enum RefusalCode {
     BadRequest,
     /// No such operation, or not in this version.
     UnknownOp,
-    /// `mqtt.commands` does not allow it.
-    NotAllowed,
     UnknownCamera,
     UnknownPrompt,
     UnknownZone,
@@ -207,7 +205,6 @@ impl RefusalCode {
         match self {
             Self::BadRequest => "bad_request",
             Self::UnknownOp => "unknown_op",
-            Self::NotAllowed => "not_allowed",
             Self::UnknownCamera => "unknown_camera",
             Self::UnknownPrompt => "unknown_prompt",
             Self::UnknownZone => "unknown_zone",

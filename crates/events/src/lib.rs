@@ -1,4 +1,4 @@
-//! Turns answers into tracks, zones, events and presence; values that are changed at run time.
+//! Turns answers into tracks, zones, events and presence; overrides of the configuration.
 
-pub mod control;
+pub mod overrides;
 pub mod track;

@@ -1,40 +1,39 @@
-//! The shell around discovery and the list of retained topics: keeps both in step with the configuration that runs.
+//! Keeps the discovery records and the list of retained topics in step with the active configuration.
 
 use std::{collections::BTreeSet, path::Path};
 
 use super::{
     Identity, Publisher, Update,
     discovery::{self, Rebirth},
-    retained::{self, Leaving, Retained},
+    retained::{self, ObsoleteTopic, RetainedList},
 };
 use spotter_core::{
     Mono,
     config::{CameraConfig, Config},
 };
 
-/// Tells Home Assistant of us, and has the broker forget what is not published any more. Made once, at the start.
+/// Publishes discovery records, and clears topics that are no longer published. Created once, at the start.
 #[derive(Debug)]
 pub struct Announcer {
-    retained: Retained,
-    /// Records that are cleared when Home Assistant knows their entities from others.
+    retained: RetainedList,
+    /// Records that are cleared when Home Assistant has their entities from other records.
     moved: BTreeSet<String>,
     rebirth: Rebirth,
 }
 
 impl Announcer {
-    /// Knows from `state_dir` what earlier runs left with the broker. Blocks to read it.
+    /// Reads from `state_dir` which topics earlier runs left on the broker. Blocks on the disk.
     pub fn open(state_dir: &Path, identity: &Identity) -> Self {
         Self {
-            retained: Retained::open(state_dir, identity.machine()),
+            retained: RetainedList::open(state_dir, identity.machine()),
             moved: BTreeSet::new(),
             rebirth: Rebirth::default(),
         }
     }
 
-    /// From now on Home Assistant is told of this configuration, and states of the cameras `in_force` are published: those
-    /// of the configuration, with what is there for a while. `gpu` says that figures of a GPU are published. Call it at the
-    /// start and after each accepted change, before the new states and after the last of the old ones. Blocks to write the
-    /// list.
+    /// Publishes the discovery records of `config` and clears the topics of earlier ones. `in_force`: the effective cameras,
+    /// with temporary prompts. `gpu`: figures of a GPU are published. Called at the start and after each accepted change,
+    /// between the last old state and the first new one. Blocks on the disk.
     pub fn announce(
         &mut self,
         publisher: &Publisher,
@@ -47,8 +46,8 @@ impl Announcer {
         self.moved.clear();
         for leaving in self.retained.want(topics) {
             publisher.publish(match leaving {
-                Leaving::Gone(topic) => Update::Clear(topic),
-                Leaving::Moved(topic) => {
+                ObsoleteTopic::Gone(topic) => Update::Clear(topic),
+                ObsoleteTopic::Moved(topic) => {
                     self.moved.insert(topic.clone());
                     Update::Moved(topic)
                 }
@@ -60,12 +59,12 @@ impl Announcer {
         }
     }
 
-    /// Home Assistant says that it has started: it is told everything again, soon.
+    /// Home Assistant has started: all records are published again after a short pause.
     pub fn home_assistant_started(&mut self, now: Mono) {
         self.rebirth.started(now, fastrand::f64());
     }
 
-    /// Call it once a second. Blocks to write the list when the broker has cleared something.
+    /// Called once a second. Blocks on the disk when the broker has cleared a topic.
     pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
         if self.rebirth.take(now) {
             publisher.repeat_discovery();
@@ -73,7 +72,7 @@ impl Announcer {
         if self.retained.is_clean() {
             return;
         }
-        if publisher.discovery_is_told() {
+        if publisher.is_discovery_acknowledged() {
             for topic in std::mem::take(&mut self.moved) {
                 publisher.publish(Update::Clear(topic));
             }

@@ -1,61 +1,52 @@
-//! Commands and their answers (docs/mqtt.md section 5): from topics and bytes of strangers to nouns, and back. Pure.
+//! Commands and replies (docs/mqtt.md section 5): from topics and bytes to types, and back. Pure.
 //!
-//! Nothing here knows what is done with a command. Everything that is no request, or may not be one, becomes a refusal that
-//! names what is wrong, because who sent it waits for an answer.
+//! Does not belong here: the execution of a command. An invalid request becomes a refusal that names what is wrong, because
+//! its sender waits for a reply.
 
 mod json;
 mod reply;
 
-pub use reply::{Reply, Value};
+pub use reply::{Reply, ReplyValue};
 
 use super::{Inbound, ReplyTo, Topics};
 use spotter_core::{CameraId, Command, PromptId, Refusal, RefusalCode, Setting, config::Commands};
 
-/// A longer id of a request is refused: it is kept for ten minutes and given back.
+/// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
 pub(super) const ID_MAX_CHARS: usize = 64;
 /// The longest request, bytes. A prompt has 200 characters, choices 16 times 40.
 pub(super) const REQUEST_MAX_BYTES: usize = 16 * 1024;
 
-/// What a message from the broker is to us.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
-    /// Somebody asks for something.
-    Request(Box<Asked>),
-    /// It would be a request, but the broker kept it from some other day: it is never acted on.
+pub enum InboundKind {
+    Request(Box<CommandRequest>),
+    /// A request that was retained: it is never executed.
     Old,
     /// Home Assistant has started.
     HomeAssistant,
-    /// Nothing that we know.
     Other,
 }
 
-/// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
-    /// What its answer repeats.
-    pub head: Head,
-    /// What is to be done, or why that cannot be.
+pub struct CommandRequest {
+    pub head: RequestHead,
+    /// The command, or why the request is refused.
     pub command: Result<Command, Refusal>,
-    /// Where the answer goes; `None` = the usual topic.
+    /// Where the reply is published; `None` = the node's topic `reply`.
     pub reply_to: Option<ReplyTo>,
 }
 
-/// The part of a request that its answer repeats, as far as it could be read.
+/// The part of a request that its reply repeats, as far as it is readable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
-    /// The sender's name for it.
+pub struct RequestHead {
+    /// The sender's id of the request.
     pub id: Option<String>,
-    /// Which operation.
     pub op: String,
-    /// About which camera.
     pub camera: Option<String>,
-    /// About which prompt.
     pub prompt: Option<String>,
-    /// About which value.
     pub field: Option<&'static str>,
 }
 
-/// The filters to listen on. Never `#`: every message that we do not need is one that can be too many.
+/// The filters to subscribe to. Never `#`: unneeded messages of other clients could fill the inbox.
 pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
     let settings = || vec![topics.any_camera_set(), topics.any_prompt_set()];
     match commands {
@@ -65,12 +56,12 @@ pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
     }
 }
 
-/// Reads a message. `ha_status` is where Home Assistant says that it is there.
-pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Heard {
+/// Reads a message. `ha_status`: the topic on which Home Assistant reports its start.
+pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> InboundKind {
     if Some(message.topic.as_str()) == ha_status {
         return match message.payload == b"online" && !message.retained {
-            true => Heard::HomeAssistant,
-            false => Heard::Other,
+            true => InboundKind::HomeAssistant,
+            false => InboundKind::Other,
         };
     }
     let asked = match topics.levels_of(&message.topic).as_deref() {
@@ -79,17 +70,17 @@ pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Hea
         Some(["cam", camera, "prompt", prompt, field, "set"]) => {
             set(camera, Some(prompt), field, &message.payload)
         }
-        _ => return Heard::Other,
+        _ => return InboundKind::Other,
     };
     if message.retained {
-        // Without a word it is the one that clears.
+        // An empty one clears the topic.
         return match message.payload.is_empty() {
-            true => Heard::Other,
-            false => Heard::Old,
+            true => InboundKind::Other,
+            false => InboundKind::Old,
         };
     }
     let (head, command) = asked;
-    Heard::Request(Box::new(Asked {
+    InboundKind::Request(Box::new(CommandRequest {
         head,
         command,
         reply_to: message.reply_to.clone(),
@@ -102,17 +93,17 @@ fn set(
     prompt: Option<&str>,
     field: &str,
     payload: &[u8],
-) -> (Head, Result<Command, Refusal>) {
+) -> (RequestHead, Result<Command, Refusal>) {
     let op = if prompt.is_some() {
         "prompt_set"
     } else {
         "camera_set"
     };
-    let mut head = Head {
+    let mut head = RequestHead {
         op: op.to_owned(),
         camera: Some(camera.to_owned()),
         prompt: prompt.map(str::to_owned),
-        ..Head::default()
+        ..RequestHead::default()
     };
     let command = camera_id(camera).and_then(|camera| {
         let prompt = prompt.map(prompt_id).transpose()?;
@@ -179,7 +170,7 @@ fn bad_value(field: &str, found: &str, allowed: &str) -> Refusal {
     Refusal::new(RefusalCode::BadValue, text)
 }
 
-/// A stranger's text in a message of ours: quoted, and not at any length.
+/// Text of a request in a message of ours: quoted and shortened.
 fn shown(text: &str) -> String {
     const SHOWN_CHARS: usize = 40;
     match text.chars().count() > SHOWN_CHARS {

@@ -1,7 +1,6 @@
 //! The detection message (docs/mqtt.md section 2): a [`Detection`] as JSON, with a latency account that adds up.
 //!
-//! A detection becomes bytes in [`to_json`], called when the client library takes the message and not before:
-//! `publish_ms` and the stage `out` are read there.
+//! [`to_json`] is called immediately before the hand-over to the client library: it sets `publish_ms` and the stage `out`.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use spotter_core::{
 /// Version of the schema; rises when a meaning changes, not when a key is added.
 pub(super) const SCHEMA: u32 = 1;
 
-/// What the outbox gives a detection when it accepts it.
+/// What the outbox assigns to a detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// ULID: unique, sorts by time.
@@ -26,7 +25,7 @@ pub struct Label {
     pub seq: u64,
 }
 
-// The keys of all parts are in alphabetical order, as consumers have got them since the first version.
+// The keys of all parts are in alphabetical order, as in every version.
 
 #[derive(Serialize)]
 struct DetectionPayload<'a> {

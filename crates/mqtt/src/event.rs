@@ -1,4 +1,4 @@
-//! The event message (docs/mqtt.md section 2): what came, changed or went, as JSON.
+//! The event message (docs/mqtt.md section 2): the start, a change or the end of a track, as JSON.
 
 use serde::Serialize;
 
@@ -46,8 +46,7 @@ struct EventFramePart {
     h: u32,
 }
 
-/// The payload. `id` names the message and is the same however often it is sent; `delayed`: it could not be sent when it
-/// happened.
+/// The payload. `id` is the same each time the message is sent; `delayed`: the event was not sent when it happened.
 pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
     let (kind, reason) = words(event.step);
     let (corners, point) = match event.location {
@@ -123,7 +122,7 @@ pub(super) mod tests {
     use super::*;
     use spotter_core::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime};
 
-    /// A thing at the gate, the `number`-th.
+    /// An event of the track with this number.
     pub(crate) fn event(camera: &str, number: u64, step: EventStep) -> Event {
         let camera = CameraId::new(camera).unwrap();
         let at = |ms: i64| WallTime::from_unix_millis(1_787_393_729_900 + ms);

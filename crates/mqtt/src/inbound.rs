@@ -1,23 +1,21 @@
-//! What comes from the broker: messages on topics that we subscribed to, as they came. What they mean is not known here.
+//! Messages on subscribed topics, as they arrived. `command` interprets them.
 
-/// A message of somebody else.
+/// A message of another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbound {
-    /// Its topic.
     pub topic: String,
-    /// Whatever was sent; nobody has checked it.
+    /// Not checked.
     pub payload: Vec<u8>,
-    /// It is old: the broker kept it and gave it to us because we subscribed.
+    /// The broker had retained it before this subscription.
     pub retained: bool,
-    /// Where its sender wants the answer (MQTT 5); `None` = the usual topic.
+    /// Where its sender expects the reply (MQTT 5); `None` = the node's topic `reply`.
     pub reply_to: Option<ReplyTo>,
 }
 
-/// Where the answer to a request goes (MQTT 5, response topic and correlation data).
+/// Response topic and correlation data of a request (MQTT 5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplyTo {
-    /// The topic that the sender listens on.
     pub topic: String,
-    /// Bytes that it knows its request by, given back as they came.
+    /// Repeated in the reply.
     pub correlation: Option<Vec<u8>>,
 }

@@ -1,14 +1,14 @@
-//! What Spotter tells the world: topics, payloads, and the way to the broker (docs/mqtt.md).
+//! What Spotter publishes: topics, payloads, and the connection to the broker (docs/mqtt.md).
 //!
 //! ```text
 //!   Update ──message──▶ Message ──outbox──▶ Outgoing ──broker──▶ MQTT
-//!   (plain facts)       topic, QoS,         what is due now,     the only code
+//!   (values)            topic, QoS,         what is due now,     the only code
 //!                       retain              pure, takes `now`    that knows a client library
 //! ```
 //!
-//! Belongs here: JSON, topic names, delivery rules. This is the only module that knows JSON on the wire. Does not
-//! belong here: what is present or how a camera feels (that comes in as an [`Update`]). A detection stays plain
-//! facts until the client takes it, so that its time of publication is true.
+//! Belongs here: JSON, topic names, delivery rules. This is the only crate that knows payloads. Does not belong here: the
+//! values of states; they arrive as an [`Update`]. A detection becomes JSON when the client library accepts it, so that its
+//! time of publication is true.
 
 mod announcer;
 mod broker;
@@ -19,28 +19,28 @@ mod event;
 mod inbound;
 mod line;
 mod message;
+mod message_counters;
 mod outbox;
 mod publisher;
 mod report;
 pub mod retained;
 mod spool;
-mod tally;
 mod target;
 mod topic;
 
 pub use announcer::Announcer;
 pub use broker::{BrokerState, TlsError};
-pub use command::{Asked, Head, Heard, Reply, Value, filters, heard};
+pub use command::{CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, heard};
 pub use inbound::{Inbound, ReplyTo};
-pub use line::Line;
+pub use line::JsonLine;
 pub use message::Update;
-pub use outbox::{EventBounds, Limits};
-pub use publisher::{Identity, Publisher, Sent};
+pub use message_counters::MessageCounters;
+pub use outbox::{EventBounds, OutboxLimits};
+pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
-    CameraHealth, CameraInfo, ClockHealth, ConfigReport, ConfigState, DaemonInfo, GpuStats, Info,
-    ModelInfo, Off, Stats,
+    CameraClockHealth, CameraHealth, CameraInfo, ConfigReport, ConfigState, DaemonInfo, GpuStats,
+    Info, ModelInfo, Off, Stats,
 };
-pub use tally::Tally;
 pub use topic::Topics;
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! A message as a line of JSON, for programs that read our standard output (docs/mqtt.md section 8).
+//! A message as a line of JSON, for programs that read the standard output (docs/mqtt.md section 8).
 
 use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-/// A message whose payload is a JSON object, as the broker got it.
+/// A message with the same JSON payload as on the broker.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct JsonLine {
     topic: Arc<str>,
     payload: Arc<[u8]>,
 }
 
-impl Line {
+impl JsonLine {
     /// `payload` is JSON in one line.
     pub fn new(topic: &str, payload: &[u8]) -> Self {
         Self {
@@ -21,10 +21,10 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for JsonLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let topic = Value::from(&*self.topic);
-        // Made by us, and without a line break: those in texts are escaped.
+        // Serialised by Spotter, without a line break: those in texts are escaped.
         let payload = String::from_utf8_lossy(&self.payload);
         write!(f, r#"{{"topic":{topic},"payload":{payload}}}"#)
     }
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn it_is_one_line_with_topic_and_payload() {
         let payload = json!({"v": 1, "text": "two\nlines \"quoted\""});
-        let line = Line::new(
+        let line = JsonLine::new(
             "spotter/edge1/cam/gate/det/a\"b",
             payload.to_string().as_bytes(),
         );

@@ -1,15 +1,15 @@
-//! From an update to a message: its topic, how it is delivered, and what it says.
+//! From an update to a message: its topic, delivery and payload.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     ReplyTo, Topics,
-    discovery::{self, Record},
+    discovery::{self, DiscoveryRecord},
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
 use spotter_core::{CameraId, Detection, Event, Presence, PromptId, PromptState, Setting};
 
-/// Everything that the stages tell the world.
+/// Everything that the stages publish.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// The birth message, also after an accepted reload.
@@ -18,39 +18,32 @@ pub enum Update {
     Config(ConfigReport),
     /// Every 10 s.
     Stats(Stats),
-    /// A camera came or went.
+    /// A camera went online or offline.
     CameraStatus {
-        /// Which.
         camera: CameraId,
         /// Frames arrive.
         online: bool,
     },
-    /// On change and now and then; an unchanged one is published at most once a minute.
+    /// At any time; an unchanged record is published at most once a minute.
     Health {
-        /// Which.
         camera: CameraId,
-        /// How it is.
         health: Box<CameraHealth>,
     },
-    /// An answer.
     Detection(Box<Detection>),
-    /// Something came, changed or went. Kept until the broker has it, over outages and restarts.
+    /// Kept until the broker has acknowledged it, over outages and restarts.
     Event(Box<Event>),
-    /// A picture of an event's thing: with `new` and with each `better`, so the last is the best; or one that somebody asked
-    /// for. At most one a second of a topic, and not larger than 256 KiB.
+    /// A picture of an event: with `new` and with each `better`, so the last is the best; or one that a command requested. At
+    /// most one a second per topic, and not larger than 256 KiB.
     Snapshot {
-        /// Which.
         camera: CameraId,
-        /// Of which prompt.
         prompt: PromptId,
-        /// The picture.
         jpeg: Arc<[u8]>,
-        /// The broker keeps it for who comes later.
+        /// The broker keeps it for later subscribers.
         retain: bool,
     },
-    /// The answer to a request. Dropped when the broker goes away before it has it: who asked is gone too.
+    /// The reply to a request. Dropped when the connection ends before the broker has acknowledged it.
     Reply {
-        /// Where it is wanted; `None` = the usual topic.
+        /// Where its receiver expects it; `None` = the node's topic `reply`.
         to: Option<ReplyTo>,
         /// JSON.
         payload: Vec<u8>,
@@ -61,75 +54,70 @@ pub enum Update {
         prompt: PromptId,
         state: PromptState,
     },
-    /// A value that may be changed at run time.
+    /// A value that a command may change.
     Setting {
-        /// Of which camera.
         camera: CameraId,
-        /// The value in force.
+        /// The effective value.
         setting: Setting,
-        /// It is told also when it is what it was: somebody wanted another, and what shows it is to snap back.
+        /// Publishes an unchanged value too, so that a client that set an invalid one shows the effective one again.
         again: bool,
     },
-    /// What Home Assistant is told.
-    Discovery(Record),
-    /// The entities of this record are told of at another topic from now on.
+    Discovery(DiscoveryRecord),
+    /// The entities of the record at this topic are now in a record at another topic.
     Moved(String),
-    /// The broker is to forget what it keeps at this topic: it is not published any more.
+    /// Clears a topic that is no longer published.
     Clear(String),
 }
 
-/// When a state is sent in relation to other states: after a connect the first rank goes first.
+/// The order of states after a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Topics that are cleared or given up: Home Assistant has to let go of an entity before another record takes it over.
+    /// Cleared topics, and records whose entities move: Home Assistant must release an entity before another record has it.
     Clear,
-    /// What Home Assistant is told of the topics to come.
+    /// Discovery records.
     Discovery,
     /// `info`.
     Birth,
-    /// All others.
     Usual,
-    /// `status`: who sees `online` finds every other state true.
+    /// `status`: a client that sees `online` finds all other states up to date.
     Last,
 }
 
-/// What a message says, and by that how it is delivered.
+/// The payload; its kind decides about the delivery.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
-    /// What is true now: retained, QoS 1. An equal payload is not sent again before `refresh` (`None` = never).
+pub(super) enum MessageContent {
+    /// Retained, QoS 1. An equal payload is not sent again before `refresh` (`None` = never).
     State {
         rank: Rank,
         refresh: Option<Duration>,
         payload: Arc<[u8]>,
     },
-    /// Worth something only now: QoS 0.
-    Stream(Stream),
-    /// Happened once: QoS 1, kept until the broker has it.
+    /// QoS 0; dropped when it cannot be sent soon.
+    Stream(StreamMessage),
+    /// QoS 1, kept until the broker has acknowledged it.
     Event(Box<Event>),
-    /// QoS 1, while we are connected.
+    /// QoS 1, dropped at the end of the connection.
     Reply {
         correlation: Option<Vec<u8>>,
         payload: Arc<[u8]>,
     },
 }
 
-/// What is worth something only now.
+/// A message that is useful only for a few seconds.
 #[derive(Clone, Debug)]
-pub(super) enum Stream {
-    /// An answer of a camera.
+pub(super) enum StreamMessage {
     Answer(Box<Detection>),
-    /// A JPEG of a camera.
     Picture {
         camera: CameraId,
         jpeg: Arc<[u8]>,
         retain: bool,
     },
-    /// Figures of the node.
+    /// `stats` of the node.
     Figures(Arc<[u8]>),
 }
 
-impl Stream {
-    /// Whose rate it uses.
+impl StreamMessage {
+    /// The camera whose rate limit applies.
     pub(super) fn camera(&self) -> Option<&CameraId> {
         match self {
             Self::Answer(detection) => Some(detection.camera()),
@@ -139,23 +127,20 @@ impl Stream {
     }
 }
 
-/// What goes to the client library.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
-    /// Ready.
     Bytes(Arc<[u8]>),
-    /// Becomes bytes when the client library takes it.
+    /// Becomes JSON when the client library accepts it.
     Detection(Box<Detection>),
 }
 
-/// Topic and content.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) topic: String,
-    pub(super) content: Content,
+    pub(super) content: MessageContent,
 }
 
-/// An unchanged health record is repeated so often.
+/// An unchanged health record is published again after this time.
 const HEALTH_REFRESH: Duration = Duration::from_secs(60);
 
 impl Message {
@@ -168,7 +153,9 @@ impl Message {
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
             Update::Stats(stats) => Self {
                 topic: topics.stats(),
-                content: Content::Stream(Stream::Figures(report::to_json(&stats).into())),
+                content: MessageContent::Stream(StreamMessage::Figures(
+                    report::to_json(&stats).into(),
+                )),
             },
             Update::CameraStatus { camera, online } => Self::state(
                 topics.camera_status(&camera),
@@ -176,7 +163,7 @@ impl Message {
             ),
             Update::Health { camera, health } => Self {
                 topic: topics.camera_health(&camera),
-                content: Content::State {
+                content: MessageContent::State {
                     rank: Rank::Usual,
                     refresh: Some(HEALTH_REFRESH),
                     payload: report::to_json(&*health).into(),
@@ -184,11 +171,11 @@ impl Message {
             },
             Update::Detection(detection) => Self {
                 topic: topics.detections(detection.camera(), &detection.prompt.id),
-                content: Content::Stream(Stream::Answer(detection)),
+                content: MessageContent::Stream(StreamMessage::Answer(detection)),
             },
             Update::Event(event) => Self {
                 topic: topics.event(&event.camera, &event.prompt),
-                content: Content::Event(event),
+                content: MessageContent::Event(event),
             },
             Update::Snapshot {
                 camera,
@@ -197,7 +184,7 @@ impl Message {
                 retain,
             } => Self {
                 topic: topics.snapshot(&camera, &prompt),
-                content: Content::Stream(Stream::Picture {
+                content: MessageContent::Stream(StreamMessage::Picture {
                     camera,
                     jpeg,
                     retain,
@@ -265,7 +252,7 @@ impl Message {
     fn state(topic: String, payload: Vec<u8>) -> Self {
         Self {
             topic,
-            content: Content::State {
+            content: MessageContent::State {
                 rank: Rank::Usual,
                 refresh: None,
                 payload: payload.into(),
@@ -273,22 +260,22 @@ impl Message {
         }
     }
 
-    /// An unchanged state goes out again when the last one is so old.
+    /// An unchanged state is published again after this time.
     fn refreshed_after(mut self, age: Duration) -> Self {
-        if let Content::State { refresh, .. } = &mut self.content {
+        if let MessageContent::State { refresh, .. } = &mut self.content {
             *refresh = Some(age);
         }
         self
     }
 
     fn ranked(mut self, new: Rank) -> Self {
-        if let Content::State { rank, .. } = &mut self.content {
+        if let MessageContent::State { rank, .. } = &mut self.content {
             *rank = new;
         }
         self
     }
 
-    /// A stranger names the topic: one that cannot be published to is not worth a try.
+    /// The sender of the request chose the topic; an invalid one is replaced by the node's topic `reply`.
     fn reply(topics: &Topics, to: Option<ReplyTo>, payload: Vec<u8>) -> Self {
         let to = to.filter(|to| can_be_published_to(&to.topic));
         let (topic, correlation) = match to {
@@ -297,7 +284,7 @@ impl Message {
         };
         Self {
             topic,
-            content: Content::Reply {
+            content: MessageContent::Reply {
                 correlation,
                 payload: payload.into(),
             },
@@ -305,7 +292,7 @@ impl Message {
     }
 }
 
-/// A longer response topic is not taken.
+/// A longer response topic is ignored.
 const RESPONSE_TOPIC_MAX_BYTES: usize = 1024;
 
 fn can_be_published_to(topic: &str) -> bool {
@@ -314,10 +301,10 @@ fn can_be_published_to(topic: &str) -> bool {
         && !topic.contains(['+', '#', '\0'])
 }
 
-/// What a state says that nobody knows: Home Assistant reads it as unknown.
+/// The payload of an unknown state; Home Assistant reads it as unknown.
 const UNKNOWN: &str = "None";
 
-/// As it is set: `ON` and `OFF`, a number, words.
+/// The same text as on the `/set` topic: `ON` and `OFF`, a number, a text.
 fn setting_text(setting: &Setting) -> String {
     match setting {
         Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {

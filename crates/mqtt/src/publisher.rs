@@ -1,4 +1,4 @@
-//! The entry to publishing: a handle that takes updates and never waits.
+//! The handle that accepts updates without waiting.
 
 use std::{
     collections::BTreeSet,
@@ -15,11 +15,11 @@ use tokio::{
 };
 
 use super::{
-    BrokerState, EventBounds, Inbound, Limits, Line, Tally, Topics, Update,
-    broker::{Shared, Task, TlsError, Trust},
+    BrokerState, EventBounds, Inbound, JsonLine, MessageCounters, OutboxLimits, Topics, Update,
+    broker::{BrokerTask, ConnectionTiming, Shared, TlsError, Trust},
     message::{Message, Rank},
     outbox::Outbox,
-    spool::{Desk, Disk, Folder, Found, Journal, Keeper, time_left},
+    spool::{Disk, Folder, FoundEvents, Journal, SpoolStatus, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
@@ -27,28 +27,27 @@ use spotter_core::{
     config::{self, MqttConfig},
 };
 
-/// Listeners that are slower than this many detections lose the oldest.
+/// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
 const SENT_KEPT: usize = 64;
-/// Who listens to lines has so many, some seconds of a busy node, before the oldest are lost.
+/// A receiver of lines loses the oldest beyond this number, some seconds of a busy node.
 const LINES_KEPT: usize = 1024;
-/// So many messages of others wait until they are read; more are dropped and counted.
+/// Inbound messages that wait; beyond this number they are dropped and counted.
 const INBOX_KEPT: usize = 64;
 
-/// Who we are on the broker.
+/// The identity of this node on the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Level of the topics.
     pub node: NodeId,
     /// Names this run of the daemon: 4 hex digits.
     pub boot: Arc<str>,
-    /// 8 hex digits of the machine.
+    /// 8 hex digits.
     machine: String,
     seed: u64,
 }
 
 impl Identity {
-    /// Reads `/etc/machine-id` (blocks for that); without one the node's name stands in, so the client id is the same
-    /// after a restart.
+    /// Reads `/etc/machine-id` (blocks on the disk). Without that file the name of the node is used, so the client id is the
+    /// same after a restart.
     pub fn of_this_machine(node: NodeId) -> Self {
         Self::new(node, Path::new("/etc/machine-id"))
     }
@@ -81,15 +80,21 @@ impl Identity {
     }
 }
 
-/// A detection went to the client library.
+/// A detection that was handed to the client library.
 #[derive(Clone, Debug)]
-pub struct Sent {
-    /// Where to.
+pub struct SentDetection {
     pub topic: Arc<str>,
-    /// What.
     pub detection: Arc<Detection>,
-    /// Its latency account, complete.
     pub latency: Latency,
+}
+
+/// See [`Publisher::start`].
+pub(super) struct PublisherOptions<'a> {
+    pub(super) mqtt: &'a MqttConfig,
+    pub(super) state_dir: Option<&'a Path>,
+    pub(super) identity: &'a Identity,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) timing: ConnectionTiming,
 }
 
 /// Takes updates from any thread. Clones share one connection.
@@ -99,34 +104,53 @@ pub struct Publisher {
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     state: watch::Receiver<BrokerState>,
-    sent: broadcast::Sender<Sent>,
-    lines: broadcast::Sender<Line>,
+    sent: broadcast::Sender<SentDetection>,
+    lines: broadcast::Sender<JsonLine>,
     again: Arc<watch::Sender<()>>,
     stop: Arc<watch::Sender<bool>>,
-    spool: Arc<Desk>,
+    spool: Arc<SpoolStatus>,
     filters: Arc<watch::Sender<Vec<String>>>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
 }
 
 impl Publisher {
-    /// Starts the connection's tasks on the current tokio runtime; the broker need not be there. They end some seconds
-    /// after [`stop`](Self::stop), or when the last handle is dropped; then everything is on disk.
+    /// Starts the tasks on the current tokio runtime, whether the broker is available or not. They end some seconds after
+    /// [`stop`](Self::stop), or when the last handle is dropped; then all events are on disk.
     ///
-    /// Events that an earlier run left in `state_dir` are delivered first, and those that were open when it died end with
-    /// the reason `restart`. Without a directory, or when it fails, events are kept in memory only.
+    /// Events that an earlier run left in `state_dir` are sent first, and events that were open at its end get the end
+    /// `restart`. Without a directory, or when the disk fails, events are kept in memory only.
     ///
-    /// Fails only when the TLS files are no good; blocks to read them and the spool.
+    /// Fails only when the TLS files cannot be used. Blocks on the disk to read them and the spool.
     pub fn start(
         mqtt: &MqttConfig,
         state_dir: Option<&Path>,
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        let target = Arc::new(ConnectionTarget::new(mqtt, identity)?);
+        Self::start_with(PublisherOptions {
+            mqtt,
+            state_dir,
+            identity,
+            clock,
+            timing: ConnectionTiming::default(),
+        })
+    }
+
+    pub(super) fn start_with(
+        options: PublisherOptions<'_>,
+    ) -> Result<(Self, JoinHandle<()>), TlsError> {
+        let PublisherOptions {
+            mqtt,
+            state_dir,
+            identity,
+            clock,
+            timing,
+        } = options;
+        let target = Arc::new(ConnectionTarget::new(mqtt, identity, timing)?);
         let topics = Arc::clone(&target.topics);
-        let limits = Limits {
+        let limits = OutboxLimits {
             events: bounds(&mqtt.spool),
-            ..Limits::default()
+            ..OutboxLimits::default()
         };
         let mut outbox = Outbox::new(limits, Arc::clone(&identity.boot), identity.seed);
         outbox.push(Message::node_status(&topics, true), clock.now());
@@ -147,7 +171,7 @@ impl Publisher {
         let (lines, _) = broadcast::channel(LINES_KEPT);
         let (filters, wanted) = watch::channel(Vec::new());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
-        let task = Task {
+        let task = BrokerTask {
             target: Arc::clone(&target),
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock),
@@ -159,8 +183,8 @@ impl Publisher {
             again,
             stop,
         };
-        let (keeper, desk) = match spool {
-            Some(spool) => spool.keeper(&shared, &clock),
+        let (writer, status) = match spool {
+            Some(spool) => spool.writer(&shared, &clock),
             None => (None, Arc::default()),
         };
         let publisher = Self {
@@ -172,78 +196,77 @@ impl Publisher {
             lines,
             again: Arc::new(again_sender),
             stop: Arc::new(stop_sender),
-            spool: desk,
+            spool: status,
             filters: Arc::new(filters),
             inbox: Arc::new(Mutex::new(Some(inbound))),
         };
         let all = async move {
             let (end, ended) = oneshot::channel();
-            let keeping = keeper.map(|keeper| tokio::spawn(keeper.run(ended)));
+            let keeping = writer.map(|writer| tokio::spawn(writer.run(ended)));
             task.run().await;
             drop(end);
             if let Some(keeping) = keeping {
-                // It has no result, and a panic is told by the panic itself.
+                // A panic logs itself.
                 _ = keeping.await;
             }
         };
         Ok((publisher, tokio::spawn(all)))
     }
 
-    /// Reads the TLS files as [`start`](Self::start) would and connects to nothing. Blocks on the disk.
+    /// Reads the TLS files as [`start`](Self::start) does, without a connection. Blocks on the disk.
     pub fn check(mqtt: &MqttConfig) -> Result<(), TlsError> {
         mqtt.tls.as_ref().map(Trust::read).transpose().map(drop)
     }
 
-    /// Accepts an update. Never waits and never fails: a state is kept until the broker has it, a stream message may be
-    /// dropped by the limits of docs/mqtt.md section 1 and is counted then.
+    /// Never waits and never fails: a state is kept until the broker has acknowledged it; a stream message may be dropped by
+    /// the limits of docs/mqtt.md section 1, and is counted.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
         let message = Message::from_update(&self.target.topics, update);
         self.shared.outbox().push(message, self.clock.now());
         self.shared.wake();
         if is_event {
-            self.spool.ring();
+            self.spool.wake_writer();
         }
     }
 
-    /// Tries now what would be tried later, with the files of TLS as they are now. An open connection is not touched.
+    /// Ends the pause before the next attempt, which reads the TLS files again. An open connection is not affected.
     pub fn try_again(&self) {
         self.again.send_replace(());
     }
 
-    /// The topics of this node.
     pub fn topics(&self) -> Arc<Topics> {
         Arc::clone(&self.target.topics)
     }
 
-    /// Where the connection stands; changes can be awaited.
+    /// Changes can be awaited.
     pub fn state(&self) -> watch::Receiver<BrokerState> {
         self.state.clone()
     }
 
-    /// Every detection from now on, when it is handed over.
-    pub fn sent(&self) -> broadcast::Receiver<Sent> {
+    /// Every detection from now on, at its hand-over to the client library.
+    pub fn sent(&self) -> broadcast::Receiver<SentDetection> {
         self.sent.subscribe()
     }
 
-    /// Every message of JSON from now on, but for Home Assistant's, when it is handed over. Who reads too slowly misses the
-    /// oldest and hears how many.
-    pub fn lines(&self) -> broadcast::Receiver<Line> {
+    /// Every JSON message from now on, without discovery records, at its hand-over to the client library. A slow receiver loses
+    /// the oldest and gets their number.
+    pub fn lines(&self) -> broadcast::Receiver<JsonLine> {
         self.lines.subscribe()
     }
 
-    /// Home Assistant is told everything once more.
+    /// Publishes all discovery records again.
     pub(super) fn repeat_discovery(&self) {
         self.shared.outbox().repeat_rank(Rank::Discovery);
         self.shared.wake();
     }
 
-    /// True when the broker has every record, and no word of another is on its way.
-    pub(super) fn discovery_is_told(&self) -> bool {
+    /// True when the broker has acknowledged every discovery record.
+    pub(super) fn is_discovery_acknowledged(&self) -> bool {
         self.shared.outbox().is_settled_to(Rank::Discovery)
     }
 
-    /// Topics that are to be cleared and that the broker has not acknowledged yet.
+    /// Topics whose clearing the broker has not acknowledged yet.
     pub(super) fn clearing(&self) -> BTreeSet<String> {
         self.shared.outbox().clearing().cloned().collect()
     }
@@ -258,50 +281,49 @@ impl Publisher {
         });
     }
 
-    /// What others say on the topics of [`listen`](Self::listen). Given once; what nobody reads is dropped and counted.
+    /// Messages on the topics of [`listen`](Self::listen). Returned once; messages beyond its capacity are dropped and counted.
     pub fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.take()
     }
 
-    /// Counts a command that was retained and is not acted on.
+    /// Counts a retained command, which is not executed.
     pub fn ignore_retained(&self) {
         self.shared.ignore_retained();
     }
 
-    /// What became of messages so far.
-    pub fn tally(&self) -> Tally {
-        self.shared.tally()
+    pub fn counters(&self) -> MessageCounters {
+        self.shared.counters()
     }
 
-    /// `spool_msgs`: events that the broker does not have, on disk and in memory.
+    /// `spool_msgs`: events that the broker has not acknowledged, on disk or in memory.
     pub fn spool_msgs(&self) -> u64 {
         self.shared.outbox().events() as u64
     }
 
-    /// Why events are in memory only; `None` = they are on disk, or there is no directory for them.
+    /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
     pub fn spool_trouble(&self) -> Option<String> {
         self.spool.trouble()
     }
 
-    /// 95th percentile of hand-over to acknowledgement over the last messages that are acknowledged.
+    /// 95th percentile of hand-over to acknowledgement over the last acknowledged messages.
     pub fn puback_p95(&self) -> Option<Duration> {
         self.shared.outbox().puback_p95()
     }
 
-    /// Rises while the connection's task lives, connected or not; for the watchdog.
+    /// Rises while the connection's task runs, connected or not; for the watchdog.
     pub fn progress(&self) -> u64 {
         self.shared.turns()
     }
 
-    /// Begins a clean stop: `offline`, what is due, DISCONNECT. Await the task's handle for its end (at most 3 s).
+    /// Starts a clean stop: what is due, `offline`, DISCONNECT. The task ends within 3 s.
     pub fn stop(&self) {
         // The task may have ended already.
         _ = self.stop.send(true);
     }
 }
 
-/// The configured bounds. On disk, records of what is done take place too, so less is kept than may lie there.
+/// The configured bounds. The journal also contains records of delivered events, so the events have three quarters of it.
 fn bounds(spool: &config::SpoolConfig) -> EventBounds {
     EventBounds {
         events: spool.events,
@@ -310,15 +332,15 @@ fn bounds(spool: &config::SpoolConfig) -> EventBounds {
     }
 }
 
-/// What may lie on the disk.
+/// Most bytes on the disk.
 fn disk_bytes(spool: &config::SpoolConfig) -> u64 {
     spool.max_mb * 1_000_000
 }
 
-/// The spool as it was found.
+/// The spool as it was found on disk.
 struct Spool {
     path: PathBuf,
-    opened: io::Result<(Journal<Folder>, Found)>,
+    opened: io::Result<(Journal<Folder>, FoundEvents)>,
 }
 
 impl Spool {
@@ -340,7 +362,11 @@ impl Spool {
         }
     }
 
-    fn keeper(self, shared: &Arc<Shared>, clock: &Arc<dyn Clock>) -> (Option<Keeper>, Arc<Desk>) {
+    fn writer(
+        self,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+    ) -> (Option<SpoolWriter>, Arc<SpoolStatus>) {
         let (journal, trouble) = match self.opened {
             Ok((journal, _)) => (Some(journal), None),
             Err(error) => {
@@ -348,32 +374,32 @@ impl Spool {
                 (None, Some(format!("cannot keep events in {path}: {error}")))
             }
         };
-        let desk = Arc::new(Desk::new(trouble));
-        let keeper = Keeper {
+        let status = Arc::new(SpoolStatus::new(trouble));
+        let writer = SpoolWriter {
             journal,
             path: self.path,
             shared: Arc::clone(shared),
-            desk: Arc::clone(&desk),
+            status: Arc::clone(&status),
             clock: Arc::clone(clock),
         };
-        (Some(keeper), desk)
+        (Some(writer), status)
     }
 }
 
-/// Writes at once: an end that was sent and not written would be told again by the next run, under another id.
+/// Writes immediately: the next run would publish an end that was sent and not written again, with another id.
 fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clock) {
     let batch = outbox.unwritten(clock.now());
     if journal.write(&batch, clock.now(), clock.wall()).is_err() {
-        // The keeper tries again, and tells why it cannot.
+        // The writer tries again and reports the error.
         outbox.still_unwritten(batch);
     }
 }
 
-/// What an earlier run left goes first; then what was open when it died ends.
+/// Queues the events of an earlier run, then the end of each event that was open at its end.
 pub(super) fn take_over(
     outbox: &mut Outbox,
     topics: &Topics,
-    found: &Found,
+    found: &FoundEvents,
     bounds: &EventBounds,
     clock: &dyn Clock,
 ) {

@@ -1,6 +1,6 @@
 //! The JSON payloads about the node and its cameras: info, config, stats, health (docs/mqtt.md section 2).
 //!
-//! Plain structs that others fill; field names and units are those of docs/mqtt.md section 2. Unknown is `null`.
+//! Field names and units are those of docs/mqtt.md section 2. Unknown is `null`.
 
 use serde::Serialize;
 use spotter_core::StreamCounters;
@@ -20,12 +20,11 @@ pub(super) fn to_json<T: Serialize>(payload: &T) -> Vec<u8> {
     serde_json::to_vec(&versioned).unwrap_or_default()
 }
 
-/// A larger birth message names the cameras alone, and of very many the first: see [`birth_json`].
+/// A larger birth message lists the cameras without prompts and zones, and only the first of very many.
 const BIRTH_MAX_BYTES: usize = 64 * 1024;
-/// Cameras that a shortened birth message names.
 const BIRTH_CAMERAS_MAX: usize = 500;
 
-/// The birth message within its bounds. One that was shortened has the feature `info_shortened`.
+/// The birth message within its bounds. A shortened one has the feature `info_shortened`.
 pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
     let whole = to_json(&info);
     if whole.len() <= BIRTH_MAX_BYTES {
@@ -40,44 +39,36 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
     to_json(&info)
 }
 
-/// The birth message. Holds no URL and no user name.
+/// The birth message. Contains no URL and no user name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
-    /// Which program.
     pub daemon: DaemonInfo,
-    /// Names this run.
     pub boot: String,
     /// Unix milliseconds.
     pub started_ms: i64,
-    /// Host name.
     pub host: String,
     /// Names of the GPUs in use.
     pub gpus: Vec<String>,
-    /// Which model; `None` until it is loaded.
+    /// `None` until it is loaded.
     pub model: Option<ModelInfo>,
-    /// What is watched.
     pub cams: Vec<CameraInfo>,
     /// First digits of the configuration's hash.
     pub config_hash: String,
-    /// Values changed at run time.
+    /// Number of overrides.
     pub overrides: u32,
-    /// What this build can do.
+    /// Optional functions of this run.
     pub features: Vec<String>,
 }
 
-/// Name and version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DaemonInfo {
     /// `spotter`.
     pub name: String,
-    /// Of the package.
     pub version: String,
 }
 
-/// The loaded model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelInfo {
-    /// For people.
     pub name: String,
     /// Of the weights, in full.
     pub sha256: String,
@@ -87,10 +78,8 @@ pub struct ModelInfo {
     pub object_limit: u32,
 }
 
-/// One watched camera.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CameraInfo {
-    /// Its id.
     pub id: String,
     /// Ids of its prompts.
     pub prompts: Vec<String>,
@@ -100,32 +89,29 @@ pub struct CameraInfo {
     pub rate: f64,
 }
 
-/// What became of a load of the configuration.
+/// The result of a load of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigState {
-    /// It runs.
     Ok,
-    /// The one before keeps running.
+    /// The previous configuration stays active.
     Rejected,
 }
 
-/// The answer to a load attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigReport {
-    /// How it went.
     pub state: ConfigState,
     /// First digits of the file's hash.
     pub hash: String,
-    /// When, RFC 3339.
+    /// RFC 3339.
     pub at: String,
-    /// The problems, one line each; of very many the first.
+    /// The problems, one line each; only the first of very many.
     pub errors: Vec<String>,
 }
 
-/// Brokers close the connection on a message that is too large, and a state is sent again after each connect.
+/// A broker closes the connection on a message that is too large, and a state is sent again after each connect.
 const ERRORS_MAX: usize = 50;
-/// Of a longer problem the beginning is told.
+/// A longer problem is cut.
 const ERROR_MAX_CHARS: usize = 500;
 
 impl ConfigReport {
@@ -162,13 +148,13 @@ pub struct Stats {
     pub time_ms: i64,
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Cameras that deliver.
+    /// Cameras that stream.
     pub cams_online: u32,
     /// Cameras configured.
     pub cams_total: u32,
     /// Decoded frames.
     pub frames_in_ps: f64,
-    /// Frames that the model saw.
+    /// Frames that the model analysed.
     pub frames_analysed_ps: f64,
     /// Frames dropped because they were too old.
     pub frames_late_ps: f64,
@@ -184,7 +170,7 @@ pub struct Stats {
     pub lat_e2e_p95_ms: Option<f64>,
     /// `model.budget`: what receive to publish may take.
     pub lat_budget_ms: u64,
-    /// 1 while the 95th percentile is over the budget, else 0: a number, because databases drop what is none.
+    /// 1 while the 95th percentile is over the budget, else 0; a number, because time series databases drop booleans.
     pub lat_over_budget: u8,
     /// The first GPU; its keys are absent on a machine without one.
     #[serde(flatten)]
@@ -195,7 +181,7 @@ pub struct Stats {
     pub mqtt_puback_p95_ms: Option<f64>,
     /// Messages dropped since the start.
     pub mqtt_dropped: u64,
-    /// Events waiting on disk.
+    /// Events that the broker has not acknowledged, on disk or in memory.
     pub spool_msgs: u64,
     /// Resident memory.
     pub rss_mib: Option<f64>,
@@ -206,11 +192,11 @@ pub struct Stats {
 /// Figures of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuStats {
-    /// Share of time with a kernel of anybody, as the driver counts it; `gpu0_busy_pct` is ours.
+    /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is ours.
     pub gpu0_util_pct: Option<f64>,
     /// Share of time with a step of ours in flight.
     pub gpu0_busy_pct: Option<f64>,
-    /// Memory in use by anybody.
+    /// Memory in use by all processes.
     pub gpu0_mem_mib: Option<u64>,
     /// Degrees Celsius.
     pub gpu0_temp_c: Option<u32>,
@@ -218,22 +204,20 @@ pub struct GpuStats {
     pub nvdec_pct: Option<f64>,
 }
 
-/// Why a camera is off with nothing wrong: the codes of a `reason` that is no problem.
+/// Why a camera is off without a problem: codes of `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
     /// By `enabled`, in the file or by a command.
     SwitchedOff,
     /// By its schedule.
     Schedule,
-    /// It is a file that is over.
+    /// The end of its file.
     Ended,
 }
 
 impl Off {
-    /// Every one.
     pub const ALL: [Self; 3] = [Self::SwitchedOff, Self::Schedule, Self::Ended];
 
-    /// The short code.
     pub fn code(self) -> &'static str {
         match self {
             Self::SwitchedOff => "switched_off",
@@ -242,7 +226,6 @@ impl Off {
         }
     }
 
-    /// The text behind it.
     pub fn text(self) -> &'static str {
         match self {
             Self::SwitchedOff => "by `enabled`, in the configuration or by a command",
@@ -254,18 +237,18 @@ impl Off {
     }
 }
 
-/// How a camera is. `state` is one of the words in docs/mqtt.md section 2.
+/// The health of a camera. `state` is one of the values in docs/mqtt.md section 2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CameraHealth {
     /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.
     pub state: String,
-    /// A short code and a text, without any login: why it does not stream.
+    /// A short code and a text, without the login: why the camera does not stream.
     pub reason: Option<String>,
     /// When the state began, Unix milliseconds.
     pub since_ms: i64,
-    /// Tries since it last streamed.
+    /// Attempts since it last streamed.
     pub attempts: u32,
-    /// Seconds until the next one.
+    /// Seconds until the next attempt.
     pub next_retry_s: Option<f64>,
     /// `h264`, `h265`, `mjpeg`.
     pub codec: Option<String>,
@@ -273,9 +256,9 @@ pub struct CameraHealth {
     pub w: Option<u32>,
     /// Pixels down.
     pub h: Option<u32>,
-    /// What the camera says.
+    /// As declared by the camera.
     pub fps_declared: Option<f64>,
-    /// What arrives.
+    /// Frames that arrive.
     pub fps_measured: Option<f64>,
     /// Seconds between key frames.
     pub gop_s: Option<f64>,
@@ -290,18 +273,16 @@ pub struct CameraHealth {
     pub reconnects_1h: u32,
     /// Within the last hour.
     pub stalls_1h: u32,
-    /// Pipelines that did not end and were left behind since the start; after some of them the daemon ends.
+    /// Pipelines that did not end, since the start; after some of them the daemon exits.
     pub abandoned: u32,
-    /// The camera's clock against ours.
-    pub clock: ClockHealth,
+    pub clock: CameraClockHealth,
 }
 
-/// A camera's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ClockHealth {
-    /// Whether its sender reports date the frames.
+pub struct CameraClockHealth {
+    /// The capture times come from its sender reports.
     pub trusted: bool,
-    /// Camera minus ours.
+    /// Camera time minus ours.
     pub offset_ms: Option<f64>,
     /// How fast the offset grows.
     pub drift_ppm: Option<f64>,
@@ -347,6 +328,78 @@ mod tests {
             ..Stats::default()
         }));
         assert_eq!(with["gpu0_mem_mib"], 5120);
+    }
+
+    fn keys(bytes: &[u8]) -> Vec<String> {
+        let mut keys: Vec<String> = value(bytes).as_object().unwrap().keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn health_and_stats_have_these_keys() {
+        let health = [
+            "abandoned",
+            "attempts",
+            "clock",
+            "codec",
+            "decoder",
+            "fps_declared",
+            "fps_measured",
+            "frames_corrupt",
+            "frames_late",
+            "gop_s",
+            "h",
+            "next_retry_s",
+            "reason",
+            "reconnects_1h",
+            "rtp_foreign",
+            "rtp_lost",
+            "since_ms",
+            "stalls_1h",
+            "state",
+            "transport",
+            "v",
+            "w",
+        ];
+        assert_eq!(keys(&to_json(&CameraHealth::default())), health);
+        let stats = [
+            "batch_mean",
+            "cams_online",
+            "cams_total",
+            "cpu_pct",
+            "frames_analysed_ps",
+            "frames_gated_ps",
+            "frames_in_ps",
+            "frames_late_ps",
+            "gpu0_busy_pct",
+            "gpu0_mem_mib",
+            "gpu0_temp_c",
+            "gpu0_util_pct",
+            "lat_budget_ms",
+            "lat_e2e_p95_ms",
+            "lat_over_budget",
+            "lat_total_p50_ms",
+            "lat_total_p95_ms",
+            "lat_total_p99_ms",
+            "mqtt_dropped",
+            "mqtt_puback_p95_ms",
+            "nvdec_pct",
+            "rss_mib",
+            "spool_msgs",
+            "time_ms",
+            "uptime_s",
+            "v",
+        ];
+        let with_gpu = Stats {
+            gpu: Some(GpuStats::default()),
+            ..Stats::default()
+        };
+        assert_eq!(keys(&to_json(&with_gpu)), stats);
+        // The counters of streams are in health only.
+        for counter in StreamCounters::ALL {
+            assert!(health.contains(&counter.key) && !stats.contains(&counter.key));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The whole publisher over several lives, with no broker anywhere.
+//! The whole publisher over several runs, without a broker.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -68,7 +68,7 @@ async fn an_outage_over_three_lives() {
     for _ in 0..2 {
         let (publisher, task) = start(&mqtt, state.path());
         assert_eq!(publisher.spool_msgs(), 4 + 2);
-        assert_eq!(publisher.tally().dropped(), 0);
+        assert_eq!(publisher.counters().dropped(), 0);
         stop(publisher, task).await;
         let_go(state.path()).await;
     }
@@ -76,7 +76,7 @@ async fn an_outage_over_three_lives() {
     // Another configuration keeps fewer: the newest stay, the others are counted.
     let (publisher, task) = start(&nowhere(5), state.path());
     assert_eq!(
-        (publisher.spool_msgs(), publisher.tally().spool_dropped()),
+        (publisher.spool_msgs(), publisher.counters().spool_dropped()),
         (5, 1)
     );
     stop(publisher, task).await;

@@ -1,11 +1,11 @@
-//! What brokers keep of ours: the list of retained topics, so that what is not published any more can be cleared.
+//! The list of topics that are retained on the broker, so that topics that are no longer published can be cleared.
 //!
-//! A broker keeps a retained message for ever, also that of a camera that was removed while the daemon did not run. So the
-//! list lies in the state directory, and is written at the start and at every change. A topic that is not wanted any more
-//! stays on the list until the broker has cleared it, however many starts that takes. Of a record for Home Assistant it
-//! says also which entities it has named, because those that are gone have to be named once more.
+//! A broker keeps a retained message for ever, also that of a camera that was removed while the daemon did not run. Therefore
+//! the list is a file in the state directory, written at the start and at every change. A topic that is no longer published
+//! stays on the list until the broker has cleared it, over any number of starts. For a discovery record the list contains
+//! its entities, because a removed entity must be named once more.
 //!
-//! Belongs here: the list and its file. Does not belong here: what the messages say, and how they are sent.
+//! Belongs here: the list and its file. Does not belong here: payloads and delivery.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,78 +17,82 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Topics,
-    discovery::{self, Entities, Record},
+    discovery::{self, DiscoveryRecord, EntityPlatforms},
 };
 use spotter_core::{
     Setting, Task,
     config::{CameraConfig, Config, PromptConfig},
+    write_file_atomically,
 };
 
-/// Its name in the state directory.
 const FILE: &str = "retained.json";
 
-/// What is in the file.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct List {
-    /// Which machine wrote it. On a copy of the disk in another box the list is that of a stranger, who lives.
+struct RetainedFile {
+    /// The machine that wrote it. On a copy of the disk in another machine, the list belongs to a node that still runs.
     machine: String,
-    topics: Topicwise,
+    topics: RetainedTopics,
 }
 
-/// Topics; those of records with the entities that they ever named.
-pub type Topicwise = BTreeMap<String, Entities>;
+/// Topics; discovery records with all entities that they ever named.
+pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
 
-/// A topic that is not wanted any more.
+/// A topic that is no longer published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum ObsoleteTopic {
     /// To be cleared.
     Gone(String),
-    /// The record of a device that is told of in another way now. To be cleared when Home Assistant has taken that over.
+    /// A discovery record whose entities are in another record now. To be cleared when Home Assistant has processed that one.
     Moved(String),
 }
 
-/// Of one device so many entities are remembered, which are more than it can have.
+/// Entities that are remembered of one device; more than a device can have.
 const ENTITIES_MAX: usize = 1000;
 
-/// The list, with what is wanted and what is to go.
+/// The list: published topics, and topics that must be cleared.
 #[derive(Debug)]
-pub struct Retained {
+pub struct RetainedList {
     file: PathBuf,
     machine: String,
-    wanted: Topicwise,
-    /// Not wanted any more; the broker may still keep them.
-    stale: Topicwise,
-    /// The file says all of this.
+    wanted: RetainedTopics,
+    /// No longer published; the broker may still keep them.
+    stale: RetainedTopics,
+    /// The file is up to date.
     is_saved: bool,
 }
 
-impl Retained {
-    /// What an earlier run left in `state_dir` on this `machine`. Blocks to read the file. One that is missing or damaged is
-    /// an empty list: some topics may stay with the broker, and nothing else is lost.
+impl RetainedList {
+    /// Reads the list of an earlier run on this `machine`. Blocks on the disk. A missing or damaged file is an empty list: some
+    /// topics may stay retained on the broker, and nothing else is lost.
     pub fn open(state_dir: &Path, machine: &str) -> Self {
         let file = state_dir.join(FILE);
         let list = match read(&file) {
             Ok(list) => list,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => List::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => RetainedFile::default(),
             Err(error) => {
                 let file = file.display();
                 tracing::warn!(%file, %error, "cannot read retained.json; topics of earlier runs that are no longer published stay retained on the broker");
-                List::default()
+                RetainedFile::default()
             }
         };
         let ours = list.machine == machine;
         Self {
             file,
             machine: machine.to_owned(),
-            wanted: Topicwise::new(),
-            stale: if ours { list.topics } else { Topicwise::new() },
+            wanted: RetainedTopics::new(),
+            stale: if ours {
+                list.topics
+            } else {
+                RetainedTopics::new()
+            },
             is_saved: false,
         }
     }
 
-    /// From now on these topics are published and no others. Returns what is to become of all others, some of which may have
-    /// been returned before. Blocks to write the file when that is news.
-    pub fn want(&mut self, wanted: Topicwise) -> Vec<Leaving> {
+    /// Sets the published topics. Returns all others, also those that were returned before. Blocks on the disk when the list
+    /// changed.
+    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<ObsoleteTopic> {
         let listed = self.all();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
@@ -104,23 +108,23 @@ impl Retained {
         }
         let leaving = |topic: &String| {
             if discovery::is_moved(topic, self.wanted.keys()) {
-                Leaving::Moved(topic.clone())
+                ObsoleteTopic::Moved(topic.clone())
             } else {
-                Leaving::Gone(topic.clone())
+                ObsoleteTopic::Gone(topic.clone())
             }
         };
         self.stale.keys().map(leaving).collect()
     }
 
-    /// The record with the entities that it named before and does not name any more, so that they are removed.
-    pub fn complete(&self, record: Record) -> Record {
+    /// Adds the entities that the record named before, so that Home Assistant removes them.
+    pub fn complete(&self, record: DiscoveryRecord) -> DiscoveryRecord {
         match self.wanted.get(&record.topic) {
             Some(known) => record.forgetting(known),
             None => record,
         }
     }
 
-    /// Of what was to go, only these are with the broker still. Blocks to write the file when that is news.
+    /// Of the topics to clear, only these are left on the broker. Blocks on the disk when the list changed.
     pub fn still_there(&mut self, topics: &BTreeSet<String>) {
         let before = self.stale.len();
         self.stale.retain(|topic, _| topics.contains(topic));
@@ -129,23 +133,25 @@ impl Retained {
         }
     }
 
-    /// True when nothing is to go.
+    /// True when no topic must be cleared.
     pub fn is_clean(&self) -> bool {
         self.stale.is_empty()
     }
 
-    fn all(&self) -> Topicwise {
+    fn all(&self) -> RetainedTopics {
         let all = self.wanted.iter().chain(&self.stale);
         all.map(|(topic, entities)| (topic.clone(), entities.clone()))
             .collect()
     }
 
     fn save(&mut self) {
-        let list = List {
+        let list = RetainedFile {
             machine: self.machine.clone(),
             topics: self.all(),
         };
-        let written = write(&self.file, &list);
+        let written = serde_json::to_vec_pretty(&list)
+            .map_err(io::Error::from)
+            .and_then(|text| write_file_atomically(&self.file, &text));
         self.is_saved = written.is_ok();
         if let Err(error) = written {
             let file = self.file.display();
@@ -154,32 +160,23 @@ impl Retained {
     }
 }
 
-fn read(file: &Path) -> io::Result<List> {
+fn read(file: &Path) -> io::Result<RetainedFile> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
 }
 
-/// Whole or not at all: the old list is there until the new one is.
-fn write(file: &Path, list: &List) -> io::Result<()> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let half = file.with_extension("json.new");
-    let text = serde_json::to_vec_pretty(list)?;
-    let mut new = fs::File::create(&half)?;
-    io::Write::write_all(&mut new, &text)?;
-    new.sync_all()?;
-    fs::rename(&half, file)
-}
-
-/// Every topic at which a daemon of this name at its broker, with these cameras and records, has the broker keep something.
-pub fn topics(config: &Config, cameras: &[CameraConfig], records: &[Record]) -> Topicwise {
+/// Every retained topic of a node with this configuration, these cameras and these discovery records.
+pub fn topics(
+    config: &Config,
+    cameras: &[CameraConfig],
+    records: &[DiscoveryRecord],
+) -> RetainedTopics {
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [topics.status(), topics.info(), topics.config()];
     let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
     let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
     let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);
     let states = of_node.into_iter().chain(of_cameras).chain(pictures);
-    let states = states.map(|topic| (topic, Entities::new()));
+    let states = states.map(|topic| (topic, EntityPlatforms::new()));
     let records = records.iter();
     let records = records.map(|record| (record.topic.clone(), record.entities()));
     states.chain(records).collect()
@@ -199,7 +196,7 @@ fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
     all
 }
 
-/// Pictures of events, where the broker keeps them.
+/// Pictures of events, which are retained if so configured.
 fn pictures(topics: &Topics, camera: &CameraConfig) -> impl Iterator<Item = String> {
     let pictured = camera.prompts.iter().filter(|prompt| prompt.snapshot);
     pictured.map(|prompt| topics.snapshot(&camera.id, &prompt.id))

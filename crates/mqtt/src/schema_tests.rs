@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    command::{Head, Heard, Reply, Value as Brought},
+    command::{InboundKind, Reply, ReplyValue, RequestHead},
     detection::tests::payloads,
     discovery::tests::{SITE, config},
     event::tests::event,
@@ -102,7 +102,7 @@ fn healths() -> [CameraHealth; 3] {
         gop_s: Some(2.0),
         transport: Some("tcp".into()),
         decoder: Some("avdec_h265".into()),
-        clock: ClockHealth {
+        clock: CameraClockHealth {
             trusted: false,
             offset_ms: Some(-38.0),
             drift_ppm: Some(21.4),
@@ -129,18 +129,18 @@ fn replies() -> Vec<Vec<u8>> {
     let text = |words: &str| Setting::Text(person(), words.into());
     let [_, info] = infos();
     let all = [
-        Ok(Brought::Done),
-        Ok(Brought::Revision(3)),
-        Ok(Brought::Answer {
+        Ok(ReplyValue::Done),
+        Ok(ReplyValue::Revision(3)),
+        Ok(ReplyValue::Answer {
             text: "yes".into(),
             score: 0.912_67,
         }),
-        Ok(Brought::Info(Box::new(info))),
-        Ok(Brought::Settings(vec![(
+        Ok(ReplyValue::Info(Box::new(info))),
+        Ok(ReplyValue::Settings(vec![(
             gate(),
             vec![Setting::RateHz(2.0), text("person")],
         )])),
-        Ok(Brought::Overrides(vec![(
+        Ok(ReplyValue::Overrides(vec![(
             gate(),
             text("person"),
             text("red car"),
@@ -151,8 +151,8 @@ fn replies() -> Vec<Vec<u8>> {
         )),
     ];
     let heads = [
-        Head::default(),
-        Head {
+        RequestHead::default(),
+        RequestHead {
             id: Some("n1".into()),
             op: "prompt_set".into(),
             camera: Some("gate".into()),
@@ -160,7 +160,7 @@ fn replies() -> Vec<Vec<u8>> {
             field: Some("text"),
         },
     ];
-    let reply = |(head, result): (&Head, &Result<Brought, Refusal>)| {
+    let reply = |(head, result): (&RequestHead, &Result<ReplyValue, Refusal>)| {
         let (head, result) = (head.clone(), result.clone());
         let at = WallTime::from_unix_millis(1_787_393_740_000);
         Reply { head, result, at }.to_json()
@@ -368,7 +368,7 @@ fn requests_are_read_as_their_schema_says() {
             retained: false,
             reply_to: None,
         };
-        let Heard::Request(asked) = heard(&topics, None, &inbound) else {
+        let InboundKind::Request(asked) = heard(&topics, None, &inbound) else {
             panic!("{request} is no request");
         };
         assert_eq!(
@@ -380,7 +380,7 @@ fn requests_are_read_as_their_schema_says() {
     }
 }
 
-/// Texts, and topics that nobody documented.
+/// Texts of states, and undocumented topics.
 #[test]
 fn every_state_is_a_documented_text() {
     let schemas = Schemas::load();
@@ -435,7 +435,7 @@ fn every_state_is_a_documented_text() {
     }
     for update in updates {
         let message = message::Message::from_update(&topics, update);
-        let message::Content::State { payload, .. } = &message.content else {
+        let message::MessageContent::State { payload, .. } = &message.content else {
             panic!("{message:?}")
         };
         let levels = topics.levels_of(&message.topic).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Identity, Topics,
-    broker::{Settings, TlsError, Trust},
+    broker::{ConnectionTiming, Settings, TlsError, Trust},
     message::Message,
 };
 use spotter_core::config::MqttConfig;
@@ -19,8 +19,12 @@ pub(super) struct ConnectionTarget {
 }
 
 impl ConnectionTarget {
-    /// Fails only when the TLS files are unusable; blocks to read them.
-    pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
+    /// Fails only when the TLS files cannot be used. Blocks on the disk.
+    pub(super) fn new(
+        mqtt: &MqttConfig,
+        identity: &Identity,
+        timing: ConnectionTiming,
+    ) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
         let settings = Settings {
             host: mqtt.host.clone(),
@@ -29,6 +33,7 @@ impl ConnectionTarget {
             password: mqtt.password.clone(),
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
             status_topic: topics.status(),
+            timing,
         };
         Ok(Self {
             settings,

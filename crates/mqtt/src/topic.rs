@@ -26,12 +26,12 @@ impl Topics {
         self.below("info")
     }
 
-    /// How the last load of the configuration went.
+    /// The result of the last load of the configuration.
     pub fn config(&self) -> String {
         self.below("config")
     }
 
-    /// Figures of the node, every 10 s.
+    /// Statistics of the node, every 10 s.
     pub fn stats(&self) -> String {
         self.below("stats")
     }
@@ -41,7 +41,7 @@ impl Topics {
         self.below("cmd")
     }
 
-    /// Answers to requests, unless they say another topic.
+    /// Replies, unless the request names another topic.
     pub fn reply(&self) -> String {
         self.below("reply")
     }
@@ -56,7 +56,7 @@ impl Topics {
         self.below("cam/+/prompt/+/+/set")
     }
 
-    /// The state of a value that may be set at run time; `/set` behind it sets it.
+    /// The state of a value that a command may change; the command topic has `/set` appended.
     pub fn setting(&self, camera: &CameraId, setting: &Setting) -> String {
         let field = setting.field();
         match setting.prompt() {
@@ -76,12 +76,12 @@ impl Topics {
         self.of_camera(camera, "status")
     }
 
-    /// How a camera is, with the reason.
+    /// The state of a camera, with the reason.
     pub fn camera_health(&self, camera: &CameraId) -> String {
         self.of_camera(camera, "health")
     }
 
-    /// Answers, one message a frame and prompt.
+    /// Detections, one message per frame and prompt.
     pub fn detections(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "det", prompt)
     }
@@ -91,17 +91,17 @@ impl Topics {
         self.of_prompt(camera, "present", prompt)
     }
 
-    /// How many are in a zone, as an integer, or `None`.
+    /// The number of objects in a zone, or `None`.
     pub fn zone(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
         format!("{}/cam/{camera}/zone/{zone}/{prompt}", self.prefix)
     }
 
-    /// What a question is answered with, as text, or `None`.
+    /// The answer to a question, as text, or `None`.
     pub fn answer(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "answer", prompt)
     }
 
-    /// What came, changed and went.
+    /// Starts, changes and ends of tracks.
     pub fn event(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "event", prompt)
     }
@@ -111,7 +111,7 @@ impl Topics {
         self.of_prompt(camera, "snapshot", prompt)
     }
 
-    /// How many, as an integer, or `None`.
+    /// The number of objects, or `None`.
     pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "count", prompt)
     }

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use crate::ops::metrics::CameraCounts;
 use spotter_cameras::ingest::{Health, Phase};
 use spotter_core::Mono;
-use spotter_mqtt::{CameraHealth, ClockHealth, Off};
+use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 
 /// Unchanged health is published again after this time.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ pub fn health_message(health: &Health, reason: Option<&OffReason>) -> CameraHeal
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,
         abandoned: health.abandoned,
-        clock: ClockHealth {
+        clock: CameraClockHealth {
             trusted: health.clock.trusted,
             offset_ms: rounded(health.clock.offset_ms),
             drift_ppm: rounded(health.clock.drift_ppm),

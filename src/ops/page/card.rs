@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use spotter_core::FrameCounters;
-use spotter_mqtt::{CameraHealth, ClockHealth};
+use spotter_mqtt::{CameraClockHealth, CameraHealth};
 
 use super::{
     parts::{self, chip, facts, known, pill, since},
@@ -210,7 +210,7 @@ fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
     }
 }
 
-fn clock(clock: &ClockHealth) -> String {
+fn clock(clock: &CameraClockHealth) -> String {
     let offset = known(clock.offset_ms, |ms| format!("{ms:+.0} ms"));
     let drift = known(clock.drift_ppm, |ppm| format!("{ppm:+.1} ppm"));
     match (clock.trusted, &clock.note) {

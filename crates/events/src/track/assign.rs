@@ -1,7 +1,7 @@
-//! Who is whom: the cheapest way to give each row at most one column and each column at most one row.
+//! Assignment: the cheapest way to give each row at most one column and each column at most one row.
 //!
 //! The method is the Hungarian one in the form of shortest augmenting paths (Jonker and Volgenant 1987): exact, and for
-//! `n` rows at most `n² · columns` steps, of which almost all are saved when things do not crowd.
+//! `n` rows at most `n² · columns` steps, of which few are needed when objects are apart.
 
 /// What each pair costs; every cost is finite.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl CostMatrix {
     }
 }
 
-/// Pairs (row, column) with the smallest sum, where whoever stays alone costs half of `limit`: a pair that costs `limit` or
+/// Pairs (row, column) with the smallest sum, where an unpaired row or column costs half of `limit`: a pair that costs `limit` or
 /// more is not made. In the order of the rows. Equal sums are decided by the order of rows and columns alone.
 pub fn assign(costs: &CostMatrix, limit: f64) -> Vec<(usize, usize)> {
     let (rows, columns) = (costs.rows(), costs.columns);
@@ -53,9 +53,8 @@ pub fn assign(costs: &CostMatrix, limit: f64) -> Vec<(usize, usize)> {
 
 /// A column for each row, with the smallest sum; `rows <= columns`.
 ///
-/// Rows come in one after another. Each gets the end of the shortest path of "I take your column, you take that one", in
-/// costs reduced by the prices of rows and columns, which keep every reduced cost at zero or above and that of pairs at zero.
-/// Row and column 0 stand for "none".
+/// Rows are added one after another, each along the shortest augmenting path, in costs that are reduced by the potentials of
+/// rows and columns: every reduced cost is at least zero, that of a pair is zero. Row and column 0 mean "none".
 fn cheapest(
     rows: usize,
     columns: usize,

@@ -1,4 +1,4 @@
-//! The life of one track: confirmed, changed, over; and which of it is published as an event.
+//! One track: confirmed, changed, ended; and which of it is published as an event.
 //!
 //! The same hysteresis as for presence decides, over the looks at this one object: the track is confirmed when `m` of the
 //! last `n` looks saw the object, and over when none of the last `m` looks nor any in the last `end_after` did. An

@@ -8,11 +8,11 @@
 //!             text ────────┴────▶ believed_answer ──────────────────────┘
 //! ```
 //!
-//! With `verify`, a confirmed track has its event only after a second look (`verification`): the [`TrackedAnswer`] brings
-//! a question along; the app has it asked and gives the answer to [`Tracker::verified`].
+//! With `verify`, a confirmed track has its event only after a second look (`verification`): the [`TrackedAnswer`] contains a
+//! question, and the daemon passes its answer to [`Tracker::verified`].
 //!
 //! A [`Tracker`] has a `prompt_tracker` for each prompt of each camera. Everything here is pure and takes its times from
-//! frames and from `now`; the app owns the tracker. Not here: pictures, topics and JSON.
+//! frames and from `now`; the daemon owns the tracker. Not here: pictures, topics and JSON.
 
 mod assign;
 mod believed_answer;

@@ -1,60 +1,58 @@
-//! Where a thing will be: what is known of how it moves, from the places where it was seen.
+//! Predicts the location of an object from the locations where it was seen.
 //!
-//! Each of its numbers (centre and size of a box, or the two of a point) has a value and a speed with their variances: a
-//! Kalman filter with constant speed, which forces that nobody knows change. So the time between two looks may be any,
-//! and how far the guess may be wrong is known with it. Numbers are shares of the picture, times those at which frames
-//! were received.
+//! Each number of a location (centre and size of a box, or the coordinates of a point) has a value and a speed with their
+//! variances: a Kalman filter with constant speed and random acceleration. So the time between two looks may vary, and each
+//! prediction has its variance. Numbers are shares of the picture; times are those at which frames were received.
 
 use spotter_core::{Location, Mono, NormBox, NormPoint};
 
-/// How fast things usually are before anything is known of their speed, shares of the picture a second: one standard
-/// deviation. A walker near the camera needs some ten seconds from side to side, a dog that runs six.
+/// Standard deviation of the speed of a new object, shares of the picture a second. A walker near the camera needs some ten
+/// seconds from side to side, a running dog six.
 const SPEED_USUAL: f64 = 0.12;
-/// Nothing is believed to be faster, shares of the picture a second.
+/// Upper limit of a speed, shares of the picture a second.
 const SPEED_MAX: f64 = 1.0;
-/// How fast sizes change before anything is known of it: most of the change is at the picture's edge.
+/// Standard deviation of the speed of a new object's size. Most of the change is at the picture's edge.
 const GROWTH_USUAL: f64 = 0.04;
-/// What stood still may have begun to move so many seconds ago.
+/// A still object may have started to move this number of seconds ago.
 const START_S: f64 = 1.0;
-/// How much the square of a speed may change in a second, shares squared: things turn, start and stop.
+/// Change of the variance of a speed in a second, shares squared: objects turn, start and stop.
 const PUSH: f64 = 0.0025;
-/// One look in a hundred shows that something happened to a thing, by so many times the usual speed. (Natural logarithm.)
+/// In one look of a hundred the speed has changed abruptly (natural logarithm), by this multiple of the usual speed.
 const PUSHED_SURPRISE: f64 = 4.6;
 const PUSHED_BY: f64 = 2.0;
-/// ... or nothing happened, and the box is wrong: of a thing half hidden the model often boxes the half. So many of them.
+/// Share of those looks in which the box is wrong instead: of a half hidden object the model often boxes the half.
 const ODD_SHARE: f64 = 0.5;
-/// How quickly it is learnt that a thing is steadier than most, or not any more: the share of the newest look, the least
-/// that is believed, and how far off a look may seem (variances).
+/// Adaptation to objects that are steadier than most: weight of the newest look, smallest factor, and largest deviation of
+/// one look (variances).
 const LEARNS: f64 = 0.5;
 const UNREST_MIN: f64 = 0.02;
 const STRAYED_MAX: f64 = 9.0;
-/// A guess is never less sure than so, shares of the picture: it is somewhere in it.
+/// Upper limit of the standard deviation of a location, shares of the picture.
 const SPREAD_MAX: f64 = 0.3;
-/// How far off the model's boxes are, as a share of their size: centres, and sizes, which change with every step of a
-/// walker.
+/// Standard deviation of the model's boxes, as a share of their size: of centres, and of sizes, which change with every step
+/// of a walker.
 const CENTRE_ERROR: f64 = 0.1;
 const SIZE_ERROR: f64 = 0.2;
-/// How far off they are at least, shares of the picture: a few of the model's 1024 bins.
+/// Smallest standard deviation of a box, shares of the picture: a few of the model's 1024 bins.
 const ERROR_MIN: f64 = 0.004;
-/// How far off points are, which may lie anywhere on a thing.
+/// Standard deviation of points, which may be anywhere on an object.
 const POINT_ERROR: f64 = 0.015;
-/// A box that ends nearer to the picture's edge than this may be cut off by it.
+/// A box that ends nearer to the picture's edge may be cut off by it.
 const EDGE: f64 = 0.004;
 
-/// What is known of the movement of one thing.
+/// Location and speed of one object.
 #[derive(Clone, Debug)]
 pub struct MotionFilter {
     centre: [Axis; 2],
     /// `None` for a point.
     size: Option<[Axis; 2]>,
-    /// When this was true.
+    /// The time of the values.
     at: Mono,
-    /// The last look did not find it.
+    /// The last look did not find the object.
     missed: bool,
 }
 
 impl MotionFilter {
-    /// Measurement once.
     pub fn new(place: Location, at: Mono) -> Self {
         let seen = Measurement::new(place);
         let axis = |value, error, speed| Axis::new(value, error, speed);
@@ -68,7 +66,7 @@ impl MotionFilter {
         }
     }
 
-    /// What is to be expected at `now`, if it goes on like this.
+    /// The prediction for `now`.
     #[must_use]
     pub fn expected(&self, now: Mono) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
@@ -78,8 +76,8 @@ impl MotionFilter {
         next
     }
 
-    /// The same of a thing that has stood still for long: it is where it was, however long nobody looked, unless something
-    /// happened to it a moment ago.
+    /// The prediction for an object that has been still for long: its location does not depend on the time since the last look,
+    /// except for a movement in the last [`START_S`].
     #[must_use]
     pub fn at_rest(&self, now: Mono) -> Self {
         let seconds = now.since(self.at).as_secs_f64().min(START_S);
@@ -92,13 +90,13 @@ impl MotionFilter {
         next
     }
 
-    /// It was seen at `place` at the time that this was expected for.
+    /// A look saw the object at `place`, at the time of this prediction.
     #[must_use]
     pub fn seen(mut self, place: Location) -> Self {
         let seen = Measurement::new(self.whole(place));
         let happened = self
-            .offs(&seen, self.values())
-            .is_some_and(|offs| judge(&offs).happened);
+            .residuals(&seen, &self.values())
+            .is_some_and(|residuals| judge(&residuals).happened);
         for i in 0..2 {
             self.centre[i].correct(seen.centre[i], seen.centre_error[i], happened);
         }
@@ -112,55 +110,53 @@ impl MotionFilter {
         self
     }
 
-    /// A look did not find it.
     pub fn missed(&mut self) {
         self.missed = true;
     }
 
-    /// How unlikely it is to be seen at `place`: minus the logarithm of the density there. `None` when it cannot be: it
-    /// has left the picture, or the one is a point and the other a box. It has left when it is expected outside and the look
-    /// before missed it already: one that was seen a look ago may be slower than it seemed.
+    /// Minus the logarithm of the probability density at `place`. `None` when the object has left the picture, or for a point
+    /// and a box. It has left when it is predicted outside and the last look did not find it: an object that the last look
+    /// found may be slower than predicted.
     pub fn surprise(&self, place: Location) -> Option<f64> {
-        let offs = match self.place() {
+        let residuals = match self.place() {
             Some(part) => {
                 let Measurement { centre, size, .. } = Measurement::new(part);
-                self.offs(&Measurement::new(place), (centre, size))
+                self.residuals(&Measurement::new(place), &CentreAndSize { centre, size })
             }
             None if self.missed => None,
-            None => self.offs(&Measurement::new(self.whole(place)), self.values()),
+            None => self.residuals(&Measurement::new(self.whole(place)), &self.values()),
         };
-        Some(judge(&offs?).surprise)
+        Some(judge(&residuals?).surprise)
     }
 
-    /// How far `seen` is off from these values, number by number. `None` for a point and a box.
-    fn offs(&self, seen: &Measurement, (centre, size): CentreAndSize) -> Option<Vec<Residual<'_>>> {
-        let off = |axis, seen, value, error| Residual {
-            axis,
-            off: seen - value,
-            error,
+    /// The difference of `seen` and `expected` in each number. `None` for a point and a box.
+    fn residuals(&self, seen: &Measurement, expected: &CentreAndSize) -> Option<Vec<Residual<'_>>> {
+        let of_centre = |i: usize| Residual {
+            axis: &self.centre[i],
+            off: seen.centre[i] - expected.centre[i],
+            error: seen.centre_error[i],
         };
-        let mut offs: Vec<Residual> = (0..2)
-            .map(|i| {
-                off(
-                    &self.centre[i],
-                    seen.centre[i],
-                    centre[i],
-                    seen.centre_error[i],
-                )
-            })
-            .collect();
-        match (&self.size, seen.size, size) {
+        let mut residuals = vec![of_centre(0), of_centre(1)];
+        match (&self.size, seen.size, expected.size) {
             (None, None, None) => {}
-            (Some(axes), Some(seen_size), Some(size)) => offs
-                .extend((0..2).map(|i| off(&axes[i], seen_size[i], size[i], seen.size_error[i]))),
+            (Some(axes), Some(seen_size), Some(size)) => {
+                residuals.extend((0..2).map(|i| Residual {
+                    axis: &axes[i],
+                    off: seen_size[i] - size[i],
+                    error: seen.size_error[i],
+                }));
+            }
             _ => return None,
         }
-        Some(offs)
+        Some(residuals)
     }
 
     fn values(&self) -> CentreAndSize {
         let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
-        (values(&self.centre), self.size.as_ref().map(values))
+        CentreAndSize {
+            centre: values(&self.centre),
+            size: self.size.as_ref().map(values),
+        }
     }
 
     /// The part in the picture; `None` when it is outside.
@@ -179,19 +175,36 @@ impl MotionFilter {
         }
     }
 
-    /// The box with what the picture's edge cuts off: what is known to reach over the edge moves with its free side.
+    /// The box with the part that the picture's edge cuts off: the hidden side moves with the visible one.
     fn whole(&self, place: Location) -> Location {
         let (Location::Box(seen), Some(size)) = (place, &self.size) else {
             return place;
         };
-        let [(x0, x1), (y0, y1)] =
-            [(0, (seen.x0, seen.x1)), (1, (seen.y0, seen.y1))].map(|(i, span)| {
-                let half = size[i].value / 2.0;
-                let centre = self.centre[i].value;
-                over_the_edge(span, (centre - half, centre + half))
-            });
-        // Not through the constructors, which would cut it again.
-        Location::Box(NormBox { x0, y0, x1, y1 })
+        let expected = |i: usize| {
+            let half = size[i].value / 2.0;
+            let centre = self.centre[i].value;
+            AxisRange {
+                from: centre - half,
+                to: centre + half,
+            }
+        };
+        let seen_x = AxisRange {
+            from: seen.x0,
+            to: seen.x1,
+        };
+        let seen_y = AxisRange {
+            from: seen.y0,
+            to: seen.y1,
+        };
+        let x = over_the_edge(seen_x, expected(0));
+        let y = over_the_edge(seen_y, expected(1));
+        // The constructors would cut it again.
+        Location::Box(NormBox {
+            x0: x.from,
+            y0: y.from,
+            x1: x.to,
+            y1: y.to,
+        })
     }
 
     fn axes(&mut self) -> impl Iterator<Item = &mut Axis> {
@@ -199,45 +212,61 @@ impl MotionFilter {
     }
 }
 
-/// The span `seen` with the end that the picture's edge hides put where `expected` has it.
-fn over_the_edge(seen: (f64, f64), expected: (f64, f64)) -> (f64, f64) {
-    match (seen.0 <= EDGE, seen.1 >= 1.0 - EDGE) {
-        (true, false) => (seen.0.min(expected.0 + (seen.1 - expected.1)), seen.1),
-        (false, true) => (seen.0, seen.1.max(expected.1 + (seen.0 - expected.0))),
+/// A box along one axis, shares of the picture.
+#[derive(Clone, Copy)]
+struct AxisRange {
+    from: f64,
+    to: f64,
+}
+
+/// `seen`; if the picture's edge hides one of its ends, that end is where `expected` has it.
+fn over_the_edge(seen: AxisRange, expected: AxisRange) -> AxisRange {
+    match (seen.from <= EDGE, seen.to >= 1.0 - EDGE) {
+        (true, false) => AxisRange {
+            from: seen.from.min(expected.from + (seen.to - expected.to)),
+            ..seen
+        },
+        (false, true) => AxisRange {
+            to: seen.to.max(expected.to + (seen.from - expected.from)),
+            ..seen
+        },
         _ => seen,
     }
 }
 
-/// Centre and size.
-type CentreAndSize = ([f64; 2], Option<[f64; 2]>);
+/// The values of a filter, or of the part of its box in the picture.
+struct CentreAndSize {
+    centre: [f64; 2],
+    /// `None` for a point.
+    size: Option<[f64; 2]>,
+}
 
-/// One number of a look beside what was expected.
+/// The difference of one number of a look and its expected value.
 struct Residual<'a> {
     axis: &'a Axis,
     off: f64,
     error: f64,
 }
 
-/// What is thought of a look at a thing.
 struct Judgement {
     surprise: f64,
-    /// Something happened to the thing: that is less surprising.
+    /// An abrupt change of speed is the more probable explanation.
     happened: bool,
 }
 
-/// It happens to the whole thing: that is what is rare, and then any of its numbers may be far off.
-fn judge(offs: &[Residual]) -> Judgement {
+/// An abrupt change concerns the whole object, so its cost is added once and not per number.
+fn judge(residuals: &[Residual]) -> Judgement {
     let plain = |o: &Residual| o.axis.surprise(o.off, o.error);
     let pushed = |o: &Residual| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
-    let nothing: f64 = offs.iter().map(plain).sum();
-    let something = offs.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
+    let nothing: f64 = residuals.iter().map(plain).sum();
+    let something = residuals.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
     Judgement {
         surprise: nothing.min(something),
         happened: something < nothing,
     }
 }
 
-/// A place in numbers, with how far off each may be.
+/// The numbers of a location with their standard deviations.
 struct Measurement {
     centre: [f64; 2],
     centre_error: [f64; 2],
@@ -272,16 +301,16 @@ impl Measurement {
 #[derive(Clone, Debug)]
 struct Axis {
     value: f64,
-    /// A second.
+    /// Per second.
     speed: f64,
-    /// Variances of both, and what they share.
+    /// Variances of value and speed, and their covariance.
     value_variance: f64,
     speed_variance: f64,
     covariance: f64,
     speed_usual: f64,
-    /// How much more or less it strays than things usually do: a factor of variances.
+    /// Factor of the variances: below 1 for an object that is steadier than most.
     unrest: f64,
-    /// Since it was seen.
+    /// Time since the last look that saw it.
     seconds: f64,
 }
 
@@ -309,7 +338,7 @@ impl Axis {
         self.seconds = seconds;
         let most = SPREAD_MAX * SPREAD_MAX;
         if self.value_variance > most {
-            // So long without a look that the speed says nothing any more about the place.
+            // After this time without a look the speed does not predict the location.
             self.value_variance = most;
             self.speed_variance = self.speed_usual * self.speed_usual;
             self.covariance = 0.0;
@@ -322,7 +351,7 @@ impl Axis {
         self.speed_variance = 0.0;
     }
 
-    /// The same if something happened to it right after it was seen: it turned, bounced, stopped.
+    /// The same with an abrupt change of speed directly after the last look.
     fn pushed(&self) -> Self {
         let push = (PUSHED_BY * self.speed_usual).powi(2);
         Self {
@@ -350,7 +379,7 @@ impl Axis {
         self.unrest = unrest.clamp(UNREST_MIN, 1.0);
     }
 
-    /// The same after it was seen so far off.
+    /// The same after a look with this deviation.
     fn corrected(&self, off: f64, error: f64) -> Self {
         let variance = self.variance(error);
         let (trust, lean) = (self.value_variance / variance, self.covariance / variance);
@@ -364,8 +393,7 @@ impl Axis {
         }
     }
 
-    /// Nobody knows which of both, and it is the other one with the chance `share`: what lies between them, as unsure as
-    /// they are and differ.
+    /// The mixture of both, with the probability `share` of `other`: mean and variance of the mixture.
     fn or(&self, other: &Self, share: f64) -> Self {
         let mix = |own: f64, other: f64| own + share * (other - own);
         let (apart, speeds_apart) = (other.value - self.value, other.speed - self.speed);

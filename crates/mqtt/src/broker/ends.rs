@@ -1,4 +1,4 @@
-//! What the ends of both protocols have in common: sockets, TLS, refusals.
+//! Ends that both protocols have in common: sockets, TLS, rejections.
 
 use std::{
     error::Error,
@@ -8,38 +8,34 @@ use std::{
 
 use rumqttc::{TlsError, tokio_rustls::rustls};
 
-use super::policy::End;
+use super::policy::ConnectionEnd;
 
-pub(super) fn login_refused(code: &dyn Debug) -> End {
-    End::Refused(format!(
+pub(super) fn login_refused(code: &dyn Debug) -> ConnectionEnd {
+    ConnectionEnd::Refused(format!(
         "the broker rejected the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
     ))
 }
 
-pub(super) fn closed() -> End {
-    End::Closed("the broker closed the connection".to_owned())
+pub(super) fn closed() -> ConnectionEnd {
+    ConnectionEnd::Closed("the broker closed the connection".to_owned())
 }
 
-/// Not a refusal: it is what a broker says that just starts.
-pub(super) fn busy(code: &dyn Debug) -> End {
-    End::Lost(format!("the broker is busy ({code:?})"))
+/// Not a rejection: brokers answer so while they start.
+pub(super) fn busy(code: &dyn Debug) -> ConnectionEnd {
+    ConnectionEnd::Lost(format!("the broker is busy ({code:?})"))
 }
 
-pub(super) fn silent() -> End {
-    End::Lost("no answer from the broker within 10 s".to_owned())
+pub(super) fn quiet() -> ConnectionEnd {
+    ConnectionEnd::Lost("the broker did not answer a ping".to_owned())
 }
 
-pub(super) fn quiet() -> End {
-    End::Lost("the broker did not answer a ping".to_owned())
-}
-
-pub(super) fn unreadable(error: &dyn Display) -> End {
-    End::Unreadable(format!(
+pub(super) fn unreadable(error: &dyn Display) -> ConnectionEnd {
+    ConnectionEnd::Unreadable(format!(
         "the broker sent data that is not valid MQTT: {error}"
     ))
 }
 
-pub(super) fn io(error: &io::Error) -> End {
+pub(super) fn io(error: &io::Error) -> ConnectionEnd {
     if let Some(tls) = in_chain::<rustls::Error>(error) {
         return rustls(tls);
     }
@@ -48,37 +44,37 @@ pub(super) fn io(error: &io::Error) -> End {
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe
         | ErrorKind::UnexpectedEof => closed(),
-        _ => End::Lost(format!("cannot reach the broker: {error}")),
+        _ => ConnectionEnd::Lost(format!("cannot reach the broker: {error}")),
     }
 }
 
-pub(super) fn tls(error: &TlsError) -> End {
+pub(super) fn tls(error: &TlsError) -> ConnectionEnd {
     match in_chain::<rustls::Error>(error) {
         Some(error) => rustls(error),
-        None => End::Lost(format!("TLS to the broker failed: {error}")),
+        None => ConnectionEnd::Lost(format!("TLS to the broker failed: {error}")),
     }
 }
 
-fn rustls(error: &rustls::Error) -> End {
+fn rustls(error: &rustls::Error) -> ConnectionEnd {
     use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     match error {
-        // Not for ever: a box without a battery begins its life in 1970, and certificates are renewed.
+        // Not `Untrusted`: a machine without a battery starts in 1970, and certificates are renewed.
         rustls::Error::InvalidCertificate(
             Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
-        ) => End::Refused(format!(
+        ) => ConnectionEnd::Refused(format!(
             "the broker's certificate is not valid today ({error}); check this machine's clock and the certificate's dates"
         )),
         rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
-            End::Untrusted(format!(
+            ConnectionEnd::Untrusted(format!(
                 "the broker's certificate is not trusted ({error}); check mqtt.ca and the host in mqtt.url"
             ))
         }
-        error => End::Lost(format!("TLS to the broker failed: {error}")),
+        error => ConnectionEnd::Lost(format!("TLS to the broker failed: {error}")),
     }
 }
 
 /// The first error of type `T` among `error` and its causes. An `io::Error` hides the error that it wraps from
-/// `source`, so that one is looked at too.
+/// `source`, so that one is checked too.
 fn in_chain<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,29 +1,27 @@
-//! One connection, MQTT 5 or 3.1.1, behind one face. Dropped at its end and never reused: what was not acknowledged is
-//! known to the outbox, so nothing of the library's own queue is worth keeping.
+//! One interface to a connection with MQTT 5 or 3.1.1. A connection is dropped at its end and never reused: the outbox knows
+//! what was not acknowledged, so the client library's queue holds nothing that must be kept.
 
 use std::time::Duration;
 
 use super::{
-    policy::{End, Protocol},
+    policy::{ConnectionEnd, Protocol},
     terms::Terms,
+    timing::ConnectionTiming,
     tls::Trust,
     v5, v311,
 };
 use crate::Inbound;
 use spotter_core::config::Secret;
 
-/// The library may hold so many messages. Few, because they are dated when they are put in.
+/// Messages in the client library's queue. Few, because their time of publication is set before they wait there.
 pub(super) const QUEUE: usize = 4;
 /// The largest payload of docs/mqtt.md section 1 with its topic and properties; commands are far smaller.
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
-/// Half as much again without a word from us, and the broker sends our will.
-pub(super) const KEEP_ALIVE_S: u16 = 10;
 /// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
-/// specification the will is due then; mosquitto waits for the delay all the same.
+/// specification the will is due then; mosquitto waits for the delay nevertheless.
 pub(super) const WILL_DELAY_S: u32 = 5;
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All that a connection needs, but for TLS.
+/// What a connection needs, without TLS.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) host: String,
@@ -32,41 +30,42 @@ pub(crate) struct Settings {
     pub(crate) password: Option<Secret>,
     pub(crate) client_id: String,
     pub(crate) status_topic: String,
+    pub(crate) timing: ConnectionTiming,
 }
 
 /// How a connection is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
+pub(super) struct ConnectMode {
     pub(super) protocol: Protocol,
-    /// The broker is asked to keep our will. Some keep nothing and refuse who asks.
+    /// The will is retained. Brokers without retained messages reject such a connection.
     pub(super) retains: bool,
 }
 
-/// How a payload travels.
+/// How a message is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct DeliveryOptions {
     /// QoS 1, else QoS 0.
     pub(super) acknowledged: bool,
-    /// The broker keeps it for who comes later.
+    /// The broker keeps it for later subscribers.
     pub(super) retained: bool,
-    pub(super) content: Content,
-    /// MQTT 5 brokers forget it then.
+    pub(super) content: PayloadFormat,
+    /// An MQTT 5 broker discards it then.
     pub(super) expiry: Option<Duration>,
-    /// What the sender of a request knows it by (MQTT 5).
+    /// Correlation data of the request (MQTT 5).
     pub(super) correlation: Option<Vec<u8>>,
 }
 
-/// What a payload is (MQTT 5 tells it).
+/// The content type of a payload, for MQTT 5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum PayloadFormat {
     #[default]
     Text,
     Json,
     Jpeg,
 }
 
-impl Content {
-    /// By its first bytes.
+impl PayloadFormat {
+    /// Decides by the first bytes.
     pub(super) fn of(payload: &[u8]) -> Self {
         match payload {
             [b'{', ..] => Self::Json,
@@ -75,7 +74,7 @@ impl Content {
         }
     }
 
-    /// As MQTT 5 says it; plain text needs no saying.
+    /// The content type of MQTT 5; none for plain text.
     pub(super) fn mime(self) -> Option<&'static str> {
         match self {
             Self::Text => None,
@@ -85,39 +84,36 @@ impl Content {
     }
 }
 
-/// What a connection reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
-    /// The broker accepted us, on its terms.
+pub(super) enum ConnectionEvent {
+    /// The broker accepted the connection, with these limits.
     Connected(Terms),
-    /// A request left the library's queue.
+    /// A request left the client library's queue.
     Sent,
-    /// Somebody's message, or our own status.
+    /// A message on a subscribed topic.
     Message(Inbound),
-    /// The broker said something that only shows that it lives.
+    /// Another packet of the broker.
     Heard,
-    /// We said good-bye.
+    /// DISCONNECT was sent.
     Disconnected,
-    /// Nothing of interest.
     Other,
 }
 
-/// What became of a request that the broker answers.
+/// The broker's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The broker has it.
+pub(super) enum RequestOutcome {
     Acked,
-    /// It does not want it, and says why with this code.
+    /// Rejected, with this code.
     Refused(String),
-    /// The connection ended before an answer came.
+    /// The connection ended before an answer arrived.
     Lost,
 }
 
-/// The request cannot be handed over: the library's queue is full or closed, or it does not take such a request.
+/// The client library did not accept the request: its queue is full or closed, or the request is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotTaken;
+pub(super) struct HandOverError;
 
-/// Puts requests in.
+/// Hands requests to the client library.
 pub(super) enum Sender {
     V5(rumqttc::AsyncClient),
     V311(rumqttc_v4::AsyncClient),
@@ -129,7 +125,7 @@ pub(super) enum Events {
     V311(Box<rumqttc_v4::EventLoop>),
 }
 
-/// Resolves when the broker has answered a request, or never will.
+/// Resolves when the broker has answered a request or cannot answer it any more.
 pub(super) enum Notice {
     PublishV5(rumqttc::PublishNotice),
     SubscribeV5(rumqttc::SubscribeNotice),
@@ -138,14 +134,14 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    pub(super) async fn outcome(self) -> Outcome {
+    pub(super) async fn outcome(self) -> RequestOutcome {
         match self {
             Self::PublishV5(notice) => v5::published(notice.wait_completion_async().await),
             Self::SubscribeV5(notice) => v5::subscribed(notice.wait_completion_async().await),
-            // MQTT 3.1.1 cannot refuse a message: it acknowledges, or closes.
+            // In MQTT 3.1.1 a broker cannot reject a message: it acknowledges or closes the connection.
             Self::PublishV311(notice) => match notice.wait_async().await {
-                Ok(_) => Outcome::Acked,
-                Err(_) => Outcome::Lost,
+                Ok(_) => RequestOutcome::Acked,
+                Err(_) => RequestOutcome::Lost,
             },
             Self::SubscribeV311(notice) => v311::subscribed(notice.wait_completion_async().await),
         }
@@ -153,86 +149,89 @@ impl Notice {
 }
 
 /// Prepares a connection, with TLS when there is a `trust`; it is opened by the first [`Events::next`].
-pub(super) fn open(settings: &Settings, trust: Option<&Trust>, manner: Manner) -> (Sender, Events) {
-    match manner.protocol {
+pub(super) fn open(
+    settings: &Settings,
+    trust: Option<&Trust>,
+    mode: ConnectMode,
+) -> (Sender, Events) {
+    match mode.protocol {
         Protocol::V5 => {
-            let options = v5::options(settings, trust, manner.retains);
+            let options = v5::options(settings, trust, mode.retains);
             let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, events) = client.build();
             (Sender::V5(sender), Events::V5(Box::new(events)))
         }
         Protocol::V311 => {
-            let options = v311::options(settings, trust, manner.retains);
+            let options = v311::options(settings, trust, mode.retains);
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
-            events.set_network_options(v311::network());
+            events.set_network_options(v311::network(settings.timing.connect_timeout));
             (Sender::V311(sender), Events::V311(Box::new(events)))
         }
     }
 }
 
 impl Sender {
-    /// Hands a message over. Never waits. One that is acknowledged comes with a notice.
+    /// Hands a message over without waiting. Returns a notice if the message is acknowledged.
     pub(super) fn publish(
         &self,
         topic: &str,
         payload: Vec<u8>,
-        way: &Way,
-    ) -> Result<Option<Notice>, NotTaken> {
+        delivery: &DeliveryOptions,
+    ) -> Result<Option<Notice>, HandOverError> {
         match self {
-            Self::V5(client) if way.acknowledged => client
-                .try_publish_tracked(topic, payload, v5::publish_options(way))
+            Self::V5(client) if delivery.acknowledged => client
+                .try_publish_tracked(topic, payload, v5::publish_options(delivery))
                 .map(|notice| Some(Notice::PublishV5(notice)))
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V5(client) => client
-                .try_publish(topic, payload, v5::publish_options(way))
+                .try_publish(topic, payload, v5::publish_options(delivery))
                 .map(|()| None)
-                .map_err(|_| NotTaken),
-            Self::V311(client) if way.acknowledged => client
-                .try_publish_tracked(topic, payload, v311::publish_options(way))
+                .map_err(|_| HandOverError),
+            Self::V311(client) if delivery.acknowledged => client
+                .try_publish_tracked(topic, payload, v311::publish_options(delivery))
                 .map(|notice| Some(Notice::PublishV311(notice)))
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V311(client) => client
-                .try_publish(topic, payload, v311::publish_options(way))
+                .try_publish(topic, payload, v311::publish_options(delivery))
                 .map(|()| None)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
         }
     }
 
-    /// Asks for the messages of a filter, QoS 1; MQTT 5 is told not to send what was retained.
-    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, NotTaken> {
+    /// Subscribes with QoS 1; in MQTT 5 without retained messages.
+    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, HandOverError> {
         match self {
             Self::V5(client) => client
                 .try_subscribe_many_tracked([v5::subscription(filter)])
                 .map(Notice::SubscribeV5)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
             Self::V311(client) => client
                 .try_subscribe_tracked(filter, rumqttc_v4::QoS::AtLeastOnce)
                 .map(Notice::SubscribeV311)
-                .map_err(|_| NotTaken),
+                .map_err(|_| HandOverError),
         }
     }
 
-    /// Asks for them no more.
-    pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), NotTaken> {
+    pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), HandOverError> {
         match self {
-            Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
-            Self::V311(client) => client.try_unsubscribe(filter).map_err(|_| NotTaken),
+            Self::V5(client) => client.try_unsubscribe(filter).map_err(|_| HandOverError),
+            Self::V311(client) => client.try_unsubscribe(filter).map_err(|_| HandOverError),
         }
     }
 
-    /// Says good-bye after everything that was handed over, so that the broker sends no will.
-    pub(super) fn disconnect(&self) -> Result<(), NotTaken> {
+    /// Sends DISCONNECT after everything that was handed over, so that the broker publishes no will.
+    pub(super) fn disconnect(&self) -> Result<(), HandOverError> {
         match self {
-            Self::V5(client) => client.try_disconnect().map_err(|_| NotTaken),
-            Self::V311(client) => client.try_disconnect().map_err(|_| NotTaken),
+            Self::V5(client) => client.try_disconnect().map_err(|_| HandOverError),
+            Self::V311(client) => client.try_disconnect().map_err(|_| HandOverError),
         }
     }
 }
 
 impl Events {
-    /// Waits for the next thing that happens. Not to be cancelled before the connection is up: that would begin it anew.
-    pub(super) async fn next(&mut self) -> Result<Happened, End> {
+    /// Waits for the next event. Must not be cancelled before the connection is open: that would start the attempt again.
+    pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionEnd> {
         match self {
             Self::V5(events) => match events.poll().await {
                 Ok(event) => v5::happened(event),

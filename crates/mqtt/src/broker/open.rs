@@ -1,4 +1,4 @@
-//! One connection from CONNECT to its end: hands over what is due, settles what is answered, notices when nothing is.
+//! One connection from CONNECT to its end: sends what is due, handles answers, and ends when there are none.
 
 use std::{pin::pin, time::Duration};
 
@@ -9,121 +9,121 @@ use tokio::{
 };
 
 use super::{
-    link::{self, Content, Events, Happened, Manner, Outcome, QUEUE, Sender, Way},
-    policy::{BrokerState, End, LateWill, Policy},
+    link::{
+        self, ConnectMode, ConnectionEvent, DeliveryOptions, Events, PayloadFormat, QUEUE,
+        RequestOutcome, Sender,
+    },
+    policy::{BrokerState, ConnectionEnd, LateWill, ReconnectPolicy},
     pulse::Pulse,
     subscriptions::{SubscriptionChange, Subscriptions},
-    task::{TURN, Task, asked_to_stop},
+    task::{BrokerTask, TURN, asked_to_stop},
     terms::{Terms, publish_bytes, subscribe_bytes},
     tls::Trust,
 };
 use crate::{
-    Inbound, Line, detection,
+    Inbound, JsonLine, detection,
     message::{Body, status_text},
     outbox::{Outgoing, Ticket},
-    publisher::Sent,
+    publisher::SentDetection,
     target::ConnectionTarget,
 };
 use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
-/// A clean stop waits so long until what the rates hold back has gone; the rest is dropped.
+/// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
-/// A clean stop waits so long for the broker to acknowledge.
+/// A clean stop waits for acknowledgements for this time at most.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
-/// What goes wrong without ending a connection; each is told once a minute.
+/// Failures that do not end a connection; each kind is logged once a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// A message is larger than the broker takes.
+    /// A message exceeds the broker's limit.
     TooLarge,
-    /// The broker refused a message.
     Refused,
-    /// The broker refused this filter, or it cannot be asked for it.
+    /// The broker rejected this filter, or it cannot be sent.
     SubscriptionRejected(String),
-    /// Commands come faster than they are read.
+    /// Commands arrive faster than they are processed.
     InboxFull,
-    /// The files of TLS are no good at the moment.
+    /// The TLS files cannot be read.
     Files,
 }
 
-/// What outlives a connection.
-pub(super) struct Memory {
-    told: LogThrottle<Trouble>,
+/// State that is kept from one connection to the next.
+pub(super) struct ReconnectState {
+    throttle: LogThrottle<Trouble>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
 
-impl Memory {
-    /// Before the first connection to a place.
+impl ReconnectState {
     pub(super) fn new(target: &ConnectionTarget) -> Self {
         Self {
-            told: LogThrottle::default(),
+            throttle: LogThrottle::default(),
             trust: target.trust.clone(),
         }
     }
 
-    /// Reads the files of TLS again, for the next connection.
+    /// Reads the TLS files again, for the next connection.
     pub(super) async fn renew_trust(&mut self, now: Mono) {
         let Some(trust) = &mut self.trust else {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(suppressed) = self.told.admit(Trouble::Files, now)
+            && let Some(suppressed) = self.throttle.admit(Trouble::Files, now)
         {
             tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
     }
 }
 
-/// What the broker is to answer.
-enum Asked {
+/// A request that the broker answers.
+enum BrokerRequest {
     Message { topic: String, ticket: Ticket },
     Filter(String),
 }
 
-pub(super) struct Open<'a> {
-    task: &'a Task,
+pub(super) struct BrokerConnection<'a> {
+    task: &'a BrokerTask,
     target: &'a ConnectionTarget,
-    memory: &'a mut Memory,
-    manner: Manner,
+    memory: &'a mut ReconnectState,
+    mode: ConnectMode,
     filters: watch::Receiver<Vec<String>>,
     sender: Sender,
-    /// Requests in the library's queue.
+    /// Requests in the client library's queue.
     queued: usize,
-    answers: JoinSet<(Asked, Outcome)>,
+    answers: JoinSet<(BrokerRequest, RequestOutcome)>,
     subscriptions: Subscriptions,
     pulse: Pulse<Ticket>,
     terms: Terms,
     late_will: LateWill,
-    /// Since when the broker accepts us.
     online_since: Option<Mono>,
-    /// Since when we are stopping, and whether good-bye was said.
+    /// Start of a clean stop, and whether DISCONNECT was sent.
     stopping: Option<(Mono, bool)>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> BrokerConnection<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
     pub(super) fn new(
-        task: &'a Task,
+        task: &'a BrokerTask,
         target: &'a ConnectionTarget,
-        policy: &Policy,
-        memory: &'a mut Memory,
+        policy: &ReconnectPolicy,
+        memory: &'a mut ReconnectState,
     ) -> (Self, Events) {
-        let manner = policy.manner();
-        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), manner);
+        let mode = policy.mode();
+        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), mode);
         let open = Self {
             task,
             target,
             memory,
-            manner,
+            mode,
             filters: task.filters.clone(),
             sender,
             queued: 0,
             answers: JoinSet::new(),
             subscriptions: Subscriptions::default(),
-            pulse: Pulse::new(task.clock.now()),
+            pulse: Pulse::new(target.settings.timing.silence.clone(), task.clock.now()),
             terms: Terms::default(),
             late_will: LateWill::default(),
             online_since: None,
@@ -132,8 +132,12 @@ impl<'a> Open<'a> {
         (open, events)
     }
 
-    /// Runs the connection until it ends; `None` when we ended it.
-    pub(super) async fn run(mut self, mut events: Events, policy: &mut Policy) -> Option<End> {
+    /// Runs the connection until it ends; `None` after a clean stop.
+    pub(super) async fn run(
+        mut self,
+        mut events: Events,
+        policy: &mut ReconnectPolicy,
+    ) -> Option<ConnectionEnd> {
         let mut stop = self.task.stop.clone();
         loop {
             let mut next = pin!(events.next());
@@ -144,7 +148,7 @@ impl<'a> Open<'a> {
                     return None;
                 }
                 if let Some(reason) = self.lost() {
-                    return Some(End::Lost(reason.to_owned()));
+                    return Some(ConnectionEnd::Lost(reason));
                 }
                 let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
                 tokio::select! {
@@ -157,22 +161,22 @@ impl<'a> Open<'a> {
                 }
             };
             match happened {
-                Ok(Happened::Connected(terms)) => {
+                Ok(ConnectionEvent::Connected(terms)) => {
                     policy.connected(self.task.clock.now(), terms.retains);
                     self.greet(terms);
                 }
-                Ok(Happened::Sent) => self.queued = self.queued.saturating_sub(1),
-                Ok(Happened::Message(inbound)) => self.take_in(inbound),
-                Ok(Happened::Heard) => self.pulse.heard(self.task.clock.now()),
-                Ok(Happened::Disconnected) => return None,
-                Ok(Happened::Other) => {}
+                Ok(ConnectionEvent::Sent) => self.queued = self.queued.saturating_sub(1),
+                Ok(ConnectionEvent::Message(inbound)) => self.take_in(inbound),
+                Ok(ConnectionEvent::Heard) => self.pulse.heard(self.task.clock.now()),
+                Ok(ConnectionEvent::Disconnected) => return None,
+                Ok(ConnectionEvent::Other) => {}
                 Err(_) if self.stopping.is_some() => return None,
                 Err(end) => return Some(end),
             }
         }
     }
 
-    /// The broker accepted: we listen, then everything true is published, `status` last.
+    /// The broker accepted the connection: subscribes, then publishes all states, `status` last.
     fn greet(&mut self, terms: Terms) {
         let now = self.task.clock.now();
         self.online_since = Some(now);
@@ -180,11 +184,11 @@ impl<'a> Open<'a> {
         self.pulse.heard(now);
         self.task.shared.outbox().connected();
         self.listen();
-        let protocol = self.manner.protocol.name();
+        let protocol = self.mode.protocol.name();
         self.task.show(BrokerState::Online { protocol });
     }
 
-    /// Works out what has to be asked for. Our own status first: a will that comes late is noticed by it.
+    /// Determines the subscriptions. The node's own status comes first: it shows a late will.
     fn listen(&mut self) {
         let mut filters = vec![self.target.settings.status_topic.clone()];
         filters.extend(self.filters.borrow_and_update().iter().cloned());
@@ -199,7 +203,7 @@ impl<'a> Open<'a> {
         self.task.shared.outbox().end_with(final_status, at_latest);
     }
 
-    /// True when a stop has nothing left to wait for.
+    /// True when a clean stop is complete or its time is over.
     fn is_over(&mut self) -> bool {
         let Some((since, sent_disconnect)) = self.stopping else {
             return false;
@@ -214,20 +218,19 @@ impl<'a> Open<'a> {
         false
     }
 
-    /// Why the connection must be given up although nobody closed it. A broker that is asked and does not answer is
-    /// gone, whatever the socket says.
-    fn lost(&mut self) -> Option<&'static str> {
-        // The library limits the time of a connect.
+    /// Why the connection must be closed although the socket is open: the broker does not answer a request.
+    fn lost(&mut self) -> Option<String> {
+        // The client library limits the time of CONNECT.
         self.online_since?;
         let now = self.task.clock.now();
         if self.pulse.asks(now) {
-            // Nothing changes by it, and a subscription that the broker forgot is there again.
+            // A repeated subscription changes nothing, and the broker must answer it.
             self.subscribe(self.target.settings.status_topic.clone());
         }
-        self.pulse.is_dead(now)
+        self.pulse.lost(now)
     }
 
-    /// Hands over what is due while the library has room. Returns for how long nothing needs to be done.
+    /// Hands over what is due while the client library has room. Returns the time until the next call.
     fn pump(&mut self) -> Duration {
         let (task, now) = (self.task, self.task.clock.now());
         if self.late_will.take(now) {
@@ -254,7 +257,7 @@ impl<'a> Open<'a> {
         let next = task.shared.outbox().next_at(now);
         let waits = [next, self.late_will.next_at()];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
-        // When the library is full, the next thing that happens wakes us; a spin would not make it faster.
+        // When the client library is full, its next event wakes the task.
         let has_room = self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max;
         let shortest = if has_room {
             Duration::from_millis(1)
@@ -267,7 +270,7 @@ impl<'a> Open<'a> {
     fn subscribe(&mut self, filter: String) {
         if !self
             .terms
-            .allows(subscribe_bytes(self.manner.protocol, &filter))
+            .allows(subscribe_bytes(self.mode.protocol, &filter))
         {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
@@ -275,17 +278,17 @@ impl<'a> Open<'a> {
             Ok(notice) => {
                 self.queued += 1;
                 self.answers
-                    .spawn(async move { (Asked::Filter(filter), notice.outcome().await) });
+                    .spawn(async move { (BrokerRequest::Filter(filter), notice.outcome().await) });
             }
-            // Only when it is no filter: we know that there was room.
+            // There was room, so the filter is invalid.
             Err(_) if self.queued < QUEUE => self.warn_rejected(filter, "the filter is invalid"),
-            // The question whether the broker lives, while nothing moves; that is an answer too.
+            // The queue is full. A silent broker is noticed without this request.
             Err(_) => {}
         }
     }
 
     fn hand_over(&mut self, outgoing: Outgoing) {
-        // The last moment before the bytes leave us: `publish_ms` and the stage `out` are read here.
+        // `publish_ms` and the stage `out` are read here, immediately before the hand-over.
         let now = self.task.clock.now();
         let payload = match (&outgoing.body, &outgoing.label) {
             (Body::Bytes(bytes), _) => bytes.to_vec(),
@@ -293,20 +296,28 @@ impl<'a> Open<'a> {
             (Body::Detection(_), None) => return self.decline(&outgoing, 0),
         };
         let ticket = outgoing.promise.ticket();
-        let way = Way {
+        let delivery = DeliveryOptions {
             acknowledged: ticket.is_some(),
             retained: outgoing.promise.is_retained() && self.terms.retains,
-            content: Content::of(&payload),
+            content: PayloadFormat::of(&payload),
             expiry: outgoing.promise.expiry(),
             correlation: outgoing.promise.correlation(),
         };
         let is_detection = matches!(outgoing.body, Body::Detection(_));
-        let bytes = publish_bytes(self.manner.protocol, &outgoing.topic, payload.len(), &way);
+        let bytes = publish_bytes(
+            self.mode.protocol,
+            &outgoing.topic,
+            payload.len(),
+            &delivery,
+        );
         if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.terms.allows(bytes) {
             return self.decline(&outgoing, bytes);
         }
-        let line = self.line(&outgoing.topic, &payload, way.content);
-        match (self.sender.publish(&outgoing.topic, payload, &way), ticket) {
+        let line = self.line(&outgoing.topic, &payload, delivery.content);
+        match (
+            self.sender.publish(&outgoing.topic, payload, &delivery),
+            ticket,
+        ) {
             (Ok(notice), ticket) => {
                 if let Some(line) = line {
                     _ = self.task.lines.send(line);
@@ -318,13 +329,16 @@ impl<'a> Open<'a> {
                 if let (Some(notice), Some(ticket)) = (notice, ticket) {
                     let topic = outgoing.topic.clone();
                     self.answers.spawn(async move {
-                        (Asked::Message { topic, ticket }, notice.outcome().await)
+                        (
+                            BrokerRequest::Message { topic, ticket },
+                            notice.outcome().await,
+                        )
                     });
                 }
                 if let Body::Detection(detection) = outgoing.body {
                     let latency = Latency::of(&detection, now);
-                    // Nobody has to listen.
-                    _ = self.task.sent.send(Sent {
+                    // There may be no receiver.
+                    _ = self.task.sent.send(SentDetection {
                         topic: outgoing.topic.into(),
                         detection: detection.into(),
                         latency,
@@ -332,7 +346,7 @@ impl<'a> Open<'a> {
                 }
             }
             (Err(_), ticket) => {
-                // The library has less room than we counted; its next event brings us back.
+                // The client library has less room than was counted; its next event wakes the task.
                 self.queued = QUEUE;
                 let mut outbox = self.task.shared.outbox();
                 match ticket {
@@ -343,18 +357,18 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// What else it is told as, when somebody listens: JSON of our own, but not what is for Home Assistant.
-    fn line(&self, topic: &str, payload: &[u8], content: Content) -> Option<Line> {
+    /// The line for standard output, if there is a receiver: JSON of this node, without discovery records.
+    fn line(&self, topic: &str, payload: &[u8], content: PayloadFormat) -> Option<JsonLine> {
         let is_heard = self.task.lines.receiver_count() > 0;
         let is_ours = || self.target.topics.levels_of(topic).is_some();
-        let told = is_heard && content == Content::Json && is_ours();
-        told.then(|| Line::new(topic, payload))
+        let is_printed = is_heard && content == PayloadFormat::Json && is_ours();
+        is_printed.then(|| JsonLine::new(topic, payload))
     }
 
-    /// Does not send what the broker would close the connection for.
+    /// Does not send a message that would make the broker close the connection.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(suppressed) = self.memory.told.admit(Trouble::TooLarge, now) {
+        if let Some(suppressed) = self.memory.throttle.admit(Trouble::TooLarge, now) {
             let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -371,18 +385,18 @@ impl<'a> Open<'a> {
         }
     }
 
-    fn settle(&mut self, answer: Result<(Asked, Outcome), JoinError>) {
+    fn settle(&mut self, answer: Result<(BrokerRequest, RequestOutcome), JoinError>) {
         let now = self.task.clock.now();
         match answer {
-            Ok((Asked::Message { ticket, .. }, Outcome::Acked)) => {
+            Ok((BrokerRequest::Message { ticket, .. }, RequestOutcome::Acked)) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().acked(ticket, now);
             }
-            // No right to this topic, a limit: sending it again would only be refused again, and the next connect tries.
-            Ok((Asked::Message { topic, ticket }, Outcome::Refused(code))) => {
+            // The broker would reject it again now; the outbox retries it later.
+            Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
                 self.pulse.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) = self.memory.told.admit(Trouble::Refused, now) {
+                if let Some(suppressed) = self.memory.throttle.admit(Trouble::Refused, now) {
                     tracing::warn!(
                         topic,
                         code,
@@ -391,11 +405,12 @@ impl<'a> Open<'a> {
                     );
                 }
             }
-            Ok((Asked::Filter(filter), Outcome::Refused(code))) => {
+            Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
                 self.warn_rejected(filter, &code);
             }
-            // An answer that will never come ends the connection, and the outbox begins anew on the next.
-            Ok((_, Outcome::Lost) | (Asked::Filter(_), Outcome::Acked)) | Err(_) => {}
+            // A missing answer ends the connection, and the outbox sends the message on the next one.
+            Ok((_, RequestOutcome::Lost) | (BrokerRequest::Filter(_), RequestOutcome::Acked))
+            | Err(_) => {}
         }
     }
 
@@ -403,33 +418,42 @@ impl<'a> Open<'a> {
         let now = self.task.clock.now();
         if let Some(suppressed) = self
             .memory
-            .told
+            .throttle
             .admit(Trouble::SubscriptionRejected(filter.clone()), now)
         {
-            tracing::warn!(
-                filter,
-                why,
-                suppressed,
-                "subscription rejected; commands on this topic are ignored"
-            );
+            if filter == self.target.settings.status_topic {
+                tracing::warn!(
+                    filter,
+                    why,
+                    suppressed,
+                    "subscription to the node's own status rejected; a late offline will is not corrected"
+                );
+            } else {
+                tracing::warn!(
+                    filter,
+                    why,
+                    suppressed,
+                    "subscription rejected; commands on this topic are ignored"
+                );
+            }
         }
     }
 
-    /// Something came on a topic that we listen to.
+    /// Handles a message on a subscribed topic.
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
         self.pulse.heard(now);
         if inbound.topic == self.target.settings.status_topic {
-            // A retained copy is old news: the broker sends it because we subscribed, and our `online` follows it.
-            let is_news = !inbound.retained && inbound.payload == status_text(false).as_bytes();
-            if is_news && self.stopping.is_none() {
+            // A retained copy is older than this connection, and `online` follows it.
+            let is_current = !inbound.retained && inbound.payload == status_text(false).as_bytes();
+            if is_current && self.stopping.is_none() {
                 self.late_will.seen(now);
             }
             return;
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(suppressed) = self.memory.told.admit(Trouble::InboxFull, now) {
+            if let Some(suppressed) = self.memory.throttle.admit(Trouble::InboxFull, now) {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,

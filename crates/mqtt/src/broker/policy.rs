@@ -1,65 +1,91 @@
-//! What the end of a connection means and what to do next. Pure: `now` and chance go in, a decision comes out.
+//! Decides after the end of a connection when and how to connect again. Pure: takes `now` and a random number.
 
 use std::time::Duration;
 
-use super::link::Manner;
+use super::{link::ConnectMode, timing::ConnectionTiming};
 use spotter_core::Mono;
 
-const BACKOFF_FIRST: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// A refused login is tried seldom: some brokers ban clients that insist.
-const REFUSED_FIRST: Duration = Duration::from_secs(30);
-const REFUSED_MAX: Duration = Duration::from_secs(300);
-/// Two clients with one id throw each other out; the fight is slowed to one round a minute.
-const TAKEN_OVER_RETRY: Duration = Duration::from_secs(60);
-/// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot say so, and mosquitto 2.0 does not in 5.
-const QUICK_CLOSE: Duration = Duration::from_secs(10);
+/// So many quick closes in a row mean that another client uses our id.
 const QUICK_CLOSES: u32 = 3;
-/// A certificate that is not trusted is looked at again so often: it or our authority may have been replaced.
-const UNTRUSTED_EVERY: Duration = Duration::from_secs(300);
-/// A broker that is known to speak MQTT 5 and hangs up without a word was killed in that moment, as like as not. Only after
-/// so many times the lesser protocol is tried, because it is kept until the broker next goes away.
+/// A broker that is known to support MQTT 5 and closes a connection before it answers CONNECT may have been killed in that
+/// moment. MQTT 3.1.1 is tried only after this number of closes, because it is then used until the connection ends.
 const HANG_UPS: u32 = 2;
-/// `online` is repeated at most so often when a late will said `offline`.
+/// Shortest time between two corrections of a late will.
 const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a broker that is reached is left for a try with MQTT 3.1.1.
 pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
+
+/// Pauses between attempts to connect.
+#[derive(Clone, Debug)]
+pub(super) struct RetryPauses {
+    /// After the first failure; each further failure doubles the pause.
+    pub(super) backoff_first: Duration,
+    pub(super) backoff_max: Duration,
+    /// Longer than the back-off: some brokers ban clients that repeat a rejected login.
+    pub(super) refused_first: Duration,
+    pub(super) refused_max: Duration,
+    /// Two clients with one id end each other's sessions; this limits the rounds.
+    pub(super) taken_over: Duration,
+    /// The certificate or our authority may be replaced meanwhile.
+    pub(super) untrusted: Duration,
+    /// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot report that, and mosquitto 2.0 does not
+    /// in MQTT 5.
+    pub(super) quick_close: Duration,
+}
+
+impl Default for RetryPauses {
+    fn default() -> Self {
+        Self {
+            backoff_first: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            refused_first: Duration::from_secs(30),
+            refused_max: Duration::from_secs(300),
+            taken_over: Duration::from_secs(60),
+            untrusted: Duration::from_secs(300),
+            quick_close: Duration::from_secs(10),
+        }
+    }
+}
+
+#[cfg(test)]
+impl RetryPauses {
+    pub(super) fn divided_by(&self, divisor: u32) -> Self {
+        Self {
+            backoff_first: self.backoff_first / divisor,
+            backoff_max: self.backoff_max / divisor,
+            refused_first: self.refused_first / divisor,
+            refused_max: self.refused_max / divisor,
+            taken_over: self.taken_over / divisor,
+            untrusted: self.untrusted / divisor,
+            quick_close: self.quick_close / divisor,
+        }
+    }
+}
 
 /// State of the connection to the broker, for health and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerState {
-    /// A try is under way.
+    /// The first attempt is not finished.
     Connecting,
-    /// The broker accepted us.
     Online {
         /// `5` or `3.1.1`.
         protocol: &'static str,
     },
-    /// It is away; the next try comes at `retry_at`.
-    Backoff {
-        /// What is wrong.
-        reason: String,
-        /// When.
-        retry_at: Mono,
-    },
-    /// It does not want us, or shows a certificate out of its dates: login, rights, a limit of the broker. Tried seldom.
+    /// The broker is unavailable.
+    Backoff { reason: String, retry_at: Mono },
+    /// The broker rejected the connection (login, rights, a limit), or its certificate is outside its dates. Attempts are rare.
     Refused {
-        /// What is wrong and what to do.
+        /// What is wrong, and what the operator can do.
         reason: String,
-        /// When.
         retry_at: Mono,
     },
-    /// Another client with our id took the session; tried once a minute.
-    TakenOver {
-        /// When.
-        retry_at: Mono,
-    },
-    /// Its certificate is not trusted. Tried seldom, with our files as they are then, and never without TLS or unchecked.
+    /// Another client with our id took the session; one attempt a minute.
+    TakenOver { retry_at: Mono },
+    /// The broker's certificate is not trusted. Attempts are rare, read the TLS files again, and never go without TLS or
+    /// without the check.
     Untrusted {
-        /// What is wrong and what to do.
+        /// What is wrong, and what the operator can do.
         reason: String,
-        /// When.
         retry_at: Mono,
     },
     /// We closed the connection and will not open it again.
@@ -67,12 +93,11 @@ pub enum BrokerState {
 }
 
 impl BrokerState {
-    /// True while messages reach the broker.
     pub fn is_online(&self) -> bool {
         matches!(self, Self::Online { .. })
     }
 
-    /// What keeps messages from the broker and what to do, without any login; `None` when nothing is known to.
+    /// What is wrong, and what the operator can do; never contains the login.
     pub fn trouble(&self) -> Option<&str> {
         match self {
             Self::Backoff { reason, .. }
@@ -85,7 +110,7 @@ impl BrokerState {
         }
     }
 
-    /// When it is tried again, unless somebody asks for that before; `None` when there is nothing to try.
+    /// The time of the next attempt.
     pub fn retry_at(&self) -> Option<Mono> {
         match self {
             Self::Backoff { retry_at, .. }
@@ -97,7 +122,6 @@ impl BrokerState {
     }
 }
 
-/// Which MQTT is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     V5,
@@ -113,49 +137,51 @@ impl Protocol {
     }
 }
 
-/// Why a try failed or a connection ended.
+/// Why an attempt failed or a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// The broker does not speak this protocol.
     Unsupported,
-    /// It refuses clients that want their will retained.
+    /// The broker rejects clients whose will is retained.
     KeepsNothing,
-    /// It refused us.
     Refused(String),
-    /// Its certificate is not trusted.
     Untrusted(String),
-    /// Another client has our id.
+    /// Another client with our id took the session.
     TakenOver,
-    /// It sent a message that is larger than we take.
+    /// The broker sent a message that is larger than [`PACKET_MAX_BYTES`](super::link::PACKET_MAX_BYTES).
     Oversized,
-    /// It ended it for a message that it finds too large.
+    /// The broker closed the connection because one of our messages is too large.
     TooLarge,
-    /// It closed without a word of why.
+    /// The broker closed the connection without a reason.
     Closed(String),
-    /// It said what we cannot read, or nothing at all.
+    /// The broker sent data that is not MQTT.
     Unreadable(String),
-    /// No route, broken connection, anything that may be over in a moment.
+    /// The broker did not answer CONNECT in time.
+    ConnectTimeout,
+    /// No route, a broken connection, or another failure that may end soon.
     Lost(String),
 }
 
-/// Remembers just enough to choose the next try.
+/// The state that decides about the next attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
+pub(super) struct ReconnectPolicy {
+    timing: ConnectionTiming,
     protocol: Protocol,
     failures: u32,
     quick_closes: u32,
-    /// In a row and in the same protocol, before an answer.
+    /// Closes before an answer to CONNECT, in a row and with the same protocol.
     hang_ups: u32,
-    /// It accepted us in MQTT 5 once.
+    /// The broker accepted MQTT 5 before.
     knows_v5: bool,
     online_since: Option<Mono>,
-    /// The broker is asked to keep our will.
+    /// The will is retained.
     retains: bool,
 }
 
-impl Policy {
-    pub(super) fn new() -> Self {
+impl ReconnectPolicy {
+    pub(super) fn new(timing: ConnectionTiming) -> Self {
         Self {
+            timing,
             protocol: Protocol::V5,
             failures: 0,
             quick_closes: 0,
@@ -166,41 +192,43 @@ impl Policy {
         }
     }
 
-    /// For the next try: MQTT 5, unless the broker just showed that it does not know it; a retained will, unless it
-    /// refused one.
-    pub(super) fn manner(&self) -> Manner {
-        Manner {
+    /// For the next attempt: MQTT 5 unless the broker just rejected it, a retained will unless the broker rejected one.
+    pub(super) fn mode(&self) -> ConnectMode {
+        ConnectMode {
             protocol: self.protocol,
             retains: self.retains,
         }
     }
 
-    /// The broker accepted the connection and says whether it keeps retained messages.
+    /// The broker accepted the connection. `keeps`: it supports retained messages.
     pub(super) fn connected(&mut self, now: Mono, keeps: bool) {
         self.online_since = Some(now);
         self.retains |= keeps;
         self.knows_v5 |= self.protocol == Protocol::V5;
     }
 
-    /// Chooses the state to show; it says when the next try comes.
-    /// `chance` is 0..1 and spreads the tries of many nodes by a fifth either way.
-    pub(super) fn ended(&mut self, end: End, now: Mono, chance: f64) -> BrokerState {
+    /// The new state, with the time of the next attempt. `chance` is 0..1 and varies the pause by a fifth either way, so
+    /// that many nodes do not connect at the same time.
+    pub(super) fn ended(&mut self, end: ConnectionEnd, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
-        let is_quick = online_for.is_some_and(|time| time < QUICK_CLOSE);
+        let is_quick = online_for.is_some_and(|time| time < self.timing.retry.quick_close);
         self.quick_closes = match (&end, online_for.is_some()) {
-            (End::Closed(_), true) if is_quick => self.quick_closes + 1,
-            // It was away in between: a broker that restarts, not a rival. Or it is known why this one ended.
-            (End::Lost(_), _) | (_, true) => 0,
+            (ConnectionEnd::Closed(_), true) if is_quick => self.quick_closes + 1,
+            // A broker that was unavailable in between has restarted. Any other end has a known reason.
+            (ConnectionEnd::Lost(_) | ConnectionEnd::ConnectTimeout, _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
         let was_v311 = self.protocol == Protocol::V311;
         self.choose_protocol(&end, online_for.is_some());
-        if online_for.is_some_and(|time| time >= QUICK_CLOSE) {
+        if online_for.is_some_and(|time| time >= self.timing.retry.quick_close) {
             self.failures = 0;
         } else if online_for.is_some()
-            && matches!(end, End::Closed(_) | End::Lost(_) | End::TooLarge)
+            && matches!(
+                end,
+                ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_) | ConnectionEnd::TooLarge
+            )
         {
-            // It does take us: a line that flickers is not waited out for a minute.
+            // The broker accepts us, so a line with short losses does not lead to long pauses.
             self.failures = self.failures.min(1);
         }
         let retry_after = |first: Duration, max: Duration, failures: u32| {
@@ -209,60 +237,74 @@ impl Policy {
         };
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
+        let taken_over = BrokerState::TakenOver {
+            retry_at: now.after(self.timing.retry.taken_over),
+        };
         if online_for.is_some() && self.quick_closes >= QUICK_CLOSES {
-            return taken_over(now);
+            return taken_over;
         }
+        let pauses = &self.timing.retry;
         match end {
-            End::KeepsNothing if self.retains => {
+            ConnectionEnd::KeepsNothing if self.retains => {
                 self.retains = false;
                 BrokerState::Backoff {
                     reason: "the broker does not support retained messages; new subscribers see a state only when it changes".to_owned(),
                     retry_at: now,
                 }
             }
-            End::KeepsNothing => BrokerState::Refused {
+            ConnectionEnd::KeepsNothing => BrokerState::Refused {
                 reason: "the broker rejected the connection: RetainNotSupported".to_owned(),
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Unsupported if !was_v311 => BrokerState::Backoff {
+            ConnectionEnd::Unsupported if !was_v311 => BrokerState::Backoff {
                 reason: UNSUPPORTED_V5.to_owned(),
                 retry_at: now,
             },
-            End::Unsupported => BrokerState::Refused {
+            ConnectionEnd::Unsupported => BrokerState::Refused {
                 reason: "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Refused(reason) => BrokerState::Refused {
+            ConnectionEnd::Refused(reason) => BrokerState::Refused {
                 reason,
-                retry_at: retry_after(REFUSED_FIRST, REFUSED_MAX, failures),
+                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
             },
-            End::Untrusted(reason) => BrokerState::Untrusted {
+            ConnectionEnd::Untrusted(reason) => BrokerState::Untrusted {
                 reason,
-                retry_at: retry_after(UNTRUSTED_EVERY, UNTRUSTED_EVERY, 0),
+                retry_at: retry_after(pauses.untrusted, pauses.untrusted, 0),
             },
-            End::TooLarge => BrokerState::Backoff {
+            ConnectionEnd::TooLarge => BrokerState::Backoff {
                 reason: "the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned(),
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::Oversized => BrokerState::Backoff {
+            ConnectionEnd::Oversized => BrokerState::Backoff {
                 reason: "the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned(),
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::Closed(reason) | End::Unreadable(reason) | End::Lost(reason) => BrokerState::Backoff {
+            ConnectionEnd::Closed(reason) | ConnectionEnd::Unreadable(reason) | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
                 reason,
-                retry_at: retry_after(BACKOFF_FIRST, BACKOFF_MAX, failures),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
             },
-            End::TakenOver => taken_over(now),
+            ConnectionEnd::ConnectTimeout => BrokerState::Backoff {
+                reason: format!(
+                    "no answer from the broker within {} s",
+                    self.timing.connect_timeout.as_secs()
+                ),
+                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
+            },
+            ConnectionEnd::TakenOver => taken_over,
         }
     }
 
-    fn choose_protocol(&mut self, end: &End, was_online: bool) {
-        let hung_up = !was_online && matches!(end, End::Closed(_));
+    fn choose_protocol(&mut self, end: &ConnectionEnd, was_online: bool) {
+        let hung_up = !was_online && matches!(end, ConnectionEnd::Closed(_));
         self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
-        // A broker that knows only the other one answers in its format.
-        let is_other = matches!(end, End::Unsupported | End::Unreadable(_));
+        // A broker that supports only the other protocol answers in its format.
+        let is_other = matches!(
+            end,
+            ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_)
+        );
         if was_online {
-            // Brokers get upgraded; asking costs one refusal.
+            // The broker may have been upgraded; an attempt with MQTT 5 costs one rejection.
             if self.quick_closes == 0 {
                 self.protocol = Protocol::V5;
             }
@@ -276,13 +318,7 @@ impl Policy {
     }
 }
 
-fn taken_over(now: Mono) -> BrokerState {
-    BrokerState::TakenOver {
-        retry_at: now.after(TAKEN_OVER_RETRY),
-    }
-}
-
-/// Corrects our retained status after a will that came late said `offline` while we are online.
+/// Corrects the retained status when a late will sets it to `offline` while the node is online.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LateWill {
     due: Option<Mono>,
@@ -290,7 +326,7 @@ pub(super) struct LateWill {
 }
 
 impl LateWill {
-    /// Somebody else's `offline` was seen on our status topic.
+    /// An `offline` arrived on the node's status topic.
     pub(super) fn seen(&mut self, now: Mono) {
         let earliest = self
             .last
@@ -298,7 +334,7 @@ impl LateWill {
         self.due.get_or_insert(earliest);
     }
 
-    /// True once when the status must be repeated now.
+    /// True once when the status must be published again now.
     pub(super) fn take(&mut self, now: Mono) -> bool {
         let due = self.due.is_some_and(|at| at <= now);
         if due {
@@ -308,7 +344,7 @@ impl LateWill {
         due
     }
 
-    /// When [`take`](Self::take) will say yes.
+    /// When [`take`](Self::take) returns true.
     pub(super) fn next_at(&self) -> Option<Mono> {
         self.due
     }
@@ -322,17 +358,17 @@ mod tests {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
-    fn lost() -> End {
-        End::Lost("gone".into())
+    fn lost() -> ConnectionEnd {
+        ConnectionEnd::Lost("gone".into())
     }
 
-    fn closed() -> End {
-        End::Closed("closed".into())
+    fn closed() -> ConnectionEnd {
+        ConnectionEnd::Closed("closed".into())
     }
 
     #[test]
     fn backoff_doubles_to_a_minute_and_starts_again_after_success() {
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let mut waits = Vec::new();
         for _ in 0..8 {
             match policy.ended(lost(), at(0), 0.5) {
@@ -350,38 +386,38 @@ mod tests {
 
     #[test]
     fn an_old_broker_gets_3_1_1_at_once_and_5_is_asked_again_later() {
-        let mut policy = Policy::new();
-        let state = policy.ended(End::Unsupported, at(5), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert_eq!(policy.manner().protocol, Protocol::V311);
+        assert_eq!(policy.mode().protocol, Protocol::V311);
         policy.connected(at(5), true);
         policy.ended(lost(), at(500), 0.5);
-        assert_eq!(policy.manner().protocol, Protocol::V5);
+        assert_eq!(policy.mode().protocol, Protocol::V5);
     }
 
     #[test]
     fn a_broker_that_hangs_up_is_asked_in_both_tongues() {
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
-            assert_eq!(policy.manner().protocol, expected);
+            assert_eq!(policy.mode().protocol, expected);
         }
     }
 
     #[test]
     fn a_broker_known_to_speak_5_may_be_killed_once_while_we_connect() {
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         policy.connected(at(0), true);
         policy.ended(lost(), at(100), 0.5);
         for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
             policy.ended(closed(), at(101), 0.5);
-            assert_eq!(policy.manner().protocol, expected);
+            assert_eq!(policy.mode().protocol, expected);
         }
     }
 
     #[test]
     fn a_line_that_flickers_is_not_waited_out_for_a_minute() {
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..20 {
             policy.connected(at(round * 10), true);
             let now = at(round * 10 + 3);
@@ -396,7 +432,7 @@ mod tests {
 
     #[test]
     fn three_quick_closes_are_a_fight_over_the_id_and_a_restarting_broker_is_not() {
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let mut states = Vec::new();
         for round in 0..3 {
             policy.connected(at(round * 10), true);
@@ -405,7 +441,7 @@ mod tests {
         assert!(matches!(states[1], BrokerState::Backoff { .. }));
         assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
 
-        let mut policy = Policy::new();
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..5 {
             policy.connected(at(round * 10), true);
             for (end, seconds) in [(closed(), 2), (lost(), 3)] {
@@ -417,39 +453,45 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_taken_for_a_rival() {
-        for end in [End::Oversized, End::Unreadable("?".into())] {
-            let mut policy = Policy::new();
+        for end in [
+            ConnectionEnd::Oversized,
+            ConnectionEnd::Unreadable("?".into()),
+        ] {
+            let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
             for round in 0..5 {
                 policy.connected(at(round * 10), true);
                 let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
                 assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
-                assert_eq!(policy.manner().protocol, Protocol::V5);
+                assert_eq!(policy.mode().protocol, Protocol::V5);
             }
         }
     }
 
     #[test]
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
-        let mut policy = Policy::new();
-        assert!(policy.manner().retains);
-        let state = policy.ended(End::KeepsNothing, at(5), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        assert!(policy.mode().retains);
+        let state = policy.ended(ConnectionEnd::KeepsNothing, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert!(!policy.manner().retains);
+        assert!(!policy.mode().retains);
     }
 
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
-        let mut policy = Policy::new();
-        let state = policy.ended(End::Refused("login".into()), at(0), 0.5);
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let state = policy.ended(ConnectionEnd::Refused("login".into()), at(0), 0.5);
         assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
         for now in [at(30), at(330), at(630)] {
-            let state = policy.ended(End::Untrusted("ca".into()), now, 0.5);
+            let state = policy.ended(ConnectionEnd::Untrusted("ca".into()), now, 0.5);
             let expected = BrokerState::Untrusted {
                 reason: "ca".into(),
                 retry_at: now.after(Duration::from_secs(300)),
             };
             assert_eq!(state, expected);
-            assert_eq!(state.retry_at(), Some(now.after(UNTRUSTED_EVERY)));
+            assert_eq!(
+                state.retry_at(),
+                Some(now.after(RetryPauses::default().untrusted))
+            );
         }
     }
 

@@ -1,38 +1,66 @@
-//! Whether the broker still lives. Pure: takes `now`.
+//! Whether the broker still answers. Pure: takes `now`.
 //!
-//! Why not the client library's keep-alive alone: it pings only when nothing was sent for a while, and QoS 0 messages are
-//! sent all the time and never answered; and while it waits for a socket that takes nothing it does not look at its timer.
+//! The client library's keep-alive is not enough: it pings only when nothing was sent for a while, but QoS 0 messages are sent
+//! all the time and never answered; and it does not check its timer while it waits for a full socket.
 
 use std::{collections::VecDeque, time::Duration};
 
 use spotter_core::Mono;
 
-/// After so long without a word the broker is asked something that it must answer.
-const ASK_AFTER: Duration = Duration::from_secs(15);
-/// After so long without a word the connection is given up.
-const SILENCE_MAX: Duration = Duration::from_secs(25);
-/// A broker that speaks, but does not acknowledge for so long, has forgotten the message: it is sent again on a new connection.
-const ACK_WITHIN: Duration = Duration::from_secs(30);
+/// How long a broker may be silent.
+#[derive(Clone, Debug)]
+pub(super) struct SilenceLimits {
+    /// Without a packet for this time, the broker is sent a request that it must answer.
+    pub(super) ask_after: Duration,
+    /// Without a packet for this time, the connection is closed.
+    pub(super) silence_max: Duration,
+    /// A broker that sends packets, but does not acknowledge a message for this time, has lost it: the message is sent
+    /// again on a new connection.
+    pub(super) ack_within: Duration,
+}
 
-/// One connection's signs of life. `K` names a message that is on its way.
+impl Default for SilenceLimits {
+    fn default() -> Self {
+        Self {
+            ask_after: Duration::from_secs(15),
+            silence_max: Duration::from_secs(25),
+            ack_within: Duration::from_secs(30),
+        }
+    }
+}
+
+#[cfg(test)]
+impl SilenceLimits {
+    pub(super) fn divided_by(&self, divisor: u32) -> Self {
+        Self {
+            ask_after: self.ask_after / divisor,
+            silence_max: self.silence_max / divisor,
+            ack_within: self.ack_within / divisor,
+        }
+    }
+}
+
+/// The packets of one connection. `K` identifies a message in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse<K> {
+    limits: SilenceLimits,
     heard: Mono,
     asked: bool,
-    /// Messages without an acknowledgement, oldest first, and since when.
+    /// Messages in flight with the time of their hand-over, oldest first.
     unanswered: VecDeque<(K, Mono)>,
 }
 
 impl<K: PartialEq> Pulse<K> {
-    pub(super) fn new(now: Mono) -> Self {
+    pub(super) fn new(limits: SilenceLimits, now: Mono) -> Self {
         Self {
+            limits,
             heard: now,
             asked: false,
             unanswered: VecDeque::new(),
         }
     }
 
-    /// The broker said something.
+    /// The broker sent a packet.
     pub(super) fn heard(&mut self, now: Mono) {
         self.heard = now;
         self.asked = false;
@@ -43,30 +71,38 @@ impl<K: PartialEq> Pulse<K> {
         self.unanswered.push_back((message, now));
     }
 
-    /// The broker acknowledged or refused it.
+    /// The broker acknowledged or rejected the message.
     pub(super) fn answered(&mut self, message: &K) {
         self.unanswered.retain(|(waiting, _)| waiting != message);
     }
 
-    /// Messages without an acknowledgement.
     pub(super) fn unanswered(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// True once in a silence, when it is time to ask.
+    /// True once in a silence, when a request must be sent.
     pub(super) fn asks(&mut self, now: Mono) -> bool {
-        let asks = !self.asked && now.since(self.heard) >= ASK_AFTER;
+        let asks = !self.asked && now.since(self.heard) >= self.limits.ask_after;
         self.asked |= asks;
         asks
     }
 
-    /// Why the connection must be given up, if it must.
-    pub(super) fn is_dead(&self, now: Mono) -> Option<&'static str> {
+    /// Why the connection must be closed, if it must.
+    pub(super) fn lost(&self, now: Mono) -> Option<String> {
+        let SilenceLimits {
+            silence_max,
+            ack_within,
+            ..
+        } = self.limits;
         let oldest = self.unanswered.front().map(|(_, since)| now.since(*since));
-        if now.since(self.heard) >= SILENCE_MAX {
-            Some("the broker has been silent for 25 s")
-        } else if oldest.is_some_and(|waited| waited >= ACK_WITHIN) {
-            Some("the broker has not acknowledged a message for 30 s")
+        if now.since(self.heard) >= silence_max {
+            let seconds = silence_max.as_secs();
+            Some(format!("the broker has been silent for {seconds} s"))
+        } else if oldest.is_some_and(|waited| waited >= ack_within) {
+            let seconds = ack_within.as_secs();
+            Some(format!(
+                "the broker has not acknowledged a message for {seconds} s"
+            ))
         } else {
             None
         }
@@ -83,26 +119,26 @@ mod tests {
 
     #[test]
     fn silence_is_asked_about_once_and_then_is_the_end() {
-        let mut pulse = Pulse::<u8>::new(at(0));
+        let mut pulse = Pulse::<u8>::new(SilenceLimits::default(), at(0));
         assert!(!pulse.asks(at(14)) && pulse.asks(at(15)) && !pulse.asks(at(16)));
-        assert_eq!(pulse.is_dead(at(24)), None);
-        assert!(pulse.is_dead(at(25)).is_some());
+        assert_eq!(pulse.lost(at(24)), None);
+        assert!(pulse.lost(at(25)).is_some());
         pulse.heard(at(24));
-        assert_eq!(pulse.is_dead(at(48)), None);
+        assert_eq!(pulse.lost(at(48)), None);
         assert!(pulse.asks(at(39)), "a new silence");
     }
 
     #[test]
     fn a_message_that_is_never_acknowledged_is_the_end_too() {
-        let mut pulse = Pulse::new(at(0));
+        let mut pulse = Pulse::new(SilenceLimits::default(), at(0));
         pulse.sent('a', at(0));
         pulse.sent('b', at(10));
         for second in 0..40 {
             pulse.heard(at(second));
         }
-        assert!(pulse.is_dead(at(30)).is_some());
+        assert!(pulse.lost(at(30)).is_some());
         pulse.answered(&'a');
-        assert_eq!((pulse.unanswered(), pulse.is_dead(at(39))), (1, None));
-        assert!(pulse.is_dead(at(40)).is_some());
+        assert_eq!((pulse.unanswered(), pulse.lost(at(39))), (1, None));
+        assert!(pulse.lost(at(40)).is_some());
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
 /// How long anything may take before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A mosquitto that dies with the test.
+/// A mosquitto that is killed at the end of the test.
 pub(super) struct Mosquitto {
     child: Child,
     pub(super) port: u16,
@@ -46,7 +46,7 @@ impl Mosquitto {
         broker
     }
 
-    /// It keeps what its consumers are to get when it dies.
+    /// With persistence: sessions and their messages survive a kill.
     pub(super) fn that_keeps() -> Self {
         let keeps = "allow_anonymous true\npersistence true\npersistence_location DIR/\n\
                      autosave_on_changes true\nautosave_interval 1";
@@ -84,7 +84,7 @@ fn signal(child: &Child, name: &str) {
     assert!(done.unwrap().success(), "kill -{name}");
 }
 
-/// Blocks until somebody does.
+/// Blocks until the port accepts connections.
 fn listens(port: u16) {
     for _ in 0..PATIENCE.as_millis() / 25 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -209,14 +209,13 @@ fn spawn(directory: &Path) -> Child {
         .expect("tests need mosquitto: apt-get install mosquitto")
 }
 
-/// A consumer whose session outlives the broker's deaths, where the broker keeps it: `mosquitto_sub`, which comes back by
-/// itself.
-pub(super) struct Faithful {
+/// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.
+pub(super) struct PersistentConsumer {
     child: Child,
     heard: mpsc::Receiver<String>,
 }
 
-impl Faithful {
+impl PersistentConsumer {
     /// Gives the payloads on `filter`, by MQTT `5` or `311`.
     pub(super) fn on(port: u16, filter: &str, protocol: &str) -> Self {
         // In 3.1.1 a session that is kept has no end.
@@ -226,7 +225,7 @@ impl Faithful {
         };
         let mut child = Command::new("mosquitto_sub")
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
-            .args(["-c", "-i", "faithful", "-q", "1", "-t", filter])
+            .args(["-c", "-i", "persistent", "-q", "1", "-t", filter])
             .args(kept)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -241,7 +240,7 @@ impl Faithful {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("faithful".into());
+        let thread = std::thread::Builder::new().name("persistent".into());
         thread.spawn(read).unwrap();
         Self { child, heard }
     }
@@ -254,12 +253,12 @@ impl Faithful {
     }
 
     /// What came and was not taken yet.
-    pub(super) fn heard_already(&mut self) -> Option<String> {
+    pub(super) fn received_already(&mut self) -> Option<String> {
         self.heard.try_recv().ok()
     }
 }
 
-impl Drop for Faithful {
+impl Drop for PersistentConsumer {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
@@ -267,7 +266,7 @@ impl Drop for Faithful {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Heard {
+pub(super) struct ReceivedMessage {
     pub(super) topic: String,
     pub(super) payload: String,
     pub(super) qos: QoS,
@@ -278,7 +277,7 @@ pub(super) struct Heard {
 
 /// A consumer with its own connection, subscribed to `filter`.
 pub(super) struct Listener {
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<ReceivedMessage>,
     pub(super) client: AsyncClient,
     task: JoinHandle<()>,
 }
@@ -312,7 +311,7 @@ impl Listener {
                     }
                     Event::Incoming(Packet::Publish(publish)) => {
                         let properties = publish.properties.unwrap_or_default();
-                        let heard = Heard {
+                        let heard = ReceivedMessage {
                             topic: String::from_utf8(publish.topic.to_vec()).unwrap(),
                             payload: String::from_utf8(publish.payload.to_vec()).unwrap(),
                             qos: publish.qos,
@@ -336,14 +335,14 @@ impl Listener {
         }
     }
 
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> ReceivedMessage {
         timeout(PATIENCE, self.heard.recv())
             .await
             .expect("no message came")
             .unwrap()
     }
 
-    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> Heard {
+    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> ReceivedMessage {
         loop {
             let heard = self.next().await;
             if heard.topic.ends_with(topic) && heard.payload == payload {

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 
-/// One request to the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SubscriptionChange {
     Subscribe(String),
     Unsubscribe(String),
 }
 
-/// The filters of one connection. A new one begins with none.
+/// The filters of one connection, none at first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Subscriptions {
     filters: Vec<String>,
@@ -17,9 +16,9 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// From now on these and no others.
+    /// Replaces the wanted filters.
     pub(super) fn want(&mut self, filters: Vec<String>) {
-        // What was due but not yet asked for is worked out anew.
+        // Undoes changes that were not requested yet.
         for change in std::mem::take(&mut self.due) {
             match change {
                 SubscriptionChange::Subscribe(filter) => {
@@ -37,7 +36,6 @@ impl Subscriptions {
         self.filters = filters;
     }
 
-    /// The next request.
     pub(super) fn next(&mut self) -> Option<SubscriptionChange> {
         self.due.pop_front()
     }
@@ -57,12 +55,12 @@ mod tests {
         let mut subscriptions = Subscriptions::default();
         subscriptions.want(filters(&["status", "cmd"]));
         assert_eq!(subscriptions.next(), subscribe("status"));
-        // `cmd` was not asked for yet, and is not wanted any more.
+        // `cmd` was not requested yet and is no longer wanted.
         subscriptions.want(filters(&["status", "cam"]));
         assert_eq!(subscriptions.next(), subscribe("cam"));
         assert_eq!(subscriptions.next(), None);
         subscriptions.want(filters(&["status"]));
-        // Wanted again before it was given up.
+        // Wanted again before it was unsubscribed.
         subscriptions.want(filters(&["status", "cam"]));
         assert_eq!(subscriptions.next(), None);
         subscriptions.want(filters(&["status"]));

@@ -1,4 +1,4 @@
-//! The task that keeps the way to the broker open: one connection after the other, with a rest in between.
+//! The task that keeps a connection to the broker: one after the other, with a pause in between.
 
 use std::{
     sync::{
@@ -14,16 +14,19 @@ use tokio::{
 };
 
 use super::{
-    open::{Memory, Open},
-    policy::{BrokerState, Policy, UNSUPPORTED_V5},
+    open::{BrokerConnection, ReconnectState},
+    policy::{BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
 };
-use crate::{Inbound, Line, Tally, outbox::Outbox, publisher::Sent, target::ConnectionTarget};
+use crate::{
+    Inbound, JsonLine, MessageCounters, outbox::Outbox, publisher::SentDetection,
+    target::ConnectionTarget,
+};
 use spotter_core::{Clock, Mono};
 
-/// The task turns at least so often, so that its progress shows that it lives.
+/// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
-/// What the task shares with the stages that publish. The lock is held for a map operation, never across a wait; a
-/// channel in its place would be a second queue with a loss rule of its own.
+/// What the task shares with the stages that publish. The lock is held for a map operation, never across an await. A channel
+/// instead of it would be a second queue with its own rule for losses.
 #[derive(Debug)]
 pub(crate) struct Shared {
     outbox: Mutex<Outbox>,
@@ -44,17 +47,16 @@ impl Shared {
         }
     }
 
-    /// The outbox, for a moment.
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the task to look again.
+    /// Wakes the task.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Rises while the task lives.
+    /// Rises while the task runs.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -63,49 +65,47 @@ impl Shared {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Resolves when there is something to look at.
+    /// Resolves after [`wake`](Self::wake).
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// What somebody said to us was dropped, because nobody read it.
+    /// A message to the node was dropped because the inbox was full.
     pub(super) fn drop_inbound(&self) {
         self.inbound_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A retained command was not acted on.
+    /// A retained command was ignored.
     pub(crate) fn ignore_retained(&self) {
         self.inbound_retained.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What became of messages, both ways.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
+    pub(crate) fn counters(&self) -> MessageCounters {
+        MessageCounters {
             inbound_dropped: self.inbound_dropped.load(Ordering::Relaxed),
             inbound_retained: self.inbound_retained.load(Ordering::Relaxed),
-            ..self.outbox().tally()
+            ..self.outbox().counters()
         }
     }
 }
 
-/// Everything the task owns.
-pub(crate) struct Task {
+pub(crate) struct BrokerTask {
     pub(crate) target: Arc<ConnectionTarget>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: watch::Sender<BrokerState>,
-    pub(crate) sent: broadcast::Sender<Sent>,
-    pub(crate) lines: broadcast::Sender<Line>,
-    /// What to listen to besides our own status, and where it goes.
+    pub(crate) sent: broadcast::Sender<SentDetection>,
+    pub(crate) lines: broadcast::Sender<JsonLine>,
+    /// Filters to subscribe to besides the node's own status.
     pub(crate) filters: watch::Receiver<Vec<String>>,
     pub(crate) inbox: mpsc::Sender<Inbound>,
-    /// Sent when somebody has reason to believe that a try will do now.
+    /// Ends the pause before the next attempt.
     pub(crate) again: watch::Receiver<()>,
-    /// Turns true once, or its sender is dropped: both mean stop.
+    /// `true` or a dropped sender stops the task.
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-impl Task {
+impl BrokerTask {
     /// Runs until stopped: one connection after the other, with a pause in between.
     pub(crate) async fn run(self) {
         self.show(BrokerState::Connecting);
@@ -121,20 +121,20 @@ impl Task {
     }
 
     async fn connect_until_stopped(&self) {
-        let mut policy = Policy::new();
-        let mut memory = Memory::new(&self.target);
+        let mut policy = ReconnectPolicy::new(self.target.settings.timing.clone());
+        let mut memory = ReconnectState::new(&self.target);
         let mut again = self.again.clone();
         loop {
-            // Whoever asks from here on gets another try: this one may have read the files already.
+            // A request from here on leads to one more attempt: this one may have read the TLS files already.
             again.mark_unchanged();
             memory.renew_trust(self.clock.now()).await;
-            let (open, events) = Open::new(self, &self.target, &policy, &mut memory);
+            let (open, events) = BrokerConnection::new(self, &self.target, &policy, &mut memory);
             let Some(end) = open.run(events, &mut policy).await else {
                 return;
             };
             self.shared.outbox().disconnected();
             if self.state.borrow().is_online() {
-                // Asked for when there was nothing to do.
+                // A request during the connection has no effect.
                 again.mark_unchanged();
             }
             let state = policy.ended(end, self.clock.now(), fastrand::f64());
@@ -142,15 +142,15 @@ impl Task {
             self.show(state);
             let mut stop = self.stop.clone();
             tokio::select! {
-                () = self.rest(retry_at) => {}
+                () = self.pause(retry_at) => {}
                 Ok(()) = again.changed() => {}
                 () = asked_to_stop(&mut stop) => return,
             }
         }
     }
 
-    /// Waits for the next try; for ever when there is none.
-    async fn rest(&self, retry_at: Option<Mono>) {
+    /// Waits until `retry_at`; `None` = for ever.
+    async fn pause(&self, retry_at: Option<Mono>) {
         loop {
             self.shared.turn();
             let left = retry_at.map_or(TURN, |at| at.since(self.clock.now()).min(TURN));
@@ -161,7 +161,7 @@ impl Task {
         }
     }
 
-    /// Shows a state and logs it when it is news.
+    /// Publishes the state to watchers, and logs it when it changed.
     pub(super) fn show(&self, state: BrokerState) {
         let news = self.state.send_if_modified(|shown| {
             let news = !is_same(shown, &state);
@@ -182,7 +182,7 @@ impl Task {
             BrokerState::Online { protocol } => {
                 tracing::info!(host, port, protocol, "broker online")
             }
-            // The reason says that MQTT 3.1.1 is tried next, which is no outage.
+            // The next attempt follows at once, so this is no outage.
             BrokerState::Backoff { reason, .. } if reason == UNSUPPORTED_V5 => {
                 tracing::info!(
                     host,
@@ -227,13 +227,12 @@ impl Task {
     }
 }
 
-/// Resolves when a stop was asked for, or nobody is left to ask.
+/// Resolves when a stop was requested or its sender was dropped.
 pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
     _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Same trouble as before: only the time of the next try moved. A try in between is no news, so the
-/// state stays what it was until the try has ended.
+/// True when only the time of the next attempt differs. The state does not change during an attempt.
 fn is_same(shown: &BrokerState, new: &BrokerState) -> bool {
     use BrokerState::{Backoff, Refused, TakenOver, Untrusted};
     match (shown, new) {

@@ -1,15 +1,15 @@
-//! What the broker said that it takes, when it accepted us. Pure.
+//! The broker's limits, from its answer to CONNECT. Pure.
 
-use super::{link::Way, policy::Protocol};
+use super::{link::DeliveryOptions, policy::Protocol};
 
-/// The broker's limits. MQTT 3.1.1 cannot tell any, so there are none by default.
+/// The limits of one connection. MQTT 3.1.1 has none, which is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// It closes the connection on a larger packet.
+    /// The broker closes the connection on a larger packet.
     pub(super) packet_max_bytes: Option<usize>,
-    /// So many messages may wait for their acknowledgement.
+    /// Messages without an acknowledgement.
     pub(super) in_flight_max: usize,
-    /// It keeps the last value of a topic.
+    /// The broker supports retained messages.
     pub(super) retains: bool,
 }
 
@@ -29,23 +29,26 @@ impl Terms {
     }
 }
 
-/// Size of PUBLISH as it goes over the wire.
+/// Size of a PUBLISH packet.
 pub(super) fn publish_bytes(
     protocol: Protocol,
     topic: &str,
     payload_bytes: usize,
-    way: &Way,
+    delivery: &DeliveryOptions,
 ) -> usize {
     let mut rest = 2 + topic.len() + payload_bytes;
-    if way.acknowledged {
+    if delivery.acknowledged {
         rest += 2;
     }
     if protocol == Protocol::V5 {
-        // An identifier of one byte each, and the length of texts in two.
+        // Each property has an identifier of one byte; texts have a length of two bytes.
         let properties = 2
-            + way.expiry.map_or(0, |_| 5)
-            + way.content.mime().map_or(0, |mime| 3 + mime.len())
-            + way.correlation.as_ref().map_or(0, |data| 3 + data.len());
+            + delivery.expiry.map_or(0, |_| 5)
+            + delivery.content.mime().map_or(0, |mime| 3 + mime.len())
+            + delivery
+                .correlation
+                .as_ref()
+                .map_or(0, |data| 3 + data.len());
         rest += length_bytes(properties) + properties;
     }
     1 + length_bytes(rest) + rest
@@ -58,7 +61,7 @@ pub(super) fn subscribe_bytes(protocol: Protocol, filter: &str) -> usize {
     1 + length_bytes(rest) + rest
 }
 
-/// Bytes that a length of MQTT takes: seven bits in each.
+/// Bytes of an encoded length: seven bits in each.
 fn length_bytes(length: usize) -> usize {
     match length {
         0..0x80 => 1,
@@ -75,7 +78,7 @@ mod tests {
     use rumqttc::{Packet, Publish, PublishProperties, QoS, Subscribe, SubscribeFilter};
 
     use super::{
-        super::link::{Content, Way},
+        super::link::{DeliveryOptions, PayloadFormat},
         *,
     };
 
@@ -83,11 +86,11 @@ mod tests {
     fn sizes_are_those_on_the_wire() {
         for bytes in [0, 80, 200, 20_000, 3_000_000] {
             let payload = vec![b'x'; bytes];
-            let stream = Way {
-                content: Content::Json,
+            let stream = DeliveryOptions {
+                content: PayloadFormat::Json,
                 expiry: Some(Duration::from_secs(5)),
                 correlation: Some(vec![1; 130]),
-                ..Way::default()
+                ..DeliveryOptions::default()
             };
             let properties = PublishProperties {
                 payload_format_indicator: Some(1),
@@ -100,9 +103,9 @@ mod tests {
             let counted = publish_bytes(Protocol::V5, "a/b", bytes, &stream);
             assert_eq!(counted, Packet::Publish(packet).size());
 
-            let state = Way {
+            let state = DeliveryOptions {
                 acknowledged: true,
-                ..Way::default()
+                ..DeliveryOptions::default()
             };
             let mut packet = rumqttc_v4::Publish::new("a/b", QoS::AtLeastOnce, payload);
             packet.pkid = 1;

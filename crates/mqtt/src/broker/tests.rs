@@ -15,21 +15,21 @@ use tokio::{
 };
 
 use super::{
-    BrokerState,
+    BrokerState, ConnectionTiming,
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
     CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Publisher, Update,
-    detection::tests::detection,
+    detection::tests::detection, publisher::PublisherOptions,
 };
 use spotter_core::{
-    CameraId, NodeId, PromptId, SystemClock,
+    CameraId, Clock, NodeId, PromptId, SystemClock,
     config::{MqttConfig, MqttTls, Secret},
     testing::mqtt,
 };
 
 mod again;
-mod books;
+mod delivery_audit;
 mod heard;
 mod limits;
 mod outages;
@@ -37,9 +37,24 @@ mod scripted;
 mod second;
 mod secrets;
 
+fn identity() -> Identity {
+    Identity::of_this_machine(NodeId::new("edge1").unwrap())
+}
+
 fn start(mqtt: &MqttConfig) -> (Publisher, JoinHandle<()>) {
-    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    Publisher::start(mqtt, None, &identity, Arc::new(SystemClock::new())).unwrap()
+    Publisher::start(mqtt, None, &identity(), Arc::new(SystemClock::new())).unwrap()
+}
+
+/// A publisher that makes the same decisions with shorter pauses and limits.
+fn start_quick(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
+    let options = PublisherOptions {
+        mqtt,
+        state_dir: None,
+        identity: &identity(),
+        clock,
+        timing: ConnectionTiming::quick(),
+    };
+    Publisher::start_with(options).unwrap()
 }
 
 async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) -> BrokerState {
@@ -168,7 +183,7 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     live.until("edge1/status", "offline").await;
     timeout(PATIENCE, task).await.unwrap().unwrap();
     assert_eq!(*publisher.state().borrow(), BrokerState::Stopped);
-    assert!(publisher.tally().states_acked >= 7);
+    assert!(publisher.counters().states_acked >= 7);
 }
 
 #[tokio::test]
@@ -207,7 +222,7 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     later.until("count/person", "9").await;
     later.until("status", "online").await;
     assert_eq!(
-        publisher.tally().dropped_offline,
+        publisher.counters().dropped_offline,
         1,
         "frames are not sent late"
     );
@@ -355,9 +370,8 @@ async fn tls_trusts_its_authority_only_and_never_goes_on_in_clear() {
 
     let (unchecked, _task) = start(&with(file("other.pem"), true));
     reach(&unchecked, BrokerState::is_online).await;
-    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
     let missing = with(file("nowhere.pem"), false);
-    let refused = Publisher::start(&missing, None, &identity, Arc::new(SystemClock::new()));
+    let refused = Publisher::start(&missing, None, &identity(), Arc::new(SystemClock::new()));
     assert!(refused.is_err_and(|error| error.to_string().contains("nowhere.pem")));
 }
 

@@ -1,4 +1,5 @@
-//! Who is trusted: the machine's authorities, one of our own, or - said loudly - anybody. And who we say that we are.
+//! Which brokers are trusted: those of the machine's authorities, of one configured authority, or, with a warning, all. And
+//! the node's own certificate.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -19,38 +20,28 @@ use tokio::task::spawn_blocking;
 
 use spotter_core::config::MqttTls;
 
-/// Why TLS to the broker cannot be set up. Always fatal: going on without it would send the login in clear.
+/// TLS to the broker cannot be set up. Always fatal: a connection without TLS would send the login in clear.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("mqtt: cannot read {path}: {error}; check the path and who may read it")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// A file or secret does not hold what it should.
+    File { path: String, error: std::io::Error },
     #[error("mqtt: {what} holds no usable {kind} ({error}); give it as PEM")]
     Pem {
-        /// Which file or secret.
+        /// A path or the name of a secret.
         what: String,
         /// `certificate` or `private key`.
         kind: &'static str,
-        /// Why.
         error: String,
     },
-    /// The machine has no list of authorities.
     #[error(
         "mqtt: cannot load the machine's certificate authorities ({0}); install ca-certificates or set mqtt.ca"
     )]
     Native(String),
-    /// Certificate and key do not go together, or the library refuses them.
     #[error("mqtt: {0}; check that client_cert and client_key belong together")]
     Setup(#[from] rustls::Error),
 }
 
-/// How TLS is configured, and what its files held when they were last good.
+/// The TLS configuration, and the contents of its files when they were last readable.
 #[derive(Clone)]
 pub(crate) struct Trust {
     tls: MqttTls,
@@ -58,7 +49,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Reads the files; blocks for that.
+    /// Blocks on the disk.
     pub(crate) fn read(tls: &MqttTls) -> Result<Self, TlsError> {
         Ok(Self {
             client: client(tls)?,
@@ -66,24 +57,23 @@ impl Trust {
         })
     }
 
-    /// Reads the files again: certificates are replaced while we run. When they are no good at the moment, half written or
-    /// newer than the key that we know, what they held before stays.
+    /// Reads the files again: certificates are replaced while Spotter runs. If they cannot be used, for example because one is
+    /// half written, the earlier contents stay in use.
     pub(super) async fn renew(&mut self) -> Result<(), TlsError> {
         let tls = self.tls.clone();
-        // A panic is told by the panic itself.
+        // A panic logs itself.
         if let Ok(read) = spawn_blocking(move || client(&tls)).await {
             self.client = read?;
         }
         Ok(())
     }
 
-    /// For one connection.
     pub(super) fn client(&self) -> TlsConfiguration {
         self.client.clone()
     }
 }
 
-/// Builds the client's side. Reads files; blocks for that.
+/// Builds the client's configuration. Blocks on the disk.
 fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
     let provider = Arc::new(crypto::ring::default_provider());
     let mut config = if tls.insecure {
@@ -152,8 +142,7 @@ fn pem_error(what: &str, kind: &'static str, error: &pem::Error) -> TlsError {
     }
 }
 
-/// Accepts any certificate; the signatures of the handshake are checked all the same, so that at least the party that
-/// showed the certificate is the one that speaks.
+/// Accepts any certificate. The signatures of the handshake are checked, so that the peer owns the certificate.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

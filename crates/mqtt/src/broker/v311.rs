@@ -1,4 +1,6 @@
-//! MQTT 3.1.1 as the library speaks it.
+//! MQTT 3.1.1 with its client library.
+
+use std::time::Duration;
 
 use rumqttc_v4::{
     ConnectReturnCode as Code, ConnectionError, Event, LastWill, MqttOptions, NetworkOptions,
@@ -7,8 +9,8 @@ use rumqttc_v4::{
 
 use super::{
     ends,
-    link::{CONNECT_TIMEOUT, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings, Way},
-    policy::End,
+    link::{ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, RequestOutcome, Settings},
+    policy::ConnectionEnd,
     terms::Terms,
     tls::Trust,
 };
@@ -18,7 +20,7 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     let address = (settings.host.clone(), settings.port);
     let mut options = MqttOptions::new(settings.client_id.clone(), address);
     options
-        .set_keep_alive(KEEP_ALIVE_S)
+        .set_keep_alive(settings.timing.keep_alive_s)
         .set_clean_session(true)
         .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
         .set_last_will(LastWill::new(
@@ -42,72 +44,74 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     options
 }
 
-pub(super) fn network() -> NetworkOptions {
+pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
     let mut network = NetworkOptions::new();
-    network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
+    network.set_connection_timeout(connect_timeout.as_secs());
     network.set_tcp_nodelay(true);
     network
 }
 
-pub(super) fn publish_options(way: &Way) -> PublishOptions {
-    let qos = if way.acknowledged {
+pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
+    let qos = if delivery.acknowledged {
         QoS::AtLeastOnce
     } else {
         QoS::AtMostOnce
     };
-    PublishOptions::new(qos).retain(way.retained)
+    PublishOptions::new(qos).retain(delivery.retained)
 }
 
-pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> Outcome {
+pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {
     match result {
-        Ok(()) => Outcome::Acked,
-        Err(SubscribeNoticeError::V4SubAckFailure(_)) => Outcome::Refused("refused".to_owned()),
-        Err(_) => Outcome::Lost,
+        Ok(()) => RequestOutcome::Acked,
+        Err(SubscribeNoticeError::V4SubAckFailure(_)) => {
+            RequestOutcome::Refused("refused".to_owned())
+        }
+        Err(_) => RequestOutcome::Lost,
     }
 }
 
-pub(super) fn happened(event: Event) -> Happened {
+pub(super) fn happened(event: Event) -> ConnectionEvent {
     match event {
-        Event::Incoming(Packet::ConnAck(_)) => Happened::Connected(Terms::default()),
-        Event::Incoming(Packet::Publish(publish)) => Happened::Message(Inbound {
+        Event::Incoming(Packet::ConnAck(_)) => ConnectionEvent::Connected(Terms::default()),
+        Event::Incoming(Packet::Publish(publish)) => ConnectionEvent::Message(Inbound {
             topic: String::from_utf8_lossy(&publish.topic).into_owned(),
             payload: publish.payload.to_vec(),
             retained: publish.retain,
             reply_to: None,
         }),
-        Event::Incoming(_) => Happened::Heard,
+        Event::Incoming(_) => ConnectionEvent::Heard,
         Event::Outgoing(
             Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
-        ) => Happened::Sent,
-        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
-        _ => Happened::Other,
+        ) => ConnectionEvent::Sent,
+        Event::Outgoing(Outgoing::Disconnect) => ConnectionEvent::Disconnected,
+        _ => ConnectionEvent::Other,
     }
 }
 
-pub(super) fn end(error: ConnectionError) -> End {
+pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code) => match code {
-            Code::RefusedProtocolVersion => End::Unsupported,
+            Code::RefusedProtocolVersion => ConnectionEnd::Unsupported,
             Code::BadUserNamePassword | Code::NotAuthorized => ends::login_refused(&code),
             Code::ServiceUnavailable => ends::busy(&code),
-            code => End::Refused(format!("the broker rejected the connection: {code:?}")),
+            code => ConnectionEnd::Refused(format!("the broker rejected the connection: {code:?}")),
         },
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
-            mqttbytes::Error::PayloadSizeLimitExceeded(_) => End::Oversized,
+            mqttbytes::Error::PayloadSizeLimitExceeded(_) => ConnectionEnd::Oversized,
             error => ends::unreadable(&error),
         },
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
             ends::unreadable(&error)
         }
-        // Not the packet itself: a server that echoes would have us print our own login.
+        // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => ends::silent(),
+        ConnectionError::NetworkTimeout => ConnectionEnd::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => End::Lost(error.to_string()),
+        error => ConnectionEnd::Lost(error.to_string()),
     }
 }

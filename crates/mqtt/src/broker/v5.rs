@@ -1,4 +1,4 @@
-//! MQTT 5 as the library speaks it.
+//! MQTT 5 with its client library.
 
 use rumqttc::{
     ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event, LastWill,
@@ -10,10 +10,10 @@ use rumqttc::{
 use super::{
     ends,
     link::{
-        CONNECT_TIMEOUT, Content, Happened, KEEP_ALIVE_S, Outcome, PACKET_MAX_BYTES, Settings,
-        WILL_DELAY_S, Way,
+        ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, PayloadFormat, RequestOutcome,
+        Settings, WILL_DELAY_S,
     },
-    policy::End,
+    policy::ConnectionEnd,
     terms::Terms,
     tls::Trust,
 };
@@ -34,11 +34,11 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     let mut network = NetworkOptions::new();
     network.set_tcp_nodelay(true);
     options
-        .set_keep_alive(KEEP_ALIVE_S)
+        .set_keep_alive(settings.timing.keep_alive_s)
         .set_clean_start(true)
         .set_session_expiry_interval(Some(0))
         .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
-        .set_connect_timeout(CONNECT_TIMEOUT)
+        .set_connect_timeout(settings.timing.connect_timeout)
         .set_network_options(network)
         .set_last_will(LastWill::new(
             settings.status_topic.clone(),
@@ -62,20 +62,20 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     options
 }
 
-pub(super) fn publish_options(way: &Way) -> PublishOptions {
-    let qos = if way.acknowledged {
+pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
+    let qos = if delivery.acknowledged {
         QoS::AtLeastOnce
     } else {
         QoS::AtMostOnce
     };
-    let is_text = way.content != Content::Jpeg;
+    let is_text = delivery.content != PayloadFormat::Jpeg;
     PublishOptions::new(qos)
-        .retain(way.retained)
+        .retain(delivery.retained)
         .properties(PublishProperties {
             payload_format_indicator: is_text.then_some(1),
-            message_expiry_interval: way.expiry.map(|expiry| expiry.as_secs() as u32),
-            content_type: way.content.mime().map(str::to_owned),
-            correlation_data: way.correlation.clone().map(Into::into),
+            message_expiry_interval: delivery.expiry.map(|expiry| expiry.as_secs() as u32),
+            content_type: delivery.content.mime().map(str::to_owned),
+            correlation_data: delivery.correlation.clone().map(Into::into),
             ..PublishProperties::default()
         })
 }
@@ -86,32 +86,34 @@ pub(super) fn subscription(filter: &str) -> SubscribeFilterInput {
         .preserve_retain(is_of_commands(filter))
 }
 
-/// A command that is published to be retained would be done again at every start, so it has to say so also when it comes at
-/// once. Other topics are heard as they are: a will is retained, and it is news.
+/// A retained command would be executed again at every start, so a command carries its retain flag also when it arrives live.
+/// The flag of other topics has no meaning here: a will is retained, and it is current.
 fn is_of_commands(filter: &str) -> bool {
     filter.ends_with("/set") || filter.ends_with("/cmd")
 }
 
-pub(super) fn published(result: Result<(), PublishNoticeError>) -> Outcome {
+pub(super) fn published(result: Result<(), PublishNoticeError>) -> RequestOutcome {
     match result {
-        Ok(()) => Outcome::Acked,
-        Err(PublishNoticeError::V5PubAck(reason)) => Outcome::Refused(format!("{reason:?}")),
+        Ok(()) => RequestOutcome::Acked,
+        Err(PublishNoticeError::V5PubAck(reason)) => RequestOutcome::Refused(format!("{reason:?}")),
         Err(PublishNoticeError::RetainNotSupported) => {
-            Outcome::Refused("RetainNotSupported".to_owned())
+            RequestOutcome::Refused("RetainNotSupported".to_owned())
         }
-        Err(_) => Outcome::Lost,
+        Err(_) => RequestOutcome::Lost,
     }
 }
 
-pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> Outcome {
+pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {
     match result {
-        Ok(()) => Outcome::Acked,
-        Err(SubscribeNoticeError::V5SubAckFailure(codes)) => Outcome::Refused(format!("{codes:?}")),
-        Err(_) => Outcome::Lost,
+        Ok(()) => RequestOutcome::Acked,
+        Err(SubscribeNoticeError::V5SubAckFailure(codes)) => {
+            RequestOutcome::Refused(format!("{codes:?}"))
+        }
+        Err(_) => RequestOutcome::Lost,
     }
 }
 
-pub(super) fn happened(event: Event) -> Result<Happened, End> {
+pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
             let terms = accepted.properties.map(|said| Terms {
@@ -119,11 +121,11 @@ pub(super) fn happened(event: Event) -> Result<Happened, End> {
                 in_flight_max: said.receive_max.map_or(usize::MAX, usize::from),
                 retains: said.retain_available != Some(0),
             });
-            Happened::Connected(terms.unwrap_or_default())
+            ConnectionEvent::Connected(terms.unwrap_or_default())
         }
         Event::Incoming(Packet::Publish(publish)) => {
             let properties = publish.properties.unwrap_or_default();
-            Happened::Message(Inbound {
+            ConnectionEvent::Message(Inbound {
                 topic: String::from_utf8_lossy(&publish.topic).into_owned(),
                 payload: publish.payload.to_vec(),
                 retained: publish.retain,
@@ -134,25 +136,25 @@ pub(super) fn happened(event: Event) -> Result<Happened, End> {
             })
         }
         Event::Incoming(Packet::Disconnect(said)) => return Err(said_goodbye(said.reason_code)),
-        Event::Incoming(_) => Happened::Heard,
+        Event::Incoming(_) => ConnectionEvent::Heard,
         Event::Outgoing(
             Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
-        ) => Happened::Sent,
-        Event::Outgoing(Outgoing::Disconnect) => Happened::Disconnected,
-        _ => Happened::Other,
+        ) => ConnectionEvent::Sent,
+        Event::Outgoing(Outgoing::Disconnect) => ConnectionEvent::Disconnected,
+        _ => ConnectionEvent::Other,
     })
 }
 
-/// What the broker gave as its reason. Never its free text: nobody knows what it repeats there.
-fn said_goodbye(reason: DisconnectReasonCode) -> End {
+/// The broker's reason. Its free text is never used: it may contain the login.
+fn said_goodbye(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
-        DisconnectReasonCode::SessionTakenOver => End::TakenOver,
-        DisconnectReasonCode::PacketTooLarge => End::TooLarge,
-        reason => End::Lost(format!("the broker closed the connection: {reason:?}")),
+        DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
+        DisconnectReasonCode::PacketTooLarge => ConnectionEnd::TooLarge,
+        reason => ConnectionEnd::Lost(format!("the broker closed the connection: {reason:?}")),
     }
 }
 
-pub(super) fn end(error: ConnectionError) -> End {
+pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code)
         | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => refused(code),
@@ -161,38 +163,42 @@ pub(super) fn end(error: ConnectionError) -> End {
         }
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
-            mqttbytes::Error::PayloadSizeLimitExceeded { .. } => End::Oversized,
+            mqttbytes::Error::PayloadSizeLimitExceeded { .. } => ConnectionEnd::Oversized,
             // mosquitto's `message_size_limit`: PUBACK with a code that PUBACK does not have, so the library ends here.
-            mqttbytes::Error::InvalidConnectReturnCode(0x95) => End::TooLarge,
+            mqttbytes::Error::InvalidConnectReturnCode(0x95) => ConnectionEnd::TooLarge,
             error => ends::unreadable(&error),
         },
-        ConnectionError::MqttState(StateError::IncomingPacketTooLarge { .. }) => End::Oversized,
+        ConnectionError::MqttState(StateError::IncomingPacketTooLarge { .. }) => {
+            ConnectionEnd::Oversized
+        }
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
             ends::unreadable(&error)
         }
-        // Not the packet itself: a server that echoes would have us print our own login.
+        // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::Timeout(_) => ends::silent(),
+        ConnectionError::Timeout(_) => ConnectionEnd::ConnectTimeout,
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => End::Lost(error.to_string()),
+        error => ConnectionEnd::Lost(error.to_string()),
     }
 }
 
-fn refused(code: Code) -> End {
+fn refused(code: Code) -> ConnectionEnd {
     match code {
-        Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => End::Unsupported,
+        Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => {
+            ConnectionEnd::Unsupported
+        }
         Code::BadUserNamePassword | Code::NotAuthorized | Code::Banned => {
             ends::login_refused(&code)
         }
-        Code::RetainNotSupported => End::KeepsNothing,
+        Code::RetainNotSupported => ConnectionEnd::KeepsNothing,
         Code::ServiceUnavailable
         | Code::ServerUnavailable
         | Code::ServerBusy
         | Code::ConnectionRateExceeded => ends::busy(&code),
-        code => End::Refused(format!("the broker rejected the connection: {code:?}")),
+        code => ConnectionEnd::Refused(format!("the broker rejected the connection: {code:?}")),
     }
 }

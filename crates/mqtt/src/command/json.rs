@@ -1,20 +1,20 @@
-//! Requests on `cmd`: one JSON object with `op`, an `id` to answer to, and what the operation needs. An unknown key is an
-//! error, because a mistyped one would else be a request for something other than was meant.
+//! Requests on `cmd`: one JSON object with `op`, an `id` for the reply, and the keys of the operation. An unknown key is an
+//! error, because a mistyped key would otherwise change what is requested.
 
 use std::time::Duration;
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Head, ID_MAX_CHARS, REQUEST_MAX_BYTES, camera_id, prompt_id, shown};
+use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown};
 use spotter_core::{
     Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
     config::choices,
 };
 
-/// For so long more looks are taken when a request does not say.
+/// Time of a higher rate if the request has none.
 const LOOK_SECONDS: f64 = 10.0;
-/// The longest time for which more is logged, minutes.
+/// The longest time of another log level, minutes.
 const LOG_MINUTES_MAX: f64 = 24.0 * 60.0;
 
 #[derive(Deserialize)]
@@ -92,14 +92,14 @@ struct OfLog {
 }
 
 /// Reads a request.
-pub(super) fn asked(payload: &[u8]) -> (Head, Result<Command, Refusal>) {
-    let mut head = Head::default();
+pub(super) fn asked(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
+    let mut head = RequestHead::default();
     let command = parts(payload, &mut head).and_then(|rest| command(&head.op, rest));
     (head, command)
 }
 
-/// Fills the head in, as far as it can be read, and gives the rest.
-fn parts(payload: &[u8], head: &mut Head) -> Result<Map<String, Value>, Refusal> {
+/// Fills `head` as far as it is readable, and returns the other keys.
+fn parts(payload: &[u8], head: &mut RequestHead) -> Result<Map<String, Value>, Refusal> {
     if payload.len() > REQUEST_MAX_BYTES {
         let text = format!("{} bytes, limit {REQUEST_MAX_BYTES}", payload.len());
         return Err(Refusal::new(RefusalCode::TooLong, text));

@@ -1,46 +1,40 @@
-//! The answer to a request.
+//! The reply to a request.
 
 use serde_json::{Map, json};
 
-use super::Head;
+use super::RequestHead;
 use crate::{Info, detection::SCHEMA};
 use spotter_core::{CameraId, Refusal, Setting, WallTime};
 
-/// What an answer brings, besides that something was done.
+/// The value of a successful reply.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// Nothing.
+pub enum ReplyValue {
     Done,
-    /// The words of a prompt changed: their number.
+    /// The revision of the prompt whose text was set.
     Revision(u32),
-    /// The answer to a question, with the model's probability of it.
+    /// The answer to a question.
     Answer {
-        /// In words.
         text: String,
-        /// 0..1.
+        /// The model's probability, 0..1.
         score: f64,
     },
     /// The birth message.
     Info(Box<Info>),
-    /// The values of cameras that may be changed.
+    /// The values that a command may change, by camera.
     Settings(Vec<(CameraId, Vec<Setting>)>),
-    /// The values that differ from the file: what the file says, what holds.
+    /// Overrides: camera, the file's value, the effective value.
     Overrides(Vec<(CameraId, Setting, Setting)>),
 }
 
-/// An answer, ready to be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// Of the request.
-    pub head: Head,
-    /// How it went.
-    pub result: Result<Value, Refusal>,
-    /// When.
+    pub head: RequestHead,
+    pub result: Result<ReplyValue, Refusal>,
     pub at: WallTime,
 }
 
 impl Reply {
-    /// The payload. Every answer has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
+    /// The payload. Every reply has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
     pub fn to_json(&self) -> Vec<u8> {
         let head = &self.head;
         let mut message = json!({
@@ -62,21 +56,21 @@ impl Reply {
             Err(refusal) => {
                 message["error"] = json!({"code": refusal.code.as_str(), "text": refusal.text});
             }
-            Ok(Value::Done) => {}
-            Ok(Value::Revision(revision)) => message["rev"] = json!(revision),
-            Ok(Value::Answer { text, score }) => {
+            Ok(ReplyValue::Done) => {}
+            Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
+            Ok(ReplyValue::Answer { text, score }) => {
                 message["value"] = json!(text);
                 message["score"] = json!((score * 1000.0).round() / 1000.0);
             }
-            Ok(Value::Info(info)) => message["value"] = json!(info),
-            Ok(Value::Settings(cameras)) => {
+            Ok(ReplyValue::Info(info)) => message["value"] = json!(info),
+            Ok(ReplyValue::Settings(cameras)) => {
                 let of = |(camera, settings): &(CameraId, Vec<Setting>)| {
                     (camera.to_string(), of_camera(settings))
                 };
                 let cameras: Map<String, serde_json::Value> = cameras.iter().map(of).collect();
                 message["value"] = json!(cameras);
             }
-            Ok(Value::Overrides(changed)) => {
+            Ok(ReplyValue::Overrides(changed)) => {
                 let entry = |(camera, file, now): &(CameraId, Setting, Setting)| {
                     json!({
                         "cam": camera.as_str(),

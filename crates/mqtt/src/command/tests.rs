@@ -1,4 +1,4 @@
-//! What strangers send, and what they are told.
+//! Requests, also malformed ones, and their replies.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ fn message(topic: &str, payload: &str) -> Inbound {
     }
 }
 
-fn asked(topic: &str, payload: &str) -> Asked {
+fn asked(topic: &str, payload: &str) -> CommandRequest {
     match heard(&topics(), None, &message(topic, payload)) {
-        Heard::Request(asked) => *asked,
+        InboundKind::Request(asked) => *asked,
         other => panic!("{topic}: {other:?}"),
     }
 }
@@ -215,16 +215,16 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
         ..message(topic, "{\"op\":\"reload\"}")
     };
     let ha = Some("homeassistant/status");
-    assert_eq!(heard(&topics(), ha, &retained("cmd")), Heard::Old);
+    assert_eq!(heard(&topics(), ha, &retained("cmd")), InboundKind::Old);
     assert_eq!(
         heard(&topics(), ha, &retained("cam/gate/rate/set")),
-        Heard::Old
+        InboundKind::Old
     );
     let cleared = Inbound {
         payload: Vec::new(),
         ..retained("cam/gate/rate/set")
     };
-    assert_eq!(heard(&topics(), ha, &cleared), Heard::Other);
+    assert_eq!(heard(&topics(), ha, &cleared), InboundKind::Other);
     for other in [
         "status",
         "cam/gate/rate",
@@ -232,14 +232,17 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
         "cmd/x",
         "",
     ] {
-        assert_eq!(heard(&topics(), ha, &message(other, "x")), Heard::Other);
+        assert_eq!(
+            heard(&topics(), ha, &message(other, "x")),
+            InboundKind::Other
+        );
     }
     let mut online = message("", "online");
     online.topic = "homeassistant/status".into();
-    assert_eq!(heard(&topics(), ha, &online), Heard::HomeAssistant);
-    assert_eq!(heard(&topics(), None, &online), Heard::Other);
+    assert_eq!(heard(&topics(), ha, &online), InboundKind::HomeAssistant);
+    assert_eq!(heard(&topics(), None, &online), InboundKind::Other);
     online.payload = b"offline".to_vec();
-    assert_eq!(heard(&topics(), ha, &online), Heard::Other);
+    assert_eq!(heard(&topics(), ha, &online), InboundKind::Other);
 }
 
 #[test]
@@ -275,20 +278,20 @@ fn answers_repeat_what_was_asked() {
     assert_eq!(refused, expected);
 
     let head = asked("cam/gate/prompt/person/text/set", "dog").head;
-    let done = reply(head, Ok(Value::Revision(3)));
+    let done = reply(head, Ok(ReplyValue::Revision(3)));
     let expected = json!({"v": 1, "id": null, "ok": true, "op": "prompt_set", "cam": "gate",
         "prompt": "person", "field": "text", "rev": 3, "error": null, "at_ms": 1_787_393_740_000_i64});
     assert_eq!(done, expected);
 
     let settings = vec![Setting::Enabled(true), Setting::MinScore(person(), 0.4)];
     let told = reply(
-        Head::default(),
-        Ok(Value::Settings(vec![(gate(), settings)])),
+        RequestHead::default(),
+        Ok(ReplyValue::Settings(vec![(gate(), settings)])),
     );
     let expected = json!({"gate": {"enabled": true, "prompts": {"person": {"min_score": 0.4}}}});
     assert_eq!(told["value"], expected);
     let changed = vec![(gate(), Setting::RateHz(1.0), Setting::RateHz(2.0))];
-    let told = reply(Head::default(), Ok(Value::Overrides(changed)));
+    let told = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
     let expected =
         json!([{"cam": "gate", "prompt": null, "field": "rate", "file": 1.0, "now": 2.0}]);
     assert_eq!(told["value"], expected);

@@ -1,10 +1,10 @@
-//! A camera as a device: what its prompts make of it, how it is, and what can be set while it runs.
+//! A camera as a device: the entities of its prompts, its health, and the values that a command may change.
 
 use serde_json::json;
 
 use super::{
     Topics,
-    device::{Device, Entity},
+    device::{DiscoveryDevice, Entity},
     node,
 };
 use crate::Off;
@@ -13,9 +13,9 @@ use spotter_core::{
     config::{CameraConfig, Commands, Config, PromptConfig, defaults},
 };
 
-/// The longest state that Home Assistant takes, in characters.
+/// The longest state of Home Assistant, in characters.
 const STATE_MAX_CHARS: usize = 255;
-/// The words of a camera's health.
+/// The values of `state` in a camera's health.
 const HEALTH_STATES: [&str; 7] = [
     "connecting",
     "waiting_keyframe",
@@ -26,22 +26,22 @@ const HEALTH_STATES: [&str; 7] = [
     "disabled",
 ];
 
-/// What an event tells Home Assistant: the kind, and what automations choose by.
+/// The value template of an event: its type, and the attributes for automations.
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score} | tojson }}";
 
-pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> Device {
+pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let (name, model) = (title(id.as_str()), camera.source.model_name());
-    let mut device = Device::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
+    let mut device = DiscoveryDevice::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
     add_health(&mut device, topics, id);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {
         add_settings(&mut device, topics, camera);
     }
     for prompt in &camera.prompts {
-        let mut entities = Entities {
+        let mut entities = CameraEntities {
             device: &mut device,
             topics,
             camera,
@@ -59,8 +59,8 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
     device
 }
 
-/// Both are there as long as the node is: they say why a camera is not.
-fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
+/// Both are available while the node is online: they say why a camera is offline.
+fn add_health(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraId) {
     let of_health = |entity: Entity, template: &str| {
         entity
             .with("state_topic", topics.camera_health(camera))
@@ -73,7 +73,7 @@ fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
         .with("options", json!(HEALTH_STATES));
     device.add("state", of_health(state, "{{ value_json.state }}"));
     let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
-    // A camera that is meant to be off is none.
+    // A camera that is off as configured is no problem.
     let fine: Vec<String> = Off::ALL.map(|off| format!("'{}'", off.code())).into();
     let problem_template = format!(
         "{{{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', {}] else 'ON' }}}}",
@@ -88,9 +88,9 @@ fn add_health(device: &mut Device, topics: &Topics, camera: &CameraId) {
     device.add("problem", problem);
 }
 
-fn add_settings(device: &mut Device, topics: &Topics, camera: &CameraConfig) {
+fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
     let at = |setting| topics.setting(&camera.id, &setting);
-    // Not greyed out by what it does: a camera that is switched off is offline.
+    // Available when the camera is offline: a camera that is switched off is offline.
     let enabled = Entity::new("switch", "Analysis")
         .settable(&at(Setting::Enabled(camera.enabled)))
         .available_with(&topics.status());
@@ -108,20 +108,20 @@ fn add_settings(device: &mut Device, topics: &Topics, camera: &CameraConfig) {
 }
 
 /// The entities of one prompt.
-struct Entities<'a> {
-    device: &'a mut Device,
+struct CameraEntities<'a> {
+    device: &'a mut DiscoveryDevice,
     topics: &'a Topics,
     camera: &'a CameraConfig,
     prompt: &'a PromptConfig,
 }
 
-impl Entities<'_> {
+impl CameraEntities<'_> {
     fn add(&mut self, kind: &str, entity: Entity) {
         self.device
             .add(&format!("{}_{kind}", self.prompt.id), entity);
     }
 
-    /// Presence, counts, events and pictures of things.
+    /// Presence, counts, events and pictures of objects.
     fn add_things(&mut self) {
         let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
         let name = title(prompt.as_str());
@@ -154,11 +154,11 @@ impl Entities<'_> {
         }
     }
 
-    /// The believed answer to a question. Which answers there are decides what it is.
+    /// The believed answer to a question. Its choices decide about the platform.
     fn add_answer(&mut self, choices: &[String]) {
         let (camera, prompt) = (&self.camera.id, &self.prompt.id);
         let name = title(prompt.as_str());
-        // A key stands for one platform: under another, Home Assistant would not find what it is to remove.
+        // A key has one platform: with another, Home Assistant would not find the entity to remove.
         let (kind, entity) = match (yes_and_no(choices), choices) {
             (Some((yes, no)), _) => {
                 let entity = Entity::new("binary_sensor", &name);
@@ -181,7 +181,7 @@ impl Entities<'_> {
         self.add(kind, entity);
     }
 
-    /// What can be set of a prompt.
+    /// The values of a prompt that a command may change.
     fn add_settings(&mut self) {
         let (camera, prompt) = (&self.camera.id, self.prompt);
         let id = || prompt.id.clone();
@@ -199,7 +199,7 @@ impl Entities<'_> {
             .with("step", 0.01);
         self.add("enabled", enabled);
         self.add("prompt", text);
-        // An answer in words is told whatever its score.
+        // An answer as text is published with any score.
         if matches!(prompt.task, Task::Detect { .. } | Task::Point { .. }) {
             self.add("min_score", min_score);
         }
@@ -218,7 +218,7 @@ fn yes_and_no(choices: &[String]) -> Option<(&str, &str)> {
     }
 }
 
-/// An id as words: `front_door` is "Front door". As bounded as ids are.
+/// An id as a name: `front_door` is "Front door".
 fn title(id: &str) -> String {
     let words = lower(id);
     let mut letters = words.chars();
@@ -228,13 +228,13 @@ fn title(id: &str) -> String {
     }
 }
 
-/// An id as words in the middle of a name.
+/// An id in the middle of a name.
 fn lower(id: &str) -> String {
     let words: Vec<&str> = id
         .split(['_', '-'])
         .filter(|word| !word.is_empty())
         .collect();
-    // An id of nothing but joints is still a name.
+    // An id of `_` and `-` only stays as it is.
     if words.is_empty() {
         id.to_owned()
     } else {

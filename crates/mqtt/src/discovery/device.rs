@@ -1,21 +1,20 @@
-//! A device with its entities, and the two ways to write it down.
+//! A device with its entities, and its two forms as discovery records.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Record;
+use super::DiscoveryRecord;
 
-/// Of what Home Assistant subscribes and commands. It stands in every entity: said of a device, it is not heard.
+/// For the subscriptions and commands of Home Assistant. Set in every entity: it has no effect on a device.
 const QOS: u8 = 1;
 
-/// The key of a device's record below which its entities are.
+/// The key of a device's record that contains its entities.
 const COMPONENTS: &str = "components";
 
 /// Keys of entities with their platforms.
-pub type Entities = BTreeMap<String, String>;
+pub type EntityPlatforms = BTreeMap<String, String>;
 
-/// One thing that Home Assistant shows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entity {
     platform: &'static str,
@@ -23,7 +22,7 @@ pub(super) struct Entity {
 }
 
 impl Entity {
-    /// `platform` is Home Assistant's word for the kind; `name` is read below the name of the device.
+    /// `platform` is Home Assistant's kind of entity; `name` is shown below the name of the device.
     pub(super) fn new(platform: &'static str, name: &str) -> Self {
         let entity = Self {
             platform,
@@ -32,7 +31,6 @@ impl Entity {
         entity.with("name", name).with("qos", QOS)
     }
 
-    /// With one more key.
     pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(key.to_owned(), value.into());
         self
@@ -43,8 +41,7 @@ impl Entity {
         self.with("entity_category", "diagnostic")
     }
 
-    /// Something that can be set at run time: its state, and the topic that sets it. A command that the broker kept would
-    /// be obeyed again at every start.
+    /// A value that a command may change. Commands are not retained: a retained one would be executed again at every start.
     pub(super) fn settable(self, state_topic: &str) -> Self {
         self.with("entity_category", "config")
             .with("state_topic", state_topic)
@@ -52,7 +49,7 @@ impl Entity {
             .with("retain", false)
     }
 
-    /// There as long as this topic says `online`, whatever is said of the device.
+    /// Available while this topic is `online`, independent of the availability of the device.
     pub(super) fn available_with(self, status_topic: &str) -> Self {
         self.with("availability", json!([{"topic": status_topic}]))
     }
@@ -60,16 +57,16 @@ impl Entity {
 
 /// A camera or the node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Device {
+pub(super) struct DiscoveryDevice {
     id: String,
-    /// What all entities have in common: whose they are, who says so, and when they can be believed.
+    /// Keys of all entities: device, origin, availability.
     common: Map<String, Value>,
     entities: BTreeMap<String, Entity>,
 }
 
-impl Device {
-    /// `id` is unique among all devices of the broker. Its entities can be believed while every topic of `availability`
-    /// says `online`.
+impl DiscoveryDevice {
+    /// `id` is unique among all devices of the broker. The entities are available while every topic of `availability` is
+    /// `online`.
     pub(super) fn new(id: &str, name: &str, model: &str, availability: &[String]) -> Self {
         let topics: Vec<Value> = availability
             .iter()
@@ -103,8 +100,8 @@ impl Device {
         self
     }
 
-    /// Adds an entity under a key of its own. Ids may hold the `_` that joins them, so two keys may come out equal; the
-    /// later one is told apart then, because of two entities with one key Home Assistant shows one.
+    /// Adds an entity under a unique key. Ids may contain the `_` that joins them, so two keys may be equal; the later one gets
+    /// another `_`, because Home Assistant shows one entity per key.
     pub(super) fn add(&mut self, key: &str, entity: Entity) {
         let mut key = key.to_owned();
         while self.entities.contains_key(&key) {
@@ -113,14 +110,14 @@ impl Device {
         self.entities.insert(key, entity);
     }
 
-    /// Platform and id of every entity: Home Assistant tells entities apart by both.
+    /// Platform and id of every entity: Home Assistant distinguishes entities by both.
     pub(super) fn unique_ids(&self) -> impl Iterator<Item = (&'static str, String)> {
         let entities = self.entities.iter();
         entities.map(|(key, entity)| (entity.platform, unique_id(&self.id, key)))
     }
 
-    /// All in one record (Home Assistant 2024.11 and later).
-    pub(super) fn record(self, prefix: &str) -> Record {
+    /// All entities in one record (Home Assistant 2024.11 and later).
+    pub(super) fn record(self, prefix: &str) -> DiscoveryRecord {
         let topic = format!("{prefix}/device/{}/config", self.id);
         let components = self.entities.into_iter().map(|(key, entity)| {
             let mut fields = entity.fields;
@@ -130,14 +127,14 @@ impl Device {
         });
         let mut payload = self.common;
         payload.insert(COMPONENTS.into(), Value::Object(components.collect()));
-        Record {
+        DiscoveryRecord {
             topic,
             content: Value::Object(payload),
         }
     }
 
-    /// A record for each entity. What an entity says for itself goes before what they have in common.
-    pub(super) fn records(self, prefix: &str) -> Vec<Record> {
+    /// A record for each entity. Keys of the entity override the common ones.
+    pub(super) fn records(self, prefix: &str) -> Vec<DiscoveryRecord> {
         let Self {
             id,
             common,
@@ -148,7 +145,7 @@ impl Device {
             let mut payload = common.clone();
             payload.extend(entity.fields);
             payload.insert("unique_id".into(), unique_id(&id, &key).into());
-            Record {
+            DiscoveryRecord {
                 topic,
                 content: Value::Object(payload),
             }
@@ -157,10 +154,9 @@ impl Device {
     }
 }
 
-impl Record {
-    /// The entities of a device's record, and the platform of each. Of one entity's record there is nothing to say: its topic
-    /// says it.
-    pub(crate) fn entities(&self) -> Entities {
+impl DiscoveryRecord {
+    /// The entities of a device's record with their platforms; empty for the record of one entity, whose topic contains both.
+    pub(crate) fn entities(&self) -> EntityPlatforms {
         let components = self.content[COMPONENTS].as_object().into_iter().flatten();
         let platform = |(key, fields): (&String, &Value)| {
             let platform = fields["platform"].as_str()?;
@@ -169,9 +165,9 @@ impl Record {
         components.filter_map(platform).collect()
     }
 
-    /// Has Home Assistant remove all of `known` that are not in the record: an entity that is only left out stays there.
+    /// Makes Home Assistant remove all of `known` that are not in the record: an entity that is only left out stays.
     #[must_use]
-    pub(crate) fn forgetting(mut self, known: &Entities) -> Self {
+    pub(crate) fn forgetting(mut self, known: &EntityPlatforms) -> Self {
         if let Some(components) = self
             .content
             .get_mut(COMPONENTS)
@@ -185,13 +181,12 @@ impl Record {
         self
     }
 
-    /// JSON.
     pub fn payload(&self) -> Vec<u8> {
         self.content.to_string().into_bytes()
     }
 }
 
-/// The same in both ways, so that Home Assistant keeps what its user changed.
+/// The same in both forms, so that Home Assistant keeps the settings of its user.
 fn unique_id(device_id: &str, key: &str) -> String {
     format!("{device_id}_{key}")
 }

@@ -1,23 +1,23 @@
-//! What Home Assistant is told, so that every camera appears there by itself (docs/mqtt.md section 6). Pure: a configuration
-//! goes in, retained messages come out.
+//! Discovery records, from which Home Assistant creates its entities (docs/mqtt.md section 6). Pure: a configuration goes in,
+//! retained messages come out.
 //!
 //! ```text
-//!   Config ──camera, node──▶ Device ──device──▶ Record, Record, ..
-//!                            entities, keys     one a device, or one an entity
+//!   Config ──camera, node──▶ DiscoveryDevice ──device──▶ DiscoveryRecord, DiscoveryRecord, ..
+//!                            entities, keys     one per device or per entity
 //! ```
 //!
 //! Belongs here: which entities there are, what they are called, and the keys of Home Assistant's records. Does not belong
-//! here: when a record is sent (the outbox sends it after every connect, [`Rebirth`] says when once more) and which ones
-//! are to be cleared (`retained`).
+//! here: when a record is sent (the outbox sends it after every connect, [`Rebirth`] after a start of Home Assistant)
+//! and which ones are cleared (`retained`).
 //!
-//! Keys are written out. Home Assistant knows abbreviations too, and ignores one that is misspelt without a word.
+//! Keys are not abbreviated. Home Assistant has abbreviations, and ignores a misspelt one without a message.
 
 mod camera;
 mod device;
 mod node;
 mod rebirth;
 
-pub use device::Entities;
+pub use device::EntityPlatforms;
 pub use rebirth::Rebirth;
 
 use std::collections::{HashMap, HashSet};
@@ -29,14 +29,13 @@ use spotter_core::config::{Config, Discovery, HomeAssistantConfig};
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Where Home Assistant looks for it.
+pub struct DiscoveryRecord {
     pub topic: String,
     content: Value,
 }
 
 /// All records of this node; none when discovery is off. `gpu`: the figures of a GPU are published.
-pub fn records(config: &Config, gpu: bool) -> Vec<Record> {
+pub fn records(config: &Config, gpu: bool) -> Vec<DiscoveryRecord> {
     let topics = Topics::new(&config.mqtt.base, &config.node.name);
     let prefix = &config.mqtt.ha.prefix;
     let cameras = config.cameras.iter();
@@ -49,9 +48,9 @@ pub fn records(config: &Config, gpu: bool) -> Vec<Record> {
     }
 }
 
-/// What is wrong with the ids of a configuration when two of its entities come out with one id: ids are joined with `_`,
-/// which they may hold too. Home Assistant shows the first and drops the other. One line for each pair of devices; none when
-/// discovery is off. Ids of other nodes are not known here: their names must differ by more than a `_`.
+/// Entities of the configuration that would have the same id: ids are joined with `_`, which they may contain. Home Assistant
+/// shows the first entity and drops the other. One line for each pair of devices; none when discovery is off. Ids of other
+/// nodes are not known here: their names must differ by more than a `_`.
 pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
     if config.mqtt.ha.discovery == Discovery::Off {
         return Vec::new();
@@ -63,13 +62,13 @@ pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
         (name, camera::device(config, &topics, camera))
     });
     let mut owners: HashMap<(&'static str, String), String> = HashMap::new();
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     let mut lines = Vec::new();
     for (owner, device) in std::iter::once(node).chain(cameras) {
         for (platform, id) in device.unique_ids() {
             let other = owners.entry((platform, id.clone()));
             let other = other.or_insert_with(|| owner.clone());
-            if *other != owner && told.insert((other.clone(), owner.clone())) {
+            if *other != owner && reported.insert((other.clone(), owner.clone())) {
                 lines.push(format!(
                     "Home Assistant: {other} and {owner} both have a {platform} {id}, and only one of them is shown; \
                      rename a camera or a prompt"
@@ -80,17 +79,17 @@ pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
     lines
 }
 
-/// What is said at the topic of a record whose entities another record takes over, before that one is sent: Home Assistant
-/// keeps then what its user made of them. When it is done, the topic is cleared.
+/// Published on the topic of a record before another record takes over its entities, so that Home Assistant keeps their
+/// settings. Then the topic is cleared.
 pub(super) const MOVED: &[u8] = br#"{"migrate_discovery":true}"#;
 
-/// True when the record at `topic` is about a device that is told of at one of `others` too, in the other way.
+/// True when one of `others` is a record of the same device, in the other form.
 pub(super) fn is_moved<'a>(topic: &str, mut others: impl Iterator<Item = &'a String>) -> bool {
     let device = device_id(topic);
     device.is_some() && others.any(|other| device_id(other) == device)
 }
 
-/// Whose record is at `<prefix>/device/<id>/config` or `<prefix>/<platform>/<id>/<key>/config`.
+/// Prefix and device id of `<prefix>/device/<id>/config` or `<prefix>/<platform>/<id>/<key>/config`.
 fn device_id(topic: &str) -> Option<(&str, &str)> {
     let levels: Vec<&str> = topic.split('/').collect();
     match levels[..] {
@@ -99,7 +98,7 @@ fn device_id(topic: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Where Home Assistant says that it has started; `None` when it is not told of us.
+/// The topic on which Home Assistant reports its start; `None` when discovery is off.
 pub fn birth_topic(ha: &HomeAssistantConfig) -> Option<String> {
     (ha.discovery != Discovery::Off).then(|| format!("{}/status", ha.prefix))
 }

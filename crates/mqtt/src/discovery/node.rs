@@ -1,12 +1,12 @@
-//! The node as a device: how fast it is, and what is wrong with it.
+//! The node as a device: latency, load and problems.
 
 use super::{
     Topics,
-    device::{Device, Entity},
+    device::{DiscoveryDevice, Entity},
 };
 use spotter_core::config::Config;
 
-/// Figures come every 10 s and are not retained; three that did not come are a silence.
+/// `stats` is published every 10 s and not retained; the entities expire after three missing messages.
 const STATS_EXPIRE_S: u32 = 30;
 
 /// The id of the node among all devices of the broker.
@@ -14,14 +14,14 @@ pub(super) fn id(config: &Config) -> String {
     format!("{}_{}", config.mqtt.base, config.node.name)
 }
 
-/// The node, with `gpu` also how busy its GPU is.
-pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> Device {
+/// `gpu`: with the load of the GPU.
+pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryDevice {
     let name = format!("Spotter {}", config.node.name);
-    let mut device = Device::new(&id(config), &name, "Spotter", &[topics.status()]);
+    let mut device = DiscoveryDevice::new(&id(config), &name, "Spotter", &[topics.status()]);
     let figure = |name, key| {
         Entity::new("sensor", name)
             .with("state_topic", topics.stats())
-            // A key that is not there is as unknown as one that is null.
+            // A missing key is unknown, as one that is null.
             .with(
                 "value_template",
                 format!("{{{{ value_json.{key} | default(none) }}}}"),
@@ -46,7 +46,7 @@ pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> Device {
     device
 }
 
-/// Answers come later than they may, so frames are dropped: too much is asked of the machine.
+/// Answers are later than the budget, so frames are dropped: the machine is overloaded.
 fn too_late(topics: &Topics) -> Entity {
     Entity::new("binary_sensor", "Answers too late")
         .with("device_class", "problem")
@@ -59,7 +59,7 @@ fn too_late(topics: &Topics) -> Entity {
         .diagnostic()
 }
 
-/// The configuration file was changed and cannot be used: the one before runs, and nobody would notice.
+/// The changed configuration file was rejected and the previous one is active, which shows nowhere else in Home Assistant.
 fn config_problem(topics: &Topics) -> Entity {
     Entity::new("binary_sensor", "Configuration problem")
         .with("device_class", "problem")

@@ -1,31 +1,31 @@
-//! When Home Assistant is told everything again: it has started, and may have forgotten. Pure, takes `now` and chance.
+//! When discovery records are published again after a start of Home Assistant. Pure: takes `now` and a random number.
 
 use std::time::Duration;
 
 use spotter_core::Mono;
 
-/// A home has more than one such device, and they all hear of the start at the same moment.
+/// All nodes receive the start at the same moment; a random pause spreads their records.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// Home Assistant has started and waits to be told.
+/// A start of Home Assistant that is not answered yet.
 #[derive(Debug, Default)]
 pub struct Rebirth {
     due: Option<Mono>,
 }
 
 impl Rebirth {
-    /// It said so at `now`; `chance` is 0..1.
+    /// Home Assistant started at `now`; `chance` is 0..1.
     pub fn started(&mut self, now: Mono, chance: f64) {
         let delay = DELAY_MAX.mul_f64(chance.clamp(0.0, 1.0));
         self.due.get_or_insert(now.after(delay));
     }
 
-    /// True once when the records are to be sent again.
+    /// True once when the records must be published again.
     pub fn take(&mut self, now: Mono) -> bool {
         self.due.take_if(|at| *at <= now).is_some()
     }
 
-    /// When [`take`](Self::take) will say yes.
+    /// When [`take`](Self::take) returns true.
     pub fn next_at(&self) -> Option<Mono> {
         self.due
     }

@@ -1,5 +1,5 @@
-//! Home Assistant's rules for what we tell it, in our words: its MQTT integration (2026.2) was read for them, and
-//! `make home-assistant` asks a real one. A record that breaks one is ignored there, with a line in a log that nobody reads.
+//! Home Assistant's rules for discovery records, from its MQTT integration (2026.2); `make home-assistant` checks a real one.
+//! Home Assistant ignores a record that breaks a rule, with a line in its log.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ fn check(platform: &str, entity: &Map<String, Value>) {
     let number = |key: &str| entity.get(key).and_then(Value::as_f64);
     match text("entity_category") {
         None | Some("diagnostic") => {}
-        // What only tells cannot be a setting.
+        // A read-only entity cannot be a setting.
         Some("config") => assert!(entity.contains_key("command_topic")),
         Some(other) => panic!("{other} is no category"),
     }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::discovery::device::{Device, Entity};
+use crate::discovery::device::{DiscoveryDevice, Entity};
 use spotter_core::config::{Commands, Environment, check};
 
 /// A configuration of the two tables that every one needs, and `more`.
@@ -33,7 +33,7 @@ url = "file:///video.mp4"
 prompt.car.detect = "car"
 "#;
 
-fn json_of(record: &Record) -> Value {
+fn json_of(record: &DiscoveryRecord) -> Value {
     serde_json::from_slice(&record.payload()).unwrap()
 }
 
@@ -88,10 +88,10 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
     );
     assert!(entities.get("person_zone_door").is_none());
     assert!(entities.get("crane_hook_zone_door").is_some());
-    // A picture of what nobody wants pictures of would stay unknown for ever.
+    // An image entity without pictures would stay unknown for ever.
     assert!(entities.get("person_image").is_some());
     assert!(entities.get("crane_hook_image").is_none());
-    // Not greyed out by what they are there to tell or to change.
+    // Available although the camera is offline: they show that or change it.
     let node_alone = json!([{"topic": "spotter/edge1/status"}]);
     for key in ["enabled", "state", "problem"] {
         assert_eq!(entities[key]["availability"], node_alone, "{key}");
@@ -206,7 +206,7 @@ fn the_node_tells_of_its_gpu_when_it_has_one() {
 
 #[test]
 fn two_entities_never_share_a_key() {
-    let mut device = Device::new("spotter_edge1_gate", "Gate", "RTSP camera", &[]);
+    let mut device = DiscoveryDevice::new("spotter_edge1_gate", "Gate", "RTSP camera", &[]);
     // Zone "count" of prompt "p", and the count of a prompt "p_zone".
     for name in ["a", "b", "c"] {
         device.add("p_zone_count", Entity::new("sensor", name));
@@ -286,7 +286,7 @@ fn two_devices_whose_entities_have_one_id_are_named() {
              of them is shown; rename a camera or a prompt"
         ]
     );
-    // Alike, but not the same; and nobody is told.
+    // Similar, but not equal, so there is no collision.
     let alike = [camera("gate", "person"), camera("gate_yard", "person")];
     assert!(wrong("", &alike).is_empty());
     assert!(wrong("ha.discovery = \"off\"", &both).is_empty());

@@ -31,7 +31,7 @@ fn take(outbox: &mut Outbox) -> (String, Vec<u8>, Ticket) {
 
 #[test]
 fn a_topic_is_cleared_first_until_the_broker_has_done_it_and_then_forgotten() {
-    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
     push(&mut outbox, count(3));
     push(&mut outbox, Update::Clear("a/camera/that/was".into()));
     for _ in 0..2 {
@@ -54,7 +54,7 @@ fn a_topic_is_cleared_first_until_the_broker_has_done_it_and_then_forgotten() {
 
 #[test]
 fn a_picture_that_waits_does_not_come_after_its_topic_is_cleared() {
-    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
     outbox.connected();
     let picture = |prompt: &str| Update::Snapshot {
         camera: CameraId::new("gate").unwrap(),
@@ -71,12 +71,12 @@ fn a_picture_that_waits_does_not_come_after_its_topic_is_cleared() {
     let left = outbox.take(Mono::default()).unwrap();
     assert_eq!(left.topic, "spotter/edge1/cam/gate/snapshot/dog");
     assert!(outbox.take(Mono::default()).is_none());
-    assert_eq!(outbox.tally().dropped_replaced, 1);
+    assert_eq!(outbox.counters().dropped_replaced, 1);
 }
 
 #[test]
 fn a_topic_that_is_cleared_and_used_again_holds_what_was_said_last() {
-    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
     outbox.connected();
     push(&mut outbox, count(1));
     let (_, _, first) = take(&mut outbox);
@@ -95,7 +95,7 @@ fn a_topic_that_is_cleared_and_used_again_holds_what_was_said_last() {
 
 #[test]
 fn a_topic_that_the_broker_does_not_clear_is_tried_again_after_the_next_connect() {
-    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
     outbox.connected();
     push(&mut outbox, Update::Clear(TOPIC.into()));
     let (_, _, ticket) = take(&mut outbox);

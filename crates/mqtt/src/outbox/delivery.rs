@@ -1,27 +1,27 @@
-//! What is handed over, and how it must be delivered.
+//! A message that is due, and how it must be delivered.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{detection::Label, message::Body};
 
-/// Names a hand-over that is acknowledged, until it is or fails.
+/// Identifies a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// How a message that is due must be sent. A ticket comes back with [`Outbox::acked`], [`Outbox::failed`] or
+/// How a message that is due must be sent. A ticket is returned with [`Outbox::acked`], [`Outbox::failed`] or
 /// [`Outbox::declined`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// QoS 1, retained.
     State(Ticket),
-    /// QoS 1; the broker forgets it after `expiry`.
+    /// QoS 1; the broker discards it after `expiry`.
     Event { ticket: Ticket, expiry: Duration },
-    /// QoS 1, with what its receiver knows the request by.
+    /// QoS 1, with the correlation data of the request.
     Reply {
         ticket: Ticket,
         correlation: Option<Arc<[u8]>>,
     },
-    /// QoS 0; one that says what a frame showed expires.
+    /// QoS 0; detections and live pictures expire.
     Stream {
         expiry: Option<Duration>,
         retain: bool,
@@ -29,7 +29,7 @@ pub(crate) enum Promise {
 }
 
 impl Promise {
-    /// Of what is acknowledged: QoS 1, else QoS 0.
+    /// `Some` = QoS 1, `None` = QoS 0.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         match self {
             Self::State(ticket) | Self::Event { ticket, .. } | Self::Reply { ticket, .. } => {
@@ -39,7 +39,7 @@ impl Promise {
         }
     }
 
-    /// The broker keeps it for who comes later.
+    /// The broker keeps it for later subscribers.
     pub(crate) fn is_retained(&self) -> bool {
         match self {
             Self::State(_) => true,
@@ -48,7 +48,7 @@ impl Promise {
         }
     }
 
-    /// When the broker forgets it (MQTT 5).
+    /// The broker discards it after this time (MQTT 5).
     pub(crate) fn expiry(&self) -> Option<Duration> {
         match self {
             Self::Event { expiry, .. } => Some(*expiry),
@@ -57,7 +57,7 @@ impl Promise {
         }
     }
 
-    /// What its receiver knows the request by (MQTT 5).
+    /// Correlation data of the request (MQTT 5).
     pub(crate) fn correlation(&self) -> Option<Vec<u8>> {
         match self {
             Self::Reply { correlation, .. } => correlation.as_deref().map(<[u8]>::to_vec),
@@ -72,6 +72,6 @@ pub(crate) struct Outgoing {
     pub(crate) topic: String,
     pub(crate) promise: Promise,
     pub(crate) body: Body,
-    /// Of detections.
+    /// `Some` for detections.
     pub(crate) label: Option<Label>,
 }

@@ -13,32 +13,31 @@ use std::{
 use super::rates::RateLimit;
 use crate::{
     event,
-    spool::{Batch, Kept},
-    tally::Tally,
+    message_counters::MessageCounters,
+    spool::{Batch, SpooledEvent},
 };
 use spotter_core::{Event, Mono};
 
 /// Events without an acknowledgement.
-pub(super) const EVENTS_IN_FLIGHT_MAX: usize = 8;
-/// Events a second at most, all topics together; what is over waits.
+const EVENTS_IN_FLIGHT_MAX: usize = 8;
+/// Events a second, all topics together; more wait.
 const EVENTS_PER_S: usize = 100;
-/// Of them late ones.
+/// Late events a second, of all.
 const LATE_PER_S: usize = 50;
-/// An event that had to wait longer than this says so, as one from the spool does.
+/// An event that waited longer is marked `delayed`, as one from the spool is.
 const DELAYED_AFTER: Duration = Duration::from_secs(5);
 /// While connected, this many events wait even when the configuration keeps fewer over an outage.
 const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
 
-/// How much is kept (`mqtt.spool`).
+/// Bounds of `mqtt.spool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventBounds {
-    /// Number of events.
     pub events: usize,
-    /// Older ones are forgotten.
+    /// Older events are dropped.
     pub max_age: Duration,
-    /// Their bytes, in memory as on disk.
+    /// Bytes of all events, in memory and on disk.
     pub max_bytes: u64,
 }
 
@@ -63,7 +62,7 @@ enum EventPhase {
 #[derive(Debug)]
 struct QueuedEvent {
     topic: Arc<str>,
-    kept: Arc<Kept>,
+    kept: Arc<SpooledEvent>,
     bytes: u64,
     since: Mono,
     expires: Mono,
@@ -84,7 +83,7 @@ pub(super) struct DueEvent {
     pub(super) number: u64,
     pub(super) topic: Arc<str>,
     pub(super) payload: Vec<u8>,
-    /// What is left of its time.
+    /// Time until its expiry.
     pub(super) expiry: Duration,
 }
 
@@ -94,7 +93,7 @@ pub(super) struct EventQueue {
     bounds: EventBounds,
     connected: bool,
     entries: BTreeMap<u64, QueuedEvent>,
-    /// Those that wait, by number.
+    /// Numbers of waiting events.
     fresh: BTreeSet<u64>,
     late: BTreeSet<u64>,
     late_on: HashMap<Arc<str>, usize>,
@@ -125,39 +124,33 @@ impl EventQueue {
         }
     }
 
-    /// From now on changes are remembered for a disk. New events are numbered from `first_number` on.
+    /// Collects changes for the disk from now on. New events are numbered from `first_number` on.
     pub(super) fn keep_on_disk(&mut self, first_number: u64) {
         self.next_number = self.next_number.max(first_number);
         self.unwritten = Some(Batch::default());
     }
 
-    /// How many are not delivered.
+    /// Events that are not delivered.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Some could go when the rates and the acknowledgements allow it.
     pub(super) fn is_waiting(&self) -> bool {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    /// Accepts an event; `id` names its message for ever.
+    /// `id`: of its message, each time it is sent.
     pub(super) fn push(
         &mut self,
         topic: &str,
         id: String,
         event: Event,
         now: Mono,
-        tally: &mut Tally,
+        counters: &mut MessageCounters,
     ) {
         let number = self.next_number;
         self.next_number += 1;
-        let kept = Arc::new(Kept { number, id, event });
+        let kept = Arc::new(SpooledEvent { number, id, event });
         let expires = now.after(self.bounds.max_age);
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
@@ -167,18 +160,18 @@ impl EventQueue {
             expires,
         };
         self.insert(topic, kept, times, !self.connected);
-        self.expire(now, tally);
-        self.keep_to_bounds(tally);
+        self.expire(now, counters);
+        self.keep_to_bounds(counters);
     }
 
-    /// Takes over an event of an earlier run, which the disk has. In the order of their numbers, before any new one.
+    /// Queues an event of an earlier run that is on the disk; called in the order of their numbers, before any push.
     pub(super) fn restore(
         &mut self,
         topic: &str,
-        kept: Arc<Kept>,
+        kept: Arc<SpooledEvent>,
         left: Duration,
         now: Mono,
-        tally: &mut Tally,
+        counters: &mut MessageCounters,
     ) {
         self.next_number = self.next_number.max(kept.number + 1);
         let times = EventTimes {
@@ -186,17 +179,17 @@ impl EventQueue {
             expires: now.after(left),
         };
         self.insert(topic, kept, times, true);
-        self.expire(now, tally);
-        self.keep_to_bounds(tally);
+        self.expire(now, counters);
+        self.keep_to_bounds(counters);
     }
 
-    fn insert(&mut self, topic: &str, kept: Arc<Kept>, times: EventTimes, late: bool) {
+    fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, times: EventTimes, late: bool) {
         let EventTimes { since, mut expires } = times;
-        // No event outlives a younger one, though the machine's clock may have been set between them.
+        // An event does not expire before an older one, although the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
             expires = expires.max(before.expires);
         }
-        // The length on disk; all of it is numbers, texts and lists, so it serialises.
+        // The length on disk. Numbers, texts and lists always serialise.
         let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
         let entry = QueuedEvent {
             topic: topic.into(),
@@ -220,11 +213,11 @@ impl EventQueue {
         self.all_wait_as_late();
     }
 
-    /// What is not delivered by now is late.
-    pub(super) fn disconnected(&mut self, tally: &mut Tally) {
+    /// All undelivered events are late from now on.
+    pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
         self.connected = false;
         self.all_wait_as_late();
-        self.keep_to_bounds(tally);
+        self.keep_to_bounds(counters);
     }
 
     fn all_wait_as_late(&mut self) {
@@ -241,8 +234,8 @@ impl EventQueue {
     }
 
     /// The next event, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono, tally: &mut Tally) -> Option<DueEvent> {
-        self.expire(now, tally);
+    pub(super) fn take(&mut self, now: Mono, counters: &mut MessageCounters) -> Option<DueEvent> {
+        self.expire(now, counters);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
         }
@@ -300,10 +293,10 @@ impl EventQueue {
     }
 
     /// The broker refused the event. Counted the first time.
-    pub(super) fn declined(&mut self, number: u64, tally: &mut Tally) {
+    pub(super) fn declined(&mut self, number: u64, counters: &mut MessageCounters) {
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
-            tally.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+            counters.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
     }
 
@@ -329,19 +322,19 @@ impl EventQueue {
         }
     }
 
-    /// Drops the events whose time is over.
-    pub(super) fn expire(&mut self, now: Mono, tally: &mut Tally) {
+    /// Drops expired events.
+    pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
         let over = over.filter(|(_, entry)| entry.phase != EventPhase::InFlight);
         for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
             self.remove(number);
-            tally.events_too_old += 1;
+            counters.events_too_old += 1;
         }
     }
 
-    /// Drops the oldest events beyond the bounds; those on their way stay.
-    fn keep_to_bounds(&mut self, tally: &mut Tally) {
+    /// Drops the oldest events beyond the bounds, except those in flight.
+    fn keep_to_bounds(&mut self, counters: &mut MessageCounters) {
         let events = match self.connected {
             true => self.bounds.events.max(CONNECTED_MIN),
             false => self.bounds.events,
@@ -353,7 +346,7 @@ impl EventQueue {
                 return;
             };
             self.remove(number);
-            tally.events_over_bound += 1;
+            counters.events_over_bound += 1;
         }
     }
 
@@ -399,8 +392,8 @@ impl EventQueue {
     }
 
     /// Takes the changes since the last write to the disk.
-    pub(super) fn unwritten(&mut self, now: Mono, tally: &mut Tally) -> Batch {
-        self.expire(now, tally);
+    pub(super) fn unwritten(&mut self, now: Mono, counters: &mut MessageCounters) -> Batch {
+        self.expire(now, counters);
         self.unwritten
             .as_mut()
             .map(std::mem::take)
@@ -412,5 +405,223 @@ impl EventQueue {
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.put_back(batch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::tests::event;
+    use spotter_core::EventStep;
+
+    fn ms(ms: u64) -> Mono {
+        Mono::default().after(Duration::from_millis(ms))
+    }
+
+    /// An [`EventQueue`] with its counters.
+    struct CountedEventQueue {
+        queue: EventQueue,
+        counters: MessageCounters,
+    }
+
+    impl CountedEventQueue {
+        fn new(bounds: EventBounds) -> Self {
+            Self {
+                queue: EventQueue::new(bounds),
+                counters: MessageCounters::default(),
+            }
+        }
+
+        fn online() -> Self {
+            let mut counted = Self::new(EventBounds::default());
+            counted.queue.connected();
+            counted
+        }
+
+        fn push(&mut self, camera: &str, track: u64, now: Mono) {
+            let event = event(camera, track, EventStep::New);
+            let id = format!("id-{track}");
+            self.queue.push(camera, id, event, now, &mut self.counters);
+        }
+
+        fn take(&mut self, now: Mono) -> Option<DueEvent> {
+            self.queue.take(now, &mut self.counters)
+        }
+
+        fn take_all(&mut self, now: Mono) -> Vec<DueEvent> {
+            std::iter::from_fn(|| self.take(now)).collect()
+        }
+
+        /// Takes what is due within some seconds and acknowledges each event at once.
+        fn deliver(&mut self, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
+            let mut all = Vec::new();
+            for step in 0..seconds * 100 {
+                let now = from.after(Duration::from_millis(10 * step));
+                while let Some(due) = self.take(now) {
+                    self.queue.acked(due.number);
+                    all.push((now, due));
+                }
+            }
+            all
+        }
+    }
+
+    fn json(due: &DueEvent) -> serde_json::Value {
+        serde_json::from_slice(&due.payload).unwrap()
+    }
+
+    /// The number at the end of the track's name.
+    fn track(due: &DueEvent) -> u64 {
+        let json = json(due);
+        let name = json["event"].as_str().unwrap();
+        name.rsplit('-').next().unwrap().parse().unwrap()
+    }
+
+    fn tracks(due: &[DueEvent]) -> Vec<u64> {
+        due.iter().map(track).collect()
+    }
+
+    #[test]
+    fn few_events_are_in_flight_and_none_overtakes_another() {
+        let mut counted = CountedEventQueue::online();
+        for number in 0..20 {
+            counted.push("gate", number, ms(0));
+        }
+        let first = counted.take_all(ms(0));
+        assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
+        let next_at = counted.queue.next_at(ms(0));
+        assert_eq!(next_at, None, "it waits for an acknowledgement");
+        // The client library had no room: the same event is the next.
+        counted.queue.failed(first[7].number);
+        assert_eq!(tracks(&counted.take_all(ms(0))), [7]);
+        for due in &first[..7] {
+            counted.queue.acked(due.number);
+        }
+        let next = tracks(&counted.take_all(ms(1)));
+        assert_eq!(next, [8, 9, 10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn late_events_leave_slowly_and_fresh_ones_of_other_topics_at_once() {
+        let mut counted = CountedEventQueue::new(EventBounds::default());
+        for number in 0..200 {
+            counted.push("gate", number, ms(number));
+        }
+        counted.queue.connected();
+        let mut sent = counted.deliver(ms(10_000), 1);
+        // Half of them still wait when something happens at two cameras.
+        counted.push("yard", 1000, ms(11_000));
+        counted.push("gate", 1001, ms(11_000));
+        sent.extend(counted.deliver(ms(11_000), 9));
+
+        let (times, sent): (Vec<Mono>, Vec<DueEvent>) = sent.into_iter().unzip();
+        let tracks = tracks(&sent);
+        let mut of_gate: Vec<u64> = tracks.clone();
+        of_gate.retain(|&track| track != 1000);
+        let expected: Vec<u64> = (0..200).chain([1001]).collect();
+        assert_eq!(of_gate, expected, "the order of a topic is kept");
+        let index = |track| tracks.iter().position(|&other| other == track).unwrap();
+        assert_eq!(times[index(1000)], ms(11_000), "the yard has no backlog");
+        let of_1001 = times[index(1001)];
+        assert!(of_1001 >= ms(13_000) && of_1001 <= ms(14_100));
+        for (first, last) in times.iter().zip(&times[51..]) {
+            assert!(
+                last.since(*first) >= Duration::from_millis(900),
+                "50 a second and a fresh one"
+            );
+        }
+        let delayed = |track| json(&sent[index(track)])["delayed"].as_bool();
+        assert_eq!((delayed(0), delayed(199)), (Some(true), Some(true)));
+        assert_eq!((delayed(1000), delayed(1001)), (Some(false), Some(false)));
+    }
+
+    #[test]
+    fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 10,
+            ..EventBounds::default()
+        });
+        for number in 0..25 {
+            counted.push("gate", number, ms(number));
+        }
+        assert_eq!(counted.queue.len(), 10);
+        counted.queue.connected();
+        let sent = counted.deliver(ms(100), 2);
+        let sent: Vec<u64> = sent.iter().map(|(_, due)| track(due)).collect();
+        assert_eq!(sent, (15..25).collect::<Vec<_>>());
+        assert_eq!(counted.counters.events_over_bound, 15);
+    }
+
+    #[test]
+    fn bytes_and_age_are_bounds_too() {
+        let one = {
+            let mut counted = CountedEventQueue::online();
+            counted.push("gate", 10, ms(0));
+            counted.queue.bytes
+        };
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 1000,
+            max_age: Duration::from_secs(60),
+            // The number of the last event has a digit more.
+            max_bytes: 4 * one + 1,
+        });
+        for number in 10..20 {
+            counted.push("gate", number, ms(1000 * number));
+        }
+        assert_eq!(counted.queue.len(), 4);
+        assert_eq!(counted.counters.events_over_bound, 6);
+        // Of the four, which were pushed in the seconds 16 to 19, three are older than a minute now.
+        counted.queue.connected();
+        let sent = counted.take_all(ms(78_000));
+        assert_eq!(tracks(&sent), [19]);
+        assert_eq!(sent[0].expiry, Duration::from_secs(1));
+        assert_eq!(counted.counters.events_too_old, 3);
+        assert_eq!(counted.counters.spool_dropped(), 9);
+    }
+
+    #[test]
+    fn bound_of_zero_sends_while_connected_and_keeps_nothing_after_it() {
+        let mut counted = CountedEventQueue::new(EventBounds {
+            events: 0,
+            ..EventBounds::default()
+        });
+        counted.queue.connected();
+        counted.push("gate", 1, ms(0));
+        assert_eq!(counted.take_all(ms(0)).len(), 1);
+        counted.queue.disconnected(&mut counted.counters);
+        counted.push("gate", 2, ms(1));
+        assert_eq!(counted.queue.len(), 0);
+        assert_eq!(counted.counters.spool_dropped(), 2);
+    }
+
+    #[test]
+    fn declined_event_is_kept_counted_once_and_waits_for_the_retry() {
+        let mut counted = CountedEventQueue::online();
+        counted.push("gate", 1, ms(0));
+        for _ in 0..2 {
+            let due = counted.take(ms(0)).unwrap();
+            counted.queue.declined(due.number, &mut counted.counters);
+            assert!(counted.take(ms(0)).is_none() && counted.queue.len() == 1);
+            counted.queue.retry_declined();
+        }
+        assert_eq!(counted.counters.events_declined, 1);
+    }
+
+    #[test]
+    fn changes_for_the_disk_are_collected_until_they_are_taken() {
+        let mut counted = CountedEventQueue::online();
+        counted.queue.keep_on_disk(7);
+        counted.push("gate", 1, ms(0));
+        counted.push("gate", 2, ms(0));
+        let due = counted.take(ms(0)).unwrap();
+        assert_eq!(due.number, 7, "numbers go on after those of the disk");
+        counted.queue.acked(due.number);
+        let batch = counted.queue.unwritten(ms(1), &mut counted.counters);
+        assert_eq!(batch.kept_numbers(), [7, 8]);
+        assert_eq!(batch.done_numbers(), [7]);
+        counted.queue.still_unwritten(batch);
+        let again = counted.queue.unwritten(ms(2), &mut counted.counters);
+        assert_eq!(again.kept_numbers(), [7, 8]);
+        assert_eq!(again.done_numbers(), [7]);
     }
 }

@@ -1,6 +1,6 @@
 //! Events, replies and pictures one at a time.
 
-use super::{event_queue::EVENTS_IN_FLIGHT_MAX, reply_queue::REPLIES_MAX, *};
+use super::*;
 use crate::{ReplyTo, Topics, Update, event::tests::event};
 use spotter_core::{EndReason, EventStep, NodeId, PromptId, UpdateReason};
 
@@ -8,16 +8,8 @@ fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
 }
 
-fn with(events: EventBounds) -> Outbox {
-    let limits = Limits {
-        events,
-        ..Limits::default()
-    };
-    Outbox::new(limits, "b7c1".into(), 7)
-}
-
 fn outbox() -> Outbox {
-    with(EventBounds::default())
+    Outbox::new(OutboxLimits::default(), "b7c1".into(), 7)
 }
 
 fn ms(ms: u64) -> Mono {
@@ -28,7 +20,7 @@ fn push(outbox: &mut Outbox, update: Update, now: Mono) {
     outbox.push(Message::from_update(&topics(), update), now);
 }
 
-/// The `number`-th thing of the camera comes.
+/// Pushes the first event of a track.
 fn comes(outbox: &mut Outbox, camera: &str, number: u64, now: Mono) {
     let event = event(camera, number, EventStep::New);
     push(outbox, Update::Event(Box::new(event)), now);
@@ -42,12 +34,6 @@ fn ticket(outgoing: &Outgoing) -> Ticket {
     outgoing.promise.ticket().expect("it is acknowledged")
 }
 
-fn ack_all(outbox: &mut Outbox, sent: &[Outgoing], now: Mono) {
-    for outgoing in sent {
-        outbox.acked(ticket(outgoing), now);
-    }
-}
-
 fn json(outgoing: &Outgoing) -> serde_json::Value {
     let Body::Bytes(bytes) = &outgoing.body else {
         panic!("not bytes")
@@ -55,16 +41,7 @@ fn json(outgoing: &Outgoing) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Which thing each message is about: the end of its track's name.
-fn numbers(sent: &[Outgoing]) -> Vec<u64> {
-    let number = |outgoing| {
-        let track = json(outgoing)["event"].as_str().unwrap().to_owned();
-        track.rsplit('-').next().unwrap().parse().unwrap()
-    };
-    sent.iter().map(number).collect()
-}
-
-/// Everything that comes within some seconds, each message acknowledged at once.
+/// Takes what is due within some seconds and acknowledges each message at once.
 fn deliver(outbox: &mut Outbox, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing)> {
     let mut all = Vec::new();
     for step in 0..seconds * 100 {
@@ -110,7 +87,7 @@ fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
     outbox.acked(ticket(&again), ms(3_600_001));
     assert!(outbox.is_settled() && outbox.events() == 0);
     assert_eq!(
-        (outbox.tally().events_acked, outbox.tally().dropped()),
+        (outbox.counters().events_acked, outbox.counters().dropped()),
         (1, 0)
     );
 }
@@ -135,136 +112,6 @@ fn events_come_after_the_whole_birth() {
 }
 
 #[test]
-fn few_are_on_their_way_at_a_time_and_none_overtakes() {
-    let mut outbox = outbox();
-    outbox.connected();
-    for number in 0..20 {
-        comes(&mut outbox, "gate", number, ms(0));
-    }
-    let first = drain(&mut outbox, ms(0));
-    assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
-    assert_eq!(
-        outbox.next_at(ms(0)),
-        None,
-        "an acknowledgement has to come"
-    );
-    // The library had no room: the same one is next.
-    outbox.failed(ticket(first.last().unwrap()));
-    let again = drain(&mut outbox, ms(0));
-    assert_eq!(numbers(&again), [7]);
-    ack_all(&mut outbox, &first[..7], ms(1));
-    assert_eq!(
-        numbers(&drain(&mut outbox, ms(1))),
-        [8, 9, 10, 11, 12, 13, 14]
-    );
-}
-
-#[test]
-fn after_an_outage_the_late_ones_come_slowly_and_fresh_ones_do_not_wait_for_other_topics() {
-    let mut outbox = outbox();
-    for number in 0..200 {
-        comes(&mut outbox, "gate", number, ms(number));
-    }
-    outbox.connected();
-    let mut sent = deliver(&mut outbox, ms(10_000), 1);
-    // Half of them are still held back when something happens at two cameras.
-    comes(&mut outbox, "yard", 1000, ms(11_000));
-    comes(&mut outbox, "gate", 1001, ms(11_000));
-    sent.extend(deliver(&mut outbox, ms(11_000), 9));
-
-    let (times, sent): (Vec<Mono>, Vec<Outgoing>) = sent.into_iter().unzip();
-    let numbers = numbers(&sent);
-    let mut of_gate: Vec<u64> = numbers.clone();
-    of_gate.retain(|&number| number != 1000);
-    let expected: Vec<u64> = (0..200).chain([1001]).collect();
-    assert_eq!(of_gate, expected, "the order of a topic is kept");
-    let at = |number| times[numbers.iter().position(|&n| n == number).unwrap()];
-    assert_eq!(at(1000), ms(11_000), "the yard has no backlog");
-    assert!(at(1001) >= ms(13_000) && at(1001) <= ms(14_100));
-    for (first, last) in times.iter().zip(&times[51..]) {
-        assert!(
-            last.since(*first) >= Duration::from_millis(900),
-            "50 a second and a fresh one"
-        );
-    }
-    let delayed = |number| {
-        let of = sent[numbers.iter().position(|&n| n == number).unwrap()].clone();
-        json(&of)["delayed"].as_bool()
-    };
-    assert_eq!((delayed(0), delayed(199)), (Some(true), Some(true)));
-    assert_eq!((delayed(1000), delayed(1001)), (Some(false), Some(false)));
-}
-
-#[test]
-fn beyond_the_bounds_exactly_the_oldest_are_lost_and_counted() {
-    let bounds = EventBounds {
-        events: 10,
-        ..EventBounds::default()
-    };
-    let mut outbox = with(bounds);
-    for number in 0..25 {
-        comes(&mut outbox, "gate", number, ms(number));
-    }
-    assert_eq!(outbox.events(), 10);
-    outbox.connected();
-    let sent = deliver(&mut outbox, ms(100), 2);
-    let sent: Vec<Outgoing> = sent.into_iter().map(|(_, sent)| sent).collect();
-    assert_eq!(numbers(&sent), (15..25).collect::<Vec<_>>());
-    let tally = outbox.tally();
-    assert_eq!(
-        (
-            tally.events_over_bound,
-            tally.spool_dropped(),
-            tally.dropped()
-        ),
-        (15, 15, 15)
-    );
-}
-
-#[test]
-fn megabytes_and_age_are_bounds_too() {
-    let one = {
-        let mut outbox = outbox();
-        comes(&mut outbox, "gate", 10, ms(0));
-        outbox.events.bytes()
-    };
-    let bounds = EventBounds {
-        events: 1000,
-        max_age: Duration::from_secs(60),
-        // The later ones have a digit more.
-        max_bytes: 4 * one + 20,
-    };
-    let mut outbox = with(bounds);
-    for number in 10..20 {
-        comes(&mut outbox, "gate", number, ms(1000 * number));
-    }
-    assert_eq!((outbox.events(), outbox.tally().events_over_bound), (4, 6));
-    // Of the four, which came in the seconds 16 to 19, two are older than a minute by now.
-    outbox.connected();
-    let now = ms(78_000);
-    let sent = drain(&mut outbox, now);
-    assert_eq!(numbers(&sent), [19]);
-    assert_eq!(sent[0].promise.expiry(), Some(Duration::from_secs(1)));
-    assert_eq!(outbox.tally().events_too_old, 3);
-    assert_eq!(outbox.tally().spool_dropped(), 9);
-}
-
-#[test]
-fn with_no_spool_events_are_sent_while_the_broker_is_there_and_no_later() {
-    let bounds = EventBounds {
-        events: 0,
-        ..EventBounds::default()
-    };
-    let mut outbox = with(bounds);
-    outbox.connected();
-    comes(&mut outbox, "gate", 1, ms(0));
-    assert_eq!(drain(&mut outbox, ms(0)).len(), 1);
-    outbox.disconnected();
-    comes(&mut outbox, "gate", 2, ms(1));
-    assert_eq!((outbox.events(), outbox.tally().spool_dropped()), (0, 2));
-}
-
-#[test]
 fn what_the_broker_declines_is_tried_again_and_counted_once() {
     let mut outbox = outbox();
     outbox.push(Message::node_status(&topics(), true), ms(0));
@@ -285,9 +132,9 @@ fn what_the_broker_declines_is_tried_again_and_counted_once() {
         assert!(outbox.is_settled(), "a stop does not wait for it");
         outbox.disconnected();
     }
-    let tally = outbox.tally();
-    assert_eq!((tally.states_declined, tally.events_declined), (3, 1));
-    assert_eq!((outbox.events(), tally.dropped()), (1, 0), "it is kept");
+    let counters = outbox.counters();
+    assert_eq!((counters.states_declined, counters.events_declined), (3, 1));
+    assert_eq!((outbox.events(), counters.dropped()), (1, 0), "it is kept");
 
     // On a connection that lasts, too: a minute after the first of them was declined, until both are taken.
     outbox.connected();
@@ -363,7 +210,7 @@ fn the_farewell_follows_the_ends_and_leaves_a_backlog_in_the_spool() {
         201 - (sent.len() - 1),
         "the rest waits for the next start"
     );
-    assert_eq!(outbox.tally().dropped(), 0);
+    assert_eq!(outbox.counters().dropped(), 0);
 }
 
 fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
@@ -375,7 +222,7 @@ fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
 fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     let mut outbox = outbox();
     push(&mut outbox, reply(None, "{\"id\":0}"), ms(0));
-    assert_eq!(outbox.tally().replies_dropped, 1, "nobody is there");
+    assert_eq!(outbox.counters().replies_dropped, 1, "nobody is there");
     outbox.connected();
     let wanted = |topic: &str| {
         Some(ReplyTo {
@@ -402,72 +249,30 @@ fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     outbox.disconnected();
     outbox.connected();
     assert!(outbox.take(ms(3)).is_none(), "not after a reconnect");
-    let tally = outbox.tally();
-    assert_eq!((tally.replies_acked, tally.replies_dropped), (4, 2));
+    let counters = outbox.counters();
+    assert_eq!((counters.replies_acked, counters.replies_dropped), (4, 2));
 }
 
 #[test]
-fn replies_are_bounded_and_the_oldest_is_dropped() {
+fn only_a_picture_that_is_not_retained_expires() {
     let mut outbox = outbox();
     outbox.connected();
-    let asked = REPLIES_MAX as u64 + 10;
-    for number in 0..asked {
-        push(
-            &mut outbox,
-            reply(None, &format!("{{\"id\":{number}}}")),
-            ms(0),
+    let expiry = Some(Duration::from_secs(5));
+    for (retain, expiry) in [(false, expiry), (true, None)] {
+        let picture = Update::Snapshot {
+            camera: CameraId::new("gate").unwrap(),
+            prompt: PromptId::new("person").unwrap(),
+            jpeg: [0xff, 0xd8].into(),
+            retain,
+        };
+        let now = ms(if retain { 1000 } else { 0 });
+        push(&mut outbox, picture, now);
+        let sent = outbox.take(now).unwrap();
+        assert_eq!(sent.topic, "spotter/edge1/cam/gate/snapshot/person");
+        assert!(sent.promise.ticket().is_none());
+        assert_eq!(
+            (sent.promise.is_retained(), sent.promise.expiry()),
+            (retain, expiry)
         );
     }
-    let sent = deliver(&mut outbox, ms(0), 1);
-    let ids: Vec<u64> = sent
-        .iter()
-        .map(|(_, s)| json(s)["id"].as_u64().unwrap())
-        .collect();
-    assert_eq!(ids, (10..asked).collect::<Vec<_>>());
-    assert_eq!(outbox.tally().replies_dropped, 10);
-}
-
-fn picture(bytes: usize, first: u8, retain: bool) -> Update {
-    let mut jpeg = vec![0; bytes];
-    jpeg[0] = first;
-    Update::Snapshot {
-        camera: CameraId::new("gate").unwrap(),
-        prompt: PromptId::new("person").unwrap(),
-        jpeg: jpeg.into(),
-        retain,
-    }
-}
-
-#[test]
-fn pictures_come_once_a_second_the_newest_and_not_too_large() {
-    let mut outbox = outbox();
-    outbox.connected();
-    let mut sent = Vec::new();
-    for step in 0..25 {
-        push(
-            &mut outbox,
-            picture(1000, step, false),
-            ms(u64::from(step) * 100),
-        );
-        for outgoing in drain(&mut outbox, ms(u64::from(step) * 100)) {
-            let Body::Bytes(jpeg) = outgoing.body else {
-                panic!("not bytes")
-            };
-            assert_eq!(outgoing.topic, "spotter/edge1/cam/gate/snapshot/person");
-            assert!(!outgoing.promise.is_retained() && outgoing.promise.ticket().is_none());
-            sent.push((step, jpeg[0]));
-        }
-    }
-    assert_eq!(sent, [(0, 0), (10, 10), (20, 20)]);
-    assert_eq!(outbox.tally().dropped_replaced, 21);
-    assert_eq!(outbox.next_at(ms(2500)), Some(ms(3000)));
-    drain(&mut outbox, ms(3000));
-
-    push(&mut outbox, picture(256 * 1024 + 1, 0, false), ms(5000));
-    assert!(outbox.take(ms(5000)).is_none());
-    assert_eq!(outbox.tally().dropped_refused, 1);
-    push(&mut outbox, picture(256 * 1024, 0, true), ms(5000));
-    let kept = outbox.take(ms(5000)).unwrap();
-    // A picture that the broker keeps must not be forgotten after some seconds.
-    assert!(kept.promise.is_retained() && kept.promise.expiry().is_none());
 }

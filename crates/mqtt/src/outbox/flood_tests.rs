@@ -23,7 +23,7 @@ fn most_in_a_second(times: &[Mono]) -> usize {
 #[test]
 fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
     let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
-    let mut outbox = Outbox::new(Limits::default(), "b7c1".into(), 7);
+    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
     outbox.connected();
     let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
     let mut offered = (0u64, 0u64);
@@ -57,10 +57,10 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
     // Three hundred events a second are beyond all reason: they wait, a hundred a second go, and none is lost.
     assert_eq!(most_in_a_second(&events), 100);
     assert_eq!(
-        outbox.tally().events_acked + outbox.events() as u64,
+        outbox.counters().events_acked + outbox.events() as u64,
         offered.1
     );
-    let drops = outbox.tally();
+    let drops = outbox.counters();
     assert_eq!(drops.spool_dropped(), 0);
 
     let mut all = events;

@@ -15,8 +15,8 @@
 //! - Only streams wait for the rates; every message counts in them.
 //! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
 //!   not fit in before it stay in the spool.
-//! - What the broker refused is retried once a minute: a `status` that was refused once must not leave the node
-//!   unavailable for hours.
+//! - Messages that the broker refused are retried once a minute: a refused `status` must not leave the node unavailable for
+//!   hours.
 //!
 //! The client library's queue is not used for this: it loses unacknowledged messages when a session ends, and keeps the
 //! oldest.
@@ -45,9 +45,9 @@ use std::{
 };
 
 use super::{
-    message::{Body, Content, Message, Rank},
-    spool::{Batch, Kept},
-    tally::Tally,
+    message::{Body, Message, MessageContent, Rank},
+    message_counters::MessageCounters,
+    spool::{Batch, SpooledEvent},
 };
 #[cfg(test)]
 use spotter_core::CameraId;
@@ -62,25 +62,24 @@ use stream_queue::{NewStream, StreamLimits, StreamQueue};
 
 /// Messages without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
-/// Acknowledgement times kept for the percentile.
+/// Number of acknowledgement times for the percentile.
 const PUBACKS_KEPT: usize = 128;
-/// After the first refusal, everything that was refused is retried when this time has passed.
+/// All refused messages are retried this time after the first of them.
 const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
 /// Bounds; the defaults are those of docs/mqtt.md section 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct OutboxLimits {
     /// Stream messages a second of one camera.
     pub camera_per_s: usize,
     /// Messages a second of the node.
     pub node_per_s: usize,
     /// Stream messages waiting, all topics together; beyond it the oldest is dropped.
     pub waiting: usize,
-    /// Events.
     pub events: EventBounds,
 }
 
-impl Default for Limits {
+impl Default for OutboxLimits {
     fn default() -> Self {
         Self {
             camera_per_s: 20,
@@ -94,14 +93,14 @@ impl Default for Limits {
 /// A message in flight.
 #[derive(Clone, Debug)]
 enum SentMessage {
-    /// The state of a topic.
+    /// Its topic.
     State(String),
-    /// The event with this number.
+    /// Its number.
     Event(u64),
     Reply(QueuedReply),
 }
 
-/// Makes ULIDs: unique, sorted by time.
+/// Creates ULIDs: unique, sorted by time.
 #[derive(Debug)]
 struct MessageIds {
     /// Upper half of the random part; the lower half counts.
@@ -122,7 +121,7 @@ impl MessageIds {
 #[derive(Debug)]
 enum FinalStatus {
     NotWanted,
-    /// Streams that still wait at this time are dropped for it.
+    /// Streams that wait at this time are dropped.
     Due {
         message: Message,
         at_latest: Mono,
@@ -147,12 +146,12 @@ pub(super) struct Outbox {
     ids: MessageIds,
     /// Time in the last event's id: ids sort in the order of publishing even when a clock is set back.
     event_ms: u64,
-    tally: Tally,
+    counters: MessageCounters,
 }
 
 impl Outbox {
     /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
-    pub(super) fn new(limits: Limits, boot: Arc<str>, id_seed: u64) -> Self {
+    pub(super) fn new(limits: OutboxLimits, boot: Arc<str>, id_seed: u64) -> Self {
         let streams = StreamLimits {
             camera_per_s: limits.camera_per_s,
             node_per_s: limits.node_per_s,
@@ -174,32 +173,39 @@ impl Outbox {
                 serial: 0,
             },
             event_ms: 0,
-            tally: Tally::default(),
+            counters: MessageCounters::default(),
         }
     }
 
-    /// From now on changes of events are collected for the disk. New events are numbered from `first_number` on.
+    /// Collects changes of events for the disk from now on. New events are numbered from `first_number` on.
     pub(super) fn keep_on_disk(&mut self, first_number: u64) {
         self.events.keep_on_disk(first_number);
     }
 
-    /// Queues an event that an earlier run did not deliver; in their order, before any other push. It expires after `left`.
-    pub(super) fn restore(&mut self, topic: &str, kept: Arc<Kept>, left: Duration, now: Mono) {
-        self.events.restore(topic, kept, left, now, &mut self.tally);
+    /// Queues an event that an earlier run did not deliver; called in their order, before any push. It expires after `left`.
+    pub(super) fn restore(
+        &mut self,
+        topic: &str,
+        kept: Arc<SpooledEvent>,
+        left: Duration,
+        now: Mono,
+    ) {
+        self.events
+            .restore(topic, kept, left, now, &mut self.counters);
     }
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
         let topic = message.topic;
         match message.content {
-            Content::State {
+            MessageContent::State {
                 rank,
                 refresh,
                 payload,
             } => {
                 if payload.is_empty() {
                     // A retained picture that is sent later would undo the clearing.
-                    self.streams.drop_pictures_of(&topic, &mut self.tally);
+                    self.streams.drop_pictures_of(&topic, &mut self.counters);
                 }
                 let state = NewState {
                     topic: topic.clone(),
@@ -213,14 +219,14 @@ impl Outbox {
                     self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
                 }
             }
-            Content::Stream(stream) => {
+            MessageContent::Stream(stream) => {
                 let message = NewStream { topic, stream };
-                let (ids, tally) = (&mut self.ids, &mut self.tally);
-                self.streams.push(message, now, ids, tally);
+                let (ids, counters) = (&mut self.ids, &mut self.counters);
+                self.streams.push(message, now, ids, counters);
             }
-            Content::Event(event) => self.push_event(&topic, *event, now),
-            Content::Reply { .. } if !self.connected => self.tally.replies_dropped += 1,
-            Content::Reply {
+            MessageContent::Event(event) => self.push_event(&topic, *event, now),
+            MessageContent::Reply { .. } if !self.connected => self.counters.replies_dropped += 1,
+            MessageContent::Reply {
                 correlation,
                 payload,
             } => {
@@ -229,7 +235,7 @@ impl Outbox {
                     correlation: correlation.map(Arc::from),
                     payload,
                 };
-                self.replies.push(reply, &mut self.tally);
+                self.replies.push(reply, &mut self.counters);
             }
         }
     }
@@ -238,10 +244,10 @@ impl Outbox {
         let at = event.ended.unwrap_or(event.last_seen).unix_millis();
         self.event_ms = self.event_ms.max(u64::try_from(at).unwrap_or(0));
         let id = self.ids.next(self.event_ms);
-        self.events.push(topic, id, event, now, &mut self.tally);
+        self.events.push(topic, id, event, now, &mut self.counters);
     }
 
-    /// Accepts the final status. Streams that still wait `at_latest` then are dropped for it; events stay.
+    /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.
     pub(super) fn end_with(&mut self, message: Message, at_latest: Mono) {
         self.final_status = FinalStatus::Due { message, at_latest };
     }
@@ -260,9 +266,9 @@ impl Outbox {
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
-        self.streams.disconnected(&mut self.tally);
-        self.replies.disconnected(&mut self.tally);
-        self.events.disconnected(&mut self.tally);
+        self.streams.disconnected(&mut self.counters);
+        self.replies.disconnected(&mut self.counters);
+        self.events.disconnected(&mut self.counters);
     }
 
     /// The message to send now, if any; the module's documentation gives the order.
@@ -274,7 +280,7 @@ impl Outbox {
         let is_late =
             matches!(self.final_status, FinalStatus::Due { at_latest, .. } if at_latest <= now);
         if is_late {
-            self.streams.drop_all(&mut self.tally);
+            self.streams.drop_all(&mut self.counters);
         }
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
@@ -286,7 +292,7 @@ impl Outbox {
         if let Some(event) = self.take_event(now) {
             return Some(event);
         }
-        if let Some(stream) = self.streams.take(now, &mut self.tally) {
+        if let Some(stream) = self.streams.take(now, &mut self.counters) {
             return Some(stream);
         }
         let others_wait = self.events.is_waiting() || !self.replies.is_settled();
@@ -303,7 +309,7 @@ impl Outbox {
         self.take_state(now)
     }
 
-    /// Nothing but states that wait is sent after the final status.
+    /// After the final status, only states are sent.
     fn is_final(&self) -> bool {
         matches!(self.final_status, FinalStatus::Sent)
     }
@@ -347,7 +353,7 @@ impl Outbox {
         if !self.has_space() {
             return None;
         }
-        let due = self.events.take(now, &mut self.tally)?;
+        let due = self.events.take(now, &mut self.counters)?;
         let ticket = self.ticket(SentMessage::Event(due.number), now);
         let expiry = due.expiry;
         Some(Outgoing {
@@ -398,15 +404,15 @@ impl Outbox {
         }
         match sent {
             SentMessage::State(topic) => {
-                self.tally.states_acked += 1;
+                self.counters.states_acked += 1;
                 self.states.acked(&topic, now);
             }
             SentMessage::Event(number) => {
-                self.tally.events_acked += 1;
+                self.counters.events_acked += 1;
                 self.events.acked(number);
             }
             SentMessage::Reply(_) => {
-                self.tally.replies_acked += 1;
+                self.counters.replies_acked += 1;
                 self.replies.settled();
             }
         }
@@ -427,14 +433,14 @@ impl Outbox {
     pub(super) fn declined(&mut self, ticket: Ticket, now: Mono) {
         match self.in_flight.remove(&ticket) {
             Some((SentMessage::State(topic), _)) => {
-                self.tally.states_declined += 1;
+                self.counters.states_declined += 1;
                 self.states.declined(&topic);
             }
             Some((SentMessage::Event(number), _)) => {
-                self.events.declined(number, &mut self.tally);
+                self.events.declined(number, &mut self.counters);
             }
             Some((SentMessage::Reply(_), _)) => {
-                self.tally.replies_dropped += 1;
+                self.counters.replies_dropped += 1;
                 self.replies.settled();
             }
             None => {}
@@ -452,12 +458,12 @@ impl Outbox {
         }
     }
 
-    /// A stream message that was taken was too large, or the client library refused it.
+    /// A stream message that was taken is too large, or the client library rejected it.
     pub(super) fn refused(&mut self, topic: &str, body: &Body) {
-        self.streams.refused(topic, body, &mut self.tally);
+        self.streams.refused(topic, body, &mut self.counters);
     }
 
-    /// True when the broker has answered everything that was sent, and the final status was sent if one is wanted.
+    /// True when the broker has answered all messages, and the final status was sent if there is one.
     pub(super) fn is_settled(&self) -> bool {
         let is_due = matches!(self.final_status, FinalStatus::Due { .. });
         !is_due && !self.states.has_pending() && self.in_flight.is_empty()
@@ -490,7 +496,7 @@ impl Outbox {
 
     /// Takes the changes since the last write to the disk.
     pub(super) fn unwritten(&mut self, now: Mono) -> Batch {
-        self.events.unwritten(now, &mut self.tally)
+        self.events.unwritten(now, &mut self.counters)
     }
 
     /// A batch could not be written.
@@ -498,8 +504,8 @@ impl Outbox {
         self.events.still_unwritten(batch);
     }
 
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn counters(&self) -> MessageCounters {
+        self.counters
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last 128 messages that were acknowledged.

@@ -1,5 +1,5 @@
-//! A thousand outages and deaths between us and a broker that follows the rules: no event is lost, none is told under two
-//! ids, and the order of every topic is kept.
+//! A thousand outages and kills between the outbox and a model broker: no event is lost, none has two ids, and the order of
+//! every topic is kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,27 +11,27 @@ use crate::{
     Topics, Update,
     event::tests::event,
     publisher::take_over,
-    spool::{Journal, memory::Memory},
+    spool::{Journal, memory::MemoryDisk},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
 
 const OUTAGES: usize = 1000;
 const CAMERAS: [&str; 3] = ["dock", "gate", "yard"];
 
-/// One thing that was said: which step of which thing.
-type Said = (String, String);
+/// Track and look count of a published event.
+type PublishedStep = (String, String);
 
-/// One life of our process.
+/// One run of the process.
 struct Process {
     outbox: Outbox,
-    journal: Journal<Memory>,
+    journal: Journal<MemoryDisk>,
 }
 
-/// What the broker heard, and what we owe it.
-struct World {
+/// What the broker received, and what it must receive.
+struct OutageModel {
     random: Pcg32,
     clock: ManualClock,
-    disk: Memory,
+    disk: MemoryDisk,
     topics: Topics,
     process: Process,
     lives: u64,
@@ -41,25 +41,25 @@ struct World {
     things: u64,
     open: Vec<(usize, u64)>,
     /// In the order of each topic, what the disk or the broker has taken from us.
-    owed: BTreeMap<String, Vec<Said>>,
+    owed: BTreeMap<String, Vec<PublishedStep>>,
     /// In the order of first hearing, each with its ids.
-    heard: BTreeMap<String, Vec<Said>>,
-    ids: BTreeMap<Said, BTreeSet<String>>,
+    heard: BTreeMap<String, Vec<PublishedStep>>,
+    ids: BTreeMap<PublishedStep, BTreeSet<String>>,
     copies: usize,
 }
 
-fn start(disk: &Memory, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
-    let limits = Limits::default();
+fn start(disk: &MemoryDisk, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
+    let limits = OutboxLimits::default();
     let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
     let mut outbox = Outbox::new(limits, format!("{life:04x}").into(), life);
     take_over(&mut outbox, topics, &found, &limits.events, clock);
     Process { outbox, journal }
 }
 
-impl World {
+impl OutageModel {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_000));
-        let disk = Memory::default();
+        let disk = MemoryDisk::default();
         let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
         let process = start(&disk, &clock, &topics, 0);
         Self {
@@ -84,7 +84,7 @@ impl World {
         self.random.random_range(0..100) < percent
     }
 
-    /// Something happens at a camera. What the disk has from then on is owed.
+    /// A camera has an event. It must be delivered if it reaches the disk.
     fn happens(&mut self) {
         let (camera, number, step) = if !self.open.is_empty() && self.chance(60) {
             let index = self.random.random_range(0..self.open.len());
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The keeper writes. False: we were killed in the middle of it.
+    /// The spool writer writes. False: the process was killed while writing.
     fn keep(&mut self) -> bool {
         let now = self.clock.now();
         let batch = self.process.outbox.unwritten(now);
@@ -130,7 +130,7 @@ impl World {
         written.is_ok()
     }
 
-    /// Killed and started again. What was open ends, which is owed as soon as it is written.
+    /// Kills and restarts the process. Open events end, and the ends must be delivered once written.
     fn die(&mut self) {
         loop {
             self.disk.medium().read_only = false;
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Hands over what is due; the broker hears it unless the connection is dead without our knowing.
+    /// Sends what is due; the broker receives it unless the connection was lost unnoticed.
     fn send(&mut self) {
         let now = self.clock.now();
         while let Some(sent) = self.process.outbox.take(now) {
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// The broker stays, and nobody dies any more.
+    /// Delivers the rest without faults.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.process.outbox.events() == 0 {
@@ -269,9 +269,9 @@ impl World {
             assert_eq!(ids.len(), 1, "{said:?} was told under several ids: {ids:?}");
         }
         for (topic, owed) in &self.owed {
-            let owed_set: BTreeSet<&Said> = owed.iter().collect();
+            let owed_set: BTreeSet<&PublishedStep> = owed.iter().collect();
             let heard = self.heard.get(topic).cloned().unwrap_or_default();
-            let heard: Vec<&Said> = heard
+            let heard: Vec<&PublishedStep> = heard
                 .iter()
                 .filter(|said| owed_set.contains(said))
                 .collect();
@@ -286,14 +286,14 @@ fn a_thousand_outages_lose_nothing_double_nothing_and_keep_the_order() {
     let (mut lives, mut owed, mut copies, mut restarts) = (0, 0, 0, 0);
     while outages < OUTAGES {
         seed += 1;
-        let mut world = World::new(seed);
+        let mut world = OutageModel::new(seed);
         for _ in 0..50 {
             world.outage();
         }
         outages += 50;
         world.settle();
         world.check();
-        assert_eq!(world.process.outbox.tally().dropped(), 0);
+        assert_eq!(world.process.outbox.counters().dropped(), 0);
         lives += world.lives;
         copies += world.copies;
         owed += world.owed.values().map(Vec::len).sum::<usize>();
@@ -302,6 +302,6 @@ fn a_thousand_outages_lose_nothing_double_nothing_and_keep_the_order() {
     println!(
         "{outages} outages, {lives} deaths, {owed} events, {restarts} ended by a restart, {copies} copies of known ids"
     );
-    // The world was as bad as it was meant to be.
+    // There were enough faults of each kind.
     assert!(lives > 100 && owed > 5000 && restarts > 100 && copies > 100);
 }

@@ -1,4 +1,4 @@
-//! An exact rate limit: at most so many messages in any second.
+//! An exact rate limit: no second has more messages than the limit.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -22,10 +22,10 @@ impl RateLimit {
         }
     }
 
-    /// When the next message may go; not after `now` when it may go at once.
+    /// When the next message may be sent; not after `now` if it may be sent now.
     pub(super) fn ready_at(&self, now: Mono) -> Mono {
         match self.sent.len().checked_sub(self.limit) {
-            // The message that leaves the window first makes room.
+            // The oldest message in the window has to leave it.
             Some(index) => self.sent[index].after(SECOND),
             None => now,
         }

@@ -212,3 +212,166 @@ impl StateQueue {
             .insert((state.rank, self.order, topic.to_owned()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default().after(Duration::from_secs(seconds))
+    }
+
+    fn state(topic: &str, payload: &str) -> NewState {
+        NewState {
+            topic: topic.into(),
+            payload: payload.as_bytes().into(),
+            rank: Rank::Usual,
+            refresh: None,
+        }
+    }
+
+    fn cleared(topic: &str) -> NewState {
+        NewState {
+            rank: Rank::Clear,
+            ..state(topic, "")
+        }
+    }
+
+    fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
+        std::iter::from_fn(|| queue.take())
+            .map(|(topic, payload)| (topic, String::from_utf8(payload.to_vec()).unwrap()))
+            .collect()
+    }
+
+    fn topics(queue: &mut StateQueue) -> Vec<String> {
+        take_all(queue)
+            .into_iter()
+            .map(|(topic, _)| topic)
+            .collect()
+    }
+
+    fn payloads(queue: &mut StateQueue) -> Vec<String> {
+        take_all(queue)
+            .into_iter()
+            .map(|(_, payload)| payload)
+            .collect()
+    }
+
+    #[test]
+    fn states_leave_by_rank_and_within_a_rank_in_the_order_of_pushes() {
+        let mut queue = StateQueue::default();
+        for (topic, rank) in [
+            ("status", Rank::Last),
+            ("count", Rank::Usual),
+            ("present", Rank::Usual),
+            ("info", Rank::Birth),
+            ("removed", Rank::Clear),
+        ] {
+            let state = NewState {
+                rank,
+                ..state(topic, "x")
+            };
+            queue.push(state, at(0));
+        }
+        let expected = ["removed", "info", "count", "present", "status"];
+        assert_eq!(topics(&mut queue), expected);
+        queue.connected();
+        assert_eq!(topics(&mut queue), expected, "again on the next connection");
+    }
+
+    #[test]
+    fn state_changed_in_flight_follows_its_acknowledgement_once() {
+        let mut queue = StateQueue::default();
+        queue.push(state("count", "1"), at(0));
+        assert_eq!(payloads(&mut queue), ["1"]);
+        queue.push(state("count", "2"), at(1));
+        queue.push(state("count", "3"), at(2));
+        assert!(!queue.has_pending(), "one at a time keeps the order");
+        queue.acked("count", at(4));
+        assert_eq!(payloads(&mut queue), ["3"]);
+        queue.acked("count", at(9));
+        queue.push(state("count", "3"), at(10));
+        assert!(!queue.has_pending() && queue.is_settled_to(Rank::Last));
+    }
+
+    #[test]
+    fn unchanged_state_is_sent_again_after_its_refresh_time() {
+        let mut queue = StateQueue::default();
+        let health = || NewState {
+            refresh: Some(Duration::from_secs(60)),
+            ..state("health", "{}")
+        };
+        let mut sent_at = Vec::new();
+        for second in (0..=130).step_by(10) {
+            queue.push(health(), at(second));
+            if !take_all(&mut queue).is_empty() {
+                queue.acked("health", at(second));
+                sent_at.push(second);
+            }
+        }
+        assert_eq!(sent_at, [0, 60, 120]);
+    }
+
+    #[test]
+    fn repeated_state_in_flight_is_sent_once_more_with_its_newest_payload() {
+        let mut queue = StateQueue::default();
+        queue.push(state("count", "1"), at(0));
+        assert_eq!(payloads(&mut queue), ["1"]);
+        queue.repeat("count");
+        queue.acked("count", at(1));
+        queue.push(state("count", "2"), at(2));
+        assert_eq!(payloads(&mut queue), ["2"]);
+    }
+
+    #[test]
+    fn failed_state_is_due_again() {
+        let mut queue = StateQueue::default();
+        queue.push(state("count", "1"), at(0));
+        assert_eq!(payloads(&mut queue), ["1"]);
+        queue.failed("count");
+        assert_eq!(payloads(&mut queue), ["1"]);
+    }
+
+    #[test]
+    fn declined_state_waits_for_a_change_or_the_retry() {
+        let mut queue = StateQueue::default();
+        queue.push(state("count", "1"), at(0));
+        assert_eq!(payloads(&mut queue), ["1"]);
+        queue.declined("count");
+        queue.push(state("count", "1"), at(1));
+        assert!(!queue.has_pending() && !queue.is_settled_to(Rank::Last));
+        queue.retry_declined();
+        assert_eq!(payloads(&mut queue), ["1"]);
+        queue.declined("count");
+        queue.push(state("count", "2"), at(2));
+        assert_eq!(payloads(&mut queue), ["2"]);
+        // The payload changes while it is in flight.
+        queue.push(state("count", "3"), at(3));
+        queue.declined("count");
+        assert_eq!(payloads(&mut queue), ["3"]);
+    }
+
+    #[test]
+    fn cleared_topic_leaves_the_queue_when_it_is_acknowledged() {
+        let mut queue = StateQueue::default();
+        queue.push(state("count", "1"), at(0));
+        queue.push(cleared("removed"), at(0));
+        assert_eq!(topics(&mut queue), ["removed", "count"]);
+        assert_eq!(queue.clearing().collect::<Vec<_>>(), ["removed"]);
+        queue.acked("removed", at(1));
+        assert_eq!(queue.clearing().count(), 0);
+        queue.connected();
+        assert_eq!(topics(&mut queue), ["count"]);
+    }
+
+    #[test]
+    fn cleared_topic_that_is_used_again_is_due_with_its_new_rank() {
+        let mut queue = StateQueue::default();
+        assert!(!queue.push(state("count", "1"), at(0)));
+        assert_eq!(payloads(&mut queue), ["1"]);
+        assert!(queue.push(cleared("count"), at(1)), "the rank changed");
+        assert!(queue.push(state("count", "1"), at(2)));
+        assert_eq!(payloads(&mut queue), ["1"], "only the newest is sent");
+        assert_eq!(queue.clearing().count(), 0);
+    }
+}

@@ -5,32 +5,32 @@ use crate::{
         records,
         tests::{SITE, config},
     },
-    message::{Content, Message},
+    message::{Message, MessageContent},
 };
 use spotter_core::{CameraId, PromptId, WallTime, ZoneId};
 
-fn topicwise(config: &Config) -> Topicwise {
+fn topicwise(config: &Config) -> RetainedTopics {
     topics(config, &config.cameras, &records(config, true))
 }
 
-fn none(topics: &[&str]) -> Topicwise {
+fn none(topics: &[&str]) -> RetainedTopics {
     let topics = topics.iter();
     topics
-        .map(|topic| ((*topic).to_owned(), Entities::new()))
+        .map(|topic| ((*topic).to_owned(), EntityPlatforms::new()))
         .collect()
 }
 
-fn gone(topics: &[&str]) -> Vec<Leaving> {
+fn gone(topics: &[&str]) -> Vec<ObsoleteTopic> {
     let topics = topics.iter();
     topics
-        .map(|topic| Leaving::Gone((*topic).to_owned()))
+        .map(|topic| ObsoleteTopic::Gone((*topic).to_owned()))
         .collect()
 }
 
 #[test]
 fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || Retained::open(&directory.path().join("state"), "01234567");
+    let open = || RetainedList::open(&directory.path().join("state"), "01234567");
     assert_eq!(open().want(none(&["a", "b", "c"])), []);
     // Each of these is a start; the first two end before the broker has heard of it.
     for _ in 0..2 {
@@ -40,7 +40,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
     assert_eq!(last.want(none(&["a"])), gone(&["b", "c"]));
     last.still_there(&BTreeSet::from(["c".to_owned()]));
     assert_eq!(open().want(none(&["a"])), gone(&["c"]));
-    // While it runs: one comes back, one goes.
+    // While it runs: one topic is used again, one is removed.
     assert_eq!(last.want(none(&["c"])), gone(&["a"]));
     last.still_there(&BTreeSet::new());
     assert_eq!(open().want(none(&[])), gone(&["c"]));
@@ -49,7 +49,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
 #[test]
 fn a_list_that_is_damaged_or_of_another_machine_is_none() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |machine| Retained::open(directory.path(), machine);
+    let open = |machine| RetainedList::open(directory.path(), machine);
     open("01234567").want(none(&["a"]));
     assert_eq!(open("89abcdef").want(none(&[])), [], "a copied disk");
     open("01234567").want(none(&["a"]));
@@ -73,7 +73,7 @@ fn a_list_that_cannot_be_written_stops_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let in_the_way = directory.path().join("file");
     fs::write(&in_the_way, "").unwrap();
-    let mut kept = Retained::open(&in_the_way, "01234567");
+    let mut kept = RetainedList::open(&in_the_way, "01234567");
     kept.want(none(&["a", "b"]));
     assert_eq!(kept.want(none(&["a"])), gone(&["b"]));
 }
@@ -81,7 +81,7 @@ fn a_list_that_cannot_be_written_stops_nothing() {
 #[test]
 fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes() {
     let directory = tempfile::tempdir().unwrap();
-    let mut kept = Retained::open(directory.path(), "01234567");
+    let mut kept = RetainedList::open(directory.path(), "01234567");
     kept.want(topicwise(&config("", SITE)));
     let (gate, yard) = SITE.split_at(SITE.find("[camera.yard]").unwrap());
     assert!(yard.contains("car"));
@@ -89,16 +89,16 @@ fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes()
     let record = |id| format!("homeassistant/device/{id}/config");
     for moved in ["spotter_edge1", "spotter_edge1_gate"] {
         assert!(
-            leaving.contains(&Leaving::Moved(record(moved))),
+            leaving.contains(&ObsoleteTopic::Moved(record(moved))),
             "{leaving:?}"
         );
     }
-    assert!(leaving.contains(&Leaving::Gone(record("spotter_edge1_yard"))));
-    let state = Leaving::Gone("spotter/edge1/cam/yard/count/car".to_owned());
+    assert!(leaving.contains(&ObsoleteTopic::Gone(record("spotter_edge1_yard"))));
+    let state = ObsoleteTopic::Gone("spotter/edge1/cam/yard/count/car".to_owned());
     assert!(leaving.contains(&state), "{leaving:?}");
-    // Back again: nothing that is wanted leaves, and everything of the other way does.
+    // The first form again: its records stay, and all of the other form are cleared.
     let leaving = kept.want(topicwise(&config("", SITE)));
-    let moved = |leaving: &&Leaving| matches!(leaving, Leaving::Moved(topic) if topic.contains("spotter_edge1_gate/"));
+    let moved = |leaving: &&ObsoleteTopic| matches!(leaving, ObsoleteTopic::Moved(topic) if topic.contains("spotter_edge1_gate/"));
     assert!(leaving.iter().filter(moved).count() > 20);
     assert!(!leaving.contains(&state));
 }
@@ -108,7 +108,7 @@ fn entities_that_a_record_named_are_named_after_a_restart_too() {
     let directory = tempfile::tempdir().unwrap();
     let start = |site: &str| {
         let config = config("", site);
-        let mut kept = Retained::open(directory.path(), "01234567");
+        let mut kept = RetainedList::open(directory.path(), "01234567");
         let mut records = records(&config, false);
         kept.want(topics(&config, &config.cameras, &records));
         kept.complete(records.remove(1)).entities()
@@ -118,8 +118,8 @@ fn entities_that_a_record_named_are_named_after_a_restart_too() {
     assert_eq!(start(&less), before);
 }
 
-/// Every state that is published is on the list, and nothing that is not: a topic too few is junk that stays, one too many
-/// is an entity that nobody ever fills.
+/// The list has every published state and no other topic: a missing topic would stay on the broker, an extra one would be
+/// cleared for nothing.
 #[test]
 fn the_list_is_what_is_published() {
     let config = config("ha.discovery = \"off\"", SITE);
@@ -127,7 +127,7 @@ fn the_list_is_what_is_published() {
     let mut published = BTreeSet::from([node.status(), node.info()]);
     let mut publish = |update: Update| {
         let message = Message::from_update(&node, update);
-        assert!(matches!(message.content, Content::State { .. }));
+        assert!(matches!(message.content, MessageContent::State { .. }));
         published.insert(message.topic);
     };
     let at = WallTime::from_unix_millis(0);
@@ -220,7 +220,7 @@ fn the_list_is_written_when_it_changes_and_else_only_until_it_could_be() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     fs::write(&state, "a file in the way").unwrap();
-    let mut kept = Retained::open(&state, "01234567");
+    let mut kept = RetainedList::open(&state, "01234567");
     kept.want(none(&["a"]));
     fs::remove_file(&state).unwrap();
     kept.want(none(&["a"]));

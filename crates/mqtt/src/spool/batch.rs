@@ -1,34 +1,43 @@
-//! What the disk does not know yet.
+//! Changes that are not on the disk yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use super::Kept;
+use super::SpooledEvent;
 use spotter_core::Mono;
 
-/// Of events that are done but could not be written, so many of the newest are tried again: they tell what was open.
+/// Of events that are done and were never written, this number of the newest is kept: they show which tracks are open.
 const DONE_KEPT: usize = 1024;
 
-/// Changes since the last write. While the disk fails it holds what waits for the broker, what the disk knows wrongly, and
-/// [`DONE_KEPT`] others.
+/// Changes since the last write. While the disk fails, a batch has the events that wait for the broker, the *done* marks of
+/// events on the disk, and [`DONE_KEPT`] others.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// With the moment from which nobody wants it any more.
-    pub(super) keep: BTreeMap<u64, (Arc<Kept>, Mono)>,
+    /// With their expiry.
+    pub(super) keep: BTreeMap<u64, (Arc<SpooledEvent>, Mono)>,
     pub(super) done: BTreeSet<u64>,
 }
 
 impl Batch {
-    /// An event is to be kept.
-    pub(crate) fn keep(&mut self, kept: Arc<Kept>, expires: Mono) {
+    pub(crate) fn keep(&mut self, kept: Arc<SpooledEvent>, expires: Mono) {
         self.keep.insert(kept.number, (kept, expires));
     }
 
-    /// An event needs not be delivered any more.
+    /// The event is delivered or dropped.
     pub(crate) fn done(&mut self, number: u64) {
         self.done.insert(number);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept_numbers(&self) -> Vec<u64> {
+        self.keep.keys().copied().collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn done_numbers(&self) -> Vec<u64> {
+        self.done.iter().copied().collect()
     }
 
     /// Puts back an older batch that could not be written.

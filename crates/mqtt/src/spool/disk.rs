@@ -1,4 +1,4 @@
-//! Where the journal lies: a few operations on numbered files, and the file system that does them.
+//! The storage of the journal: a few operations on numbered files, and their implementation on the file system.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -8,39 +8,37 @@ use std::{
 
 /// Numbered files that only grow. All calls block.
 pub(crate) trait Disk {
-    /// The numbers of the files that are there, in any order.
+    /// The numbers of all files, in any order.
     fn list(&mut self) -> io::Result<Vec<u64>>;
-    /// All of a file.
     fn read(&mut self, segment: u64) -> io::Result<Vec<u8>>;
-    /// Adds to the end of a file and makes it when it is not there. After an error any part of `bytes` may be there.
+    /// Appends to a file and creates it if needed. After an error any part of `bytes` may be written.
     fn append(&mut self, segment: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts a file to its first `length` bytes.
+    /// Truncates a file to `length` bytes.
     fn cut(&mut self, segment: u64, length: u64) -> io::Result<()>;
-    /// Returns when the file and its name are on the medium.
+    /// Returns when the file and its name survive a power failure.
     fn sync(&mut self, segment: u64) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&mut self, segment: u64) -> io::Result<()>;
 }
 
-/// A folder of the file system, which one process has at a time.
+/// A folder of the file system, locked for one process.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
     /// The file that was appended to last.
     open: Option<(u64, File)>,
-    /// Held as long as we live; `None` where nothing can be written.
+    /// Locked until the end of the process; `None` on a read-only disk.
     _lock: Option<File>,
 }
 
 impl Folder {
-    /// Makes the folder when it is not there. Fails when it cannot be made or another process has it.
+    /// Creates the folder if needed. Fails when that fails or another process has the lock.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let lock = OpenOptions::new()
             .create(true)
             .append(true)
             .open(path.join("lock"));
-        // Where no lock can be written nothing else can: what is there is read, and each write says why it fails.
+        // On a read-only disk the files are read, and each write reports its own error.
         let lock = lock.ok();
         match lock.as_ref().map(File::try_lock) {
             Some(Err(TryLockError::WouldBlock)) => {
@@ -48,7 +46,7 @@ impl Folder {
                     "another process uses it; give each its own node.state_dir",
                 ));
             }
-            // File systems without locks exist.
+            // Some file systems have no locks.
             Some(Err(TryLockError::Error(_)) | Ok(())) | None => {}
         }
         Ok(Self {

@@ -1,9 +1,9 @@
-//! The journal: records in numbered files that only grow, the oldest of which is removed when nothing in it is needed.
+//! The journal: records in numbered files that only grow. The oldest file is removed when none of its events is needed.
 //!
-//! A record that says *done* is never in an older file than the one that says *keep*, and files go from the oldest on: so
-//! no event comes back because the word of its delivery was removed first. A file that a few old events hold back is
-//! emptied by writing these once more at the end. After an error nothing is appended behind it: the file is cut back, or
-//! the next one is begun.
+//! The *done* record of an event is never in an older file than its *keep* record, and the oldest file is removed first: so
+//! a delivered event is not read again because its *done* record was removed before it. A few old events that keep a file
+//! are written once more at the end. After an error no record follows the torn one: the file is truncated, or the next file
+//! starts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,70 +13,70 @@ use std::{
 };
 
 use super::{
-    Batch, Kept,
+    Batch, SpooledEvent,
     disk::Disk,
-    record::{self, Record},
+    record::{self, SpoolRecord},
 };
 use spotter_core::{Event, EventStep, Mono, TrackId, WallTime};
 
-/// More files are made fewer.
+/// With more files, the oldest is emptied.
 const SEGMENTS_MAX: usize = 32;
-/// Things that are held to be open at most; of more the oldest are forgotten.
+/// Beyond this number of open tracks the oldest are forgotten.
 const OPEN_MAX: usize = 4096;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 * 1024..=1024 * 1024;
 
 /// An event that is needed.
 #[derive(Debug)]
-struct Needed {
-    kept: Arc<Kept>,
+struct JournalEntry {
+    kept: Arc<SpooledEvent>,
     expires_ms: i64,
-    /// Where its newest record is.
+    /// The file with its newest record.
     segment: u64,
     bytes: u64,
-    /// The broker has it, or it was given up: it only tells that its thing is there.
+    /// Delivered or dropped. It is kept because its track is open.
     done: bool,
 }
 
 #[derive(Debug, Default)]
-struct Segment {
+struct JournalSegment {
     bytes: u64,
     needed: usize,
 }
 
-/// What an earlier run left.
+/// The events of an earlier run.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// To be delivered, in order, with the end of their time in Unix milliseconds.
-    pub(crate) waiting: Vec<(Arc<Kept>, i64)>,
-    /// The last event of each thing that had not ended.
+pub(crate) struct FoundEvents {
+    /// To be delivered, in order, with their expiry in Unix milliseconds.
+    pub(crate) waiting: Vec<(Arc<SpooledEvent>, i64)>,
+    /// The last event of each track that has not ended.
     pub(crate) open: Vec<Event>,
     /// The first event of this run has this number or a later one.
     pub(crate) first_number: u64,
-    /// Files whose end was not whole.
+    /// Files with a torn record at their end.
     pub(crate) torn: u64,
-    /// Records of another version, and files that could not be read.
+    /// Records of another version, and unreadable files.
     pub(crate) unreadable: u64,
 }
 
-/// See the module's documentation. Its calls block as the disk does.
+/// See the module's documentation. Its calls block on the disk.
 #[derive(Debug)]
 pub(crate) struct Journal<D> {
     disk: D,
     max_bytes: u64,
-    segments: BTreeMap<u64, Segment>,
-    /// The one that is appended to.
+    segments: BTreeMap<u64, JournalSegment>,
+    /// The file that is appended to.
     active: Option<u64>,
     next_segment: u64,
-    needed: BTreeMap<u64, Needed>,
-    /// The last event of each thing that has not ended.
+    needed: BTreeMap<u64, JournalEntry>,
+    /// The last event of each track that has not ended.
     open: HashMap<TrackId, u64>,
-    /// The active one has bytes that may not be on the medium.
+    /// The active file has bytes that are not synced.
     dirty: bool,
 }
 
 impl<D: Disk> Journal<D> {
-    /// Reads what is there. Keeps to about `max_bytes` on the disk. Fails when nobody can tell what is there.
-    pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, Found)> {
+    /// Reads all files. The journal has about `max_bytes` on the disk at most. Fails when the folder cannot be read.
+    pub(crate) fn open(disk: D, max_bytes: u64) -> io::Result<(Self, FoundEvents)> {
         let mut journal = Self {
             disk,
             max_bytes,
@@ -96,20 +96,20 @@ impl<D: Disk> Journal<D> {
             }
         }
         let open = journal.open.values();
-        let mut open: Vec<&Needed> = open.filter_map(|n| journal.needed.get(n)).collect();
+        let mut open: Vec<&JournalEntry> = open.filter_map(|n| journal.needed.get(n)).collect();
         open.sort_unstable_by_key(|needed| needed.kept.number);
         found.open = open.into_iter().map(|n| n.kept.event.clone()).collect();
         journal.remove_unneeded();
         Ok((journal, found))
     }
 
-    fn read_all(&mut self) -> io::Result<Found> {
-        let mut found = Found::default();
+    fn read_all(&mut self) -> io::Result<FoundEvents> {
+        let mut found = FoundEvents::default();
         let mut names = self.disk.list()?;
         names.sort_unstable();
         let (mut keeps, mut done) = (BTreeMap::new(), BTreeSet::new());
         for segment in names {
-            // Also one that cannot be read keeps its name: it may be readable at the next start.
+            // An unreadable file keeps its name: it may be readable at the next start.
             self.next_segment = segment + 1;
             let Ok(bytes) = self.disk.read(segment) else {
                 found.unreadable += 1;
@@ -122,21 +122,21 @@ impl<D: Disk> Journal<D> {
             found.unreadable += read.unknown;
             for record in read.records {
                 match record {
-                    Record::Keep {
+                    SpoolRecord::Keep {
                         kept,
                         expires_ms,
                         superseded,
                     } => {
                         keeps.insert(kept.number, (kept, expires_ms, superseded, segment));
                     }
-                    Record::Done(numbers) => done.extend(numbers),
+                    SpoolRecord::Done(numbers) => done.extend(numbers),
                 }
             }
         }
-        // In the order of the events, not of the records: some were written twice.
+        // In the order of the events, not of the records: some events were written twice.
         for (number, (kept, expires_ms, superseded, segment)) in keeps {
             let mut bytes = Vec::new();
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(&kept),
                 expires_ms,
                 superseded,
@@ -153,14 +153,14 @@ impl<D: Disk> Journal<D> {
         Ok(found)
     }
 
-    /// Writes what changed. After an error nothing of the batch counts as written.
+    /// Writes a batch. After an error none of it counts as written.
     pub(crate) fn write(&mut self, batch: &Batch, now: Mono, wall: WallTime) -> io::Result<()> {
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
         for (kept, expires) in batch.keep.values() {
             let before = bytes.len();
             let expires_ms = wall.unix_millis() + expires.since(now).as_millis() as i64;
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(kept),
                 expires_ms,
                 superseded: false,
@@ -169,7 +169,7 @@ impl<D: Disk> Journal<D> {
             lengths.push((Arc::clone(kept), expires_ms, (bytes.len() - before) as u64));
         }
         if !batch.done.is_empty() {
-            Record::Done(batch.done.iter().copied().collect()).write(&mut bytes);
+            SpoolRecord::Done(batch.done.iter().copied().collect()).write(&mut bytes);
         }
         if bytes.is_empty() {
             return Ok(());
@@ -183,12 +183,12 @@ impl<D: Disk> Journal<D> {
             self.finish(number);
         }
         self.remove_unneeded();
-        // The batch is written, so this is not its error; it is tried again with the next batch.
+        // The batch is written, so this is not its error; the next batch tries it again.
         _ = self.make_room();
         Ok(())
     }
 
-    /// Forces what was written to the medium, when something in it is still to be delivered.
+    /// Syncs the active file if an event is not delivered.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         let waits = || self.needed.values().any(|needed| !needed.done);
         match self.active {
@@ -201,7 +201,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// The last call: nothing stays that nobody needs.
+    /// The last call: syncs, and removes files without needed events.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         self.sync()?;
         self.active = None;
@@ -209,13 +209,12 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Things that are held to be there.
+    /// Number of open tracks.
     #[cfg(test)]
     pub(crate) fn open_things(&self) -> usize {
         self.open.len()
     }
 
-    /// Bytes on the disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
@@ -224,7 +223,7 @@ impl<D: Disk> Journal<D> {
         (self.max_bytes / 16).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
     }
 
-    /// Appends and says where.
+    /// Appends to the active file, or to a new one, and returns its number.
     fn append(&mut self, bytes: &[u8]) -> io::Result<u64> {
         let active = self.active.and_then(|number| {
             let segment = self.segments.get(&number)?;
@@ -258,8 +257,8 @@ impl<D: Disk> Journal<D> {
         Ok(number)
     }
 
-    /// Learns of an event whether its thing is there.
-    fn follow(&mut self, kept: &Kept) {
+    /// Updates the open tracks.
+    fn follow(&mut self, kept: &SpooledEvent) {
         let track = &kept.event.track;
         let before = match kept.event.step {
             EventStep::End(_) => self.open.remove(track),
@@ -277,10 +276,10 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn need(&mut self, kept: Arc<Kept>, expires_ms: i64, segment: u64, bytes: u64) {
+    fn need(&mut self, kept: Arc<SpooledEvent>, expires_ms: i64, segment: u64, bytes: u64) {
         self.segments.entry(segment).or_default().needed += 1;
         let number = kept.number;
-        let needed = Needed {
+        let needed = JournalEntry {
             kept,
             expires_ms,
             segment,
@@ -292,7 +291,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// It needs not be delivered any more.
+    /// The event is delivered or dropped.
     fn finish(&mut self, number: u64) {
         let Some(needed) = self.needed.get_mut(&number) else {
             return;
@@ -303,7 +302,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Forgets an event that nothing needs any more.
+    /// Removes an event that is done and not the last of an open track.
     fn release(&mut self, number: u64) {
         if self.needed.get(&number).is_some_and(|needed| needed.done)
             && let Some(gone) = self.needed.remove(&number)
@@ -318,11 +317,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Removes files from the oldest on, as long as nothing in them is needed.
+    /// Removes the oldest files without needed events.
     fn remove_unneeded(&mut self) {
         while let Some((&oldest, segment)) = self.segments.first_key_value() {
             let goes = segment.needed == 0 && self.active != Some(oldest);
-            // One that cannot be removed is tried again with the next batch.
+            // The next batch tries again to remove it.
             if !goes || self.disk.remove(oldest).is_err() {
                 return;
             }
@@ -330,7 +329,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Empties the oldest file when too much lies around: what is needed of it is written once more.
+    /// Empties the oldest file when there are too many bytes or files: writes its needed events once more.
     fn make_room(&mut self) -> io::Result<()> {
         let needed: u64 = self.needed.values().map(|needed| needed.bytes).sum();
         let enough = (4 * (needed + self.segment_max())).min(self.max_bytes);
@@ -348,7 +347,7 @@ impl<D: Disk> Journal<D> {
                 continue;
             }
             let event = &needed.kept.event;
-            let record = Record::Keep {
+            let record = SpoolRecord::Keep {
                 kept: Arc::clone(&needed.kept),
                 expires_ms: needed.expires_ms,
                 superseded: !matches!(event.step, EventStep::End(_))
@@ -359,7 +358,7 @@ impl<D: Disk> Journal<D> {
             done.extend(needed.done.then_some(number));
         }
         if !done.is_empty() {
-            Record::Done(done).write(&mut bytes);
+            SpoolRecord::Done(done).write(&mut bytes);
         }
         if bytes.is_empty() {
             return Ok(()); // It could not be removed.
@@ -379,9 +378,9 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-/// How long an event may still wait, by what its record says.
+/// The time until the expiry of an event.
 pub(crate) fn time_left(expires_ms: i64, wall: WallTime, max_age: Duration) -> Duration {
     let left_ms = u64::try_from(expires_ms - wall.unix_millis()).unwrap_or(0);
-    // The machine's clock may have been set back meanwhile.
+    // Limited because the machine's clock may have been set back.
     Duration::from_millis(left_ms).min(max_age)
 }

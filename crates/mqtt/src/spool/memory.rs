@@ -1,4 +1,4 @@
-//! For tests: a disk in memory that tears writes, runs out of space and refuses.
+//! For tests: a disk in memory that tears writes, gets full or is read-only.
 
 use std::{
     collections::BTreeMap,
@@ -8,25 +8,24 @@ use std::{
 
 use super::disk::Disk;
 
-/// What the medium holds, and what it will do wrong.
+/// The files, and the faults to come.
 #[derive(Debug, Default)]
 pub(crate) struct Medium {
     pub(crate) files: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that still fit; `None` = any number.
+    /// Free bytes; `None` = any number.
     pub(crate) room: Option<usize>,
-    /// Nothing can be changed.
     pub(crate) read_only: bool,
-    /// The process dies in the middle of the next append, after so many bytes.
+    /// The next append is torn after this number of bytes, as by a kill of the process.
     pub(crate) dies_after: Option<usize>,
-    /// So often was something forced to the medium.
+    /// Number of syncs.
     pub(crate) syncs: usize,
 }
 
 /// Clones share one medium, as processes that follow each other do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory(Arc<Mutex<Medium>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<Medium>>);
 
-impl Memory {
+impl MemoryDisk {
     pub(crate) fn medium(&self) -> MutexGuard<'_, Medium> {
         self.0.lock().unwrap()
     }
@@ -40,7 +39,7 @@ impl Memory {
     }
 }
 
-impl Disk for Memory {
+impl Disk for MemoryDisk {
     fn list(&mut self) -> io::Result<Vec<u64>> {
         Ok(self.medium().files.keys().rev().copied().collect())
     }
@@ -62,7 +61,7 @@ impl Disk for Memory {
         let file = medium.files.entry(segment).or_default();
         file.extend_from_slice(&bytes[..written]);
         if dies_after.is_some() {
-            // Whatever follows is not done by anybody.
+            // A killed process writes no more.
             medium.read_only = true;
             return Err(io::Error::other("killed"));
         }

@@ -1,30 +1,35 @@
-//! Events on disk, so that neither an outage of the broker nor our own end loses one.
+//! Events on disk, so that neither an outage of the broker nor the end of the process loses one.
 //!
 //! ```text
-//!   outbox ──Batch──▶ keeper ──▶ journal ──▶ disk        <state_dir>/spool/0000000001.log, 0000000002.log, …
-//!   what to keep,     a task;    pure: which  the file
-//!   what is done      blocking   segment,     system, or
-//!                     I/O apart  what is open one of tests
+//!   outbox ──Batch──▶ writer ──▶ journal ──▶ disk        <state_dir>/spool/0000000001.log, 0000000002.log, …
+//!   events to keep,   a task;    pure: which  the file
+//!   events that are   blocking   file, which  system, or
+//!   done              I/O apart  are open     a test disk
 //! ```
 //!
-//! Every event is written when it happens, and marked when the broker has it. **What survives:** the end of the process in
-//! whatever way, from the write on, which is milliseconds after the event; the end of the machine, from [`SYNC_EVERY`]
-//! after the event on. What was acknowledged before then is not forced to the medium: a daemon whose broker is there never
-//! waits for a disk.
+//! Every event is written when it happens, and marked when the broker has acknowledged it. **An event survives** the end of
+//! the process, also `kill -9`, from its write on, which is milliseconds after the event; and a power failure from
+//! [`SYNC_EVERY`] after the event on. Acknowledged events are not synced, so a daemon with a connection does not wait for the
+//! disk.
 //!
-//! The same records tell which events were open: the last of each thing that has not ended stays, delivered or not.
+//! **Why not a database:** a crash of the daemon loses no event and an event costs 0.5 KB of writes, 13 µs and no sync, so a box
+//! with an SD card can keep every event for years. Measured with redb 4.6, 300 B per event and one commit each: 29 KB and
+//! 0.3 ms (95th percentile 2 ms) with `Durability::Immediate`; with `Durability::None` 11 µs, but a `kill -9` lost all 500
+//! committed events.
+//!
+//! The same records contain the open events: the last event of each track that has not ended stays, delivered or not.
 //!
 //! Belongs here: how events are kept. Does not belong here: which are sent when, and which are dropped (`outbox`).
 
 mod batch;
 mod disk;
 mod journal;
-mod keeper;
 #[cfg(test)]
 pub(super) mod memory;
 mod record;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::time::Duration;
 
@@ -34,19 +39,18 @@ use spotter_core::Event;
 
 pub(super) use batch::Batch;
 pub(super) use disk::{Disk, Folder};
-pub(super) use journal::{Found, Journal, time_left};
-pub(super) use keeper::{Desk, Keeper};
+pub(super) use journal::{FoundEvents, Journal, time_left};
+pub(super) use writer::{SpoolStatus, SpoolWriter};
 
-/// What was written is forced to the medium after so much time, when something in it is still to be delivered.
+/// Written events that are not delivered are synced after this time.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// An event that is kept until the broker has it.
+/// An event that is kept until the broker has acknowledged it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct SpooledEvent {
     /// Orders the events of all runs.
     pub(super) number: u64,
-    /// Of its message, however often that is sent.
+    /// Id of its message; the same each time it is sent.
     pub(super) id: String,
-    /// What happened.
     pub(super) event: Event,
 }

@@ -1,43 +1,40 @@
-//! One record: its length, its checksum, and what it says as JSON.
+//! One record: length, checksum, and a body of JSON.
 //!
 //! ```text
 //!   u32 LE  length of the body      u64 LE  xxh3 of the body      body
 //! ```
 //!
-//! A file is read up to the first record that is not whole: a write that was cut off is the end of what is known.
+//! A file is read up to the first torn record.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Kept;
+use super::SpooledEvent;
 
-/// A length beyond it is no length.
+/// A longer body is not read.
 const BODY_MAX_BYTES: usize = 1 << 24;
 const HEAD_BYTES: usize = 12;
 
-/// What a line of the journal says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Record {
-    /// An event is to be delivered.
+pub(super) enum SpoolRecord {
+    /// An event that must be delivered.
     #[serde(rename = "keep")]
     Keep {
-        /// Which.
-        kept: Arc<Kept>,
-        /// Until when, Unix milliseconds.
+        kept: Arc<SpooledEvent>,
+        /// Unix milliseconds.
         expires_ms: i64,
-        /// Something newer is known of its thing: it does not tell whether that is still there.
+        /// A newer event of its track exists, so this one does not open the track.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         superseded: bool,
     },
-    /// These need not be delivered any more.
+    /// Events that are delivered or dropped.
     #[serde(rename = "done")]
     Done(Vec<u64>),
 }
 
-impl Record {
-    /// Adds the record's bytes.
+impl SpoolRecord {
     pub(super) fn write(&self, to: &mut Vec<u8>) {
         // Numbers, texts and lists under text keys always serialise.
         let body = serde_json::to_vec(self).unwrap_or_default();
@@ -47,19 +44,18 @@ impl Record {
     }
 }
 
-/// What a file held.
+/// The contents of a file.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Read {
-    pub(super) records: Vec<Record>,
-    /// Something follows that is not a whole record.
+pub(super) struct DecodedRecords {
+    pub(super) records: Vec<SpoolRecord>,
+    /// The file ends with a torn record.
     pub(super) torn: bool,
-    /// Whole records that say nothing we know: of another version.
+    /// Records of another version.
     pub(super) unknown: u64,
 }
 
-/// Reads a file, whatever is in it.
-pub(super) fn read(mut bytes: &[u8]) -> Read {
-    let mut read = Read::default();
+pub(super) fn read(mut bytes: &[u8]) -> DecodedRecords {
+    let mut read = DecodedRecords::default();
     while !bytes.is_empty() {
         let Some((body, rest)) = whole(bytes) else {
             read.torn = true;
@@ -74,7 +70,7 @@ pub(super) fn read(mut bytes: &[u8]) -> Read {
     read
 }
 
-/// The first record's body, and what follows it.
+/// The body of the first record, and the rest.
 fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let [l0, l1, l2, l3, sum @ ..] = *head;

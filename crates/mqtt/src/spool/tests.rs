@@ -1,13 +1,13 @@
-//! The journal over a disk that dies, fills up and refuses.
+//! The journal on a disk that tears writes, gets full or is read-only.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::{
-    journal::{Found, Journal},
-    memory::Memory,
-    record::{self, Record},
+    journal::{FoundEvents, Journal},
+    memory::MemoryDisk,
+    record::{self, SpoolRecord},
     *,
 };
 use crate::event::tests::event;
@@ -15,21 +15,21 @@ use spotter_core::{EndReason, EventStep, Mono, UpdateReason, WallTime};
 
 const MEGABYTE: u64 = 1_000_000;
 
-fn kept(number: u64, thing: u64, step: EventStep) -> Arc<Kept> {
+fn kept(number: u64, thing: u64, step: EventStep) -> Arc<SpooledEvent> {
     let id = format!("id-{number}");
     let event = event("gate", thing, step);
-    Arc::new(Kept { number, id, event })
+    Arc::new(SpooledEvent { number, id, event })
 }
 
 fn wall() -> WallTime {
     WallTime::from_unix_millis(1_787_393_730_000)
 }
 
-fn open(disk: &Memory) -> (Journal<Memory>, Found) {
+fn open(disk: &MemoryDisk) -> (Journal<MemoryDisk>, FoundEvents) {
     Journal::open(disk.clone(), MEGABYTE).unwrap()
 }
 
-/// Events with these numbers, each of its own thing.
+/// Events with these numbers, each of its own track.
 fn new(numbers: impl IntoIterator<Item = u64>) -> Batch {
     let mut batch = Batch::default();
     for number in numbers {
@@ -45,11 +45,11 @@ fn done(numbers: impl IntoIterator<Item = u64>) -> Batch {
     batch
 }
 
-fn write(journal: &mut Journal<Memory>, batch: &Batch) -> std::io::Result<()> {
+fn write(journal: &mut Journal<MemoryDisk>, batch: &Batch) -> std::io::Result<()> {
     journal.write(batch, Mono::default(), wall())
 }
 
-fn waiting(found: &Found) -> Vec<u64> {
+fn waiting(found: &FoundEvents) -> Vec<u64> {
     found.waiting.iter().map(|(kept, _)| kept.number).collect()
 }
 
@@ -57,14 +57,14 @@ fn waiting(found: &Found) -> Vec<u64> {
 fn a_record_of_today_is_read_for_ever() {
     // The spool of an older version is read by a newer one: change this text never, add keys with a default.
     let body = r#"{"keep":{"kept":{"number":4294967297,"id":"01K37Q","event":{"track":"b7c1-gate-37","camera":"gate","prompt":"person","revision":3,"step":"New","started":1787393729900000000,"last_seen":1787393730123000000,"ended":null,"place":{"Box":{"x0":0.412,"y0":0.205,"x1":0.488,"y1":0.731}},"score":0.83,"top_score":0.8304,"looks":4,"zones":["drive"],"entered_zones":["drive"],"still":false,"snapshot":true,"camera_size":[2560,1440]}},"expires_ms":7}}"#;
-    let record: Record = serde_json::from_str(body).unwrap();
+    let record: SpoolRecord = serde_json::from_str(body).unwrap();
     let number = 1 << 32 | 1;
-    let kept = Kept {
+    let kept = SpooledEvent {
         number,
         id: "01K37Q".into(),
         event: event("gate", 37, EventStep::New),
     };
-    let expected = Record::Keep {
+    let expected = SpoolRecord::Keep {
         kept: Arc::new(kept),
         expires_ms: 7,
         superseded: false,
@@ -76,9 +76,9 @@ fn a_record_of_today_is_read_for_ever() {
 #[test]
 fn what_follows_a_torn_record_is_cut_and_another_versions_record_is_passed_over() {
     let mut bytes = Vec::new();
-    Record::Done(vec![1]).write(&mut bytes);
+    SpoolRecord::Done(vec![1]).write(&mut bytes);
     let first = bytes.len();
-    Record::Done(vec![2, 3]).write(&mut bytes);
+    SpoolRecord::Done(vec![2, 3]).write(&mut bytes);
     for length in 0..=bytes.len() {
         let read = record::read(&bytes[..length]);
         let whole = usize::from(length >= first) + usize::from(length == bytes.len());
@@ -112,7 +112,7 @@ fn what_follows_a_torn_record_is_cut_and_another_versions_record_is_passed_over(
 
 #[test]
 fn what_waits_and_what_is_open_is_found_again() {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     assert!(found.waiting.is_empty() && found.open.is_empty());
     let first = found.first_number;
@@ -122,7 +122,7 @@ fn what_waits_and_what_is_open_is_found_again() {
         batch.keep(kept(first + offset, thing, step), expires);
         batch
     };
-    // 1 came, moved and went; 2 came and all of it is delivered; 3 came and moved, and that is not delivered.
+    // Track 1 started, changed and ended; 2 started and all of it is delivered; 3 started and changed, not delivered.
     let (moved, left) = (UpdateReason::Moved, EndReason::Left);
     for batch in [
         step(0, 1, EventStep::New),
@@ -168,7 +168,7 @@ fn time_on_disk_counts_and_a_clock_that_was_set_does_not_make_it_longer() {
 
 #[test]
 fn a_full_disk_loses_nothing_that_was_written_and_mends() {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
     write(&mut journal, &new([first])).unwrap();
@@ -193,7 +193,7 @@ fn a_full_disk_loses_nothing_that_was_written_and_mends() {
 
 #[test]
 fn a_read_only_disk_is_read_and_every_write_says_so() {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
     write(&mut journal, &new([first, first + 1])).unwrap();
@@ -229,7 +229,7 @@ fn while_a_disk_fails_for_ever_the_unwritten_stay_few() {
 
 #[test]
 fn only_what_waits_is_forced_to_the_medium_and_a_clean_end_leaves_no_file() {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
     let mut batch = Batch::default();
@@ -259,7 +259,7 @@ fn only_what_waits_is_forced_to_the_medium_and_a_clean_end_leaves_no_file() {
 
 #[test]
 fn a_thing_that_stays_for_days_holds_no_disk_back() {
-    let disk = Memory::default();
+    let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
     write(&mut journal, &new([first])).unwrap();
@@ -294,24 +294,24 @@ fn a_thing_that_stays_for_days_holds_no_disk_back() {
 }
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum DiskAction {
     Come(u64),
     Change(u64),
     Go(u64),
     Deliver(usize),
-    /// Killed after so many bytes of the next write, which is of this many things.
+    /// Killed after `bytes` of the next write, which has this many events.
     Kill(usize, u64),
     Restart,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn deed() -> impl Strategy<Value = DiskAction> {
     prop_oneof![
-        4 => (0u64..12).prop_map(Deed::Come),
-        3 => (0u64..12).prop_map(Deed::Change),
-        3 => (0u64..12).prop_map(Deed::Go),
-        6 => (0usize..8).prop_map(Deed::Deliver),
-        1 => (0usize..3000, 1u64..6).prop_map(|(bytes, things)| Deed::Kill(bytes, things)),
-        1 => Just(Deed::Restart),
+        4 => (0u64..12).prop_map(DiskAction::Come),
+        3 => (0u64..12).prop_map(DiskAction::Change),
+        3 => (0u64..12).prop_map(DiskAction::Go),
+        6 => (0usize..8).prop_map(DiskAction::Deliver),
+        1 => (0usize..3000, 1u64..6).prop_map(|(bytes, things)| DiskAction::Kill(bytes, things)),
+        1 => Just(DiskAction::Restart),
     ]
 }
 
@@ -321,7 +321,7 @@ proptest! {
     /// Whatever happens, a journal that is opened again knows what waits and what is open, as far as it said it does.
     #[test]
     fn killed_at_any_byte_it_knows_what_it_was_told(deeds in prop::collection::vec(deed(), 1..120)) {
-        let disk = Memory::default();
+        let disk = MemoryDisk::default();
         let (mut journal, found) = Journal::open(disk.clone(), 100_000).unwrap();
         let mut next = found.first_number;
         let mut expected_waiting = Vec::<u64>::new();
@@ -329,10 +329,10 @@ proptest! {
         for (steps, deed) in deeds.into_iter().rev().enumerate().rev() {
             let mut batch = Batch::default();
             match deed {
-                Deed::Come(thing) | Deed::Change(thing) | Deed::Go(thing) => {
+                DiskAction::Come(thing) | DiskAction::Change(thing) | DiskAction::Go(thing) => {
                     let step = match deed {
-                        Deed::Come(_) => EventStep::New,
-                        Deed::Change(_) => EventStep::Update(UpdateReason::Moved),
+                        DiskAction::Come(_) => EventStep::New,
+                        DiskAction::Change(_) => EventStep::Update(UpdateReason::Moved),
                         _ => EventStep::End(EndReason::Left),
                     };
                     let number = say(&mut next, thing, step, &mut batch);
@@ -343,13 +343,13 @@ proptest! {
                         _ => expected_open.insert(thing, number),
                     };
                 }
-                Deed::Deliver(count) => {
+                DiskAction::Deliver(count) => {
                     let count = count.min(expected_waiting.len());
                     expected_waiting.drain(..count).for_each(|number| batch.done(number));
                     write(&mut journal, &batch).unwrap();
                 }
-                Deed::Kill(bytes, things) => {
-                    // Fresh things, so that what was half written cannot be taken for something that was promised.
+                DiskAction::Kill(bytes, things) => {
+                    // New tracks, so that a torn event is not taken for one that was written.
                     let things: Vec<u64> = (0..things).map(|thing| next + 100 + thing).collect();
                     for thing in &things {
                         say(&mut next, *thing, EventStep::New, &mut batch);
@@ -370,7 +370,7 @@ proptest! {
                     journal = found.0;
                     next = next.max(found.1.first_number);
                 }
-                Deed::Restart => {
+                DiskAction::Restart => {
                     let found = open_small(&disk);
                     journal = found.0;
                     next = next.max(found.1.first_number);
@@ -391,13 +391,13 @@ proptest! {
     }
 }
 
-/// Adds an event of this thing, and says its number.
+/// Adds an event of this track and returns its number.
 fn say(next: &mut u64, thing: u64, step: EventStep, batch: &mut Batch) -> u64 {
     batch.keep(kept(*next, thing, step), Mono::default());
     *next += 1;
     *next - 1
 }
 
-fn open_small(disk: &Memory) -> (Journal<Memory>, Found) {
+fn open_small(disk: &MemoryDisk) -> (Journal<MemoryDisk>, FoundEvents) {
     Journal::open(disk.clone(), 100_000).unwrap()
 }

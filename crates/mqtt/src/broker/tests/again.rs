@@ -1,4 +1,4 @@
-//! A try before its time or at last, and what it finds replaced: by whoever asks for it, or by nobody.
+//! Attempts that are requested or follow a pause, with certificates that were replaced meanwhile.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -9,8 +9,8 @@ use tokio::{
 
 use super::{
     super::rig::Mosquitto,
-    PATIENCE, certificates, mqtt, publish_states, reach,
-    scripted::{STATUS, comes_back, identity},
+    PATIENCE, certificates, identity, mqtt, publish_states, reach,
+    scripted::{STATUS, comes_back},
     sign, start,
 };
 use crate::{BrokerState, Publisher};
@@ -126,7 +126,7 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
     reach(&publisher, BrokerState::is_online).await;
     broker.until_retained(STATUS, "online").await;
 
-    // What was asked for meanwhile was not meant for the time after it: that has its rest as ever.
+    // A request during the connection has no effect after it: the pause is as usual.
     publisher.try_again();
     publisher.publish(super::Update::CameraStatus {
         camera: super::ids().0,

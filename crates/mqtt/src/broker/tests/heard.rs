@@ -1,4 +1,4 @@
-//! What comes in, from a broker that is told what to say.
+//! Inbound messages, from a scripted broker.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,9 +6,10 @@ use tokio::{join, sync::mpsc, time::timeout};
 
 use super::{
     PATIENCE, mqtt,
-    scripted::{STATUS, away, identity, old, start},
+    scripted::{STATUS, away, old, start},
+    start_quick,
 };
-use crate::{BrokerState, Inbound, Publisher, ReplyTo};
+use crate::{BrokerState, Inbound, ReplyTo};
 use spotter_core::ManualClock;
 use spotter_scripted::broker::{
     Broker, Script,
@@ -139,7 +140,7 @@ async fn too_many_commands() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     timeout(PATIENCE, async {
-        while publisher.tally().inbound_dropped < 36 {
+        while publisher.counters().inbound_dropped < 36 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
@@ -191,11 +192,10 @@ async fn malformed() {
         .await;
         let clock = ManualClock::default();
         let shared = Arc::new(clock.clone());
-        let (publisher, _) =
-            Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
-        // More than the verdict of three quick closes would take.
+        let (publisher, _task) = start_quick(&mqtt(broker.port), shared);
+        // More connections than the three quick closes that would look like another client with our id.
         while broker.connects().len() < 5 {
-            clock.advance(Duration::from_millis(500));
+            clock.advance(Duration::from_millis(50));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let state = publisher.state().borrow().clone();

@@ -22,7 +22,7 @@ async fn online(publisher: &Publisher) {
 
 async fn declined(publisher: &Publisher, wanted: u64) {
     let reached = timeout(PATIENCE, async {
-        while publisher.tally().states_declined < wanted {
+        while publisher.counters().states_declined < wanted {
             sleep(Duration::from_millis(20)).await;
         }
     });
@@ -100,7 +100,7 @@ async fn slow_consumer() {
     let mut later = Listener::on(broker.port, "spotter/edge1/cam/gate/count/#").await;
     later.until("count/person", "60").await;
     assert!(publisher.state().borrow().is_online());
-    assert_eq!(publisher.tally().dropped_offline, 0);
+    assert_eq!(publisher.counters().dropped_offline, 0);
 }
 
 /// MQTT 5 does not even give us what was retained on a command topic.

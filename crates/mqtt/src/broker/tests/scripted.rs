@@ -1,12 +1,12 @@
-//! Against a broker that misbehaves as it is told to. Scenarios wait most of the time, so several run side by side.
+//! Against a broker with scripted faults. Scenarios wait most of the time, so several run at once.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{join, time::timeout};
 
-use super::{PATIENCE, mqtt, publish_states, reach};
-use crate::{BrokerState, Identity, Publisher, Update, detection::tests::detection};
-use spotter_core::{CameraId, ManualClock, NodeId, PromptId, SystemClock};
+use super::{ConnectionTiming, PATIENCE, identity, mqtt, publish_states, reach};
+use crate::{BrokerState, Publisher, Update, detection::tests::detection};
+use spotter_core::{CameraId, ManualClock, PromptId, SystemClock};
 use spotter_scripted::broker::{
     Acknowledges, Broker, Script,
     codec::{self, Packet, Term},
@@ -14,10 +14,6 @@ use spotter_scripted::broker::{
 
 pub(super) const STATUS: &str = "spotter/edge1/status";
 const COUNT: &str = "spotter/edge1/cam/gate/count/person";
-
-pub(super) fn identity() -> Identity {
-    Identity::of_this_machine(NodeId::new("edge1").unwrap())
-}
 
 /// A publisher with states, on real time.
 pub(super) fn start(broker: &Broker) -> Publisher {
@@ -27,13 +23,13 @@ pub(super) fn start(broker: &Broker) -> Publisher {
     publisher
 }
 
-/// One that is online and whose time stands still.
+/// A publisher that is online and whose clock does not move.
 pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
     let clock = ManualClock::default();
     let shared = Arc::new(clock.clone());
     let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
     publish_states(&publisher);
-    // An old broker is asked twice, with a rest in between.
+    // An old broker needs two attempts, with a pause in between.
     let mut passed = 0;
     while !publisher.state().borrow().is_online() {
         passed += 1;
@@ -101,12 +97,12 @@ async fn tiny_packets() {
     broker.until_retained(STATUS, "online").await;
     broker.until_retained(COUNT, "2").await;
     // Birth and health are larger.
-    assert_eq!(publisher.tally().states_declined, 2);
+    assert_eq!(publisher.counters().states_declined, 2);
     count(&publisher, 3);
     broker.until_retained(COUNT, "3").await;
     assert_eq!(broker.connects().len(), 1, "nothing closed the connection");
     assert_eq!(
-        publisher.tally().states_declined,
+        publisher.counters().states_declined,
         2,
         "and no try was made again"
     );
@@ -174,14 +170,14 @@ async fn refused() {
     broker.until_retained(STATUS, "online").await;
     let mut sent = broker.messages().len();
     timeout(PATIENCE, async {
-        while publisher.tally().states_declined < sent as u64 {
+        while publisher.counters().states_declined < sent as u64 {
             tokio::task::yield_now().await;
             sent = broker.messages().len();
         }
     })
     .await
     .unwrap();
-    assert_eq!((publisher.tally().states_acked, sent), (0, 7));
+    assert_eq!((publisher.counters().states_acked, sent), (0, 7));
     broker.script(|script| script.acknowledges = Acknowledges::Always);
     count(&publisher, 3);
     broker.until_retained(COUNT, "3").await;
@@ -227,7 +223,7 @@ async fn answered_late() {
     let publisher = start(&broker);
     broker.until_retained(STATUS, "online").await;
     timeout(PATIENCE, async {
-        while publisher.tally().states_acked < 7 {
+        while publisher.counters().states_acked < 7 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -352,13 +348,13 @@ async fn a_rival_is_named_and_tried_once_a_minute() {
     );
 }
 
-/// `kick` ends the session as if another client took it; after so many times it is seen as that.
+/// `kick` ends the session as if another client took it, which is noticed after `times`.
 async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
     let (publisher, clock) = start_at_rest(broker).await;
     for time in 1..=times {
         online(&publisher).await;
         broker.until_retained(STATUS, "online").await;
-        while publisher.tally().states_acked < 7 * time as u64 {
+        while publisher.counters().states_acked < 7 * time as u64 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         kick();
@@ -425,7 +421,7 @@ async fn busy() {
 #[tokio::test]
 async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
     use super::super::{
-        link::{self, Happened, Manner, Settings, Way},
+        link::{self, ConnectMode, ConnectionEvent, DeliveryOptions, Settings},
         policy::Protocol,
     };
     let broker = Broker::start(Script::default()).await;
@@ -436,22 +432,23 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
         password: None,
         client_id: "spotter".into(),
         status_topic: STATUS.into(),
+        timing: ConnectionTiming::default(),
     };
-    let manner = Manner {
+    let mode = ConnectMode {
         protocol: Protocol::V5,
         retains: true,
     };
-    let (sender, mut events) = link::open(&settings, None, manner);
-    let way = Way {
+    let (sender, mut events) = link::open(&settings, None, mode);
+    let delivery = DeliveryOptions {
         acknowledged: true,
         correlation: Some(vec![0, 1, 0xff]),
-        ..Way::default()
+        ..DeliveryOptions::default()
     };
     let notice = sender
-        .publish("answers/here", b"{}".to_vec(), &way)
+        .publish("answers/here", b"{}".to_vec(), &delivery)
         .unwrap();
     assert!(notice.is_some());
-    while events.next().await.unwrap() != Happened::Sent {}
+    while events.next().await.unwrap() != ConnectionEvent::Sent {}
     broker
         .until("an answer", |b| !b.messages().is_empty())
         .await;

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
-    super::rig::{Faithful, Nats},
+    super::rig::{Nats, PersistentConsumer},
     PATIENCE,
-    books::{Books, EVENTS},
+    delivery_audit::{DeliveryAudit, EVENTS},
     ids, mqtt, publish_states, reach, start,
 };
 use crate::{BrokerState, Update, detection::tests::detection};
@@ -104,29 +104,33 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
     join!(states_detections_and_commands(), events_over_its_deaths());
 }
 
-/// What it keeps outlives it, and so does the session of its consumer.
+/// Its retained messages and the session of its consumer survive a kill.
 async fn events_over_its_deaths() {
     let mut broker = Nats::start();
-    let mut books = Books::open(broker.port, Faithful::on(broker.port, EVENTS, "311")).await;
+    let mut audit = DeliveryAudit::open(
+        broker.port,
+        PersistentConsumer::on(broker.port, EVENTS, "311"),
+    )
+    .await;
     for _ in 0..3 {
         for _ in 0..5 {
-            books.tell();
+            audit.publish_event();
         }
-        books.all_came().await;
+        audit.receive_all().await;
         broker.kill();
         for _ in 0..5 {
-            books.tell();
+            audit.publish_event();
         }
-        books.away("cannot reach").await;
-        books.tell();
+        audit.away("cannot reach").await;
+        audit.publish_event();
         broker.restart();
-        books.online().await;
+        audit.online().await;
         for _ in 0..5 {
-            books.tell();
+            audit.publish_event();
         }
-        books.all_came().await;
+        audit.receive_all().await;
     }
-    books.balance();
+    audit.check();
 }
 
 async fn states_detections_and_commands() {
@@ -161,7 +165,7 @@ async fn states_detections_and_commands() {
     live.until(STATUS, Some("offline")).await;
     live.until(STATUS, Some("online")).await;
 
-    // It dies and comes back with nothing.
+    // It is killed and restarts without its store.
     drop(live);
     broker.lose_everything();
     let (camera, prompt) = ids();

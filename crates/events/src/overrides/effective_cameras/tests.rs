@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::control::Store;
+use crate::overrides::OverrideFile;
 use spotter_core::{NewPrompt, PromptId, Task, config::PromptConfig};
 
 fn at(seconds: u64) -> Mono {
@@ -22,10 +22,10 @@ fn site() -> Vec<CameraConfig> {
         .into()
 }
 
-fn fresh() -> Layer {
-    let (layer, lapsed) = Layer::new(site(), Overrides::default(), Vec::new());
-    assert_eq!(lapsed, []);
-    layer
+fn fresh() -> EffectiveCameras {
+    let (effective, discarded) = EffectiveCameras::new(site(), OverrideSet::default(), Vec::new());
+    assert_eq!(discarded, []);
+    effective
 }
 
 fn gate() -> CameraId {
@@ -36,9 +36,9 @@ fn person() -> PromptId {
     PromptId::new("person").unwrap()
 }
 
-fn set(layer: &mut Layer, setting: Setting) -> Result<Changed, Refusal> {
+fn set(effective: &mut EffectiveCameras, setting: Setting) -> Result<OverrideEffect, Refusal> {
     let camera = gate();
-    layer.command(&Command::Set { camera, setting }, at(0))
+    effective.execute(&Command::Set { camera, setting }, at(0))
 }
 
 fn text(words: &str) -> Setting {
@@ -46,8 +46,8 @@ fn text(words: &str) -> Setting {
 }
 
 /// The gate's first prompt as it is in force.
-fn asked(layer: &mut Layer) -> (String, u32) {
-    let cameras = layer.cameras(at(0));
+fn asked(effective: &mut EffectiveCameras) -> (String, u32) {
+    let cameras = effective.cameras(at(0));
     let first = &cameras[0].prompts[0];
     (first.task.text().to_owned(), first.revision)
 }
@@ -59,60 +59,67 @@ fn without_changes_the_file_is_in_force() {
 
 #[test]
 fn words_change_with_their_revision_and_other_cameras_do_not() {
-    let mut layer = fresh();
-    assert_eq!(asked(&mut layer), ("person".into(), 1));
-    assert_eq!(set(&mut layer, text("red hat")), Ok(Changed::Kept));
-    assert_eq!(asked(&mut layer), ("red hat".into(), 2));
+    let mut effective = fresh();
+    assert_eq!(asked(&mut effective), ("person".into(), 1));
+    assert_eq!(
+        set(&mut effective, text("red hat")),
+        Ok(OverrideEffect::Stored)
+    );
+    assert_eq!(asked(&mut effective), ("red hat".into(), 2));
     // Once more the same is no change.
-    set(&mut layer, text(" red hat ")).unwrap();
-    assert_eq!(asked(&mut layer), ("red hat".into(), 2));
-    assert_eq!(layer.cameras(at(0))[1], site()[1]);
-    assert_eq!(layer.overrides().len(), 1);
+    set(&mut effective, text(" red hat ")).unwrap();
+    assert_eq!(asked(&mut effective), ("red hat".into(), 2));
+    assert_eq!(effective.cameras(at(0))[1], site()[1]);
+    assert_eq!(effective.overrides().len(), 1);
     // The file's own words are no override, but they are other words than before.
-    set(&mut layer, text("person")).unwrap();
-    assert_eq!(asked(&mut layer), ("person".into(), 3));
-    assert!(layer.overrides().is_empty());
+    set(&mut effective, text("person")).unwrap();
+    assert_eq!(asked(&mut effective), ("person".into(), 3));
+    assert!(effective.overrides().is_empty());
 }
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
-    let mut layer = fresh();
-    let code = |refused: Result<Changed, Refusal>| refused.unwrap_err().code;
+    let mut effective = fresh();
+    let code = |refused: Result<OverrideEffect, Refusal>| refused.unwrap_err().code;
     assert_eq!(
-        code(set(&mut layer, Setting::RateHz(99.0))),
+        code(set(&mut effective, Setting::RateHz(99.0))),
         RefusalCode::BadValue
     );
     let cat = PromptId::new("cat").unwrap();
     let unknown = Setting::PromptEnabled(cat, false);
-    assert_eq!(code(set(&mut layer, unknown)), RefusalCode::UnknownPrompt);
+    assert_eq!(
+        code(set(&mut effective, unknown)),
+        RefusalCode::UnknownPrompt
+    );
     let camera = CameraId::new("roof").unwrap();
     let setting = Setting::Enabled(false);
-    let nowhere = layer.command(&Command::Set { camera, setting }, at(0));
+    let nowhere = effective.execute(&Command::Set { camera, setting }, at(0));
     assert_eq!(code(nowhere), RefusalCode::UnknownCamera);
-    assert_eq!(layer.cameras(at(0)), site());
+    assert_eq!(effective.cameras(at(0)), site());
 }
 
 #[test]
 fn changes_survive_a_restart_and_an_edit_of_the_file_ends_them() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().join("state"));
-    let mut layer = fresh();
-    set(&mut layer, text("red hat")).unwrap();
-    set(&mut layer, Setting::RateHz(2.0)).unwrap();
-    layer.cameras(at(0));
-    store.save(&layer).unwrap();
+    let store = OverrideFile::new(folder.path().join("state"));
+    let mut effective = fresh();
+    set(&mut effective, text("red hat")).unwrap();
+    set(&mut effective, Setting::RateHz(2.0)).unwrap();
+    effective.cameras(at(0));
+    store.save(&effective).unwrap();
 
     let (overrides, revisions) = store.load().unwrap();
-    let (mut again, lapsed) = Layer::new(site(), overrides.clone(), revisions.clone());
-    assert_eq!(lapsed, []);
-    assert_eq!(again.cameras(at(0)), layer.cameras(at(0)));
+    let (mut again, discarded) =
+        EffectiveCameras::new(site(), overrides.clone(), revisions.clone());
+    assert_eq!(discarded, []);
+    assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
     assert_eq!(asked(&mut again), ("red hat".into(), 2));
 
     let mut edited = site();
     edited[0].rate_hz = 5.0;
-    let (mut after, lapsed) = Layer::new(edited, overrides, revisions);
-    let [Lapsed { was, file }] = &lapsed[..] else {
-        panic!("{lapsed:?}");
+    let (mut after, discarded) = EffectiveCameras::new(edited, overrides, revisions);
+    let [DiscardedOverride { was, file }] = &discarded[..] else {
+        panic!("{discarded:?}");
     };
     assert_eq!(
         (&was.now, file),
@@ -125,7 +132,7 @@ fn changes_survive_a_restart_and_an_edit_of_the_file_ends_them() {
 #[test]
 fn a_damaged_file_is_told_once_and_set_aside() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().to_owned());
+    let store = OverrideFile::new(folder.path().to_owned());
     for damage in ["", "{", "[]", "{\"v\":2,\"overrides\":[]}"] {
         std::fs::write(folder.path().join("overrides.json"), damage).unwrap();
         let told = store.load().unwrap_err().to_string();
@@ -136,18 +143,18 @@ fn a_damaged_file_is_told_once_and_set_aside() {
 
 #[test]
 fn resetting_takes_back_one_camera_or_all() {
-    let mut layer = fresh();
+    let mut effective = fresh();
     let yard = CameraId::new("yard").unwrap();
-    set(&mut layer, Setting::Enabled(false)).unwrap();
+    set(&mut effective, Setting::Enabled(false)).unwrap();
     let (camera, setting) = (yard.clone(), Setting::MotionGate(true));
-    layer
-        .command(&Command::Set { camera, setting }, at(0))
+    effective
+        .execute(&Command::Set { camera, setting }, at(0))
         .unwrap();
     let reset = |camera| Command::ResetOverrides { camera };
-    layer.command(&reset(Some(yard)), at(0)).unwrap();
-    assert_eq!(layer.overrides().len(), 1);
-    layer.command(&reset(None), at(0)).unwrap();
-    assert_eq!(layer.cameras(at(0)), site());
+    effective.execute(&reset(Some(yard)), at(0)).unwrap();
+    assert_eq!(effective.overrides().len(), 1);
+    effective.execute(&reset(None), at(0)).unwrap();
+    assert_eq!(effective.cameras(at(0)), site());
 }
 
 fn hat() -> NewPrompt {
@@ -164,13 +171,13 @@ fn hat() -> NewPrompt {
 
 #[test]
 fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
-    let mut layer = fresh();
+    let mut effective = fresh();
     let add = |prompt| Command::AddPrompt {
         camera: gate(),
         prompt,
     };
-    layer.command(&add(hat()), at(0)).unwrap();
-    let cameras = layer.cameras(at(0));
+    effective.execute(&add(hat()), at(0)).unwrap();
+    let cameras = effective.cameras(at(0));
     let added: &PromptConfig = &cameras[0].prompts[2];
     assert_eq!(
         (added.id.as_str(), added.rate_hz),
@@ -178,53 +185,54 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
         "the camera's rate is the ceiling"
     );
     assert_eq!(
-        layer.command(&add(hat()), at(0)).unwrap_err().code,
+        effective.execute(&add(hat()), at(0)).unwrap_err().code,
         RefusalCode::Conflict
     );
     let mut nameless = hat();
     nameless.id = person();
     assert_eq!(
-        layer.command(&add(nameless), at(0)).unwrap_err().code,
+        effective.execute(&add(nameless), at(0)).unwrap_err().code,
         RefusalCode::Conflict
     );
-    assert!(layer.overrides().is_empty(), "it is not kept");
+    assert!(effective.overrides().is_empty(), "it is not kept");
 
     let remove = |prompt| Command::RemovePrompt {
         camera: gate(),
         prompt,
     };
-    let refused = layer.command(&remove(person()), at(0)).unwrap_err();
+    let refused = effective.execute(&remove(person()), at(0)).unwrap_err();
     assert_eq!(refused.code, RefusalCode::Conflict);
-    layer.command(&remove(hat().id), at(0)).unwrap();
-    assert_eq!(layer.cameras(at(0)), site());
+    effective.execute(&remove(hat().id), at(0)).unwrap();
+    assert_eq!(effective.cameras(at(0)), site());
     // The same name with other words is another prompt to whoever reads an old answer.
     let mut other = hat();
     other.task = Task::Detect {
         object: "cap".into(),
     };
-    layer.command(&add(other), at(0)).unwrap();
-    assert_eq!(layer.cameras(at(0))[0].prompts[2].revision, 2);
-    layer.rebase(site().split_off(1));
-    assert_eq!(layer.cameras(at(0)), &site()[1..]);
+    effective.execute(&add(other), at(0)).unwrap();
+    assert_eq!(effective.cameras(at(0))[0].prompts[2].revision, 2);
+    effective.replace_file(site().split_off(1));
+    assert_eq!(effective.cameras(at(0)), &site()[1..]);
 }
 
 #[test]
 fn looks_are_more_frequent_for_a_while_and_the_gate_is_open() {
     let mut file = site();
     file[0].motion.on = true;
-    let (mut layer, _) = Layer::new(file.clone(), Overrides::default(), Vec::new());
+    let (mut effective, _) =
+        EffectiveCameras::new(file.clone(), OverrideSet::default(), Vec::new());
     let look = |rate_hz, seconds| Command::Look {
         camera: gate(),
         lasting: Duration::from_secs(seconds),
         rate_hz,
     };
-    assert!(layer.command(&look(None, 0), at(0)).is_err());
-    assert!(layer.command(&look(Some(99.0), 5), at(0)).is_err());
-    layer.command(&look(Some(5.0), 10), at(100)).unwrap();
-    let during = &layer.cameras(at(105))[0];
+    assert!(effective.execute(&look(None, 0), at(0)).is_err());
+    assert!(effective.execute(&look(Some(99.0), 5), at(0)).is_err());
+    effective.execute(&look(Some(5.0), 10), at(100)).unwrap();
+    let during = &effective.cameras(at(105))[0];
     assert_eq!((during.rate_hz, during.motion.on), (5.0, false));
     assert!(during.prompts.iter().all(|prompt| prompt.rate_hz == 5.0));
-    assert_eq!(layer.next_at(), Some(at(110)));
-    assert_eq!(layer.cameras(at(110)), file);
-    assert_eq!(layer.next_at(), None);
+    assert_eq!(effective.next_at(), Some(at(110)));
+    assert_eq!(effective.cameras(at(110)), file);
+    assert_eq!(effective.next_at(), None);
 }

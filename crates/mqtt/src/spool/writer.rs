@@ -1,5 +1,5 @@
-//! The task that keeps the journal as the outbox says. Blocking I/O is done on tokio's threads for it, so a slow disk
-//! delays nobody; while it fails, events are in memory only, and the operator is told.
+//! The task that writes the outbox's events to the journal. It uses tokio's blocking threads, so a slow disk delays no other
+//! task. While the disk fails, events are in memory only, and a log message reports it.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,14 +13,13 @@ use super::{Batch, Folder, Journal, SYNC_EVERY};
 use crate::broker::Shared;
 use spotter_core::{Clock, Mono};
 
-/// After an error the disk is left alone for so long.
+/// Pause after an error of the disk.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// Trouble that lasts is told again after so long.
-const TELL_EVERY: Duration = Duration::from_secs(60);
-/// The end waits so long for the disk.
+/// A lasting error is logged again after this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// The end of the task waits for the disk for this time at most.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What a write does after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForceToDisk {
     No,
@@ -28,14 +27,14 @@ enum ForceToDisk {
     AndClose,
 }
 
-/// What others see of the keeper.
+/// The part of the writer that the publisher shares.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct SpoolStatus {
     news: Notify,
     trouble: watch::Sender<Option<String>>,
 }
 
-impl Desk {
+impl SpoolStatus {
     /// `trouble`: why there is no journal.
     pub(crate) fn new(trouble: Option<String>) -> Self {
         Self {
@@ -44,8 +43,7 @@ impl Desk {
         }
     }
 
-    /// There is something to keep.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_writer(&self) {
         self.news.notify_one();
     }
 
@@ -55,25 +53,24 @@ impl Desk {
     }
 }
 
-/// Everything the task owns.
-pub(crate) struct Keeper {
-    /// `None` = there is none in this run.
+pub(crate) struct SpoolWriter {
+    /// `None` = the journal could not be opened.
     pub(crate) journal: Option<Journal<Folder>>,
     pub(crate) path: PathBuf,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) status: Arc<SpoolStatus>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Keeper {
-    /// Runs until `stop`, whose end counts too. Then writes what is left, within [`CLOSE_WITHIN`].
+impl SpoolWriter {
+    /// Runs until `stop` resolves, also by a dropped sender. Then writes the last batch, within [`CLOSE_WITHIN`].
     pub(crate) async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        let mut told = None;
+        let mut logged_at = None;
         let Some(mut journal) = self.journal.take() else {
             loop {
-                self.tell(&mut told);
+                self.log_trouble(&mut logged_at);
                 tokio::select! {
-                    () = sleep(TELL_EVERY) => {}
+                    () = sleep(LOG_EVERY) => {}
                     _ = &mut stop => return,
                 }
             }
@@ -82,7 +79,7 @@ impl Keeper {
         let mut stopping = false;
         while !stopping {
             tokio::select! {
-                () = self.desk.news.notified() => {}
+                () = self.status.news.notified() => {}
                 () = sleep(SYNC_EVERY) => {}
                 _ = &mut stop => stopping = true,
             }
@@ -115,19 +112,19 @@ impl Keeper {
                 .map(|error| format!("cannot keep events in {}: {error}", self.path.display()));
             if trouble.is_some() {
                 retry_at = now.after(RETRY_AFTER);
-            } else if told.take().is_some() {
+            } else if logged_at.take().is_some() {
                 tracing::info!(path = %self.path.display(), "events are written to disk again");
             }
-            self.desk.trouble.send_if_modified(|shown| {
+            self.status.trouble.send_if_modified(|shown| {
                 let news = *shown != trouble;
                 *shown = trouble;
                 news
             });
-            self.tell(&mut told);
+            self.log_trouble(&mut logged_at);
         }
     }
 
-    /// One write, with what belongs to it. `None` = the runtime is ending.
+    /// Writes one batch on a blocking thread. `None` = the runtime is ending.
     async fn turn(
         &self,
         mut journal: Journal<Folder>,
@@ -157,18 +154,18 @@ impl Keeper {
         }
     }
 
-    /// Says at once and then once a minute what is wrong.
-    fn tell(&self, told: &mut Option<Mono>) {
-        let Some(trouble) = self.desk.trouble() else {
+    /// Logs the error, and again once a minute.
+    fn log_trouble(&self, logged_at: &mut Option<Mono>) {
+        let Some(trouble) = self.status.trouble() else {
             return;
         };
         let now = self.clock.now();
-        if told.is_none_or(|at| now.since(at) >= TELL_EVERY) {
+        if logged_at.is_none_or(|at| now.since(at) >= LOG_EVERY) {
             tracing::warn!(
                 trouble,
                 "events are in memory only; a restart would lose them"
             );
-            *told = Some(now);
+            *logged_at = Some(now);
         }
     }
 }

@@ -1,30 +1,30 @@
-//! What became of messages, counted.
+//! Counters of messages.
 
-/// What became of messages since the start.
+/// Messages since the start, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct MessageCounters {
     /// States acknowledged by the broker.
     pub states_acked: u64,
     /// Stream messages handed to the client library.
     pub streams_sent: u64,
-    /// Empty detections that docs/mqtt.md section 2 leaves out; nothing is lost by them.
+    /// Empty detections that docs/mqtt.md section 2 leaves out; they are not losses.
     pub empties_skipped: u64,
-    /// Dropped: the broker was away.
+    /// Dropped: there was no connection.
     pub dropped_offline: u64,
-    /// Dropped: a newer one of the topic came while it waited.
+    /// Dropped: replaced by a newer one of the topic while it waited.
     pub dropped_replaced: u64,
     /// Dropped: too many topics waited.
     pub dropped_full: u64,
     /// Dropped: waited longer than 5 s.
     pub dropped_expired: u64,
-    /// Dropped: larger than docs/mqtt.md section 1 allows, or refused by the client library.
+    /// Dropped: larger than docs/mqtt.md section 1 allows, or rejected by the client library.
     pub dropped_refused: u64,
-    /// States that the broker does not take, because they are too large for it or by its rules; each is tried again when it
-    /// changes and after each connect.
+    /// States that the broker rejected, or that are too large for it; each is retried when it changes, after a minute and
+    /// after each connect.
     pub states_declined: u64,
     /// Events acknowledged by the broker.
     pub events_acked: u64,
-    /// Events that the broker does not take; each counts once, and is tried again after each connect while it is kept.
+    /// Events that the broker rejected; each counts once, and is retried while it is kept.
     pub events_declined: u64,
     /// Events dropped: more, or more bytes, were waiting than the configuration keeps.
     pub events_over_bound: u64,
@@ -32,21 +32,21 @@ pub struct Tally {
     pub events_too_old: u64,
     /// Replies acknowledged by the broker.
     pub replies_acked: u64,
-    /// Replies dropped: the broker went away or does not take them, or too many waited.
+    /// Replies dropped: the connection ended, the broker rejected them, or too many waited.
     pub replies_dropped: u64,
-    /// What others said to us and was dropped, because nobody read it.
+    /// Messages to this node that were dropped because the inbox was full.
     pub inbound_dropped: u64,
-    /// Commands that the broker had kept, or was to keep, and that were not acted on.
+    /// Retained commands, which are never executed.
     pub inbound_retained: u64,
 }
 
-impl Tally {
-    /// `mqtt_dropped` in docs/mqtt.md section 2: all that was to be sent and never will be.
+impl MessageCounters {
+    /// `mqtt_dropped` in docs/mqtt.md section 2: messages that are never sent.
     pub fn dropped(&self) -> u64 {
         self.drops().iter().map(|(_, count)| count).sum()
     }
 
-    /// What was dropped, by reason.
+    /// By reason.
     pub fn drops(&self) -> [(&'static str, u64); 8] {
         [
             ("offline", self.dropped_offline),
@@ -60,7 +60,7 @@ impl Tally {
         ]
     }
 
-    /// `spool_dropped`: events that nobody will get.
+    /// `spool_dropped`: lost events.
     pub fn spool_dropped(&self) -> u64 {
         self.events_over_bound + self.events_too_old
     }

@@ -1,58 +1,58 @@
-//! The file's cameras with everything that was changed at run time.
+//! The file's cameras with everything that commands changed.
 
 use super::{
-    added::{Added, Attention},
-    overrides::{Lapsed, Overrides},
-    revisions::{Kept, Revisions},
-    setting::{checked, current},
+    override_set::{DiscardedOverride, OverrideSet},
+    revisions::{RevisionRecord, Revisions},
+    settings::{checked, current_setting},
+    temporary::{AddedPrompt, RateBoost},
 };
 use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting, config::CameraConfig};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct EffectiveCameras {
     file: Vec<CameraConfig>,
-    overrides: Overrides,
+    overrides: OverrideSet,
     revisions: Revisions,
-    added: Vec<Added>,
-    attention: Vec<Attention>,
+    added: Vec<AddedPrompt>,
+    boosts: Vec<RateBoost>,
 }
 
-/// What a command changed.
+/// How long the change of a command lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed {
-    /// Something that is kept over a restart.
-    Kept,
-    /// Something that is not.
-    Passing,
-    /// It is not one of the commands that change the layer.
-    Nothing,
+pub enum OverrideEffect {
+    /// It survives a restart.
+    Stored,
+    /// It does not survive a restart.
+    Temporary,
+    /// The command changes no camera.
+    None,
 }
 
-impl Layer {
-    /// The file's cameras with what an earlier run left.
+impl EffectiveCameras {
+    /// The file's cameras with the overrides and revisions of an earlier run.
     pub fn new(
         file: Vec<CameraConfig>,
-        overrides: Overrides,
-        revisions: Vec<Kept>,
-    ) -> (Self, Vec<Lapsed>) {
-        let mut layer = Self {
+        overrides: OverrideSet,
+        revisions: Vec<RevisionRecord>,
+    ) -> (Self, Vec<DiscardedOverride>) {
+        let mut effective = Self {
             file: Vec::new(),
             overrides,
-            revisions: Revisions::from_kept(revisions),
+            revisions: Revisions::from_records(revisions),
             added: Vec::new(),
-            attention: Vec::new(),
+            boosts: Vec::new(),
         };
-        let lapsed = layer.rebase(file);
-        // From now on a change of words is one, also when nobody has asked for the cameras yet.
-        layer.cameras(Mono::default());
-        (layer, lapsed)
+        let discarded = effective.replace_file(file);
+        // Numbers the prompts, so that the first change of a text raises its revision.
+        effective.cameras(Mono::default());
+        (effective, discarded)
     }
 
-    /// The file was read again. What was edited in it holds from now on, and is told; added prompts stay where their camera
-    /// stays, unless the file has one of their name now.
-    pub fn rebase(&mut self, file: Vec<CameraConfig>) -> Vec<Lapsed> {
-        let lapsed = self.overrides.rebase(&file);
+    /// Replaces the cameras of the file. An override whose value differs in the new file is discarded and returned. An added
+    /// prompt stays if its camera stays and has no prompt of the same name.
+    pub fn replace_file(&mut self, file: Vec<CameraConfig>) -> Vec<DiscardedOverride> {
+        let discarded = self.overrides.rebase(&file);
         let find = |id: &CameraId| file.iter().find(|camera| camera.id == *id);
         self.added.retain(|added| {
             let taken = |camera: &CameraConfig| {
@@ -61,16 +61,15 @@ impl Layer {
             };
             find(&added.camera).is_some_and(|camera| !taken(camera))
         });
-        self.attention
-            .retain(|attention| find(&attention.camera).is_some());
+        self.boosts.retain(|boost| find(&boost.camera).is_some());
         self.file = file;
-        lapsed
+        discarded
     }
 
-    /// The cameras that are in force at `now`, in the order of the file.
+    /// The effective cameras at `now`, in the order of the file.
     pub fn cameras(&mut self, now: Mono) -> Vec<CameraConfig> {
-        self.attention.retain(|attention| now < attention.until);
-        let mut cameras = self.kept_cameras();
+        self.boosts.retain(|boost| now < boost.until);
+        let mut cameras = self.stored_cameras();
         for camera in &mut cameras {
             let added: Vec<_> = self
                 .added
@@ -79,29 +78,29 @@ impl Layer {
                 .map(|added| added.in_camera(camera))
                 .collect();
             camera.prompts.extend(added);
-            let mut attention = self.attention.iter();
-            if let Some(attention) = attention.find(|attention| attention.camera == camera.id) {
-                attention.put(camera);
+            let mut boosts = self.boosts.iter();
+            if let Some(boost) = boosts.find(|boost| boost.camera == camera.id) {
+                boost.apply(camera);
             }
         }
         self.revisions.number(&mut cameras);
         cameras
     }
 
-    /// The file's cameras with what is kept over a restart, and without what holds for a while only.
-    pub fn kept_cameras(&self) -> Vec<CameraConfig> {
+    /// The file's cameras with the overrides that survive a restart, without temporary changes.
+    pub fn stored_cameras(&self) -> Vec<CameraConfig> {
         let mut cameras = self.file.clone();
         self.overrides.apply(&mut cameras);
         cameras
     }
 
-    /// When [`cameras`](Self::cameras) will be others by time alone.
+    /// When [`cameras`](Self::cameras) changes by time alone.
     pub fn next_at(&self) -> Option<Mono> {
-        self.attention.iter().map(|attention| attention.until).min()
+        self.boosts.iter().map(|boost| boost.until).min()
     }
 
-    /// Does what a command asks of the layer. A refusal changes nothing.
-    pub fn command(&mut self, command: &Command, now: Mono) -> Result<Changed, Refusal> {
+    /// Executes a command that changes cameras. A refusal changes nothing.
+    pub fn execute(&mut self, command: &Command, now: Mono) -> Result<OverrideEffect, Refusal> {
         if let Some(camera) = command.camera() {
             self.camera(camera)?;
         }
@@ -112,10 +111,10 @@ impl Layer {
                 lasting,
                 rate_hz,
             } => {
-                let attention = Attention::new(camera, *lasting, *rate_hz, now)?;
-                self.attention.retain(|other| other.camera != *camera);
-                self.attention.push(attention);
-                Ok(Changed::Passing)
+                let boost = RateBoost::new(camera, *lasting, *rate_hz, now)?;
+                self.boosts.retain(|other| other.camera != *camera);
+                self.boosts.push(boost);
+                Ok(OverrideEffect::Temporary)
             }
             Command::AddPrompt { camera, prompt } => {
                 let others = self.added.iter().filter(|added| added.camera == *camera);
@@ -124,9 +123,9 @@ impl Layer {
                     let text = format!("camera {camera} has a prompt {}", prompt.id);
                     return Err(Refusal::new(RefusalCode::Conflict, text));
                 }
-                let added = Added::new(self.camera(camera)?, prompt.clone(), others)?;
+                let added = AddedPrompt::new(self.camera(camera)?, prompt.clone(), others)?;
                 self.added.push(added);
-                Ok(Changed::Passing)
+                Ok(OverrideEffect::Temporary)
             }
             Command::RemovePrompt { camera, prompt } => {
                 let before = self.added.len();
@@ -134,37 +133,36 @@ impl Layer {
                 if self.added.len() == before {
                     return Err(self.not_added(camera, prompt));
                 }
-                Ok(Changed::Passing)
+                Ok(OverrideEffect::Temporary)
             }
             Command::ResetOverrides { camera } => {
                 self.overrides.reset(camera.as_ref());
-                Ok(Changed::Kept)
+                Ok(OverrideEffect::Stored)
             }
             Command::Reload
             | Command::Snapshot { .. }
             | Command::Reconnect { .. }
             | Command::Ask { .. }
             | Command::Get { .. }
-            | Command::LogLevel { .. } => Ok(Changed::Nothing),
+            | Command::LogLevel { .. } => Ok(OverrideEffect::None),
         }
     }
 
-    /// What differs from the file.
-    pub fn overrides(&self) -> &Overrides {
+    pub fn overrides(&self) -> &OverrideSet {
         &self.overrides
     }
 
-    /// What is to be kept over a restart.
-    pub fn kept(&self) -> (&Overrides, Vec<Kept>) {
-        (&self.overrides, self.revisions.kept())
+    /// What survives a restart.
+    pub fn stored(&self) -> (&OverrideSet, Vec<RevisionRecord>) {
+        (&self.overrides, self.revisions.records())
     }
 
-    fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<Changed, Refusal> {
+    fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<OverrideEffect, Refusal> {
         let setting = checked(setting)?;
         let camera = self.camera(id)?;
-        if current(camera, &setting).is_none() {
+        if current_setting(camera, &setting).is_none() {
             let prompt = setting.prompt().map_or("", |prompt| prompt.as_str());
-            let is_added = |added: &Added| setting.prompt().is_some_and(|p| added.is(id, p));
+            let is_added = |added: &AddedPrompt| setting.prompt().is_some_and(|p| added.is(id, p));
             let text = match self.added.iter().any(is_added) {
                 true => {
                     format!("prompt {prompt} was added for a while; take it away and add another")
@@ -175,7 +173,7 @@ impl Layer {
         }
         let camera = camera.clone();
         self.overrides.set(&camera, setting);
-        Ok(Changed::Kept)
+        Ok(OverrideEffect::Stored)
     }
 
     fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {

@@ -1,35 +1,35 @@
-//! What holds for a while only: prompts that were added by a command, and a reason to look more often.
+//! Changes that end by themselves or with the process: prompts that a command added, and a higher rate for a while.
 
 use std::time::Duration;
 
-use super::setting::{in_range, words};
+use super::settings::{checked_text, in_range};
 use spotter_core::{
     CameraId, Mono, NewPrompt, PromptId, Refusal, RefusalCode, Task,
     config::{CameraConfig, PromptConfig, defaults as d},
 };
 
-/// Prompts that a camera may be given by commands. Each costs a part of every look.
+/// Added prompts of one camera. Each costs a part of every look.
 const PROMPTS_MAX: usize = 16;
-/// The longest time for which a command may ask for more looks.
+/// The longest time of a higher rate.
 const LOOK_MAX: Duration = Duration::from_secs(3600);
 
-/// A prompt that the file does not know.
+/// A prompt that is not in the file.
 #[derive(Clone, Debug)]
-pub(super) struct Added {
+pub(super) struct AddedPrompt {
     pub(super) camera: CameraId,
     prompt: NewPrompt,
 }
 
-/// Looks at a camera that are asked for from outside, until then.
+/// A higher rate of looks at one camera, until a time.
 #[derive(Clone, Debug)]
-pub(super) struct Attention {
+pub(super) struct RateBoost {
     pub(super) camera: CameraId,
     pub(super) until: Mono,
     rate_hz: Option<f64>,
 }
 
-impl Added {
-    /// Checks it by the file's own rules. `others` are those that were added to the camera before.
+impl AddedPrompt {
+    /// Checks the prompt by the rules of the file. `others`: prompts that were added to the camera before.
     pub(super) fn new(
         camera: &CameraConfig,
         mut prompt: NewPrompt,
@@ -63,7 +63,7 @@ impl Added {
         | Task::Point { object: text }
         | Task::Query { question: text, .. } = &mut prompt.task
         {
-            *text = words(text)?;
+            *text = checked_text(text)?;
         }
         Ok(Self {
             camera: camera.id.clone(),
@@ -75,8 +75,7 @@ impl Added {
         self.camera == *camera && self.prompt.id == *prompt
     }
 
-    /// As a prompt of its camera, with the camera's rules for events. A rate above the camera's is cut to it, as the camera's
-    /// rate is the ceiling.
+    /// As a prompt of its camera, with the camera's rules for events. The camera's rate is the upper limit.
     pub(super) fn in_camera(&self, camera: &CameraConfig) -> PromptConfig {
         let NewPrompt {
             id,
@@ -106,8 +105,7 @@ impl Added {
     }
 }
 
-impl Attention {
-    /// Checks the wish.
+impl RateBoost {
     pub(super) fn new(
         camera: &CameraId,
         lasting: Duration,
@@ -129,8 +127,8 @@ impl Attention {
         })
     }
 
-    /// All prompts of the camera are asked at this pace, and the motion gate holds nothing back.
-    pub(super) fn put(&self, camera: &mut CameraConfig) {
+    /// All prompts of the camera get this rate, and the motion gate is off.
+    pub(super) fn apply(&self, camera: &mut CameraConfig) {
         let rate_hz = self.rate_hz.unwrap_or(camera.rate_hz).max(camera.rate_hz);
         camera.rate_hz = rate_hz;
         camera.motion.on = false;

@@ -1,4 +1,4 @@
-//! Where the values that may be changed stand in a camera, and what they may be.
+//! The values of a camera that a command may change, and their ranges.
 
 use std::ops::RangeInclusive;
 
@@ -7,8 +7,8 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig, defaults as d, prompt_text},
 };
 
-/// All values of a camera that may be changed, as they are.
-pub fn all(camera: &CameraConfig) -> Vec<Setting> {
+/// The values of a camera that a command may change.
+pub fn changeable_settings(camera: &CameraConfig) -> Vec<Setting> {
     let mut settings = vec![
         Setting::Enabled(camera.enabled),
         Setting::RateHz(camera.rate_hz),
@@ -25,14 +25,16 @@ pub fn all(camera: &CameraConfig) -> Vec<Setting> {
     settings
 }
 
-/// The camera's own value of the thing that `like` is a value of; `None` when it has no such prompt.
-pub fn current(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
-    all(camera).into_iter().find(|own| own.is_same_key(like))
+/// The camera's value under the key of `like`; `None` when the camera has no such prompt.
+pub fn current_setting(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
+    changeable_settings(camera)
+        .into_iter()
+        .find(|own| own.is_same_key(like))
 }
 
-/// Puts a value in. A prompt that the camera does not have is passed over.
+/// Sets a value; nothing happens when the camera does not have its prompt.
 ///
-/// A prompt whose rate is its camera's follows it: who changes the camera's rate means these.
+/// A change of the camera's rate changes the prompts that have the same rate.
 pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
     match setting {
         Setting::Enabled(on) => camera.enabled = *on,
@@ -47,7 +49,7 @@ pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
         Setting::MotionGate(on) => camera.motion.on = *on,
         Setting::Text(id, text) => {
             with_prompt(camera, id, |prompt| {
-                prompt.task = asking(&prompt.task, text)
+                prompt.task = with_text(&prompt.task, text)
             });
         }
         Setting::PromptEnabled(id, on) => with_prompt(camera, id, |prompt| prompt.enabled = *on),
@@ -61,8 +63,8 @@ fn with_prompt(camera: &mut CameraConfig, id: &PromptId, change: impl FnOnce(&mu
     }
 }
 
-/// The same task with other words. A question keeps its choices; a caption has no words.
-fn asking(task: &Task, text: &str) -> Task {
+/// The same task with another text. A question keeps its choices; a caption has no text.
+fn with_text(task: &Task, text: &str) -> Task {
     let object = text.to_owned();
     match task {
         Task::Detect { .. } => Task::Detect { object },
@@ -75,19 +77,19 @@ fn asking(task: &Task, text: &str) -> Task {
     }
 }
 
-/// The value as it will be, or why it cannot be: the file's own rules.
+/// The value as it is applied, or why it is refused. The rules are those of the file.
 pub(super) fn checked(setting: &Setting) -> Result<Setting, Refusal> {
     match setting {
         Setting::RateHz(rate_hz) => in_range("rate", *rate_hz, d::RATE_HZ_RANGE)?,
         Setting::MinScore(_, score) => in_range("min_score", *score, d::SHARE_RANGE)?,
-        Setting::Text(id, text) => return Ok(Setting::Text(id.clone(), words(text)?)),
+        Setting::Text(id, text) => return Ok(Setting::Text(id.clone(), checked_text(text)?)),
         Setting::Enabled(_) | Setting::MotionGate(_) | Setting::PromptEnabled(..) => {}
     }
     Ok(setting.clone())
 }
 
-/// The words of a prompt, trimmed, by the file's own rules.
-pub(super) fn words(text: &str) -> Result<String, Refusal> {
+/// The trimmed text of a prompt, by the rules of the file.
+pub(super) fn checked_text(text: &str) -> Result<String, Refusal> {
     let code = match text.trim().chars().count() > d::PROMPT_TEXT_MAX_CHARS {
         true => RefusalCode::TooLong,
         false => RefusalCode::BadValue,
@@ -138,13 +140,13 @@ mod tests {
             Setting::MinScore(person, 0.5),
         ];
         for change in &changes {
-            assert_ne!(current(&camera, change).as_ref(), Some(change));
+            assert_ne!(current_setting(&camera, change).as_ref(), Some(change));
             put(&mut camera, change);
-            assert_eq!(current(&camera, change).as_ref(), Some(change));
+            assert_eq!(current_setting(&camera, change).as_ref(), Some(change));
         }
-        assert_eq!(all(&camera), changes);
+        assert_eq!(changeable_settings(&camera), changes);
         let other = Setting::MinScore(PromptId::new("dog").unwrap(), 0.5);
-        assert_eq!(current(&camera, &other), None);
+        assert_eq!(current_setting(&camera, &other), None);
     }
 
     #[test]

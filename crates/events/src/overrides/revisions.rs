@@ -1,4 +1,4 @@
-//! Which words of a prompt an answer belongs to: a number that rises with each change of them.
+//! Revisions: a number for each prompt that rises with each change of its text, so that an answer names the text it is for.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use spotter_core::{CameraId, PromptId, Task, config::CameraConfig};
 
-/// Prompts that are gone are remembered, so that their number goes on when they come back while answers to the old words may
-/// still be under way. Beyond so many they are forgotten.
-const GONE_MAX: usize = 1000;
+/// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
+/// flight. Beyond this number they are forgotten.
+const REMOVED_MAX: usize = 1000;
 
-/// The numbers of all prompts.
 #[derive(Clone, Debug, Default)]
 pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, u32)>);
 
-/// What is kept of a number over a restart.
+/// A revision as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct RevisionRecord {
     camera: CameraId,
     prompt: PromptId,
     task: Task,
@@ -24,17 +23,17 @@ pub struct Kept {
 }
 
 impl Revisions {
-    /// Goes on where an earlier run stood.
-    pub fn from_kept(kept: Vec<Kept>) -> Self {
-        let entry = |k: Kept| ((k.camera, k.prompt), (k.task, k.revision));
-        Self(kept.into_iter().map(entry).collect())
+    /// Continues with the numbers of an earlier run.
+    pub fn from_records(records: Vec<RevisionRecord>) -> Self {
+        let entry = |k: RevisionRecord| ((k.camera, k.prompt), (k.task, k.revision));
+        Self(records.into_iter().map(entry).collect())
     }
 
-    /// The numbers above the first, to be kept.
-    pub fn kept(&self) -> Vec<Kept> {
+    /// The numbers above 1.
+    pub fn records(&self) -> Vec<RevisionRecord> {
         let changed = self.0.iter().filter(|(_, (_, revision))| *revision > 1);
         changed
-            .map(|((camera, prompt), (task, revision))| Kept {
+            .map(|((camera, prompt), (task, revision))| RevisionRecord {
                 camera: camera.clone(),
                 prompt: prompt.clone(),
                 task: task.clone(),
@@ -43,7 +42,7 @@ impl Revisions {
             .collect()
     }
 
-    /// Numbers the prompts of the cameras as they are now.
+    /// Sets the revision of every prompt.
     pub fn number(&mut self, cameras: &mut [CameraConfig]) {
         for camera in &mut *cameras {
             for prompt in &mut camera.prompts {
@@ -58,7 +57,7 @@ impl Revisions {
             }
         }
         let here: usize = cameras.iter().map(|camera| camera.prompts.len()).sum();
-        if self.0.len() > here + GONE_MAX {
+        if self.0.len() > here + REMOVED_MAX {
             self.0.retain(|(camera, prompt), _| {
                 let of = cameras.iter().find(|known| known.id == *camera);
                 of.is_some_and(|camera| camera.prompts.iter().any(|known| known.id == *prompt))

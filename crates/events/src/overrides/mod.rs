@@ -1,0 +1,36 @@
+//! Overrides: values that commands set while Spotter runs, over those of the file.
+//!
+//! ```text
+//!   file ──cameras──▶ ┌──────────────────┐
+//!   command ────────▶ │ EffectiveCameras │ ──cameras──▶ every stage
+//!   time ───────────▶ └──────────────────┘ ──overrides──▶ OverrideFile in the state directory
+//! ```
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | `effective_cameras` | the file's cameras with everything that commands changed |
+//! | `override_set` | values that survive a restart, each with the file's value at that time |
+//! | `temporary` | prompts and rates that a command adds for a while |
+//! | `settings` | which values a command may change, and their ranges |
+//! | `revisions` | a number for each prompt that rises with its text |
+//! | `override_file` | overrides and revisions on disk |
+//! | `request_history` | requests that arrive twice, by their ids |
+//!
+//! Belongs here: which value may be changed to what, and what applies when the file changes later. Does not belong here: how
+//! a command arrives and is answered (`crates/mqtt`), and what is done with a changed camera (`src/app`). Everything but
+//! [`OverrideFile`] is pure and takes `now`.
+
+mod effective_cameras;
+mod override_file;
+mod override_set;
+mod request_history;
+mod revisions;
+mod settings;
+mod temporary;
+
+pub use effective_cameras::{EffectiveCameras, OverrideEffect};
+pub use override_file::{OverrideFile, OverrideFileError};
+pub use override_set::{DiscardedOverride, Override, OverrideSet};
+pub use request_history::{RequestHistory, RequestStatus};
+pub use revisions::RevisionRecord;
+pub use settings::{changeable_settings, current_setting};

@@ -1,0 +1,80 @@
+//! Requests that arrive twice: a client that got no reply repeats the request with the same id. Pure.
+
+use std::{collections::VecDeque, time::Duration};
+
+use spotter_core::Mono;
+
+/// Within this time an id means the same request.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// Beyond this number the oldest requests are forgotten.
+const REQUESTS_MAX: usize = 1000;
+
+/// The replies of the last minutes, by the ids of their requests.
+#[derive(Clone, Debug)]
+pub struct RequestHistory<A>(VecDeque<(String, Mono, Option<A>)>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestStatus<A> {
+    /// First seen now.
+    New,
+    /// Executed now; its reply follows.
+    Running,
+    Answered(A),
+}
+
+impl<A: Clone> RequestHistory<A> {
+    /// Registers a request.
+    pub fn register(&mut self, id: &str, now: Mono) -> RequestStatus<A> {
+        while self.0.len() >= REQUESTS_MAX || self.is_old(now) {
+            self.0.pop_front();
+        }
+        match self.0.iter().find(|(known, ..)| known == id) {
+            Some((.., Some(answer))) => RequestStatus::Answered(answer.clone()),
+            Some((.., None)) => RequestStatus::Running,
+            None => {
+                self.0.push_back((id.to_owned(), now, None));
+                RequestStatus::New
+            }
+        }
+    }
+
+    pub fn answer(&mut self, id: &str, answer: A) {
+        if let Some(asked) = self.0.iter_mut().find(|(known, ..)| known == id) {
+            asked.2 = Some(answer);
+        }
+    }
+
+    fn is_old(&self, now: Mono) -> bool {
+        let first = self.0.front();
+        first.is_some_and(|(_, asked, _)| now.since(*asked) > REMEMBERED)
+    }
+}
+
+impl<A> Default for RequestHistory<A> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_done_once_in_ten_minutes_and_answered_each_time() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let mut seen = RequestHistory::default();
+        assert_eq!(seen.register("a", at(0)), RequestStatus::New);
+        assert_eq!(seen.register("a", at(1)), RequestStatus::Running);
+        seen.answer("a", 7);
+        assert_eq!(seen.register("a", at(600)), RequestStatus::Answered(7));
+        assert_eq!(seen.register("a", at(601)), RequestStatus::New);
+        for n in 0..5000 {
+            assert_eq!(
+                seen.register(&format!("flood {n}"), at(602)),
+                RequestStatus::New
+            );
+        }
+        assert!(seen.0.len() <= REQUESTS_MAX);
+    }
+}
