@@ -152,7 +152,7 @@ impl AnswerRouter {
 
     /// Requests a snapshot of the camera's next look, with all its objects.
     pub fn snapshot_next(&mut self, camera: &CameraId) {
-        self.snapshots.want(camera);
+        self.snapshots.request(camera);
     }
 
     /// The next finished snapshot; never ready while none is being made. Dropping the future loses nothing.

@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn asked(prompt: &str) -> SnapshotPurpose {
-        SnapshotPurpose::Asked(PromptId::new(prompt).unwrap())
+        SnapshotPurpose::Command(PromptId::new(prompt).unwrap())
     }
 
     fn at(ms: u64) -> Mono {

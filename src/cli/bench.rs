@@ -201,7 +201,7 @@ fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
         width: width as usize,
         height: height as usize,
         fps: args.fps.into(),
-        kbit_per_s: kbit_per_s(args.size, args.fps),
+        kbit_per_s: kbit_per_s(args.size.0, args.size.1, args.fps),
     };
     let tape = Tape::record(Street::new(STREET_SEED), STREET_START, encoding, TAPE_PAIRS)?;
     let used = || process::processor_time().context("/proc/self/stat cannot be read");
@@ -220,7 +220,7 @@ fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
 }
 
 /// About 2000 kbit/s for 1280x720 at 15 frames per second, as small cameras send it.
-fn kbit_per_s((width, height): (u32, u32), fps: u16) -> u32 {
+fn kbit_per_s(width: u32, height: u32, fps: u16) -> u32 {
     let pixels_per_s = u64::from(width) * u64::from(height) * u64::from(fps);
     (pixels_per_s * 2000 / (1280 * 720 * 15)).max(200) as u32
 }

@@ -41,7 +41,7 @@ pub fn production_code() -> Vec<(PathBuf, String)> {
             let name = part.trim_end_matches(".rs");
             matches!(
                 name,
-                "tests" | "testing" | "scripted" | "examples" | "rig" | "field"
+                "tests" | "testing" | "scripted" | "examples" | "rig" | "testbed"
             ) || name.ends_with("_tests")
         };
         !within

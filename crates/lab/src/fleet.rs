@@ -208,7 +208,7 @@ impl Fleet {
 
     /// Measures, then stops the cameras; returns the row with the engine's name.
     async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
-        let counters = self.sampler.books();
+        let counters = self.sampler.counters();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
         self.recorder.begin(from);
         let half = Duration::from_secs(seconds) / 2;
@@ -219,7 +219,7 @@ impl Fleet {
         self.recorder.end();
         let took = to.since(from);
         let mut frames = FrameEnds::default();
-        for ((_, before), (_, after)) in counters.iter().zip(&self.sampler.books()) {
+        for ((_, before), (_, after)) in counters.iter().zip(&self.sampler.counters()) {
             frames.add(before, after);
         }
         let pct = |of: fn(&Reading) -> Duration| {

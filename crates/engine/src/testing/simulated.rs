@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     scheduler::{
         Options,
-        backend::{Backend, BackendError, Committed, BackendLimits, PageId, RowMask, SlotId, Step},
+        backend::{Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step},
         sequence::Bounds,
     },
     service::{Engine, EngineSettings},

@@ -133,7 +133,7 @@ struct SoakRun {
     clock: Arc<dyn Clock>,
     requests: Vec<PoolRequest>,
     /// For each request its answers alone.
-    alone: Vec<Vec<Found>>,
+    alone: Vec<Vec<SequenceOutput>>,
     /// Mean time of a look alone.
     look: Duration,
     promise: AnswerPromise,
@@ -195,7 +195,7 @@ impl SoakRun {
         Ok(run)
     }
 
-    fn answer_alone(&mut self, request: usize) -> Result<Vec<Found>, SoakError> {
+    fn answer_alone(&mut self, request: usize) -> Result<Vec<SequenceOutput>, SoakError> {
         self.worker.admit(self.requests[request].alone());
         for _ in 0..TURNS_MAX {
             let events = self.worker.turn().map_err(|e| SoakError::Device(0, e))?;
@@ -204,7 +204,7 @@ impl SoakRun {
                     LookEvent::Answered { findings, .. } => {
                         return Ok(findings.into_iter().map(|f| f.found).collect());
                     }
-                    Event::Failed { why, .. } => {
+                    LookEvent::Failed { why, .. } => {
                         return Err(SoakError::Alone(request, why.to_string()));
                     }
                     LookEvent::Late { .. } | LookEvent::Object(..) => {}
@@ -291,7 +291,8 @@ impl SoakRun {
             LookEvent::Answered { look, findings, .. } => {
                 if let Some(look) = self.inside.remove(&look) {
                     tally.answered += 1;
-                    let found: Vec<Found> = findings.into_iter().map(|f| f.found).collect();
+                    let found: Vec<SequenceOutput> =
+                        findings.into_iter().map(|f| f.found).collect();
                     self.compare(look.request, &found);
                 }
             }
@@ -305,7 +306,7 @@ impl SoakRun {
         }
     }
 
-    fn compare(&mut self, request: usize, found: &[Found]) {
+    fn compare(&mut self, request: usize, found: &[SequenceOutput]) {
         for (index, (alone, beside)) in self.alone[request].iter().zip(found).enumerate() {
             let tally = &mut self.report.tally;
             tally.sure += u64::from(is_sure(alone));
@@ -382,8 +383,8 @@ struct FewPagesBackend {
 }
 
 impl Backend for FewPagesBackend {
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> BackendLimits {
+        BackendLimits {
             pages: self.pages,
             ..self.device.borrow().limits()
         }

@@ -209,7 +209,7 @@ impl Steps<'_> {
             .map_or(0, |page| page.0 as usize);
         let own = (PROMPT + 1).div_ceil(limits.page_tokens);
         Row {
-            inputs: Feed::Host(vec![Input::Token(7); plan.tokens]),
+            inputs: Feed::Host(vec![DecoderInput::Token(7); plan.tokens]),
             position: limits.prefix_positions + plan.from,
             kv: KvTable {
                 prefix: self.prefix(plan.image),

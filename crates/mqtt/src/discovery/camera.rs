@@ -34,7 +34,8 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let (name, model) = (title(id.as_str()), camera.source.model_name());
-    let mut device = DiscoveryDevice::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
+    let mut device =
+        DiscoveryDevice::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
     add_health(&mut device, topics, id);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {

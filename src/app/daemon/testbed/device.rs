@@ -78,7 +78,7 @@ struct StepInSlot {
 
 impl SceneDevice {
     pub(super) fn new(scene: Scene) -> Self {
-        let (config, _) = micro_model();
+        let config = micro_model().config;
         Self {
             scene,
             limits: BackendLimits {
@@ -127,7 +127,13 @@ impl SceneDevice {
     }
 
     /// At most one object, in the middle; the first allowed token, or the last.
-    fn pick(&self, pick: &Pick, input: &DecoderInput, mask: Option<&TokenMask>, seen: bool) -> Picked {
+    fn pick(
+        &self,
+        pick: &Pick,
+        input: &DecoderInput,
+        mask: Option<&TokenMask>,
+        seen: bool,
+    ) -> Picked {
         let coord = |probability| Picked::Coord {
             bin: 512,
             probability,

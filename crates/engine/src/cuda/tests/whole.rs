@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
-    model::{SequenceOutput, ModelConfig, Weights},
+    model::{ModelConfig, SequenceOutput, Weights},
     scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
     testing::{
         ahead::micro_config,

@@ -53,7 +53,11 @@ impl GpuLoader<'_> {
     }
 
     /// With zeros behind each row, up to a multiple of 8 values, which products require.
-    pub fn padded(&self, linear: model::LinearWeights, inner: usize) -> Result<GpuLinear, CudaError> {
+    pub fn padded(
+        &self,
+        linear: model::LinearWeights,
+        inner: usize,
+    ) -> Result<GpuLinear, CudaError> {
         let weight = values(linear.weight);
         let padded = inner.next_multiple_of(8);
         let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];

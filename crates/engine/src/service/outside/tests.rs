@@ -11,7 +11,9 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    scheduler::backend::{Backend, BackendError, Committed, BackendLimits, PageId, RowMask, SlotId, Step},
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+    },
     service::{Engine, handle, inside, wire::WireOutcome},
     testing::simulated::{self, FragileDevice},
 };

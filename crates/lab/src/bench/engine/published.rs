@@ -187,7 +187,7 @@ fn measure(worker: &Worker, clock: &ManualClock) -> PublishedRun {
 }
 
 fn worker(configuration: &PublishedConfiguration, depth: usize, clock: ManualClock) -> Worker {
-    let limits = Limits {
+    let limits = BackendLimits {
         slots: depth,
         rows: configuration.streams,
         pages: configuration.streams * 9,

@@ -13,7 +13,7 @@ use crate::bench::{
 use spotter_core::{CameraId, Clock, Look, Mono, Outcome, Picture, Task, WallTime};
 use spotter_engine::{
     scheduler::{Options, request::LookId},
-    service::{Engine, News},
+    service::{Engine, LookNews},
 };
 use spotter_street::{
     Street, draw_i420,
@@ -189,7 +189,9 @@ impl StreetDriver<'_> {
         }
         while !inside.is_empty() {
             for (id, news) in engine.turn()? {
-                let News::Ended(outcome) = news else { continue };
+                let LookNews::Ended(outcome) = news else {
+                    continue;
+                };
                 let Some(i) = inside.end_look(id, outcome)? else {
                     continue;
                 };

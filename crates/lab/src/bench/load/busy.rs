@@ -10,7 +10,7 @@ use spotter_engine::scheduler::{
 
 /// Time between `from` and `to` in which the device worked ([`working`]) on at least one of the steps.
 pub(super) fn busy(steps: &[(SlotId, StepTimes)], from: Mono, to: Mono) -> Duration {
-    let mut spans: Vec<Span> = steps.iter().flat_map(|(_, times)| working(times)).collect();
+    let mut spans: Vec<TimeSpan> = steps.iter().flat_map(|(_, times)| working(times)).collect();
     spans.sort_by_key(|span| span.began);
     let mut sum = Duration::ZERO;
     let mut until = from;

@@ -171,7 +171,10 @@ impl LoadBench<'_> {
     fn work(&self, case: LoadCase, tasks: &[Task]) -> LookWork {
         let (config, tokenizer) = self.engine.model();
         let detect = |task| DetectWork {
-            tokens: prompt_tokens(task, config, tokenizer, false).map_or(0, |tokens| tokens.len()),
+            tokens: config
+                .family
+                .prompt(task, config, tokenizer, false)
+                .map_or(0, |prompt| prompt.inputs.len()),
             boxes: case.objects,
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();

@@ -48,12 +48,16 @@ pub struct PoolRequest {
 
 impl PoolRequest {
     /// Without a camera: no draft and no tile is reused.
-    pub fn alone(&self) -> Request {
+    pub fn alone(&self) -> LookRequest {
         self.request(None, [Mono::from_nanos(u64::MAX); 2])
     }
 
     /// With a camera, and with the times by which it has to be started and answered.
-    pub fn request(&self, camera: Option<&CameraId>, [start_by, answer_by]: [Mono; 2]) -> Request {
+    pub fn request(
+        &self,
+        camera: Option<&CameraId>,
+        [start_by, answer_by]: [Mono; 2],
+    ) -> LookRequest {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
@@ -70,7 +74,7 @@ impl PoolRequest {
 }
 
 /// Pages that suffice for every request alone, prompt after prompt, but not for two at once.
-pub fn short_of_pages(limits: &Limits) -> usize {
+pub fn short_of_pages(limits: &BackendLimits) -> usize {
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
     let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
     let needed = 2 * (pages(limits.prefix_positions) + own);
