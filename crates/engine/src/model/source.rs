@@ -57,7 +57,7 @@ pub enum WeightsError {
         name: String,
     },
     /// Tensors that the configuration needs are missing.
-    #[error("{file} lacks {} tensors of a Moondream 2 with this config.json: {}", names.len(), listed(names))]
+    #[error("{file} lacks {} tensors that its config.json needs: {}", names.len(), listed(names))]
     Missing {
         file: String,
         /// All of them, without `model.`.
@@ -65,7 +65,7 @@ pub enum WeightsError {
     },
     /// A tensor does not fit the configuration.
     #[error(
-        "{file}: tensor {name} has shape {found:?}, config.json asks for {expected:?}; the two files belong to different models"
+        "{file}: tensor {name} has shape {found:?}, config.json needs {expected:?}; the two files belong to different models"
     )]
     Shape {
         file: String,
@@ -99,7 +99,7 @@ pub(super) fn listed(names: &[String]) -> String {
 
 /// Gives tensors by name.
 pub trait TensorSource {
-    /// The tensor `name`, a published Moondream 2 name without the `model.` prefix (`text.blocks.0.ln.weight`), or
+    /// The tensor `name`, a published name without the `model.` prefix (`text.blocks.0.ln.weight`), or
     /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration gives; the caller checks it. May block on
     /// the disk.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError>;

@@ -177,7 +177,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
     let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
     let config = ModelConfig::default();
     Ok(LoadedModel {
-        name: "random weights of Moondream 2's shape".into(),
+        name: format!("random weights of {}'s shape", config.family.name()),
         weights_sha256: String::new(),
         weights: model::random_weights(&config).map_err(|e| e.to_string())?,
         config,

@@ -49,7 +49,7 @@ pub enum InsideError {
     #[error("starting the thread that listens to the daemon: {0}")]
     Thread(io::Error),
     /// The daemon sent something that is no message.
-    #[error("hearing from the daemon: {0}")]
+    #[error("reading from the daemon: {0}")]
     Daemon(WireError),
 }
 
@@ -99,7 +99,7 @@ impl DaemonConnection {
             // The daemon needs the engine no more, or is no more.
             Ok(()) | Err(WireError::Closed(_)) => Ok(()),
             Err(error) => {
-                let reason = format!("its process, hearing from the daemon: {error}");
+                let reason = format!("its process, reading from the daemon: {error}");
                 // The daemon may be gone, and then it does not learn it.
                 let _ = wire::write(&mut &self.socket, &WireNews::Stopped { reason });
                 Err(InsideError::Daemon(error))

@@ -182,7 +182,7 @@ impl<E: FnMut() -> String> Link<E> {
             LastNews::Reported(reason) => Some(reason),
             _ if matches!(before, OutsideState::Left) => None,
             LastNews::Closed => Some(self.over()),
-            LastNews::Invalid(error) => Some(format!("hearing from its process: {error}")),
+            LastNews::Invalid(error) => Some(format!("reading from its process: {error}")),
         };
         let _ = ended.send(stopped.map_or(Ok(()), |reason| Err(EngineStopped(reason))));
         drop(before);

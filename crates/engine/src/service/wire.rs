@@ -55,7 +55,7 @@ pub enum WireError {
         limit: usize,
     },
     /// Not a message, or not one that is allowed at this point. If it was to be sent, nothing of it was.
-    #[error("a message makes no sense: {0}")]
+    #[error("a message is invalid: {0}")]
     Malformed(String),
 }
 

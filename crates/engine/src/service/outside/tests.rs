@@ -342,7 +342,7 @@ async fn an_engine_s_side_that_talks_nonsense_is_left() {
     drop(site.gate);
     wire::write(&mut &site.its_socket, &"what?").unwrap();
     let reason = within(site.end.reason()).await.to_string();
-    let expected = "hearing from its process: a message makes no sense: ";
+    let expected = "reading from its process: a message is invalid: ";
     assert!(reason.starts_with(expected), "{reason}");
     within(site.end.over()).await;
 }

@@ -106,7 +106,7 @@ fn a_wrong_shape_names_tensor_and_both_shapes() {
     find(&mut raw, "model.text.blocks.1.mlp.fc1.weight").2 = vec![192, 208];
     assert_eq!(
         load(&config, &raw).unwrap_err().to_string(),
-        "m.safetensors: tensor text.blocks.1.mlp.fc1.weight has shape [192, 208], config.json asks for \
+        "m.safetensors: tensor text.blocks.1.mlp.fc1.weight has shape [192, 208], config.json needs \
          [208, 192]; the two files belong to different models"
     );
 }
@@ -117,7 +117,7 @@ fn missing_tensors_are_named_together() {
     raw.retain(|raw| !raw.0.contains("post_ln"));
     assert_eq!(
         load(&config, &raw).unwrap_err().to_string(),
-        "m.safetensors lacks 4 tensors of a Moondream 2 with this config.json: text.post_ln.weight, \
+        "m.safetensors lacks 4 tensors that its config.json needs: text.post_ln.weight, \
          text.post_ln.bias, vision.post_ln.weight, vision.post_ln.bias"
     );
     let text = load(&config, &raw[..0]).unwrap_err().to_string();
