@@ -44,7 +44,7 @@ impl Street {
         }
     }
 
-    /// The same street, but always as it is at `moment`: every picture of it is the same, grain included.
+    /// The same street, but always that of `moment`: every picture of it is the same, grain included.
     pub fn still(seed: u64, moment: WallTime) -> Self {
         Self {
             seed,
@@ -52,7 +52,7 @@ impl Street {
         }
     }
 
-    /// What is there at `wall`.
+    /// The scene at `wall`.
     pub fn at(&self, wall: WallTime) -> Scene {
         let wall = self.frozen_at.unwrap_or(wall);
         let seconds = wall.unix_nanos() as f64 * 1e-9;
