@@ -20,7 +20,7 @@ use spotter_engine::{
     open::{self, OpenOptions},
     service::{Engine, LookNews},
 };
-use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::Tape};
+use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::StreetTape};
 
 /// The drawn street at a moment by day with people and cars.
 const STREET_SEED: u64 = 7;
@@ -203,7 +203,7 @@ fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
         fps: args.fps.into(),
         kbit_per_s: kbit_per_s(args.size.0, args.size.1, args.fps),
     };
-    let tape = Tape::record(Street::new(STREET_SEED), STREET_START, encoding, TAPE_PAIRS)?;
+    let tape = StreetTape::record(Street::new(STREET_SEED), STREET_START, encoding, TAPE_PAIRS)?;
     let used = || process::processor_time().context("/proc/self/stat cannot be read");
     let (before, mut pictures) = (used()?, 0);
     loop {

@@ -44,7 +44,7 @@ use spotter_engine::{
     service::{Engine, EngineModel, EngineSettings, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
-use spotter_street::{Street, calibration_pictures, h264::Encoding, tape::Tape};
+use spotter_street::{Street, calibration_pictures, h264::Encoding, tape::StreetTape};
 
 /// What every camera shows: a common setting of small cameras.
 const STREAM: Encoding = Encoding {
@@ -89,7 +89,7 @@ pub fn measure(
     ingest::start_gstreamer()?;
     report_progress("recording the tape");
     let (seed, start) = TAPE_STREET;
-    let tape = Tape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)?;
+    let tape = StreetTape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)?;
     report_progress("measuring the decoder alone");
     let floor = floor(&tape)?;
     let most = options.cameras.iter().copied().max().unwrap_or_default();
@@ -126,7 +126,7 @@ pub fn measure(
     Ok(report)
 }
 
-fn floor(tape: &Tape) -> anyhow::Result<DecodeFloor> {
+fn floor(tape: &StreetTape) -> anyhow::Result<DecodeFloor> {
     let before = Reading::now(None);
     let pictures = tape.decode(FLOOR_TAPES)?;
     let used = Reading::now(None).own.saturating_sub(before.own);

@@ -205,13 +205,14 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
         exact: !on_gpu,
         device: bare.placed.device,
         model: bare.name,
+        clock,
     };
     let options = SoakOptions {
         time: Duration::from_secs(args.seconds),
         looks: u64::MAX,
         seed: args.seed,
     };
-    let report = bench::soak(subject, &options, &clock, free_mib, |so_far| {
+    let report = bench::soak(subject, &options, free_mib, |so_far| {
         remark(so_far.line());
     })?;
     print(&report, args.json)?;

@@ -1,12 +1,11 @@
 //! Pictures through an H.264 encoder and decoder, as a camera sends them. Evaluation uses these, because no camera sends clean
 //! drawings.
 
-use std::sync::Arc;
-
 use gstreamer::prelude::*;
 use gstreamer_app::{AppSink, AppSrc};
 
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
+use super::i420_picture;
+use spotter_core::Picture;
 
 /// Why pictures were not encoded or decoded.
 #[derive(Debug, thiserror::Error)]
@@ -233,21 +232,8 @@ impl DecodedPictures {
                 "the decoder's picture has another layout; use a width that is a multiple of 8",
             ));
         }
-        let (luma, chroma) = map[..self.encoding.frame_bytes()].split_at(width * height);
-        let (u, v) = chroma.split_at(chroma.len() / 2);
-        let planes = Arc::new(vec![luma.to_vec(), u.to_vec(), v.to_vec()]);
-        let strides = [width, width / 2, width / 2];
-        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
-        Picture::new(
-            PictureLayout {
-                format: PixelFormat::I420,
-                size: (width, height),
-                strides,
-                colour,
-            },
-            planes,
-        )
-        .map_err(|e| broken(&e.to_string()))
+        i420_picture(&map[..self.encoding.frame_bytes()], width, height)
+            .map_err(|e| broken(&e.to_string()))
     }
 }
 
@@ -286,7 +272,7 @@ mod tests {
             let level = i32::from(picture.expect("a picture").row(0, 24)[32]);
             assert!(
                 (level - (40 + 4 * i as i32)).abs() <= 6,
-                "frame {i} came back with level {level}"
+                "frame {i} has level {level}"
             );
         }
     }
@@ -299,7 +285,7 @@ mod tests {
             fps: 5,
             kbit_per_s: 500,
         };
-        // All alike: at a change of scene the encoder would put in a key frame of its own.
+        // All equal: at a change of scene the encoder would insert a key frame.
         let frames = (0..25).map(|_| vec![100; 64 * 48 * 3 / 2]);
         let units = encoded(encoding, frames).expect("x264");
         assert_eq!(units.len(), 25);

@@ -1,4 +1,4 @@
-//! The drawn street: a camera whose every picture comes with its truth.
+//! The drawn street: a camera with the truth of every picture.
 //!
 //! A [`Scene`] describes what is where, in plain data. It is made by [`random`] (any place, for training and evaluation) or by
 //! a [`Street`] (a live street: its content is a pure function of seed and UTC time, so the capture time of a frame gives its
@@ -13,6 +13,7 @@ mod calibration;
 mod chance;
 mod class;
 pub mod h264;
+mod i420;
 mod paint;
 pub mod questions;
 mod random;
@@ -28,6 +29,7 @@ pub mod truth;
 pub mod words;
 
 pub use calibration::calibration_pictures;
+pub use i420::i420_picture;
 pub use paint::{draw, draw_i420};
 pub use random::random;
 pub use scene::Scene;

@@ -212,7 +212,7 @@ impl Route {
             .unwrap_or_else(|| rng.random_range(0..side_views(class)));
         let foot_y = rng.random_range(self.foot_y.0..=self.foot_y.1);
         let lift_m = rng.random_range(self.lift_m.0..=self.lift_m.1);
-        // Out of the picture at both ends, whatever the class.
+        // Outside of the picture at both ends, for every class.
         let margin = half_length_m(class) * 1.2 * moment.view.units_per_m(foot_y) + 4.0;
         let side = rng.random::<bool>();
         let (x, facing) = match self.motion {

@@ -44,7 +44,7 @@ impl Street {
         }
     }
 
-    /// The same street, but always as it is at `moment`: every picture of it is the same, grain included.
+    /// The same street, but always that of `moment`: every picture of it is the same, grain included.
     pub fn still(seed: u64, moment: WallTime) -> Self {
         Self {
             seed,
@@ -52,7 +52,7 @@ impl Street {
         }
     }
 
-    /// What is there at `wall`.
+    /// The scene at `wall`.
     pub fn at(&self, wall: WallTime) -> Scene {
         let wall = self.frozen_at.unwrap_or(wall);
         let seconds = wall.unix_nanos() as f64 * 1e-9;
@@ -70,7 +70,7 @@ impl Street {
         let mut objects = fixtures(&mut rng, seconds);
         let props = scenery(&mut rng);
         for (index, route) in ROUTES.iter().enumerate() {
-            self.pass(index, route, seconds, &view, &mut objects);
+            objects.extend(self.passing(index, route, seconds, &view));
         }
         let (weather, weather_strength) = self.weather(seconds);
         let lens = Lens {
@@ -99,44 +99,39 @@ impl Street {
         chance::rng(self.seed ^ stream, chance::STREET)
     }
 
-    /// Adds what passes along `route`.
-    fn pass(
-        &self,
-        index: usize,
-        route: &Route,
-        seconds: f64,
-        view: &View,
-        objects: &mut Vec<SceneObject>,
-    ) {
+    /// What passes along `route`, the rider last.
+    fn passing(&self, index: usize, route: &Route, seconds: f64, view: &View) -> Vec<SceneObject> {
         // Every route has its own phase, so that not all slots begin together.
         let phase: f64 = self.chance(index as u64, i64::MIN).random();
         let slots = seconds / route.slot_s + phase;
         let (slot, into_s) = (slots.floor() as i64, slots.fract() * route.slot_s);
         let mut rng = self.chance(index as u64, slot);
         if !rng.random_bool(route.chance) {
-            return;
+            return Vec::new();
         }
         let duration_s = rng.random_range(route.takes_s.0..route.takes_s.1);
         let starts_s = rng.random_range(0.0..=(route.slot_s - duration_s).max(0.0));
         let done = (into_s - starts_s) / duration_s;
-        if (0.0..1.0).contains(&done) {
-            let passing = |rider| ObjectIdentity::Passing {
-                route: index as u8,
-                slot,
-                rider,
-            };
-            let moment = routes::Moment {
-                done,
-                since_s: into_s - starts_s,
-                view: *view,
-                identity: passing(false),
-            };
-            let object = route.object(&mut rng, &moment);
-            objects.push(object);
-            if route.ridden {
-                objects.push(rider(passing(true), &object, &mut rng));
-            }
+        if !(0.0..1.0).contains(&done) {
+            return Vec::new();
         }
+        let identity = |rider| ObjectIdentity::Passing {
+            route: index as u8,
+            slot,
+            rider,
+        };
+        let moment = routes::Moment {
+            done,
+            since_s: into_s - starts_s,
+            view: *view,
+            identity: identity(false),
+        };
+        let object = route.object(&mut rng, &moment);
+        let mut objects = vec![object];
+        if route.ridden {
+            objects.push(rider(identity(true), &object, &mut rng));
+        }
+        objects
     }
 
     fn weather(&self, seconds: f64) -> (Weather, f32) {

@@ -18,12 +18,12 @@ const UNITS_MAX: u32 = 1 << 16;
 
 /// Access units with their rate, from a key frame to before a key frame. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Tape {
+pub struct StreetTape {
     encoding: Encoding,
     units: Arc<Vec<Vec<u8>>>,
 }
 
-impl Tape {
+impl StreetTape {
     /// Records a street from `start` on for `pairs` times two seconds; each pair begins with a key frame. Blocks: tens of milliseconds
     /// a picture of 1280x720.
     pub fn record(
@@ -69,7 +69,7 @@ impl Tape {
         h264::decode(self.encoding, all)
     }
 
-    /// Writes it for [`Tape::read`].
+    /// Writes it for [`StreetTape::read`].
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let Encoding {
             width,
@@ -88,7 +88,7 @@ impl Tape {
         to.flush()
     }
 
-    /// Reads exactly what [`Tape::write`] wrote.
+    /// Reads exactly what [`StreetTape::write`] wrote.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let width = number(from)? as usize;
@@ -128,7 +128,7 @@ fn number(from: &mut impl Read) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    fn tape() -> Tape {
+    fn tape() -> StreetTape {
         let encoding = Encoding {
             width: 128,
             height: 72,
@@ -136,7 +136,7 @@ mod tests {
             kbit_per_s: 200,
         };
         let start = WallTime::from_unix_millis(1_787_393_730_123);
-        Tape::record(Street::new(7), start, encoding, 2).expect("x264")
+        StreetTape::record(Street::new(7), start, encoding, 2).expect("x264")
     }
 
     #[test]
@@ -158,10 +158,10 @@ mod tests {
         tape.write(&mut bytes).unwrap();
         bytes.push(99);
         let mut from = bytes.as_slice();
-        let copy = Tape::read(&mut from).unwrap();
+        let copy = StreetTape::read(&mut from).unwrap();
         assert_eq!(from, [99], "the rest stays");
         assert_eq!(copy.units, tape.units);
-        assert!(Tape::read(&mut &bytes[..bytes.len() / 2]).is_err());
-        assert!(Tape::read(&mut [0xff; 100].as_slice()).is_err());
+        assert!(StreetTape::read(&mut &bytes[..bytes.len() / 2]).is_err());
+        assert!(StreetTape::read(&mut [0xff; 100].as_slice()).is_err());
     }
 }

@@ -108,34 +108,17 @@ fn checksum(millis: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{
         Street, draw_i420,
         h264::{Encoding, through_h264},
+        i420_picture,
     };
-    use spotter_core::{ColourMatrix, ColourRange};
 
     const NOW: WallTime = WallTime::from_unix_millis(1_787_393_730_123);
 
-    fn i420(bytes: Vec<u8>, width: usize, height: usize) -> Picture {
-        let (luma, chroma) = bytes.split_at(width * height);
-        let (u, v) = chroma.split_at(chroma.len() / 2);
-        let planes = vec![luma.to_vec(), u.to_vec(), v.to_vec()];
-        let half = width.div_ceil(2);
-        let colour = (ColourMatrix::Bt601, ColourRange::Limited);
-        let strides = [width, half, half];
-        Picture::new(
-            spotter_core::PictureLayout {
-                format: PixelFormat::I420,
-                size: (width, height),
-                strides,
-                colour,
-            },
-            Arc::new(planes),
-        )
-        .unwrap()
+    fn i420(bytes: &[u8], width: usize, height: usize) -> Picture {
+        i420_picture(bytes, width, height).unwrap()
     }
 
     /// The luma of a picture made smaller by averaging, as RGB.
@@ -163,8 +146,8 @@ mod tests {
             let mut burnt = plain.clone();
             burn(NOW, &mut burnt, width, height);
             let (w, h) = (width as usize, height as usize);
-            assert_eq!(read(&i420(plain.clone(), w, h)), None);
-            assert_eq!(read(&i420(burnt.clone(), w, h)), Some(NOW), "{w}x{h}");
+            assert_eq!(read(&i420(&plain, w, h)), None);
+            assert_eq!(read(&i420(&burnt, w, h)), Some(NOW), "{w}x{h}");
             let strip = (h / HEIGHT_SHARE).max(2);
             assert_eq!(plain[w * strip..w * h], burnt[w * strip..w * h]);
             assert!(strip * 36 <= h, "{strip} of {h}");
@@ -210,7 +193,7 @@ mod tests {
             for row in bytes.chunks_exact_mut(width).take(8) {
                 row[block * 10..][..10].fill(luma);
             }
-            read(&i420(bytes, width, height))
+            read(&i420(&bytes, width, height))
         };
         for block in 0..BLOCKS {
             let read = [16, 235].map(|luma| with(block, luma));
@@ -218,7 +201,7 @@ mod tests {
             assert_eq!(with(block, 120), None, "grey");
         }
         for flat in [0, 16, 128, 235, 255] {
-            let picture = i420(vec![flat; width * height * 3 / 2], width, height);
+            let picture = i420(&vec![flat; width * height * 3 / 2], width, height);
             assert_eq!(read(&picture), None, "{flat}");
         }
         // Too small, or of another size than given.
@@ -226,6 +209,6 @@ mod tests {
         burn(NOW, &mut tiny, 100, 60);
         assert!(tiny.iter().all(|&byte| byte == 7));
         burn(NOW, &mut tiny, 640, 360);
-        assert_eq!(read(&i420(tiny, 100, 60)), None);
+        assert_eq!(read(&i420(&tiny, 100, 60)), None);
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn ask(
 pub(super) fn answers_of(outcome: Outcome) -> Result<Vec<Answer>, MeasureError> {
     match outcome {
         Outcome::Answered { answers, .. } => Ok(answers),
-        Outcome::Late(_) => Err(MeasureError::Unanswered("the look came too late".into())),
+        Outcome::Late(_) => Err(MeasureError::Unanswered("the look was late".into())),
         Outcome::Failed(_, reason) => Err(MeasureError::Unanswered(reason)),
     }
 }

@@ -3,17 +3,17 @@
 //! A single picture would be a key frame with all bits to itself. In a clip the last picture is predicted from the ones
 //! before, with the share of the bit rate that is left for it, as in a camera's stream.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use super::{ask::MeasureError, scores::Origin};
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat, WallTime};
+use spotter_core::{Picture, WallTime};
 use spotter_street::{
     Scene, Street, draw_i420,
     h264::{Encoding, through_h264},
-    random,
+    i420_picture, random,
 };
 
 /// Pixels across of every drawn picture.
@@ -90,20 +90,9 @@ impl Clip {
 
 /// The uncompressed picture of a scene.
 pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
-    let (width, height) = (WIDTH as usize, HEIGHT as usize);
-    let mut pixels = draw_i420(scene, WIDTH, HEIGHT);
-    let mut chroma_u = pixels.split_off(width * height);
-    let chroma_v = chroma_u.split_off(chroma_u.len() / 2);
-    Picture::new(
-        PictureLayout {
-            format: PixelFormat::I420,
-            size: (width, height),
-            strides: [width, width / 2, width / 2],
-            colour: (ColourMatrix::Bt601, ColourRange::Limited),
-        },
-        Arc::new(vec![pixels, chroma_u, chroma_v]),
-    )
-    .map_err(|source| MeasureError::Picture { seed, source })
+    let pixels = draw_i420(scene, WIDTH, HEIGHT);
+    i420_picture(&pixels, WIDTH as usize, HEIGHT as usize)
+        .map_err(|source| MeasureError::Picture { seed, source })
 }
 
 fn standing(scene: Scene) -> Vec<Scene> {

@@ -1,4 +1,4 @@
-//! Scores as a table and as JSON, each figure beside what is required of it.
+//! Scores as a table and as JSON, each figure with its requirement.
 
 use std::fmt;
 
@@ -264,7 +264,7 @@ impl EvalReport {
     }
 }
 
-/// A line for each, beside what is required of it.
+/// A line for each, with its requirement.
 pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[EvalFigure]) -> fmt::Result {
     let header = ["", "value", "of", "required", ""];
     write_line(f, header.map(str::to_owned))?;

@@ -73,6 +73,7 @@ pub struct SoakSubject {
     pub exact: bool,
     pub device: String,
     pub model: String,
+    pub clock: Arc<dyn Clock>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,12 +90,12 @@ pub struct SoakOptions {
 pub fn soak(
     subject: SoakSubject,
     options: &SoakOptions,
-    clock: &Arc<dyn Clock>,
     gpu_free_mib: impl Fn() -> Option<f64>,
     mut report_progress: impl FnMut(&SoakReport),
 ) -> Result<SoakReport, SoakError> {
+    let clock = Arc::clone(&subject.clock);
     let requests = pool_requests(&subject.config, subject.tokenizer.as_ref())?;
-    let mut run = SoakRun::new(subject, requests, options.seed, clock)?;
+    let mut run = SoakRun::new(subject, requests, options.seed)?;
     run.measure(gpu_free_mib());
     let mut reported = clock.now();
     while run.elapsed() < options.time && run.report.tally.asked < options.looks {
@@ -149,22 +150,19 @@ struct SoakRun {
 
 impl SoakRun {
     /// Answers every request of the pool alone first.
-    fn new(
-        subject: SoakSubject,
-        requests: Vec<PoolRequest>,
-        seed: u64,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Self, SoakError> {
+    fn new(subject: SoakSubject, requests: Vec<PoolRequest>, seed: u64) -> Result<Self, SoakError> {
+        let clock = subject.clock;
         let device: SharedBackend = Rc::new(RefCell::new(subject.backend));
         let vocab = subject.config.text.vocab_size;
         let camera = |i| CameraId::new(&format!("c{i}")).ok();
         let mut run = Self {
-            worker: worker(&device, vocab, false, clock),
+            worker: worker(&device, vocab, false, &clock),
             device,
             vocab,
             shift_ends: SHIFT_LOOKS,
             is_short: false,
-            clock: Arc::clone(clock),
+            began: clock.now(),
+            clock,
             requests,
             alone: Vec::new(),
             look: Duration::ZERO,
@@ -176,7 +174,6 @@ impl SoakRun {
             cameras: (0..CAMERAS).filter_map(camera).collect(),
             inside: HashMap::new(),
             random: Pcg64::seed_from_u64(seed),
-            began: clock.now(),
             turns: 0,
             wave: (1, 0),
             report: SoakReport {

@@ -1,7 +1,7 @@
 //! Costs of steps on a device: images by size and number, rows by number, one step after the other and two in flight.
 //!
 //! The backend is called as by the engine, but every step is the same, so that its time is that of one kind of work.
-//! Each figure has the arithmetic or the memory traffic that it needs at least beside it.
+//! Each figure is compared with the least arithmetic and memory traffic of the step.
 
 use std::{fmt, time::Duration};
 

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use spotter_core::{Clock, PixelFormat, SystemClock};
 use spotter_street::{
     rtsp::{RtspStreet, StreetOptions},
-    tape::Tape,
+    tape::StreetTape,
 };
 
 /// The process; it ends when this is dropped.
@@ -29,7 +29,7 @@ pub struct CameraServer {
 
 impl CameraServer {
     /// Starts the process and waits until its cameras listen.
-    pub fn start(tape: &Tape, cameras: usize) -> anyhow::Result<Self> {
+    pub fn start(tape: &StreetTape, cameras: usize) -> anyhow::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .args(["serve-cameras", &cameras.to_string()])
             .stdin(Stdio::piped())
@@ -73,7 +73,7 @@ impl Drop for CameraServer {
 /// `spotter-lab serve-cameras`: serves the tape on standard input until that is closed. Blocks.
 pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
     let mut input = io::stdin().lock();
-    let tape = Tape::read(&mut input).context(
+    let tape = StreetTape::read(&mut input).context(
         "reading the tape from standard input; `spotter-lab cameras` starts this process",
     )?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// What a server remembers of its clients.
 #[derive(Clone, Debug, Default)]
-pub struct CameraMemory {
+pub struct ServerMemory {
     pub connections: usize,
     pub open: usize,
     /// Number of the connection, method and URL.
@@ -41,7 +41,7 @@ pub struct CameraMemory {
     pub streams_since: Option<Instant>,
 }
 
-impl CameraMemory {
+impl ServerMemory {
     /// Requests with this method.
     pub fn count(&self, method: &str) -> usize {
         let same = |(_, known, _): &&(usize, String, String)| known == method;
@@ -52,7 +52,7 @@ impl CameraMemory {
 /// A camera; dropping it closes all connections.
 pub struct Server {
     address: SocketAddr,
-    memory: Arc<Mutex<CameraMemory>>,
+    memory: Arc<Mutex<ServerMemory>>,
     task: JoinHandle<()>,
 }
 
@@ -69,7 +69,7 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let memory = Arc::<Mutex<CameraMemory>>::default();
+        let memory = Arc::<Mutex<ServerMemory>>::default();
         let task = tokio::spawn(listen(listener, Arc::clone(&memory), script));
         Self {
             address,
@@ -87,7 +87,7 @@ impl Server {
         self.address
     }
 
-    pub fn memory(&self) -> CameraMemory {
+    pub fn memory(&self) -> ServerMemory {
         self.memory.lock().unwrap().clone()
     }
 }
@@ -100,7 +100,7 @@ impl Drop for Server {
 
 async fn listen(
     listener: TcpListener,
-    memory: Arc<Mutex<CameraMemory>>,
+    memory: Arc<Mutex<ServerMemory>>,
     script: impl Fn(usize) -> Script,
 ) {
     let mut open = JoinSet::new();
@@ -121,8 +121,8 @@ async fn listen(
 }
 
 fn remember<T>(
-    memory: &Mutex<CameraMemory>,
-    note: impl FnOnce(&mut MutexGuard<'_, CameraMemory>) -> T,
+    memory: &Mutex<ServerMemory>,
+    note: impl FnOnce(&mut MutexGuard<'_, ServerMemory>) -> T,
 ) -> T {
     note(&mut memory.lock().unwrap())
 }
@@ -131,7 +131,7 @@ struct Connection {
     socket: TcpStream,
     number: usize,
     conversation: Conversation,
-    memory: Arc<Mutex<CameraMemory>>,
+    memory: Arc<Mutex<ServerMemory>>,
     received: Vec<u8>,
     way: PacketWay,
     /// Sockets of the datagrams: packets, and reports.
@@ -164,7 +164,7 @@ impl Connection {
         socket: TcpStream,
         number: usize,
         script: Script,
-        memory: Arc<Mutex<CameraMemory>>,
+        memory: Arc<Mutex<ServerMemory>>,
     ) -> Self {
         let datagrams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0"));
         let [packets, reports] = datagrams;

@@ -325,7 +325,15 @@ pub(super) fn bird(figure: &mut Figure, object: &SceneObject) {
     };
     let beak = [236, 160, 40];
     match object.variant {
-        0 => flying(figure, (object.phase * TAU).sin(), colour, wing, beak),
+        0 => flying(
+            figure,
+            (object.phase * TAU).sin(),
+            BirdColours {
+                body: colour,
+                wing,
+                beak,
+            },
+        ),
         1 => {
             figure.shadow(0.26, 0.05);
             for x in [-0.02, 0.08] {
@@ -390,7 +398,18 @@ pub(super) fn bird(figure: &mut Figure, object: &SceneObject) {
     }
 }
 
-fn flying(figure: &mut Figure, beat: f32, colour: Rgb, wing: Rgb, beak: Rgb) {
+struct BirdColours {
+    body: Rgb,
+    wing: Rgb,
+    beak: Rgb,
+}
+
+fn flying(figure: &mut Figure, beat: f32, colours: BirdColours) {
+    let BirdColours {
+        body: colour,
+        wing,
+        beak,
+    } = colours;
     let tip = 0.62 * beat;
     figure.smooth(
         &[

@@ -115,7 +115,7 @@ fn sky_things(scene: &Scene, rng: &mut Pcg32, shapes: &mut Vec<FigureShape>) {
         rng.random_range(14.0..height * 0.6),
     );
     let sunny = rng.random_bool(0.5);
-    // Moon and stars come out as it gets dark, the sun goes; clouds of other weather hide both.
+    // Moon and stars appear as it gets dark, the sun disappears; clouds of other weather hide both.
     let clear = match scene.weather {
         Weather::Clear => 1.0,
         _ => 1.0 - scene.weather_strength,

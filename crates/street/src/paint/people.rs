@@ -73,11 +73,11 @@ fn walking(figure: &mut Figure, look: &PersonColours, phase: f32) {
             (0.3 * side + 0.06, 0.88),
         ]
     };
-    limb(figure, &arm(-swing), 0.13, look.sleeve, look.skin);
+    limb(figure, &arm(-swing), 0.13, look);
     leg(figure, -swing, tone(look.trousers, 0.8));
     leg(figure, swing, look.trousers);
     figure.panel((-0.2, 0.78), (0.2, 1.48), 0.13, look.clothes);
-    limb(figure, &arm(swing), 0.14, look.sleeve, look.skin);
+    limb(figure, &arm(swing), 0.14, look);
     head(figure, 0.03, look, true);
 }
 
@@ -108,8 +108,7 @@ fn standing(figure: &mut Figure, look: &PersonColours) {
             figure,
             &[(0.22 * side, 1.36), (0.31 * side, 1.08), (0.3 * side, 0.82)],
             0.13,
-            look.sleeve,
-            look.skin,
+            look,
         );
     }
     figure.panel((-0.25, 0.76), (0.25, 1.48), 0.12, look.clothes);
@@ -127,8 +126,7 @@ fn in_coat(figure: &mut Figure, look: &PersonColours, phase: f32) {
             figure,
             &[(0.18 * side, 1.38), (0.29 * side, 1.1), (0.27 * side, 0.86)],
             0.12,
-            look.sleeve,
-            look.skin,
+            look,
         );
     }
     let body = [
@@ -173,16 +171,15 @@ fn riding(figure: &mut Figure, look: &PersonColours, phase: f32) {
         figure,
         &[(0.08, 1.44), (0.24, 1.16), (0.42, 1.08)],
         0.12,
-        look.sleeve,
-        look.skin,
+        look,
     );
     figure.ellipse((0.22, 1.7), (0.13, 0.15), look.skin);
     figure.ellipse((0.19, 1.79), (0.16, 0.1), look.hair);
 }
 
-fn limb(figure: &mut Figure, points: &[FigurePoint; 3], width: f32, sleeve: Rgb, skin: Rgb) {
-    figure.line(points, width, sleeve);
-    figure.ellipse(points[2], (width * 0.56, width * 0.6), skin);
+fn limb(figure: &mut Figure, points: &[FigurePoint; 3], width: f32, look: &PersonColours) {
+    figure.line(points, width, look.sleeve);
+    figure.ellipse(points[2], (width * 0.56, width * 0.6), look.skin);
 }
 
 fn head(figure: &mut Figure, x: f32, look: &PersonColours, from_side: bool) {

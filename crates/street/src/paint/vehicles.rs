@@ -10,19 +10,22 @@ const GLASS: Rgb = [66, 84, 104];
 const TYRE: Rgb = [26, 26, 28];
 const CHASSIS: Rgb = [48, 48, 52];
 
-fn paint(object: &SceneObject) -> (Rgb, Rgb) {
+/// The colour of a vehicle, and a shade of it for details.
+#[derive(Clone, Copy)]
+struct Paintwork {
+    colour: Rgb,
+    darker: Rgb,
+}
+
+fn paint(object: &SceneObject) -> Paintwork {
     let colour = object
         .colour
         .map_or([128, 128, 128], |c| paint_of(c, object.look));
     let dark = colour.iter().all(|&c| c < 90);
-    (
+    Paintwork {
         colour,
-        if dark {
-            tone(colour, 1.14)
-        } else {
-            tone(colour, 0.8)
-        },
-    )
+        darker: tone(colour, if dark { 1.14 } else { 0.8 }),
+    }
 }
 
 fn wheel(figure: &mut Figure, x: f32, radius: f32) {
@@ -99,12 +102,13 @@ const OFF_ROADER: CarOutline = CarOutline {
 };
 
 pub(super) fn car(figure: &mut Figure, object: &SceneObject) {
-    let (colour, darker) = paint(object);
+    let paint = paint(object);
+    let Paintwork { colour, darker } = paint;
     match object.variant {
         0 => car_side(figure, &SALOON, colour, darker),
         1 => car_side(figure, &HATCHBACK, colour, darker),
         2 => car_side(figure, &OFF_ROADER, colour, darker),
-        _ => car_front(figure, colour, darker),
+        _ => car_front(figure, paint),
     }
 }
 
@@ -134,7 +138,8 @@ fn car_side(figure: &mut Figure, outline: &CarOutline, colour: Rgb, darker: Rgb)
     wheel(figure, 1.3, outline.wheel_radius);
 }
 
-fn car_front(figure: &mut Figure, colour: Rgb, darker: Rgb) {
+fn car_front(figure: &mut Figure, paint: Paintwork) {
+    let Paintwork { colour, darker } = paint;
     figure.shadow(1.05, 0.16);
     for side in [-1.0_f32, 1.0] {
         let (a, b) = (0.55 * side, 0.85 * side);
@@ -162,9 +167,10 @@ fn car_front(figure: &mut Figure, colour: Rgb, darker: Rgb) {
 }
 
 pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
-    let (colour, darker) = paint(object);
+    let paint = paint(object);
+    let Paintwork { colour, darker } = paint;
     if object.variant == 3 {
-        return truck_front(figure, object, colour, darker);
+        return truck_front(figure, object, paint);
     }
     figure.shadow(3.6, 0.22);
     figure.rect((-3.4, 0.5), (3.2, 0.8), CHASSIS);
@@ -223,7 +229,8 @@ pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
     }
 }
 
-fn truck_front(figure: &mut Figure, object: &SceneObject, colour: Rgb, darker: Rgb) {
+fn truck_front(figure: &mut Figure, object: &SceneObject, paint: Paintwork) {
+    let Paintwork { colour, darker } = paint;
     figure.shadow(1.4, 0.18);
     for side in [-1.0_f32, 1.0] {
         let (a, b) = (0.7 * side, 1.1 * side);
@@ -251,16 +258,17 @@ fn truck_front(figure: &mut Figure, object: &SceneObject, colour: Rgb, darker: R
 }
 
 pub(super) fn bus(figure: &mut Figure, object: &SceneObject) {
-    let (colour, darker) = paint(object);
+    let paint = paint(object);
     match object.variant {
-        0 => bus_side(figure, colour, darker, 4.4, &[1.55]),
-        1 => bus_side(figure, colour, darker, 3.9, &[1.3, 2.75]),
-        _ => bus_front(figure, colour, darker),
+        0 => bus_side(figure, paint, 4.4, &[1.55]),
+        1 => bus_side(figure, paint, 3.9, &[1.3, 2.75]),
+        _ => bus_front(figure, paint),
     }
 }
 
 /// `decks` are the lower edges of the rows of windows, metres above the ground.
-fn bus_side(figure: &mut Figure, colour: Rgb, darker: Rgb, half: f32, decks: &[f32]) {
+fn bus_side(figure: &mut Figure, paint: Paintwork, half: f32, decks: &[f32]) {
+    let Paintwork { colour, darker } = paint;
     figure.shadow(half + 0.1, 0.22);
     let top = decks.iter().fold(0.0_f32, |top, y| top.max(*y)) + 1.45;
     figure.panel((-half, 0.35), (half, top), 0.28, colour);
@@ -295,7 +303,8 @@ fn bus_side(figure: &mut Figure, colour: Rgb, darker: Rgb, half: f32, decks: &[f
     wheel(figure, half * 0.5, 0.5);
 }
 
-fn bus_front(figure: &mut Figure, colour: Rgb, darker: Rgb) {
+fn bus_front(figure: &mut Figure, paint: Paintwork) {
+    let Paintwork { colour, darker } = paint;
     figure.shadow(1.4, 0.18);
     for side in [-1.0_f32, 1.0] {
         let (a, b) = (0.75 * side, 1.1 * side);

@@ -22,7 +22,7 @@ fn ask(seen: Vec<SeenObject>, text: &str) -> Option<Expected> {
         weather: Weather::Clear,
         seen,
     };
-    // Absent things are drawn by chance: look at many draws.
+    // Absent things are drawn at random: check many draws.
     (0..64)
         .flat_map(|seed| questions(&truth, seed))
         .find(|q| q.task.text() == text)

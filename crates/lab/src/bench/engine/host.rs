@@ -1,4 +1,4 @@
-//! The host's work for a step, in real time: the engine as it is, 32 detect rows that all decode, and a simulated device
+//! The host's work for a step, in real time: the real scheduler, 32 detect rows that all decode, and a simulated device
 //! that costs nothing, so that what is left is plan, launch, finalize and commit.
 //!
 //! The rows are those of eight looks with four prompts and Moondream 2's dimensions: a prefix of 730 positions, answers of

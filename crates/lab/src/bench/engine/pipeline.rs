@@ -1,4 +1,4 @@
-//! What the pipeline gains over the blocking loop, in virtual time: the engine as it is, on a simulated device with
+//! What the pipeline gains over the blocking loop, in virtual time: the real scheduler on a simulated device with
 //! published step costs ([`super::published`] names the source). It needs no GPU and takes a second.
 
 use std::fmt;

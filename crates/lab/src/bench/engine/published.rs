@@ -238,7 +238,7 @@ fn ms(ms: f64) -> Duration {
     Duration::from_secs_f64(ms * 1e-3)
 }
 
-/// The only text allowed is one of the wanted length, so the answer has it; the engine does not know that.
+/// Its only choice is a text of the chosen length, so the answer has that length; the engine does not know it.
 fn request(stream: usize, number: usize) -> LookRequest {
     let spread = TOKENS.end() - TOKENS.start() + 1;
     let tokens = TOKENS.start() + (stream * 5 + number * 7) % spread;

@@ -18,7 +18,7 @@ use spotter_engine::{scheduler::timeline::Timeline, service::EngineError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnginePart {
-    /// Gains on a simulated device, beside published ones.
+    /// Gains on a simulated device, compared with published ones.
     Published,
     /// The host's work for a step.
     Step,

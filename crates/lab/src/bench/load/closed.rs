@@ -6,7 +6,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{busy::busy, rows::LoadCounters};
-use crate::bench::ask::MeasureError;
+use crate::bench::ask::{MeasureError, answers_of};
 use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
     scheduler::{
@@ -153,7 +153,7 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
             let Some((client, at)) = self.inside.remove(&id) else {
                 continue;
             };
-            complete(&outcome, self.clients.objects)?;
+            check_objects(outcome, self.clients.objects)?;
             let age = self.clock.now().since(at);
             ended.push(age.as_secs_f64() * 1e3);
             self.counters.answered += 1;
@@ -183,12 +183,8 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
 }
 
 /// Fails if an answer has another number of objects: the figures would be of other work.
-fn complete(outcome: &Outcome, objects: usize) -> Result<(), MeasureError> {
-    let answers = match outcome {
-        Outcome::Answered { answers, .. } => answers,
-        Outcome::Late(_) => return Err(MeasureError::Unanswered("the look came too late".into())),
-        Outcome::Failed(_, reason) => return Err(MeasureError::Unanswered(reason.clone())),
-    };
+fn check_objects(outcome: Outcome, objects: usize) -> Result<(), MeasureError> {
+    let answers = answers_of(outcome)?;
     let mut counts = answers.iter().map(|answer| answer.body.count());
     match counts.find(|&count| count != Some(objects)) {
         None => Ok(()),

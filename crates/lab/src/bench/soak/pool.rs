@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::SoakError;
-use spotter_core::{
-    CameraId, CaptionLength, ColourMatrix, ColourRange, Mono, Picture, PictureLayout, PixelFormat,
-    Prompt, PromptId, Task,
-};
+use spotter_core::{CameraId, CaptionLength, Mono, Picture, Prompt, PromptId, Task};
 use spotter_engine::{
     model::{ModelConfig, Skill, Tokenizer},
     scheduler::{
@@ -17,7 +14,7 @@ use spotter_engine::{
         sequence::{Bounds, Sequence},
     },
 };
-use spotter_street::{draw, draw_i420, random};
+use spotter_street::{draw, draw_i420, i420_picture, random};
 
 const REQUESTS: usize = 24;
 /// Pictures; training saw none of these scenes.
@@ -198,20 +195,7 @@ fn picture(index: usize) -> Result<Picture, SoakError> {
     let (w, h) = (width as usize, height as usize);
     let picture = match index < SIZES.len() {
         true => Picture::from_rgb(w, h, draw(&scene, width, height)),
-        false => {
-            let mut luma = draw_i420(&scene, width, height);
-            let mut u = luma.split_off(w * h);
-            let v = u.split_off(u.len() / 2);
-            Picture::new(
-                PictureLayout {
-                    format: PixelFormat::I420,
-                    size: (w, h),
-                    strides: [w, w / 2, w / 2],
-                    colour: (ColourMatrix::Bt601, ColourRange::Limited),
-                },
-                Arc::new(vec![luma, u, v]),
-            )
-        }
+        false => i420_picture(&draw_i420(&scene, width, height), w, h),
     };
     Ok(picture?)
 }

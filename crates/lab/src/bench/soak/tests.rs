@@ -13,6 +13,7 @@ fn subject(clock: &Arc<dyn Clock>, exact: bool) -> SoakSubject {
         exact,
         device: "cpu".into(),
         model: "micro".into(),
+        clock: Arc::clone(clock),
     }
 }
 
@@ -22,19 +23,19 @@ fn stopped_clock() -> Arc<dyn Clock> {
     Arc::new(ManualClock::default())
 }
 
-fn run(subject: SoakSubject, clock: &Arc<dyn Clock>, looks: u64) -> SoakReport {
+fn run(subject: SoakSubject, looks: u64) -> SoakReport {
     let options = SoakOptions {
         time: Duration::MAX,
         looks,
         seed: 5,
     };
-    soak(subject, &options, clock, || None, |_| {}).unwrap()
+    soak(subject, &options, || None, |_| {}).unwrap()
 }
 
 #[test]
 fn answers_under_load_are_those_of_the_request_alone() {
     let clock = stopped_clock();
-    let report = run(subject(&clock, true), &clock, 110);
+    let report = run(subject(&clock, true), 110);
     assert_eq!(report.problems(), [""; 0], "{report}");
     let tally = report.tally;
     assert!(tally.asked >= 110 && tally.is_balanced(), "{tally:?}");
@@ -89,7 +90,7 @@ fn a_changed_answer_is_found() {
         }),
         ..honest
     };
-    let report = run(liar, &clock, 60);
+    let report = run(liar, 60);
     assert!(report.tally.wrong > 0, "{report}");
     assert!(report.first_wrong.is_some());
 }

@@ -1,4 +1,4 @@
-//! The score of stays as a table and as JSON, each figure beside what is required of it.
+//! The score of stays as a table and as JSON, each figure with its requirement.
 
 use std::fmt;
 

@@ -22,7 +22,7 @@ fn periods_and_gains_match_the_published_ones() {
             assert!((got - want).abs() <= POINTS, "{name} {got:.2}, {want:.2}");
         };
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-        // The simulated host works after the step's end, so none of it runs beside the device.
+        // The simulated host works after the step's end, so none of it overlaps with the device.
         assert_eq!(block.cost.exposed_ms, block.cost.bookkeeping_ms);
         near(
             "blocking period, % off",
