@@ -124,8 +124,8 @@ pub trait Clock: Send + Sync {
     fn wall(&self) -> WallTime;
 }
 
-/// The machine's clocks. UTC is monotonic time from an [`WallClockAnchor`] on, which is read again once a minute: when somebody sets
-/// the machine's clock, it is logged once, and what we tell the world moves within that minute.
+/// The machine's clocks. UTC is monotonic time from a [`WallClockAnchor`] on, which is read again once a minute: a step of the
+/// machine's clock is logged once, and published times follow it within that minute.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,

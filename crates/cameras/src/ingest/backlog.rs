@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Elements that hold more back than is known of any: each frame is late, and nobody can do anything about it.
+    /// Elements that keep more frames back than any known one: each frame is late, without a remedy.
     #[test]
     fn a_stream_that_is_always_late_shows_a_key_frame_now_and_then() {
         let line = DecodeLine {

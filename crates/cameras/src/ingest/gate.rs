@@ -195,7 +195,7 @@ mod tests {
             for (n, size) in sizes.iter().enumerate() {
                 known.push((n % gop == 0, true, false, false));
                 for packet in 0..*size {
-                    // The very first frame is joined in its middle or not, which nothing tells.
+                    // The very first frame is joined in its middle or not, which nothing shows.
                     let lost = joined && chance(seed, sent).is_multiple_of(one_of);
                     (joined, sent, seq) = (true, sent + 1, seq.wrapping_add(1));
                     if lost {
@@ -211,7 +211,7 @@ mod tests {
                     known[n].3 = true;
                 }
             }
-            // The last frame that anything came of may miss its end without anybody knowing yet.
+            // The last frame that anything came of may miss its end, which is not known yet.
             known.truncate(known.iter().rposition(|(.., any)| *any).unwrap_or(0));
             let (mut whole_so_far, mut held) = (false, 0);
             for (n, (key, whole, hurt, any)) in known.iter().enumerate() {

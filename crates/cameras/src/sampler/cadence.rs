@@ -117,7 +117,7 @@ mod tests {
         cadence.set_rate(0.05);
         assert!(
             cadence.is_due(at(0)),
-            "the first is due at once, whatever the pace"
+            "the first is due at once at any pace"
         );
         cadence.looked(at(100));
         assert_eq!(cadence.due(), at(110));

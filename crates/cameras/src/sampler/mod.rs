@@ -17,17 +17,17 @@
 //! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] has all cameras, and each engine a
 //! [`CameraShare`] of them, so that engines can be replaced while cameras go on.
 //!
-//! Each camera has one slot for one frame behind one lock (`lane`): ingest's thread takes the lock to swap a frame in, the
+//! Each camera has one slot for one frame behind one lock (`sampled_camera`): ingest's thread takes the lock to swap a frame in, the
 //! engine's task to take it out. The lists of cameras (`stage`, `share`) have locks of their own, because a reload and a lost
 //! engine change them. Nothing polls: a frame that is due wakes the engine's task.
 
 mod cadence;
 mod gate;
-mod lane;
 mod limits;
 mod mask;
 mod motion;
 mod policy;
+mod sampled_camera;
 mod share;
 mod slot;
 mod stage;

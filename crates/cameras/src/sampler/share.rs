@@ -7,14 +7,14 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{lane::Lane, limits::TimeLimits, lock, policy::longest_overdue};
+use super::{limits::TimeLimits, lock, policy::longest_overdue, sampled_camera::SampledCamera};
 use spotter_core::{Clock, Look};
 
 /// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
 /// [`CameraShare::next`].
 pub struct CameraShare {
     /// Held for a copy of the list or its replacement.
-    lanes: Mutex<Arc<[Arc<Lane>]>>,
+    cameras: Mutex<Arc<[Arc<SampledCamera>]>>,
     arrived: Arc<Notify>,
     limits: TimeLimits,
     clock: Arc<dyn Clock>,
@@ -23,7 +23,7 @@ pub struct CameraShare {
 impl CameraShare {
     pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
-            lanes: Mutex::default(),
+            cameras: Mutex::default(),
             arrived: Arc::new(Notify::new()),
             limits,
             clock,
@@ -31,10 +31,10 @@ impl CameraShare {
     }
 
     /// Replaces its cameras.
-    pub(super) fn assign(&self, lanes: Arc<[Arc<Lane>]>) {
-        *lock(&self.lanes) = Arc::clone(&lanes);
-        for lane in lanes.iter() {
-            lane.notifies(&self.arrived);
+    pub(super) fn assign(&self, cameras: Arc<[Arc<SampledCamera>]>) {
+        *lock(&self.cameras) = Arc::clone(&cameras);
+        for sampled in cameras.iter() {
+            sampled.notifies(&self.arrived);
         }
     }
 
@@ -55,12 +55,12 @@ impl CameraShare {
 
     /// As [`CameraShare::next`], without waiting.
     pub fn try_next(&self) -> Option<Look> {
-        let lanes = Arc::clone(&lock(&self.lanes));
+        let cameras = Arc::clone(&lock(&self.cameras));
         loop {
             // Every round takes a frame out of a slot, or another caller has just taken it, so this ends.
-            let due = lanes.iter().map(|lane| lane.lock().due_since());
+            let due = cameras.iter().map(|sampled| sampled.lock().due_since());
             let index = longest_overdue(due)?;
-            let look = lanes[index].take(self.limits, self.clock.now());
+            let look = cameras[index].take(self.limits, self.clock.now());
             if look.is_some() {
                 return look;
             }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{lane::Lane, limits::TimeLimits, lock, share::CameraShare};
+use super::{limits::TimeLimits, lock, sampled_camera::SampledCamera, share::CameraShare};
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,
@@ -15,14 +15,14 @@ pub struct Sampler {
     /// Held for a copy of the list by most methods; by [`Sampler::change`], [`Sampler::abandon`], [`Sampler::removed_counters`]
     /// and, for a removed camera, [`Sampler::done`] while they take the locks of cameras, each for a moment. A frame on its way
     /// does not need it: ingest's sink and a [`CameraShare`] keep their cameras.
-    cameras: Mutex<SampledCameras>,
+    cameras: Mutex<CameraList>,
     clock: Arc<dyn Clock>,
 }
 
 /// The cameras. The lock of this list is taken before that of a camera, never after it.
-struct SampledCameras {
+struct CameraList {
     /// In the order of the configuration.
-    lanes: Arc<[Arc<Lane>]>,
+    cameras: Arc<[Arc<SampledCamera>]>,
     removed: RemovedCameras,
 }
 
@@ -30,7 +30,7 @@ struct SampledCameras {
 #[derive(Default)]
 struct RemovedCameras {
     /// Those that may have looks in flight.
-    lanes: Vec<Arc<Lane>>,
+    cameras: Vec<Arc<SampledCamera>>,
     /// All others together.
     counters: FrameCounters,
 }
@@ -38,10 +38,10 @@ struct RemovedCameras {
 impl Sampler {
     /// For these cameras, which no engine has yet.
     pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
-        let lane = |camera| Arc::new(Lane::new(camera));
+        let sampled = |camera| Arc::new(SampledCamera::new(camera));
         Arc::new(Self {
-            cameras: Mutex::new(SampledCameras {
-                lanes: cameras.iter().map(lane).collect(),
+            cameras: Mutex::new(CameraList {
+                cameras: cameras.iter().map(sampled).collect(),
                 removed: RemovedCameras::default(),
             }),
             clock,
@@ -56,8 +56,8 @@ impl Sampler {
     /// Replaces the cameras of a share; unknown ones are left out. A camera of another share must be removed from that one by a
     /// call of its own: frames wake the engine to which their camera was assigned last.
     pub fn assign(&self, share: &CameraShare, cameras: &[CameraId]) {
-        let lanes = self.lanes();
-        let its = lanes.iter().filter(|lane| cameras.contains(&lane.camera));
+        let all = self.cameras();
+        let its = all.iter().filter(|sampled| cameras.contains(&sampled.id));
         share.assign(its.cloned().collect());
     }
 
@@ -65,31 +65,31 @@ impl Sampler {
     /// the pace of what did not change. The looks in flight of removed cameras are still counted.
     pub fn change(&self, cameras: &[CameraConfig]) {
         let mut current = lock(&self.cameras);
-        let mut known: Vec<Arc<Lane>> = current.lanes.iter().cloned().collect();
+        let mut known: Vec<Arc<SampledCamera>> = current.cameras.iter().cloned().collect();
         // A camera that is configured again before its last look has ended keeps its counters.
-        known.append(&mut current.removed.lanes);
+        known.append(&mut current.removed.cameras);
         let mut after = Vec::new();
         for camera in cameras {
-            let place = known.iter().position(|lane| lane.camera == camera.id);
+            let place = known.iter().position(|sampled| sampled.id == camera.id);
             after.push(place.map_or_else(
-                || Arc::new(Lane::new(camera)),
+                || Arc::new(SampledCamera::new(camera)),
                 |place| {
                     known[place].change(camera);
                     known.swap_remove(place)
                 },
             ));
         }
-        current.lanes = after.into();
-        for lane in known {
-            current.removed.add(lane);
+        current.cameras = after.into();
+        for sampled in known {
+            current.removed.add(sampled);
         }
     }
 
     /// Where ingest puts the frames of a camera, on any thread; it never waits for the engine. `None` for an unknown camera.
     pub fn camera_sink(&self, camera: &CameraId) -> Option<impl Fn(Frame) + Send + Sync + use<>> {
-        let lane = self.lane(camera)?;
+        let sampled = self.sampled(camera)?;
         let clock = Arc::clone(&self.clock);
-        Some(move |frame| lane.put(frame, clock.now()))
+        Some(move |frame| sampled.put(frame, clock.now()))
     }
 
     /// A look ended. Call it once for every look.
@@ -99,89 +99,95 @@ impl Sampler {
             Outcome::Late(look) => (&look.frame, FrameEnd::Late, look.prompts.as_slice()),
             Outcome::Failed(look, _) => (&look.frame, FrameEnd::Failed, look.prompts.as_slice()),
         };
-        let lane = self.lane(&frame.camera);
-        if let Some(lane) = lane.or_else(|| lock(&self.cameras).removed.lane(&frame.camera)) {
-            lane.lock()
+        let sampled = self.sampled(&frame.camera);
+        if let Some(sampled) =
+            sampled.or_else(|| lock(&self.cameras).removed.sampled(&frame.camera))
+        {
+            sampled
+                .lock()
                 .end(end, prompts.iter().map(|prompt| &prompt.id));
         }
     }
 
     /// The engine is lost, and the looks in flight will not end: they count as failed.
     pub fn abandon(&self) {
-        let cameras = lock(&self.cameras);
-        for lane in cameras.lanes.iter().chain(&cameras.removed.lanes) {
-            lane.lock().abandon();
+        let list = lock(&self.cameras);
+        for sampled in list.cameras.iter().chain(&list.removed.cameras) {
+            sampled.lock().abandon();
         }
     }
 
     /// Asks a prompt once, of the camera's next frame, without regard to pace and motion gate. False for an unknown camera.
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
-        let lane = self.lane(camera);
-        if let Some(lane) = &lane {
-            lane.lock().ask_once(prompt);
+        let sampled = self.sampled(camera);
+        if let Some(sampled) = &sampled {
+            sampled.lock().ask_once(prompt);
         }
-        lane.is_some()
+        sampled.is_some()
     }
 
     /// Every prompt of the camera is due on its next frame.
     pub fn make_due(&self, camera: &CameraId) {
-        if let Some(lane) = self.lane(camera) {
-            lane.lock().make_due();
+        if let Some(sampled) = self.sampled(camera) {
+            sampled.lock().make_due();
         }
     }
 
     /// The frames that a prompt lost since the last call. Call it when a message of the prompt is made.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
-        let lane = self.lane(camera);
-        lane.map_or_else(SkippedSinceLast::default, |l| {
-            l.lock().take_since_last(prompt)
+        let sampled = self.sampled(camera);
+        sampled.map_or_else(SkippedSinceLast::default, |sampled| {
+            sampled.lock().take_since_last(prompt)
         })
     }
 
     /// The counters of all removed cameras together.
     pub fn removed_counters(&self) -> FrameCounters {
-        let cameras = lock(&self.cameras);
-        let mut counters = cameras.removed.counters;
-        for lane in &cameras.removed.lanes {
-            counters.add(&lane.lock().counters());
+        let list = lock(&self.cameras);
+        let mut counters = list.removed.counters;
+        for sampled in &list.removed.cameras {
+            counters.add(&sampled.lock().counters());
         }
         counters
     }
 
     /// The counters of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
     pub fn counters(&self) -> Vec<(CameraId, FrameCounters)> {
-        let entry = |lane: &Arc<Lane>| (lane.camera.clone(), lane.lock().counters());
-        self.lanes().iter().map(entry).collect()
+        let entry = |sampled: &Arc<SampledCamera>| (sampled.id.clone(), sampled.lock().counters());
+        self.cameras().iter().map(entry).collect()
     }
 
-    fn lanes(&self) -> Arc<[Arc<Lane>]> {
-        Arc::clone(&lock(&self.cameras).lanes)
+    fn cameras(&self) -> Arc<[Arc<SampledCamera>]> {
+        Arc::clone(&lock(&self.cameras).cameras)
     }
 
-    fn lane(&self, camera: &CameraId) -> Option<Arc<Lane>> {
-        let lanes = self.lanes();
-        lanes.iter().find(|lane| lane.camera == *camera).cloned()
+    fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
+        let cameras = self.cameras();
+        cameras
+            .iter()
+            .find(|sampled| sampled.id == *camera)
+            .cloned()
     }
 }
 
 impl RemovedCameras {
     /// The camera has no prompts from now on.
-    fn add(&mut self, lane: Arc<Lane>) {
+    fn add(&mut self, sampled: Arc<SampledCamera>) {
         let (unneeded, counters) = {
-            let mut state = lane.lock();
+            let mut state = sampled.lock();
             (state.change(1.0, Vec::new()), state.counters())
         };
         drop(unneeded);
         match counters.in_flight {
             0 => self.counters.add(&counters),
-            _ => self.lanes.push(lane),
+            _ => self.cameras.push(sampled),
         }
     }
 
-    fn lane(&self, camera: &CameraId) -> Option<Arc<Lane>> {
-        self.lanes
+    fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
+        self.cameras
             .iter()
-            .find(|lane| lane.camera == *camera)
+            .find(|sampled| sampled.id == *camera)
             .cloned()
     }
 }

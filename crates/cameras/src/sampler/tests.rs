@@ -323,7 +323,7 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
     bench.put(0);
     assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
 
-    // Two frames for two waiting callers, and a caller that gives up: nobody sleeps beside a waiting frame.
+    // Two frames for two waiting callers, and a caller that gives up: none sleeps while a frame waits.
     let mut bench = Bench::new(&[
         camera("a", 1.0, &[("person", 1.0)]),
         camera("b", 1.0, &[("person", 1.0)]),

@@ -213,7 +213,7 @@ async fn a_real_stream_gives_right_pictures_with_the_camera_s_own_time() {
     sources.dedup();
     let known = [CaptureSource::Arrival, CaptureSource::Rtcp];
     assert!(known.ends_with(&sources) || longest_ms > 300, "{sources:?}");
-    // The server maps its clocks anew with each report; on a busy machine one report may be off by what it was held up.
+    // The server maps its clocks again with each report; on a busy machine one report may be off by what it was held up.
     errors_ms.sort_by_key(|error_ms| error_ms.abs());
     let median_ms = errors_ms[errors_ms.len() / 2];
     assert!(median_ms.abs() <= 50, "off by {errors_ms:?} ms");

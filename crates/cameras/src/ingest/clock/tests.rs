@@ -164,7 +164,7 @@ fn rtp_time_that_jumps_dates_nothing_until_the_next_report() {
 
 #[test]
 fn a_gap_in_rtp_time_is_believed_when_the_arrivals_have_it_too() {
-    // Of RTP time and of the arrivals: all held up, all lost, lost and some jitter; and an encoder that began anew in a pause.
+    // Of RTP time and of the arrivals: all held up, all lost, lost and some jitter; and an encoder that began again in a pause.
     for (gap_s, pause_s, source) in [
         (0.04, 3.0, CaptureSource::Rtcp),
         (3.0, 3.0, CaptureSource::Rtcp),
@@ -315,7 +315,7 @@ fn fate() -> impl Strategy<Value = Fate> {
             |(lead_s, drift_ppm, jump, step, our_step, stall, jitter_ms, together)| Fate {
                 lead_s,
                 drift_ppm,
-                // Where an encoder begins anew, the stream pauses too.
+                // Where an encoder begins again, the stream pauses too.
                 jump: (if together { stall.0 } else { jump.0 }, jump.1),
                 step,
                 our_step,

@@ -82,7 +82,7 @@ fn receive(
     mut change: impl FnMut(usize, &Sent) -> Vec<gst::Buffer>,
 ) -> ReceivedStream {
     let (frames, shown) = std::sync::mpsc::channel::<Frame>();
-    let (events, mut told) = mpsc::channel(16);
+    let (events, mut received) = mpsc::channel(16);
     let camera = spotter_core::testing::camera("gate", Vec::new());
     let outlet = Outlet {
         camera: camera.id.clone(),
@@ -140,8 +140,8 @@ fn receive(
     }
     source.end_of_stream().unwrap();
     let mut pictures = BTreeMap::new();
-    let ended = |told: &mut mpsc::Receiver<SourceEvent>| {
-        std::iter::from_fn(|| told.try_recv().ok())
+    let ended = |received: &mut mpsc::Receiver<SourceEvent>| {
+        std::iter::from_fn(|| received.try_recv().ok())
             .find(|event| matches!(event, SourceEvent::Failed(_)))
     };
     let clock = SystemClock::new();
@@ -152,7 +152,7 @@ fn receive(
             clock.now().since(start) < LIMIT,
             "no end after {progress:?}"
         );
-        let failure = ended(&mut told);
+        let failure = ended(&mut received);
         while let Ok(frame) = shown.recv_timeout(Duration::from_millis(20)) {
             pictures.insert(frame.times.rtp.unwrap() / 900, fingerprint(&frame));
         }
@@ -359,7 +359,7 @@ async fn until(handle: &CameraHandle, wanted: impl FnMut(&Health) -> bool) -> He
     found.unwrap_or_else(|_| panic!("it stays {:?}", handle.health().borrow()))
 }
 
-/// The first decoder fails in the way that `why` tells; then pictures come from the other.
+/// The first decoder fails for the reason `why`; then pictures come from the other.
 async fn falls_back(url: String, candidates: decoder::DecoderCandidates, why: &str) {
     let (handle, mut frames) = watch(url, candidates);
     until(&handle, |health| {

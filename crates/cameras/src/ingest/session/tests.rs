@@ -122,7 +122,7 @@ fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_se
         assert_eq!(seen, Some((3.0 + limit_s, Fault::Stalled)), "{gop_s:?}");
         assert_eq!(session.last_hour(at(500.0)), (0, 1));
     }
-    // Without packets it is over after `stall`, whatever the distance.
+    // Without packets it is over after `stall`, at any distance.
     let mut session = streaming(POLICY, 0.0);
     let _ = session.on(packets(3.0, Some(2.0), Some(10.0)), at(3.0), 0.5);
     assert_eq!(session.next_deadline(), Some(at(8.0)));
@@ -316,7 +316,7 @@ proptest! {
         for (input, pause_s, random) in steps {
             now_s += pause_s;
             match input {
-                // A shell reports the end of a pipeline only after it was told to stop it.
+                // A shell reports the end of a pipeline only after the action to stop it.
                 SessionInput::Stopped if !stopping => continue,
                 SessionInput::Stopped => stopping = false,
                 SessionInput::Enable => enabled = true,

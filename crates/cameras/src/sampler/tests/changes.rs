@@ -45,7 +45,7 @@ fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at(
     bench.put(0);
     cameras[0].prompts[1].enabled = false;
     bench.change(&cameras);
-    assert_eq!(bench.counters(0).waiting, 0, "nobody asks anything of it");
+    assert_eq!(bench.counters(0).waiting, 0, "no prompt is left for it");
     bench.put(0);
     assert!(bench.share.try_next().is_none());
     assert!(bench.counters(0).balanced());

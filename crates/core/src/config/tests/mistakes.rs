@@ -336,20 +336,20 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
 
 #[test]
 fn frames_on_a_gpu_are_for_one_engine() {
-    let told = |cameras: &str, model: &str| {
+    let advice_on = |cameras: &str, model: &str| {
         let text = person(&format!("[model]\nframes = \"gpu\"\n{model}\n{cameras}"));
         let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap();
         advice::without_effect(&loaded.config)
     };
     let yard = "[camera.yard]\nurl = \"test://\"\nprompt.person.detect = \"person\"";
-    let line = told(yard, "gpus = [0, 1]").unwrap();
+    let line = advice_on(yard, "gpus = [0, 1]").unwrap();
     assert!(
         line.starts_with("model.frames: \"gpu\" has no effect"),
         "{line}"
     );
-    assert_eq!(told(yard, "gpus = [1]"), None);
+    assert_eq!(advice_on(yard, "gpus = [1]"), None);
     // Of two GPUs one is used.
-    assert_eq!(told("", "gpus = [0, 1]"), None);
+    assert_eq!(advice_on("", "gpus = [0, 1]"), None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nothing leaks, nothing is told that must not be, and what is stuck is left behind.
+//! Nothing leaks, no login is logged, and what is stuck is left behind.
 
 use std::sync::atomic::AtomicUsize;
 

@@ -1,6 +1,6 @@
 //! Cameras of our own script over real sockets: what they do wrong, and what is made of it.
 //!
-//! Each picture on the wire tells its number, so what is handed over is compared with what was sent, and a picture that is
+//! Each picture on the wire shows its number, so what is handed over is compared with what was sent, and a picture that is
 //! wrong anywhere is found.
 
 use std::{
@@ -185,7 +185,7 @@ impl Tally {
     }
 }
 
-/// Looks again and again, for what tells nobody when it changes.
+/// Polls for what sends no message when it changes.
 async fn eventually(what: &str, wanted: impl Fn() -> bool) {
     let search = async {
         while !wanted() {

@@ -133,13 +133,13 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
 
 /// As after the camera's own restart behind a box that keeps the connection.
 async fn a_new_sender_in_the_same_connection_is_watched_on() {
-    let anew = Stamps {
+    let restarted = Stamps {
         sequence: 7,
         rtp: good().stamps.rtp,
         ssrc: 0x0bad_cafe,
     };
     let script = Script {
-        restart: Some((20, anew)),
+        restart: Some((20, restarted)),
         ..good()
     };
     let server = Server::start(move |_| script.clone()).await;

@@ -53,8 +53,9 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         |health: &Health| health.counters.rtp_lost == 0 && health.counters.frames_corrupt == 0;
     let lossy = |of| watched("loss", damaged(Damage::LoseOneOf(of)), 100, hurt);
     let late = watched("reorder", damaged(Damage::DelayOneOf(20)), 300, whole);
-    let told = |health: &Health| health.counters.rtp_foreign > 150 && health.counters.rtp_lost == 0;
-    let foreign = watched("foreign", damaged(Damage::Foreign), 200, told);
+    let counted =
+        |health: &Health| health.counters.rtp_foreign > 150 && health.counters.rtp_lost == 0;
+    let foreign = watched("foreign", damaged(Damage::Foreign), 200, counted);
     let wrapping = Script {
         stamps: Stamps {
             sequence: u16::MAX - 50,
@@ -99,7 +100,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     );
 }
 
-/// What a camera encodes wrong cannot be told from what it encodes right: decoders patch it up and say nothing. It is over
+/// What a camera encodes wrong cannot be distinguished from what it encodes right: decoders patch it up and say nothing. It is over
 /// with the next key picture, and it ends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {

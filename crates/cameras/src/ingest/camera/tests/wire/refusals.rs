@@ -112,7 +112,7 @@ async fn a_port_that_nobody_listens_on_is_tried_again_until_somebody_does() {
     let health = watched.failure().await;
     assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Unreachable);
     let server = Server::start_at(address, |_| good()).await;
-    watched.comes_back(&health, "somebody listens").await;
+    watched.comes_back(&health, "a listener").await;
     watched.stop().await;
     drop(server);
 }

@@ -21,14 +21,14 @@ use spotter_core::{
 };
 
 /// One camera, behind one lock.
-pub struct Lane {
-    pub camera: CameraId,
+pub struct SampledCamera {
+    pub id: CameraId,
     /// Ingest's thread takes it too, so it is held for a swap and a few counters, never while a picture is read or freed.
-    state: Mutex<LaneState>,
+    state: Mutex<SampledCameraState>,
 }
 
 /// What the lock of a camera guards.
-pub struct LaneState {
+pub struct SampledCameraState {
     slot: FrameSlot,
     filter: FilterState,
     /// The engine's signal; `None` while no engine has the camera.
@@ -44,7 +44,7 @@ enum FilterState {
 
 /// The filter while it is out of the lock. Dropping this puts it back.
 struct FilterLoan<'a> {
-    lane: &'a Lane,
+    sampled: &'a SampledCamera,
     filter: Option<Box<FrameFilter>>,
 }
 
@@ -56,12 +56,12 @@ struct FrameFilter {
     mask: Mask,
 }
 
-impl Lane {
+impl SampledCamera {
     /// A camera that no engine has yet.
     pub fn new(camera: &CameraConfig) -> Self {
         Self {
-            camera: camera.id.clone(),
-            state: Mutex::new(LaneState {
+            id: camera.id.clone(),
+            state: Mutex::new(SampledCameraState {
                 slot: FrameSlot::new(camera.rate_hz, enabled_prompts(camera)),
                 filter: FilterState::Idle(Box::new(FrameFilter::new(camera))),
                 frame_arrived: None,
@@ -70,7 +70,7 @@ impl Lane {
     }
 
     /// The slot and its counters.
-    pub fn lock(&self) -> MutexGuard<'_, LaneState> {
+    pub fn lock(&self) -> MutexGuard<'_, SampledCameraState> {
         lock(&self.state)
     }
 
@@ -149,7 +149,7 @@ impl Lane {
     }
 }
 
-impl LaneState {
+impl SampledCameraState {
     /// Since when the waiting frame's look has been due; `None` when no frame waits, and while the filter is in use, so that
     /// two frames of a camera are never taken for the same due time.
     pub fn due_since(&self) -> Option<Mono> {
@@ -167,10 +167,10 @@ impl LaneState {
         }
     }
 
-    fn lend_filter<'a>(&mut self, lane: &'a Lane) -> Option<FilterLoan<'a>> {
+    fn lend_filter<'a>(&mut self, sampled: &'a SampledCamera) -> Option<FilterLoan<'a>> {
         match std::mem::replace(&mut self.filter, FilterState::InUse(None)) {
             FilterState::Idle(filter) => Some(FilterLoan {
-                lane,
+                sampled,
                 filter: Some(filter),
             }),
             in_use @ FilterState::InUse(_) => {
@@ -181,7 +181,7 @@ impl LaneState {
     }
 }
 
-impl Deref for LaneState {
+impl Deref for SampledCameraState {
     type Target = FrameSlot;
 
     fn deref(&self) -> &FrameSlot {
@@ -189,7 +189,7 @@ impl Deref for LaneState {
     }
 }
 
-impl DerefMut for LaneState {
+impl DerefMut for SampledCameraState {
     fn deref_mut(&mut self) -> &mut FrameSlot {
         &mut self.slot
     }
@@ -200,7 +200,7 @@ impl Drop for FilterLoan<'_> {
         let Some(mut filter) = self.filter.take() else {
             return;
         };
-        let mut state = self.lane.lock();
+        let mut state = self.sampled.lock();
         if let FilterState::InUse(Some(camera)) = &state.filter {
             filter.change(camera);
         }
