@@ -116,7 +116,7 @@ impl CommandHandler {
         context: CommandContext<'_>,
     ) -> CommandEffect {
         let ha_status = birth_topic(&context.config.file().mqtt.ha);
-        match publish::heard(&self.publisher.topics(), ha_status.as_deref(), message) {
+        match publish::parse_inbound(&self.publisher.topics(), ha_status.as_deref(), message) {
             InboundKind::Request(asked) => self.execute(*asked, context).await,
             InboundKind::Old => {
                 self.ignore_retained(&message.topic);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use super::{
     Identity, Publisher, Update,
-    discovery::{self, Rebirth},
+    discovery::{self, RepublishTimer},
     retained::{self, ObsoleteTopic, RetainedList},
 };
 use spotter_core::{
@@ -18,7 +18,7 @@ pub struct Announcer {
     retained: RetainedList,
     /// Records that are cleared when Home Assistant has their entities from other records.
     moved: BTreeSet<String>,
-    rebirth: Rebirth,
+    republish_timer: RepublishTimer,
 }
 
 impl Announcer {
@@ -27,22 +27,22 @@ impl Announcer {
         Self {
             retained: RetainedList::open(state_dir, identity.machine()),
             moved: BTreeSet::new(),
-            rebirth: Rebirth::default(),
+            republish_timer: RepublishTimer::default(),
         }
     }
 
-    /// Publishes the discovery records of `config` and clears the topics of earlier ones. `in_force`: the effective cameras,
+    /// Publishes the discovery records of `config` and clears the topics of earlier ones. `effective_cameras`: the effective cameras,
     /// with temporary prompts. `gpu`: figures of a GPU are published. Called at the start and after each accepted change,
     /// between the last old state and the first new one. Blocks on the disk.
     pub fn announce(
         &mut self,
         publisher: &Publisher,
         config: &Config,
-        in_force: &[CameraConfig],
+        effective_cameras: &[CameraConfig],
         gpu: bool,
     ) {
         let records = discovery::records(config, gpu);
-        let topics = retained::topics(config, in_force, &records);
+        let topics = retained::topics(config, effective_cameras, &records);
         self.moved.clear();
         for leaving in self.retained.want(topics) {
             publisher.publish(match leaving {
@@ -61,12 +61,12 @@ impl Announcer {
 
     /// Home Assistant has started: all records are published again after a short pause.
     pub fn home_assistant_started(&mut self, now: Mono) {
-        self.rebirth.started(now, fastrand::f64());
+        self.republish_timer.started(now, fastrand::f64());
     }
 
     /// Called once a second. Blocks on the disk when the broker has cleared a topic.
     pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
-        if self.rebirth.take(now) {
+        if self.republish_timer.take(now) {
             publisher.repeat_discovery();
         }
         if self.retained.is_clean() {

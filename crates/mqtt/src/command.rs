@@ -57,15 +57,15 @@ pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
 }
 
 /// Reads a message. `ha_status`: the topic on which Home Assistant reports its start.
-pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> InboundKind {
+pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> InboundKind {
     if Some(message.topic.as_str()) == ha_status {
         return match message.payload == b"online" && !message.retained {
             true => InboundKind::HomeAssistant,
             false => InboundKind::Other,
         };
     }
-    let asked = match topics.levels_of(&message.topic).as_deref() {
-        Some(["cmd"]) => json::asked(&message.payload),
+    let (head, command) = match topics.levels_of(&message.topic).as_deref() {
+        Some(["cmd"]) => json::parse_request(&message.payload),
         Some(["cam", camera, field, "set"]) => set(camera, None, field, &message.payload),
         Some(["cam", camera, "prompt", prompt, field, "set"]) => {
             set(camera, Some(prompt), field, &message.payload)
@@ -79,7 +79,6 @@ pub fn heard(topics: &Topics, ha_status: Option<&str>, message: &Inbound) -> Inb
             false => InboundKind::Old,
         };
     }
-    let (head, command) = asked;
     InboundKind::Request(Box::new(CommandRequest {
         head,
         command,

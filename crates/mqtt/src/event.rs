@@ -198,7 +198,7 @@ pub(super) mod tests {
             E::Restart,
         ]
         .map(EventStep::End);
-        let said: Vec<String> = updates
+        let steps: Vec<String> = updates
             .into_iter()
             .chain(ends)
             .map(|step| {
@@ -220,6 +220,6 @@ pub(super) mod tests {
             "end shutdown",
             "end restart",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(steps, expected);
     }
 }

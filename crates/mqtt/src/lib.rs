@@ -30,7 +30,9 @@ mod topic;
 
 pub use announcer::Announcer;
 pub use broker::{BrokerState, TlsError};
-pub use command::{CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, heard};
+pub use command::{
+    CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
+};
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::Update;

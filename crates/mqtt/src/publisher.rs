@@ -160,7 +160,12 @@ impl Publisher {
             ..
         }) = &mut spool
         {
-            take_over(&mut outbox, &topics, found, &limits.events, &*clock);
+            let recovery = SpoolRecovery {
+                found,
+                topics: &topics,
+                max_age: limits.events.max_age,
+            };
+            recovery.queue_events(&mut outbox, &*clock);
             write(journal, &mut outbox, &*clock);
         }
         let shared = Arc::new(Shared::new(outbox));
@@ -395,31 +400,33 @@ fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clo
     }
 }
 
-/// Queues the events of an earlier run, then the end of each event that was open at its end.
-pub(super) fn take_over(
-    outbox: &mut Outbox,
-    topics: &Topics,
-    found: &FoundEvents,
-    bounds: &EventBounds,
-    clock: &dyn Clock,
-) {
-    let (now, wall) = (clock.now(), clock.wall());
-    outbox.keep_on_disk(found.first_number);
-    for (kept, expires_ms) in &found.waiting {
-        let topic = topics.event(&kept.event.camera, &kept.event.prompt);
-        let left = time_left(*expires_ms, wall, bounds.max_age);
-        outbox.restore(&topic, Arc::clone(kept), left, now);
-    }
-    for last in &found.open {
-        let end = Event {
-            step: EventStep::End(EndReason::Restart),
-            ended: Some(wall),
-            ..last.clone()
-        };
-        outbox.push(
-            Message::from_update(topics, Update::Event(Box::new(end))),
-            now,
-        );
+/// The events of an earlier run, with what is needed to send them.
+pub(super) struct SpoolRecovery<'a> {
+    pub(super) found: &'a FoundEvents,
+    pub(super) topics: &'a Topics,
+    /// `mqtt.spool.max_age`.
+    pub(super) max_age: Duration,
+}
+
+impl SpoolRecovery<'_> {
+    /// Queues the undelivered events, then the end of each event that was open at the end of that run.
+    pub(super) fn queue_events(&self, outbox: &mut Outbox, clock: &dyn Clock) {
+        let (now, wall) = (clock.now(), clock.wall());
+        outbox.keep_on_disk(self.found.first_number);
+        for (kept, expires_ms) in &self.found.waiting {
+            let topic = self.topics.event(&kept.event.camera, &kept.event.prompt);
+            let left = time_left(*expires_ms, wall, self.max_age);
+            outbox.restore(&topic, Arc::clone(kept), left, now);
+        }
+        for last in &self.found.open {
+            let end = Event {
+                step: EventStep::End(EndReason::Restart),
+                ended: Some(wall),
+                ..last.clone()
+            };
+            let update = Update::Event(Box::new(end));
+            outbox.push(Message::from_update(self.topics, update), now);
+        }
     }
 }
 

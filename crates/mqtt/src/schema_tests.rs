@@ -368,7 +368,7 @@ fn requests_are_read_as_their_schema_says() {
             retained: false,
             reply_to: None,
         };
-        let InboundKind::Request(asked) = heard(&topics, None, &inbound) else {
+        let InboundKind::Request(asked) = parse_inbound(&topics, None, &inbound) else {
             panic!("{request} is no request");
         };
         assert_eq!(

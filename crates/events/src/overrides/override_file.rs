@@ -17,9 +17,9 @@ pub struct OverrideFile(PathBuf);
 /// Overrides cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum OverrideFileError {
-    #[error("{}: {error}; run-time changes do not survive a restart until this is mended", path.display())]
+    #[error("{}: {error}; overrides do not survive a restart until this is repaired", path.display())]
     Disk { path: PathBuf, error: io::Error },
-    #[error("{}: not what Spotter wrote ({error}); it is set aside as {}", path.display(), aside.display())]
+    #[error("{}: damaged file ({error}); renamed to {}", path.display(), aside.display())]
     Damaged {
         path: PathBuf,
         /// Its new name.

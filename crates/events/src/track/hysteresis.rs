@@ -7,7 +7,7 @@
 //! - **unknown** until something was confirmed or `n` looks confirmed nothing, and again without looks. Looks before
 //!   the first "nothing" are forgotten too.
 //!
-//! So presence changes at most once in `m` looks, whatever the model says.
+//! So presence changes at most once in `m` looks, for any answers of the model.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -53,6 +53,15 @@ pub struct LookContext<'a> {
     pub camera_size: (u32, u32),
 }
 
+/// A track as its first look finds it.
+pub struct NewTrack<'a> {
+    pub id: TrackId,
+    pub seen: &'a Candidate,
+    /// The prompt's zones.
+    pub zones: &'a [ZoneId],
+    pub rules: TrackRules,
+}
+
 /// One track from its first look on.
 #[derive(Clone, Debug)]
 pub struct TrackLifecycle {
@@ -102,15 +111,15 @@ pub enum LifecycleStep {
 
 impl TrackLifecycle {
     /// A track that begins with this look; [`TrackLifecycle::seen`] follows for the same look.
-    pub fn new(
-        track: TrackId,
-        seen: &Candidate,
-        look: &LookContext,
-        zones: &[ZoneId],
-        rules: TrackRules,
-    ) -> Self {
+    pub fn new(track: NewTrack<'_>, look: &LookContext) -> Self {
+        let NewTrack {
+            id,
+            seen,
+            zones,
+            rules,
+        } = track;
         let event = Event {
-            track,
+            track: id,
             camera: look.camera.clone(),
             prompt: look.prompt.clone(),
             revision: look.revision,

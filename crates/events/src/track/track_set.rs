@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{
     assign::{CostMatrix, assign},
     filter::Candidate,
-    lifecycle::{LifecycleStep, LookContext, TrackLifecycle, TrackRules},
+    lifecycle::{LifecycleStep, LookContext, NewTrack, TrackLifecycle, TrackRules},
     motion::MotionFilter,
     verification::VerificationResult,
 };
@@ -200,10 +200,15 @@ impl TrackSet {
 
     /// A track that begins with this look.
     fn start(&self, first: &Candidate, look: &LookContext, ids: &mut IdAllocator) -> ActiveTrack {
-        let id = ids.next_track();
+        let track = NewTrack {
+            id: ids.next_track(),
+            seen: first,
+            zones: &self.zones,
+            rules: self.rules,
+        };
         ActiveTrack {
             motion: MotionFilter::new(first.location, look.at),
-            lifecycle: TrackLifecycle::new(id, first, look, &self.zones, self.rules),
+            lifecycle: TrackLifecycle::new(track, look),
         }
     }
 }

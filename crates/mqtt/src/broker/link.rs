@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
+    limits::BrokerLimits,
     policy::{ConnectionEnd, Protocol},
-    terms::Terms,
     timing::ConnectionTiming,
     tls::Trust,
     v5, v311,
@@ -87,7 +87,7 @@ impl PayloadFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEvent {
     /// The broker accepted the connection, with these limits.
-    Connected(Terms),
+    Connected(BrokerLimits),
     /// A request left the client library's queue.
     Sent,
     /// A message on a subscribed topic.

@@ -1,27 +1,29 @@
 //! The connection to the broker. This folder is the only code that knows an MQTT client library.
 //!
 //! ```text
-//!   task    one tokio task: one connection after the other, with a pause in between
-//!   policy  pure: after the end of a connection, when and how to connect again
-//!   open    one connection: sends what the outbox has, handles answers, subscribes, stops
-//!   link    one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
-//!   pulse, terms, subscriptions   pure: whether the broker is alive, its limits, the filters to subscribe to
-//!   timing  pauses and time limits
-//!   tls     which certificates are trusted
+//!   task           one tokio task: one connection after the other, with a pause in between
+//!   policy         pure: after the end of a connection, when and how to connect again
+//!   connection     one connection: sends what the outbox has, handles answers, subscribes, stops
+//!   link           one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
+//!   liveness       pure: whether the broker still answers
+//!   limits         pure: the broker's limits
+//!   subscriptions  pure: the filters to subscribe to
+//!   timing         pauses and time limits
+//!   tls            which certificates are trusted
 //! ```
 //!
 //! Does not belong here: what is sent when (`outbox`) and the payloads (`message`).
 
+mod connection;
 mod ends;
+mod limits;
 mod link;
-mod open;
+mod liveness;
 mod policy;
-mod pulse;
 #[cfg(test)]
 mod rig;
 mod subscriptions;
 mod task;
-mod terms;
 #[cfg(test)]
 mod tests;
 mod timing;

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    open::{BrokerConnection, ReconnectState},
+    connection::{BrokerConnection, ReconnectState},
     policy::{BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
 };
 use crate::{
@@ -128,8 +128,9 @@ impl BrokerTask {
             // A request from here on leads to one more attempt: this one may have read the TLS files already.
             again.mark_unchanged();
             memory.renew_trust(self.clock.now()).await;
-            let (open, events) = BrokerConnection::new(self, &self.target, &policy, &mut memory);
-            let Some(end) = open.run(events, &mut policy).await else {
+            let (connection, events) =
+                BrokerConnection::new(self, &self.target, &policy, &mut memory);
+            let Some(end) = connection.run(events, &mut policy).await else {
                 return;
             };
             self.shared.outbox().disconnected();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{policy::RetryPauses, pulse::SilenceLimits};
+use super::{liveness::SilenceLimits, policy::RetryPauses};
 
 /// The defaults are those of the daemon; tests of outages shorten them.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use rumqttc_v4::{
 
 use super::{
     ends,
+    limits::BrokerLimits,
     link::{ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, RequestOutcome, Settings},
     policy::ConnectionEnd,
-    terms::Terms,
     tls::Trust,
 };
 use crate::{Inbound, message::status_text};
@@ -72,7 +72,7 @@ pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOut
 
 pub(super) fn happened(event: Event) -> ConnectionEvent {
     match event {
-        Event::Incoming(Packet::ConnAck(_)) => ConnectionEvent::Connected(Terms::default()),
+        Event::Incoming(Packet::ConnAck(_)) => ConnectionEvent::Connected(BrokerLimits::default()),
         Event::Incoming(Packet::Publish(publish)) => ConnectionEvent::Message(Inbound {
             topic: String::from_utf8_lossy(&publish.topic).into_owned(),
             payload: publish.payload.to_vec(),

@@ -9,12 +9,12 @@ use rumqttc::{
 
 use super::{
     ends,
+    limits::BrokerLimits,
     link::{
         ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, PayloadFormat, RequestOutcome,
         Settings, WILL_DELAY_S,
     },
     policy::ConnectionEnd,
-    terms::Terms,
     tls::Trust,
 };
 use crate::{Inbound, ReplyTo, message::status_text};
@@ -116,12 +116,12 @@ pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOut
 pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
-            let terms = accepted.properties.map(|said| Terms {
-                packet_max_bytes: said.max_packet_size.map(|bytes| bytes as usize),
-                in_flight_max: said.receive_max.map_or(usize::MAX, usize::from),
-                retains: said.retain_available != Some(0),
+            let limits = accepted.properties.map(|properties| BrokerLimits {
+                packet_max_bytes: properties.max_packet_size.map(|bytes| bytes as usize),
+                in_flight_max: properties.receive_max.map_or(usize::MAX, usize::from),
+                retains: properties.retain_available != Some(0),
             });
-            ConnectionEvent::Connected(terms.unwrap_or_default())
+            ConnectionEvent::Connected(limits.unwrap_or_default())
         }
         Event::Incoming(Packet::Publish(publish)) => {
             let properties = publish.properties.unwrap_or_default();
@@ -135,7 +135,9 @@ pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
                 }),
             })
         }
-        Event::Incoming(Packet::Disconnect(said)) => return Err(said_goodbye(said.reason_code)),
+        Event::Incoming(Packet::Disconnect(packet)) => {
+            return Err(disconnected(packet.reason_code));
+        }
         Event::Incoming(_) => ConnectionEvent::Heard,
         Event::Outgoing(
             Outgoing::Publish(_) | Outgoing::Subscribe(_) | Outgoing::Unsubscribe(_),
@@ -146,7 +148,7 @@ pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
 }
 
 /// The broker's reason. Its free text is never used: it may contain the login.
-fn said_goodbye(reason: DisconnectReasonCode) -> ConnectionEnd {
+fn disconnected(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
         DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
         DisconnectReasonCode::PacketTooLarge => ConnectionEnd::TooLarge,
@@ -159,7 +161,7 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         ConnectionError::ConnectionRefused(code)
         | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => refused(code),
         ConnectionError::MqttState(StateError::ServerDisconnect { reason_code, .. }) => {
-            said_goodbye(reason_code)
+            disconnected(reason_code)
         }
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),

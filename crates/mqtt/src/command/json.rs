@@ -92,7 +92,7 @@ struct OfLog {
 }
 
 /// Reads a request.
-pub(super) fn asked(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
+pub(super) fn parse_request(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
     let mut head = RequestHead::default();
     let command = parts(payload, &mut head).and_then(|rest| command(&head.op, rest));
     (head, command)

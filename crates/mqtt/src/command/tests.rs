@@ -22,7 +22,7 @@ fn message(topic: &str, payload: &str) -> Inbound {
 }
 
 fn asked(topic: &str, payload: &str) -> CommandRequest {
-    match heard(&topics(), None, &message(topic, payload)) {
+    match parse_inbound(&topics(), None, &message(topic, payload)) {
         InboundKind::Request(asked) => *asked,
         other => panic!("{topic}: {other:?}"),
     }
@@ -215,16 +215,19 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
         ..message(topic, "{\"op\":\"reload\"}")
     };
     let ha = Some("homeassistant/status");
-    assert_eq!(heard(&topics(), ha, &retained("cmd")), InboundKind::Old);
     assert_eq!(
-        heard(&topics(), ha, &retained("cam/gate/rate/set")),
+        parse_inbound(&topics(), ha, &retained("cmd")),
+        InboundKind::Old
+    );
+    assert_eq!(
+        parse_inbound(&topics(), ha, &retained("cam/gate/rate/set")),
         InboundKind::Old
     );
     let cleared = Inbound {
         payload: Vec::new(),
         ..retained("cam/gate/rate/set")
     };
-    assert_eq!(heard(&topics(), ha, &cleared), InboundKind::Other);
+    assert_eq!(parse_inbound(&topics(), ha, &cleared), InboundKind::Other);
     for other in [
         "status",
         "cam/gate/rate",
@@ -233,16 +236,19 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
         "",
     ] {
         assert_eq!(
-            heard(&topics(), ha, &message(other, "x")),
+            parse_inbound(&topics(), ha, &message(other, "x")),
             InboundKind::Other
         );
     }
     let mut online = message("", "online");
     online.topic = "homeassistant/status".into();
-    assert_eq!(heard(&topics(), ha, &online), InboundKind::HomeAssistant);
-    assert_eq!(heard(&topics(), None, &online), InboundKind::Other);
+    assert_eq!(
+        parse_inbound(&topics(), ha, &online),
+        InboundKind::HomeAssistant
+    );
+    assert_eq!(parse_inbound(&topics(), None, &online), InboundKind::Other);
     online.payload = b"offline".to_vec();
-    assert_eq!(heard(&topics(), ha, &online), InboundKind::Other);
+    assert_eq!(parse_inbound(&topics(), ha, &online), InboundKind::Other);
 }
 
 #[test]
@@ -302,6 +308,6 @@ proptest! {
     fn nothing_that_is_sent_ends_us(topic in "[a-z/+#]{0,30}|cam/gate/(prompt/)?[a-z]{1,6}/set|cmd", payload in prop::collection::vec(any::<u8>(), 0..80)) {
         let mut inbound = message(&topic, "");
         inbound.payload = payload;
-        heard(&topics(), Some("homeassistant/status"), &inbound);
+        parse_inbound(&topics(), Some("homeassistant/status"), &inbound);
     }
 }

@@ -171,13 +171,13 @@ fn home_assistant_accepts_every_record() {
     for way in ["device", "single"] {
         for record in records(&config(&format!("ha.discovery = \"{way}\""), SITE), true) {
             check_topic(&record.topic);
-            let told: Value = serde_json::from_slice(&record.payload()).unwrap();
-            check_common(&told);
+            let parsed: Value = serde_json::from_slice(&record.payload()).unwrap();
+            check_common(&parsed);
             let one = |platform: &str, entity: &Value| {
                 check(platform, entity.as_object().unwrap());
                 entity["unique_id"].as_str().unwrap().to_owned()
             };
-            match told.get("components") {
+            match parsed.get("components") {
                 Some(entities) => {
                     for entity in entities.as_object().unwrap().values() {
                         let unique_id = one(entity["platform"].as_str().unwrap(), entity);
@@ -188,7 +188,7 @@ fn home_assistant_accepts_every_record() {
                     }
                 }
                 None => {
-                    let unique_id = one(record.topic.split('/').nth(1).unwrap(), &told);
+                    let unique_id = one(record.topic.split('/').nth(1).unwrap(), &parsed);
                     assert!(unique_ids.contains(&unique_id), "{unique_id}");
                     checked += 1;
                 }

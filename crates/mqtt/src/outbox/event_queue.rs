@@ -78,6 +78,22 @@ struct EventTimes {
     expires: Mono,
 }
 
+/// An event as it is pushed.
+pub(super) struct NewEvent<'a> {
+    pub(super) topic: &'a str,
+    /// Of its message, each time it is sent.
+    pub(super) id: String,
+    pub(super) event: Event,
+}
+
+/// An event of an earlier run.
+pub(super) struct RestoredEvent<'a> {
+    pub(super) topic: &'a str,
+    pub(super) kept: Arc<SpooledEvent>,
+    /// Time until its expiry.
+    pub(super) left: Duration,
+}
+
 /// An event that is due.
 pub(super) struct DueEvent {
     pub(super) number: u64,
@@ -139,15 +155,8 @@ impl EventQueue {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    /// `id`: of its message, each time it is sent.
-    pub(super) fn push(
-        &mut self,
-        topic: &str,
-        id: String,
-        event: Event,
-        now: Mono,
-        counters: &mut MessageCounters,
-    ) {
+    pub(super) fn push(&mut self, new: NewEvent<'_>, now: Mono, counters: &mut MessageCounters) {
+        let NewEvent { topic, id, event } = new;
         let number = self.next_number;
         self.next_number += 1;
         let kept = Arc::new(SpooledEvent { number, id, event });
@@ -167,12 +176,11 @@ impl EventQueue {
     /// Queues an event of an earlier run that is on the disk; called in the order of their numbers, before any push.
     pub(super) fn restore(
         &mut self,
-        topic: &str,
-        kept: Arc<SpooledEvent>,
-        left: Duration,
+        restored: RestoredEvent<'_>,
         now: Mono,
         counters: &mut MessageCounters,
     ) {
+        let RestoredEvent { topic, kept, left } = restored;
         self.next_number = self.next_number.max(kept.number + 1);
         let times = EventTimes {
             since: now,
@@ -439,9 +447,12 @@ mod tests {
         }
 
         fn push(&mut self, camera: &str, track: u64, now: Mono) {
-            let event = event(camera, track, EventStep::New);
-            let id = format!("id-{track}");
-            self.queue.push(camera, id, event, now, &mut self.counters);
+            let new = NewEvent {
+                topic: camera,
+                id: format!("id-{track}"),
+                event: event(camera, track, EventStep::New),
+            };
+            self.queue.push(new, now, &mut self.counters);
         }
 
         fn take(&mut self, now: Mono) -> Option<DueEvent> {

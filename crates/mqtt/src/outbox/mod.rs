@@ -55,7 +55,7 @@ use spotter_core::{Event, Mono};
 
 pub(super) use delivery::{Outgoing, Promise, Ticket};
 pub use event_queue::EventBounds;
-use event_queue::EventQueue;
+use event_queue::{EventQueue, NewEvent, RestoredEvent};
 use reply_queue::{QueuedReply, ReplyQueue};
 use state_queue::{NewState, StateQueue};
 use stream_queue::{NewStream, StreamLimits, StreamQueue};
@@ -190,8 +190,8 @@ impl Outbox {
         left: Duration,
         now: Mono,
     ) {
-        self.events
-            .restore(topic, kept, left, now, &mut self.counters);
+        let restored = RestoredEvent { topic, kept, left };
+        self.events.restore(restored, now, &mut self.counters);
     }
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
@@ -244,7 +244,8 @@ impl Outbox {
         let at = event.ended.unwrap_or(event.last_seen).unix_millis();
         self.event_ms = self.event_ms.max(u64::try_from(at).unwrap_or(0));
         let id = self.ids.next(self.event_ms);
-        self.events.push(topic, id, event, now, &mut self.counters);
+        let new = NewEvent { topic, id, event };
+        self.events.push(new, now, &mut self.counters);
     }
 
     /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     Topics, Update,
     event::tests::event,
-    publisher::take_over,
+    publisher::SpoolRecovery,
     spool::{Journal, memory::MemoryDisk},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
@@ -52,7 +52,12 @@ fn start(disk: &MemoryDisk, clock: &ManualClock, topics: &Topics, life: u64) -> 
     let limits = OutboxLimits::default();
     let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
     let mut outbox = Outbox::new(limits, format!("{life:04x}").into(), life);
-    take_over(&mut outbox, topics, &found, &limits.events, clock);
+    let recovery = SpoolRecovery {
+        found: &found,
+        topics,
+        max_age: limits.events.max_age,
+    };
+    recovery.queue_events(&mut outbox, clock);
     Process { outbox, journal }
 }
 

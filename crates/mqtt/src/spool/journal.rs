@@ -242,11 +242,11 @@ impl<D: Disk> Journal<D> {
             }
         };
         if let Err(error) = self.disk.append(number, bytes) {
-            let mended = match before {
+            let repaired = match before {
                 0 => self.disk.remove(number),
                 _ => self.disk.cut(number, before),
             };
-            if mended.is_err() || before == 0 {
+            if repaired.is_err() || before == 0 {
                 self.active = None;
             }
             return Err(error);

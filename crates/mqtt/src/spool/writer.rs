@@ -21,7 +21,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ForceToDisk {
+enum SyncAfterWrite {
     No,
     Yes,
     AndClose,
@@ -92,9 +92,9 @@ impl SpoolWriter {
                 synced = now;
             }
             let force = match (stopping, sync) {
-                (true, _) => ForceToDisk::AndClose,
-                (false, true) => ForceToDisk::Yes,
-                (false, false) => ForceToDisk::No,
+                (true, _) => SyncAfterWrite::AndClose,
+                (false, true) => SyncAfterWrite::Yes,
+                (false, false) => SyncAfterWrite::No,
             };
             let turn = self.turn(journal, now, force);
             let turn = match stopping {
@@ -129,16 +129,16 @@ impl SpoolWriter {
         &self,
         mut journal: Journal<Folder>,
         now: Mono,
-        force: ForceToDisk,
+        force: SyncAfterWrite,
     ) -> Option<(Journal<Folder>, io::Result<()>)> {
         let batch = self.shared.outbox().unwritten(now);
         let wall = self.clock.wall();
         let work = move || {
             let written = journal.write(&batch, now, wall);
             let rest = match force {
-                ForceToDisk::AndClose => journal.close(),
-                ForceToDisk::Yes => journal.sync(),
-                ForceToDisk::No => Ok(()),
+                SyncAfterWrite::AndClose => journal.close(),
+                SyncAfterWrite::Yes => journal.sync(),
+                SyncAfterWrite::No => Ok(()),
             };
             let unwritten = written.is_err().then_some(batch);
             (journal, unwritten, written.and(rest))

@@ -9,11 +9,11 @@ const DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// A start of Home Assistant that is not answered yet.
 #[derive(Debug, Default)]
-pub struct Rebirth {
+pub struct RepublishTimer {
     due: Option<Mono>,
 }
 
-impl Rebirth {
+impl RepublishTimer {
     /// Home Assistant started at `now`; `chance` is 0..1.
     pub fn started(&mut self, now: Mono, chance: f64) {
         let delay = DELAY_MAX.mul_f64(chance.clamp(0.0, 1.0));
@@ -23,11 +23,6 @@ impl Rebirth {
     /// True once when the records must be published again.
     pub fn take(&mut self, now: Mono) -> bool {
         self.due.take_if(|at| *at <= now).is_some()
-    }
-
-    /// When [`take`](Self::take) returns true.
-    pub fn next_at(&self) -> Option<Mono> {
-        self.due
     }
 }
 
@@ -41,17 +36,16 @@ mod tests {
 
     #[test]
     fn a_start_is_answered_once_within_five_seconds() {
-        let mut rebirth = Rebirth::default();
-        assert_eq!(rebirth.next_at(), None);
-        rebirth.started(at(1000), 0.5);
-        rebirth.started(at(2000), 0.0); // Two of them are one.
-        assert!(!rebirth.take(at(3499)));
-        assert_eq!(rebirth.next_at(), Some(at(3500)));
-        assert!(rebirth.take(at(3500)) && !rebirth.take(at(9000)));
+        let mut republish_timer = RepublishTimer::default();
+        assert!(!republish_timer.take(at(500)));
+        republish_timer.started(at(1000), 0.5);
+        republish_timer.started(at(2000), 0.0); // Two of them are one.
+        assert!(!republish_timer.take(at(3499)));
+        assert!(republish_timer.take(at(3500)) && !republish_timer.take(at(9000)));
         for chance in [-1.0, 0.0, 0.999, 7.0] {
-            rebirth.started(at(10_000), chance);
-            assert!(rebirth.next_at() >= Some(at(10_000)));
-            assert!(rebirth.take(at(15_000)), "{chance}");
+            republish_timer.started(at(10_000), chance);
+            assert!(!republish_timer.take(at(9_999)));
+            assert!(republish_timer.take(at(15_000)), "{chance}");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{link::DeliveryOptions, policy::Protocol};
 
 /// The limits of one connection. MQTT 3.1.1 has none, which is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct BrokerLimits {
     /// The broker closes the connection on a larger packet.
     pub(super) packet_max_bytes: Option<usize>,
     /// Messages without an acknowledgement.
@@ -13,7 +13,7 @@ pub(super) struct Terms {
     pub(super) retains: bool,
 }
 
-impl Default for Terms {
+impl Default for BrokerLimits {
     fn default() -> Self {
         Self {
             packet_max_bytes: None,
@@ -23,7 +23,7 @@ impl Default for Terms {
     }
 }
 
-impl Terms {
+impl BrokerLimits {
     pub(super) fn allows(&self, bytes: usize) -> bool {
         self.packet_max_bytes.is_none_or(|max| bytes <= max)
     }

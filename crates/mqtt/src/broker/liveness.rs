@@ -42,7 +42,7 @@ impl SilenceLimits {
 
 /// The packets of one connection. `K` identifies a message in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Pulse<K> {
+pub(super) struct ConnectionLiveness<K> {
     limits: SilenceLimits,
     heard: Mono,
     asked: bool,
@@ -50,7 +50,7 @@ pub(super) struct Pulse<K> {
     unanswered: VecDeque<(K, Mono)>,
 }
 
-impl<K: PartialEq> Pulse<K> {
+impl<K: PartialEq> ConnectionLiveness<K> {
     pub(super) fn new(limits: SilenceLimits, now: Mono) -> Self {
         Self {
             limits,
@@ -81,10 +81,10 @@ impl<K: PartialEq> Pulse<K> {
     }
 
     /// True once in a silence, when a request must be sent.
-    pub(super) fn asks(&mut self, now: Mono) -> bool {
-        let asks = !self.asked && now.since(self.heard) >= self.limits.ask_after;
-        self.asked |= asks;
-        asks
+    pub(super) fn must_ask(&mut self, now: Mono) -> bool {
+        let must_ask = !self.asked && now.since(self.heard) >= self.limits.ask_after;
+        self.asked |= must_ask;
+        must_ask
     }
 
     /// Why the connection must be closed, if it must.
@@ -119,26 +119,28 @@ mod tests {
 
     #[test]
     fn silence_is_asked_about_once_and_then_is_the_end() {
-        let mut pulse = Pulse::<u8>::new(SilenceLimits::default(), at(0));
-        assert!(!pulse.asks(at(14)) && pulse.asks(at(15)) && !pulse.asks(at(16)));
-        assert_eq!(pulse.lost(at(24)), None);
-        assert!(pulse.lost(at(25)).is_some());
-        pulse.heard(at(24));
-        assert_eq!(pulse.lost(at(48)), None);
-        assert!(pulse.asks(at(39)), "a new silence");
+        let mut liveness = ConnectionLiveness::<u8>::new(SilenceLimits::default(), at(0));
+        assert!(
+            !liveness.must_ask(at(14)) && liveness.must_ask(at(15)) && !liveness.must_ask(at(16))
+        );
+        assert_eq!(liveness.lost(at(24)), None);
+        assert!(liveness.lost(at(25)).is_some());
+        liveness.heard(at(24));
+        assert_eq!(liveness.lost(at(48)), None);
+        assert!(liveness.must_ask(at(39)), "a new silence");
     }
 
     #[test]
     fn a_message_that_is_never_acknowledged_is_the_end_too() {
-        let mut pulse = Pulse::new(SilenceLimits::default(), at(0));
-        pulse.sent('a', at(0));
-        pulse.sent('b', at(10));
+        let mut liveness = ConnectionLiveness::new(SilenceLimits::default(), at(0));
+        liveness.sent('a', at(0));
+        liveness.sent('b', at(10));
         for second in 0..40 {
-            pulse.heard(at(second));
+            liveness.heard(at(second));
         }
-        assert!(pulse.lost(at(30)).is_some());
-        pulse.answered(&'a');
-        assert_eq!((pulse.unanswered(), pulse.lost(at(39))), (1, None));
-        assert!(pulse.lost(at(40)).is_some());
+        assert!(liveness.lost(at(30)).is_some());
+        liveness.answered(&'a');
+        assert_eq!((liveness.unanswered(), liveness.lost(at(39))), (1, None));
+        assert!(liveness.lost(at(40)).is_some());
     }
 }

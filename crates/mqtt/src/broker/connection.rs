@@ -9,15 +9,15 @@ use tokio::{
 };
 
 use super::{
+    limits::{BrokerLimits, publish_bytes, subscribe_bytes},
     link::{
         self, ConnectMode, ConnectionEvent, DeliveryOptions, Events, PayloadFormat, QUEUE,
         RequestOutcome, Sender,
     },
+    liveness::ConnectionLiveness,
     policy::{BrokerState, ConnectionEnd, LateWill, ReconnectPolicy},
-    pulse::Pulse,
     subscriptions::{SubscriptionChange, Subscriptions},
     task::{BrokerTask, TURN, asked_to_stop},
-    terms::{Terms, publish_bytes, subscribe_bytes},
     tls::Trust,
 };
 use crate::{
@@ -38,7 +38,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 /// Failures that do not end a connection; each kind is logged once a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ConnectionWarning {
     /// A message exceeds the broker's limit.
     TooLarge,
     Refused,
@@ -52,7 +52,7 @@ pub(super) enum Trouble {
 
 /// State that is kept from one connection to the next.
 pub(super) struct ReconnectState {
-    throttle: LogThrottle<Trouble>,
+    throttle: LogThrottle<ConnectionWarning>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
@@ -71,7 +71,7 @@ impl ReconnectState {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(suppressed) = self.throttle.admit(Trouble::Files, now)
+            && let Some(suppressed) = self.throttle.admit(ConnectionWarning::Files, now)
         {
             tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
@@ -95,8 +95,8 @@ pub(super) struct BrokerConnection<'a> {
     queued: usize,
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
     subscriptions: Subscriptions,
-    pulse: Pulse<Ticket>,
-    terms: Terms,
+    liveness: ConnectionLiveness<Ticket>,
+    limits: BrokerLimits,
     late_will: LateWill,
     online_since: Option<Mono>,
     /// Start of a clean stop, and whether DISCONNECT was sent.
@@ -113,7 +113,7 @@ impl<'a> BrokerConnection<'a> {
     ) -> (Self, Events) {
         let mode = policy.mode();
         let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), mode);
-        let open = Self {
+        let connection = Self {
             task,
             target,
             memory,
@@ -123,13 +123,16 @@ impl<'a> BrokerConnection<'a> {
             queued: 0,
             answers: JoinSet::new(),
             subscriptions: Subscriptions::default(),
-            pulse: Pulse::new(target.settings.timing.silence.clone(), task.clock.now()),
-            terms: Terms::default(),
+            liveness: ConnectionLiveness::new(
+                target.settings.timing.silence.clone(),
+                task.clock.now(),
+            ),
+            limits: BrokerLimits::default(),
             late_will: LateWill::default(),
             online_since: None,
             stopping: None,
         };
-        (open, events)
+        (connection, events)
     }
 
     /// Runs the connection until it ends; `None` after a clean stop.
@@ -144,7 +147,7 @@ impl<'a> BrokerConnection<'a> {
             let happened = loop {
                 self.task.shared.turn();
                 let wake = self.pump();
-                if self.is_over() {
+                if self.finish_stop() {
                     return None;
                 }
                 if let Some(reason) = self.lost() {
@@ -161,13 +164,13 @@ impl<'a> BrokerConnection<'a> {
                 }
             };
             match happened {
-                Ok(ConnectionEvent::Connected(terms)) => {
-                    policy.connected(self.task.clock.now(), terms.retains);
-                    self.greet(terms);
+                Ok(ConnectionEvent::Connected(limits)) => {
+                    policy.connected(self.task.clock.now(), limits.retains);
+                    self.on_connected(limits);
                 }
                 Ok(ConnectionEvent::Sent) => self.queued = self.queued.saturating_sub(1),
                 Ok(ConnectionEvent::Message(inbound)) => self.take_in(inbound),
-                Ok(ConnectionEvent::Heard) => self.pulse.heard(self.task.clock.now()),
+                Ok(ConnectionEvent::Heard) => self.liveness.heard(self.task.clock.now()),
                 Ok(ConnectionEvent::Disconnected) => return None,
                 Ok(ConnectionEvent::Other) => {}
                 Err(_) if self.stopping.is_some() => return None,
@@ -177,11 +180,11 @@ impl<'a> BrokerConnection<'a> {
     }
 
     /// The broker accepted the connection: subscribes, then publishes all states, `status` last.
-    fn greet(&mut self, terms: Terms) {
+    fn on_connected(&mut self, limits: BrokerLimits) {
         let now = self.task.clock.now();
         self.online_since = Some(now);
-        self.terms = terms;
-        self.pulse.heard(now);
+        self.limits = limits;
+        self.liveness.heard(now);
         self.task.shared.outbox().connected();
         self.listen();
         let protocol = self.mode.protocol.name();
@@ -203,8 +206,8 @@ impl<'a> BrokerConnection<'a> {
         self.task.shared.outbox().end_with(final_status, at_latest);
     }
 
-    /// True when a clean stop is complete or its time is over.
-    fn is_over(&mut self) -> bool {
+    /// Sends DISCONNECT when a clean stop has nothing left to send. True when its time is over.
+    fn finish_stop(&mut self) -> bool {
         let Some((since, sent_disconnect)) = self.stopping else {
             return false;
         };
@@ -223,11 +226,11 @@ impl<'a> BrokerConnection<'a> {
         // The client library limits the time of CONNECT.
         self.online_since?;
         let now = self.task.clock.now();
-        if self.pulse.asks(now) {
+        if self.liveness.must_ask(now) {
             // A repeated subscription changes nothing, and the broker must answer it.
             self.subscribe(self.target.settings.status_topic.clone());
         }
-        self.pulse.lost(now)
+        self.liveness.lost(now)
     }
 
     /// Hands over what is due while the client library has room. Returns the time until the next call.
@@ -249,7 +252,7 @@ impl<'a> BrokerConnection<'a> {
                 None => break,
             }
         }
-        while self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max {
+        while self.queued < QUEUE && self.liveness.unanswered() < self.limits.in_flight_max {
             let taken = task.shared.outbox().take(task.clock.now());
             let Some(outgoing) = taken else { break };
             self.hand_over(outgoing);
@@ -258,7 +261,8 @@ impl<'a> BrokerConnection<'a> {
         let waits = [next, self.late_will.next_at()];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the client library is full, its next event wakes the task.
-        let has_room = self.queued < QUEUE && self.pulse.unanswered() < self.terms.in_flight_max;
+        let has_room =
+            self.queued < QUEUE && self.liveness.unanswered() < self.limits.in_flight_max;
         let shortest = if has_room {
             Duration::from_millis(1)
         } else {
@@ -269,7 +273,7 @@ impl<'a> BrokerConnection<'a> {
 
     fn subscribe(&mut self, filter: String) {
         if !self
-            .terms
+            .limits
             .allows(subscribe_bytes(self.mode.protocol, &filter))
         {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
@@ -298,7 +302,7 @@ impl<'a> BrokerConnection<'a> {
         let ticket = outgoing.promise.ticket();
         let delivery = DeliveryOptions {
             acknowledged: ticket.is_some(),
-            retained: outgoing.promise.is_retained() && self.terms.retains,
+            retained: outgoing.promise.is_retained() && self.limits.retains,
             content: PayloadFormat::of(&payload),
             expiry: outgoing.promise.expiry(),
             correlation: outgoing.promise.correlation(),
@@ -310,7 +314,7 @@ impl<'a> BrokerConnection<'a> {
             payload.len(),
             &delivery,
         );
-        if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.terms.allows(bytes) {
+        if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.limits.allows(bytes) {
             return self.decline(&outgoing, bytes);
         }
         let line = self.line(&outgoing.topic, &payload, delivery.content);
@@ -324,7 +328,7 @@ impl<'a> BrokerConnection<'a> {
                 }
                 self.queued += 1;
                 if let Some(ticket) = ticket {
-                    self.pulse.sent(ticket, now);
+                    self.liveness.sent(ticket, now);
                 }
                 if let (Some(notice), Some(ticket)) = (notice, ticket) {
                     let topic = outgoing.topic.clone();
@@ -368,8 +372,8 @@ impl<'a> BrokerConnection<'a> {
     /// Does not send a message that would make the broker close the connection.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
         let now = self.task.clock.now();
-        if let Some(suppressed) = self.memory.throttle.admit(Trouble::TooLarge, now) {
-            let (topic, max) = (outgoing.topic.as_str(), self.terms.packet_max_bytes);
+        if let Some(suppressed) = self.memory.throttle.admit(ConnectionWarning::TooLarge, now) {
+            let (topic, max) = (outgoing.topic.as_str(), self.limits.packet_max_bytes);
             tracing::warn!(
                 topic,
                 bytes,
@@ -389,14 +393,16 @@ impl<'a> BrokerConnection<'a> {
         let now = self.task.clock.now();
         match answer {
             Ok((BrokerRequest::Message { ticket, .. }, RequestOutcome::Acked)) => {
-                self.pulse.answered(&ticket);
+                self.liveness.answered(&ticket);
                 self.task.shared.outbox().acked(ticket, now);
             }
             // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
-                self.pulse.answered(&ticket);
+                self.liveness.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) = self.memory.throttle.admit(Trouble::Refused, now) {
+                if let Some(suppressed) =
+                    self.memory.throttle.admit(ConnectionWarning::Refused, now)
+                {
                     tracing::warn!(
                         topic,
                         code,
@@ -419,7 +425,7 @@ impl<'a> BrokerConnection<'a> {
         if let Some(suppressed) = self
             .memory
             .throttle
-            .admit(Trouble::SubscriptionRejected(filter.clone()), now)
+            .admit(ConnectionWarning::SubscriptionRejected(filter.clone()), now)
         {
             if filter == self.target.settings.status_topic {
                 tracing::warn!(
@@ -442,7 +448,7 @@ impl<'a> BrokerConnection<'a> {
     /// Handles a message on a subscribed topic.
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
-        self.pulse.heard(now);
+        self.liveness.heard(now);
         if inbound.topic == self.target.settings.status_topic {
             // A retained copy is older than this connection, and `online` follows it.
             let is_current = !inbound.retained && inbound.payload == status_text(false).as_bytes();
@@ -453,7 +459,11 @@ impl<'a> BrokerConnection<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.drop_inbound();
-            if let Some(suppressed) = self.memory.throttle.admit(Trouble::InboxFull, now) {
+            if let Some(suppressed) = self
+                .memory
+                .throttle
+                .admit(ConnectionWarning::InboxFull, now)
+            {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,
