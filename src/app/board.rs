@@ -99,7 +99,7 @@ pub struct Facts {
     pub snapshots: SnapshotCounters,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
-    /// Events waiting on disk.
+    /// Events waiting for the broker.
     pub spooled: u64,
     pub process: ProcessUse,
 }

@@ -88,7 +88,7 @@ pub struct Metrics {
     snapshots: Family<OutcomeLabel, Counter>,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
-    /// Events waiting on disk.
+    /// Events waiting for the broker.
     pub spooled: Gauge,
     /// Hand-over to acknowledgement, 95th percentile, seconds.
     pub puback_p95: Gauge<f64, AtomicU64>,
@@ -279,7 +279,7 @@ impl Metrics {
         );
         registry.register(
             "publish_spooled_messages",
-            "Events waiting on disk",
+            "Events waiting for the broker",
             self.spooled.clone(),
         );
         registry.register_with_unit(

@@ -196,7 +196,7 @@ fn broker(broker: &BrokerStatus) -> Markup {
         ("Topics", broker.topics.clone()),
         ("Sent", number(broker.sent)),
         ("Acknowledgement, 95 %", known(broker.puback_p95_ms, millis)),
-        ("Events waiting on disk", number(broker.spooled)),
+        ("Events waiting for the broker", number(broker.spooled)),
         ("Dropped", number(lost)),
     ];
     html! {

@@ -187,7 +187,7 @@ pub struct BrokerStatus {
     pub sent: u64,
     /// Messages dropped since the start, by reason.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Events waiting on disk.
+    /// Events waiting for the broker.
     pub spooled: u64,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95_ms: Option<f64>,
