@@ -41,7 +41,7 @@ pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
 /// A topic that is no longer published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObsoleteTopic {
-    /// To be cleared.
+    /// The topic must be cleared.
     Gone(String),
     /// A discovery record whose entities are in another record now. To be cleared when Home Assistant has processed that one.
     Moved(String),

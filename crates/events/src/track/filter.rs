@@ -18,7 +18,7 @@ const SAME_POINT_DISTANCE: f64 = 2.0 / 1024.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     pub location: Location,
-    /// 0..1.
+    /// Score of the object, 0..1.
     pub score: f64,
     pub score_source: ScoreSource,
     /// How sure the model is of the location, 0..1.

@@ -68,7 +68,7 @@ pub enum BrokerState {
     /// The first attempt is not finished.
     Connecting,
     Online {
-        /// `5` or `3.1.1`.
+        /// MQTT version: `5` or `3.1.1`.
         protocol: &'static str,
     },
     /// The broker is unavailable.

@@ -67,7 +67,7 @@ impl Mosquitto {
         listens(self.port);
     }
 
-    /// `TERM`, `STOP`, `CONT`.
+    /// Sends the broker `TERM`, `STOP` or `CONT`.
     pub(super) fn signal(&mut self, name: &str) {
         signal(&self.child, name);
         if name == "TERM" {

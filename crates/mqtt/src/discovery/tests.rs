@@ -17,7 +17,7 @@ pub(crate) fn config(mqtt: &str, more: &str) -> Config {
     loaded.config
 }
 
-/// One of everything.
+/// A configuration with one prompt of each kind.
 pub(crate) const SITE: &str = r#"
 [camera.gate]
 url = "test://"
@@ -37,7 +37,7 @@ fn json_of(record: &DiscoveryRecord) -> Value {
     serde_json::from_slice(&record.payload()).unwrap()
 }
 
-/// By topic.
+/// The discovery records of a configuration, by topic.
 fn told(config: &Config) -> BTreeMap<String, Value> {
     let records = records(config, true).into_iter();
     records

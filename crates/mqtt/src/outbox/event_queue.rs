@@ -31,7 +31,7 @@ const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
 
-/// Bounds of `mqtt.spool`.
+/// The bounds configured in `mqtt.spool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventBounds {
     pub events: usize,
@@ -330,7 +330,7 @@ impl EventQueue {
         }
     }
 
-    /// Drops expired events.
+    /// Drops expired events that are not in flight.
     pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
