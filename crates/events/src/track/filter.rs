@@ -246,7 +246,7 @@ pub(super) mod tests {
         let answer = vec![
             found(0.1, 0.2, 0.2, 0.6, 0.9),
             found(0.1, 0.1, 0.2, 0.4, 0.8),
-            // It leaves the picture at the bottom, where the zone ends too.
+            // The object reaches over the lower edge of the picture, which is the end of the zone too.
             found(0.4, 0.4, 0.5, 1.0, 0.7),
         ];
         let candidates = filter.boxes(&answer);
