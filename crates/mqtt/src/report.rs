@@ -192,9 +192,9 @@ pub struct Stats {
 /// Figures of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuStats {
-    /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is ours.
+    /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is the share of this process.
     pub gpu0_util_pct: Option<f64>,
-    /// Share of time with a step of ours in flight.
+    /// Share of time with a step of this process in flight.
     pub gpu0_busy_pct: Option<f64>,
     /// Memory in use by all processes.
     pub gpu0_mem_mib: Option<u64>,
@@ -282,7 +282,7 @@ pub struct CameraHealth {
 pub struct CameraClockHealth {
     /// The capture times come from its sender reports.
     pub trusted: bool,
-    /// Camera time minus ours.
+    /// Camera time minus the node's time.
     pub offset_ms: Option<f64>,
     /// How fast the offset grows.
     pub drift_ppm: Option<f64>,

@@ -47,7 +47,7 @@ pub enum ObsoleteTopic {
     Moved(String),
 }
 
-/// Entities that are remembered of one device; more than a device can have.
+/// The most entities stored for one device; more than a device can have.
 const ENTITIES_MAX: usize = 1000;
 
 /// The list: published topics, and topics that must be cleared.

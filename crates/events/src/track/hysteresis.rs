@@ -18,7 +18,7 @@ use spotter_core::{Mono, Presence};
 pub struct HysteresisRules {
     /// `m` of the last `n` looks, `1 <= m <= n`.
     pub confirm: (u32, u32),
-    /// What was not seen for this time is gone, at the earliest.
+    /// Presence ends at the earliest when no look found the object for this time.
     pub end_after: Duration,
     /// Without a look for longer, the count is unknown.
     pub stale_after: Duration,

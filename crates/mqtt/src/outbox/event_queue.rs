@@ -463,7 +463,7 @@ mod tests {
             std::iter::from_fn(|| self.take(now)).collect()
         }
 
-        /// Takes what is due within some seconds and acknowledges each event at once.
+        /// Takes the events that are due within `seconds` and acknowledges each one at once.
         fn deliver(&mut self, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
             let mut all = Vec::new();
             for step in 0..seconds * 100 {

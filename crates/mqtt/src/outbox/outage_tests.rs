@@ -35,7 +35,7 @@ struct OutageModel {
     topics: Topics,
     process: Process,
     lives: u64,
-    /// The connection is up, as far as the broker knows.
+    /// The broker considers the connection open.
     reached: bool,
     unacked: VecDeque<Ticket>,
     things: u64,
