@@ -169,7 +169,7 @@ fn bad_value(field: &str, found: &str, allowed: &str) -> Refusal {
     Refusal::new(RefusalCode::BadValue, text)
 }
 
-/// Text of a request in a message of ours: quoted and shortened.
+/// Text of a request for our messages: quoted and shortened.
 fn shown(text: &str) -> String {
     const SHOWN_CHARS: usize = 40;
     match text.chars().count() > SHOWN_CHARS {

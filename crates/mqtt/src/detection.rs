@@ -250,7 +250,7 @@ impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
     }
 }
 
-/// `score_src`.
+/// The value of the key `score_src`.
 pub(super) fn source(source: ScoreSource) -> &'static str {
     match source {
         ScoreSource::TokenProb => "token_prob",

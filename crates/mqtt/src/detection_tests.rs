@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// One payload of each kind, for other tests of the room.
+/// One payload of each kind, for other tests of the crate.
 pub(crate) fn payloads() -> Vec<Vec<u8>> {
     let point = TrackedObject {
         score_source: ScoreSource::Verify,

@@ -87,7 +87,7 @@ pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
     serde_json::to_vec(&payload).unwrap_or_default()
 }
 
-/// `type` and `reason`.
+/// The values of `type` and `reason`.
 fn words(step: EventStep) -> (&'static str, &'static str) {
     match step {
         EventStep::New => ("new", "first_seen"),

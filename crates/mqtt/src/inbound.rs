@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inbound {
     pub topic: String,
-    /// Not checked.
+    /// The bytes of the message, not checked.
     pub payload: Vec<u8>,
     /// The broker had retained it before this subscription.
     pub retained: bool,

@@ -16,12 +16,12 @@ pub enum Update {
     Info(Info),
     /// After each load attempt.
     Config(ConfigReport),
-    /// Every 10 s.
+    /// Published every 10 s.
     Stats(Stats),
     /// A camera went online or offline.
     CameraStatus {
         camera: CameraId,
-        /// Frames arrive.
+        /// True while frames arrive.
         online: bool,
     },
     /// At any time; an unchanged record is published at most once a minute.
@@ -45,7 +45,7 @@ pub enum Update {
     Reply {
         /// Where its receiver expects it; `None` = the node's topic `reply`.
         to: Option<ReplyTo>,
-        /// JSON.
+        /// One JSON object in UTF-8.
         payload: Vec<u8>,
     },
     /// A state of a prompt has a new value.
@@ -57,7 +57,6 @@ pub enum Update {
     /// A value that a command may change.
     Setting {
         camera: CameraId,
-        /// The effective value.
         setting: Setting,
         /// Publishes an unchanged value too, so that a client that set an invalid one shows the effective one again.
         again: bool,
@@ -74,9 +73,8 @@ pub enum Update {
 pub(super) enum Rank {
     /// Cleared topics, and records whose entities move: Home Assistant must release an entity before another record has it.
     Clear,
-    /// Discovery records.
     Discovery,
-    /// `info`.
+    /// The birth message on `info`.
     Birth,
     Usual,
     /// `status`: a client that sees `online` finds all other states up to date.

@@ -46,7 +46,7 @@ impl MessageCounters {
         self.drops().iter().map(|(_, count)| count).sum()
     }
 
-    /// By reason.
+    /// Dropped messages by reason.
     pub fn drops(&self) -> [(&'static str, u64); 8] {
         [
             ("offline", self.dropped_offline),
@@ -60,7 +60,7 @@ impl MessageCounters {
         ]
     }
 
-    /// `spool_dropped`: lost events.
+    /// Lost events: `spool_dropped` of the statistics.
     pub fn spool_dropped(&self) -> u64 {
         self.events_over_bound + self.events_too_old
     }

@@ -40,7 +40,7 @@ pub struct Identity {
     pub node: NodeId,
     /// Names this run of the daemon: 4 hex digits.
     pub boot: Arc<str>,
-    /// 8 hex digits.
+    /// Names the machine: 8 hex digits.
     machine: String,
     seed: u64,
 }
@@ -88,7 +88,7 @@ pub struct SentDetection {
     pub latency: Latency,
 }
 
-/// See [`Publisher::start`].
+/// The arguments of [`Publisher::start`].
 pub(super) struct PublisherOptions<'a> {
     pub(super) mqtt: &'a MqttConfig,
     pub(super) state_dir: Option<&'a Path>,
@@ -404,7 +404,7 @@ fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clo
 pub(super) struct SpoolRecovery<'a> {
     pub(super) found: &'a FoundEvents,
     pub(super) topics: &'a Topics,
-    /// `mqtt.spool.max_age`.
+    /// The value of `mqtt.spool.max_age`.
     pub(super) max_age: Duration,
 }
 

@@ -44,7 +44,7 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
 pub struct Info {
     pub daemon: DaemonInfo,
     pub boot: String,
-    /// Unix milliseconds.
+    /// Unix time in milliseconds.
     pub started_ms: i64,
     pub host: String,
     /// Names of the GPUs in use.
@@ -54,7 +54,7 @@ pub struct Info {
     pub cams: Vec<CameraInfo>,
     /// First digits of the configuration's hash.
     pub config_hash: String,
-    /// Number of overrides.
+    /// Number of overrides in force.
     pub overrides: u32,
     /// Optional functions of this run.
     pub features: Vec<String>,
@@ -62,7 +62,7 @@ pub struct Info {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DaemonInfo {
-    /// `spotter`.
+    /// The constant text `spotter`.
     pub name: String,
     pub version: String,
 }
@@ -103,7 +103,7 @@ pub struct ConfigReport {
     pub state: ConfigState,
     /// First digits of the file's hash.
     pub hash: String,
-    /// RFC 3339.
+    /// Time of the load, as RFC 3339.
     pub at: String,
     /// The problems, one line each; only the first of very many.
     pub errors: Vec<String>,
@@ -144,21 +144,21 @@ impl ConfigReport {
 /// Figures of the node, flat for time series databases. Rates are per second over the last period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Unix milliseconds.
+    /// Unix time in milliseconds.
     pub time_ms: i64,
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Cameras that stream.
+    /// Number of cameras that stream.
     pub cams_online: u32,
-    /// Cameras configured.
+    /// Number of cameras in the configuration.
     pub cams_total: u32,
-    /// Decoded frames.
+    /// Decoded frames of all cameras.
     pub frames_in_ps: f64,
     /// Frames that the model analysed.
     pub frames_analysed_ps: f64,
     /// Frames dropped because they were too old.
     pub frames_late_ps: f64,
-    /// Frames without motion.
+    /// Frames not analysed for lack of motion.
     pub frames_gated_ps: f64,
     /// Receive to publish, median; `None` without a message in the window.
     pub lat_total_p50_ms: Option<f64>,
@@ -183,7 +183,7 @@ pub struct Stats {
     pub mqtt_dropped: u64,
     /// Events that the broker has not acknowledged, on disk or in memory.
     pub spool_msgs: u64,
-    /// Resident memory.
+    /// Resident memory of the process.
     pub rss_mib: Option<f64>,
     /// Of one core, so 200 is two cores.
     pub cpu_pct: Option<f64>,
@@ -192,13 +192,13 @@ pub struct Stats {
 /// Figures of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GpuStats {
-    /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is ours.
+    /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is the share of this process.
     pub gpu0_util_pct: Option<f64>,
-    /// Share of time with a step of ours in flight.
+    /// Share of time with a step of this process in flight.
     pub gpu0_busy_pct: Option<f64>,
     /// Memory in use by all processes.
     pub gpu0_mem_mib: Option<u64>,
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     pub gpu0_temp_c: Option<u32>,
     /// Its video decoders' share of time.
     pub nvdec_pct: Option<f64>,
@@ -209,7 +209,7 @@ pub struct GpuStats {
 pub enum Off {
     /// By `enabled`, in the file or by a command.
     SwitchedOff,
-    /// By its schedule.
+    /// The schedule switches it off.
     Schedule,
     /// The end of its file.
     Ended,
@@ -250,19 +250,19 @@ pub struct CameraHealth {
     pub attempts: u32,
     /// Seconds until the next attempt.
     pub next_retry_s: Option<f64>,
-    /// `h264`, `h265`, `mjpeg`.
+    /// One of `h264`, `h265`, `mjpeg`.
     pub codec: Option<String>,
-    /// Pixels across.
+    /// Width of a frame in pixels.
     pub w: Option<u32>,
-    /// Pixels down.
+    /// Height of a frame in pixels.
     pub h: Option<u32>,
     /// As declared by the camera.
     pub fps_declared: Option<f64>,
-    /// Frames that arrive.
+    /// Frames per second that arrive.
     pub fps_measured: Option<f64>,
     /// Seconds between key frames.
     pub gop_s: Option<f64>,
-    /// `tcp` or `udp`.
+    /// RTSP transport: `tcp` or `udp`.
     pub transport: Option<String>,
     /// GStreamer's name of the element that decodes, or did last.
     pub decoder: Option<String>,
@@ -282,7 +282,7 @@ pub struct CameraHealth {
 pub struct CameraClockHealth {
     /// The capture times come from its sender reports.
     pub trusted: bool,
-    /// Camera time minus ours.
+    /// Camera time minus the node's time.
     pub offset_ms: Option<f64>,
     /// How fast the offset grows.
     pub drift_ppm: Option<f64>,

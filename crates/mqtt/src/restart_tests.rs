@@ -13,7 +13,7 @@ use spotter_core::{SystemClock, config::MqttConfig};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A broker that is not there.
+/// Settings for a port on which no broker listens.
 fn nowhere(events: usize) -> MqttConfig {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     MqttConfig {
@@ -41,7 +41,7 @@ async fn stop(publisher: Publisher, task: JoinHandle<()>) {
     timeout(PATIENCE, task).await.unwrap().unwrap();
 }
 
-/// The end waits two seconds for the disk; a busy one takes longer.
+/// Waits until the spool folder is free. A publisher that stops waits only two seconds for the disk.
 async fn let_go(state: &Path) {
     let free = async {
         while Folder::open(&state.join("spool")).is_err() {
@@ -64,7 +64,7 @@ async fn an_outage_over_three_lives() {
     stop(publisher, task).await;
     let_go(state.path()).await;
 
-    // Things 1 and 3 had not ended: each has one event more, once and not again.
+    // Tracks 1 and 3 had not ended: the first restart adds one event for each, the second none.
     for _ in 0..2 {
         let (publisher, task) = start(&mqtt, state.path());
         assert_eq!(publisher.spool_msgs(), 4 + 2);
@@ -73,7 +73,7 @@ async fn an_outage_over_three_lives() {
         let_go(state.path()).await;
     }
 
-    // Another configuration keeps fewer: the newest stay, the others are counted.
+    // Another configuration allows fewer events: the newest stay, the dropped ones are counted.
     let (publisher, task) = start(&nowhere(5), state.path());
     assert_eq!(
         (publisher.spool_msgs(), publisher.counters().spool_dropped()),
@@ -101,8 +101,8 @@ async fn killed_without_a_word() {
     };
     timeout(PATIENCE, written)
         .await
-        .expect("it is written soon");
-    // What a killed process leaves: a copy of its files, taken while it runs.
+        .expect("the event was not written");
+    // A copy of the files of a running process is what a killed process leaves.
     let left = tempfile::tempdir().unwrap();
     fs::create_dir(left.path().join("spool")).unwrap();
     for file in fs::read_dir(&spool).unwrap().flatten() {
@@ -116,7 +116,7 @@ async fn killed_without_a_word() {
     assert_eq!(
         second.spool_msgs(),
         2,
-        "it came, and it ended by the restart"
+        "the start of the track and its end by the restart"
     );
     stop(second, second_task).await;
     stop(publisher, task).await;

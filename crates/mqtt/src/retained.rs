@@ -41,13 +41,13 @@ pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
 /// A topic that is no longer published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObsoleteTopic {
-    /// To be cleared.
+    /// The topic must be cleared.
     Gone(String),
     /// A discovery record whose entities are in another record now. To be cleared when Home Assistant has processed that one.
     Moved(String),
 }
 
-/// Entities that are remembered of one device; more than a device can have.
+/// The most entities stored for one device; more than a device can have.
 const ENTITIES_MAX: usize = 1000;
 
 /// The list: published topics, and topics that must be cleared.

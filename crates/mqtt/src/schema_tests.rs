@@ -1,4 +1,4 @@
-//! Every payload that this room makes, held to its schema in `docs/schemas`; and payloads that are not as they should be.
+//! Compares every payload of this crate with its schema in `docs/schemas`, and checks that the schemas reject invalid payloads.
 
 use schemas::Schemas;
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ fn events() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Everything, with the name of its schema.
+/// All payloads, each with the name of its schema.
 fn everything() -> Vec<(&'static str, Value)> {
     let named = |name, payloads: Vec<Vec<u8>>| {
         payloads
@@ -226,7 +226,7 @@ fn every_payload_is_as_its_schema_says() {
     let schemas = Schemas::load();
     for (name, payload) in everything() {
         assert_eq!(schemas.faults(name, &payload), [""; 0], "{payload:#}");
-        // A consumer of today reads what a later version says besides.
+        // A consumer that follows the schema accepts the new keys of a later version.
         let mut later = payload.clone();
         later["a_key_of_later"] = json!(7);
         assert_eq!(schemas.accepts(name, &later), name != "discovery", "{name}");
@@ -237,7 +237,7 @@ fn every_payload_is_as_its_schema_says() {
     assert!(schemas.names().iter().all(|name| names.contains(name)));
 }
 
-/// The places of all values in a payload, as JSON pointers.
+/// The JSON pointers of all values in a payload.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Value)> = match value {
         Value::Object(keys) => keys
@@ -265,7 +265,7 @@ fn a_payload_with_a_value_of_another_type_fails() {
     for (name, payload) in everything() {
         let mut all = Vec::new();
         places(&payload, "", &mut all);
-        // What a request asked for may be anything.
+        // The value of a reply may have any type.
         all.retain(|place| !(name == "reply" && place.starts_with("/value")));
         for place in all {
             let mut wrong = payload.clone();
@@ -317,7 +317,7 @@ fn what_contradicts_itself_fails() {
     );
 }
 
-/// The schema of requests and the code that reads them agree, and so does what they refuse.
+/// The schema of requests and the parser accept and reject the same requests.
 #[test]
 fn requests_are_read_as_their_schema_says() {
     let schemas = Schemas::load();

@@ -21,7 +21,7 @@ impl Topics {
         self.below("status")
     }
 
-    /// The birth message.
+    /// The topic of the birth message.
     pub fn info(&self) -> String {
         self.below("info")
     }
@@ -36,7 +36,7 @@ impl Topics {
         self.below("stats")
     }
 
-    /// Requests.
+    /// The topic of requests.
     pub fn command(&self) -> String {
         self.below("cmd")
     }
@@ -71,7 +71,7 @@ impl Topics {
         Some(below.split('/').collect())
     }
 
-    /// `online` or `offline`.
+    /// Its payload is `online` or `offline`.
     pub fn camera_status(&self, camera: &CameraId) -> String {
         self.of_camera(camera, "status")
     }

@@ -22,7 +22,7 @@ pub enum OverrideFileError {
     #[error("{}: damaged file ({error}); renamed to {}", path.display(), aside.display())]
     Damaged {
         path: PathBuf,
-        /// Its new name.
+        /// Path of the renamed file.
         aside: PathBuf,
         error: serde_json::Error,
     },
@@ -67,7 +67,6 @@ impl OverrideFile {
         }
     }
 
-    /// Removes the file.
     pub fn forget(&self) -> Result<(), OverrideFileError> {
         let path = self.0.join(FILE);
         match fs::remove_file(&path) {
@@ -77,7 +76,7 @@ impl OverrideFile {
         }
     }
 
-    /// Replaces the file.
+    /// Replaces the contents of the file.
     pub fn save(&self, cameras: &EffectiveCameras) -> Result<(), OverrideFileError> {
         let (overrides, revisions) = cameras.stored();
         let contents = OverrideFileContents {

@@ -14,9 +14,9 @@ pub struct OverrideSet(Vec<Override>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Override {
     pub camera: CameraId,
-    /// The file's value.
+    /// The value in the configuration file.
     pub file: Setting,
-    /// The effective value.
+    /// The value that replaces it.
     pub now: Setting,
 }
 

@@ -15,7 +15,7 @@ pub struct RequestHistory<A>(VecDeque<(String, Mono, Option<A>)>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestStatus<A> {
-    /// First seen now.
+    /// The history does not have this id.
     New,
     /// Executed now; its reply follows.
     Running,
@@ -23,7 +23,6 @@ pub enum RequestStatus<A> {
 }
 
 impl<A: Clone> RequestHistory<A> {
-    /// Registers a request.
     pub fn register(&mut self, id: &str, now: Mono) -> RequestStatus<A> {
         while self.0.len() >= REQUESTS_MAX || self.is_old(now) {
             self.0.pop_front();

@@ -112,7 +112,7 @@ mod tests {
         CostMatrix::new(table.len(), columns, |row, column| table[row][column])
     }
 
-    /// The smallest sum by trying everything, where each pair saves `limit` against two that stay alone.
+    /// The smallest sum over all assignments. Each pair saves `limit` against a row and a column without a partner.
     fn least(table: &[Vec<f64>], limit: f64, row: usize, taken: &mut Vec<bool>) -> f64 {
         if row == table.len() {
             return 0.0;
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn the_nearest_is_not_always_the_right_one() {
-        // The first row likes column 0 best, but it is all that the second one has.
+        // Column 0 is the cheapest for the first row, but it is the only one for the second row.
         let costs = of(&[vec![1.0, 2.0], vec![1.5, 9.0]]);
         assert_eq!(assign(&costs, 5.0), [(0, 1), (1, 0)]);
         assert_eq!(
             assign(&costs, 1.2),
             [(0, 0)],
-            "nothing dearer than the limit"
+            "no pair costs more than the limit"
         );
         assert_eq!(assign(&of(&[]), 1.0), []);
     }
@@ -160,12 +160,12 @@ mod tests {
                 numbers.chunks(6).take(rows).map(|row| row[..columns].to_vec()).collect();
             let pairs = assign(&of(&table), limit);
             for pair in pairs.windows(2) {
-                prop_assert!(pair[0].0 < pair[1].0, "each row once");
+                prop_assert!(pair[0].0 < pair[1].0, "a row occurs twice");
             }
             let mut used: Vec<usize> = pairs.iter().map(|&(_, column)| column).collect();
             used.sort_unstable();
             used.dedup();
-            prop_assert_eq!(used.len(), pairs.len(), "each column once");
+            prop_assert_eq!(used.len(), pairs.len(), "a column occurs twice");
             let sum: f64 = pairs.iter().map(|&(row, column)| table[row][column] - limit).sum();
             let best = least(&table, limit, 0, &mut vec![false; columns]);
             prop_assert!((sum - best).abs() < 1e-9, "{} instead of {}", sum, best);

@@ -18,7 +18,7 @@ const SAME_POINT_DISTANCE: f64 = 2.0 / 1024.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     pub location: Location,
-    /// 0..1.
+    /// Score of the object, 0..1.
     pub score: f64,
     pub score_source: ScoreSource,
     /// How sure the model is of the location, 0..1.
@@ -246,7 +246,7 @@ pub(super) mod tests {
         let answer = vec![
             found(0.1, 0.2, 0.2, 0.6, 0.9),
             found(0.1, 0.1, 0.2, 0.4, 0.8),
-            // It leaves the picture at the bottom, where the zone ends too.
+            // The object reaches over the lower edge of the picture, which is the end of the zone too.
             found(0.4, 0.4, 0.5, 1.0, 0.7),
         ];
         let candidates = filter.boxes(&answer);

@@ -18,7 +18,7 @@ use spotter_core::{Mono, Presence};
 pub struct HysteresisRules {
     /// `m` of the last `n` looks, `1 <= m <= n`.
     pub confirm: (u32, u32),
-    /// What was not seen for this time is gone, at the earliest.
+    /// Presence ends at the earliest when no look found the object for this time.
     pub end_after: Duration,
     /// Without a look for longer, the count is unknown.
     pub stale_after: Duration,
@@ -213,7 +213,7 @@ mod tests {
     fn one_false_hit_is_nothing_and_one_miss_ends_nothing() {
         let seen = counts(rules(2, 3, 0), 5000, &[0, 0, 0, 1, 0, 0, 1, 0, 0]);
         assert!(seen[2..].iter().all(|&count| count == Some(0)), "{seen:?}");
-        // Looks every five seconds: one miss is longer than end_after, but it is one miss.
+        // With a look every five seconds, one miss takes longer than end_after, but one miss is too few.
         let seen = counts(rules(2, 3, 3000), 5000, &[1, 1, 0, 1, 0, 1, 0, 0]);
         assert_eq!(seen[1..7], [Some(1); 6]);
         assert_eq!(seen[7], Some(0));
@@ -285,7 +285,7 @@ mod tests {
                 looks_since_change = looks_since_change.saturating_add(1);
                 if hysteresis.presence() != presence {
                     prop_assert!(looks_since_change >= m);
-                    prop_assert!(hysteresis.presence() != Presence::Unknown, "looking never makes unknown");
+                    prop_assert!(hysteresis.presence() != Presence::Unknown, "a look made the presence unknown");
                     presence = hysteresis.presence();
                     looks_since_change = 0;
                 }
@@ -293,7 +293,7 @@ mod tests {
                 let most = looks[..=index].iter().map(|l| l.0).max().unwrap();
                 prop_assert!(hysteresis.count().unwrap_or(0) <= most);
             }
-            // All leave: gone after m looks and end_after, not later.
+            // All objects leave: the count is 0 after m looks and end_after, not later.
             let left = now;
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
@@ -302,7 +302,7 @@ mod tests {
             if now.since(left) > rules.end_after + Duration::from_secs(1) {
                 prop_assert_eq!(hysteresis.presence(), Presence::Off);
             }
-            // And all return: here after n looks, not later.
+            // All objects return: they are counted after n looks, not later.
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
                 hysteresis.look(2, now);

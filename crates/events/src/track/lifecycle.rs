@@ -57,7 +57,7 @@ pub struct LookContext<'a> {
 pub struct NewTrack<'a> {
     pub id: TrackId,
     pub seen: &'a Candidate,
-    /// The prompt's zones.
+    /// All zones of the prompt.
     pub zones: &'a [ZoneId],
     pub rules: TrackRules,
 }
@@ -99,7 +99,7 @@ struct PublishedValues {
 /// What one look means for a track.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LifecycleStep {
-    /// No message.
+    /// The look causes no message.
     Nothing,
     /// The event starts or changes.
     Publish(Event),

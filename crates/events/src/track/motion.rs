@@ -301,7 +301,7 @@ impl Measurement {
 #[derive(Clone, Debug)]
 struct Axis {
     value: f64,
-    /// Per second.
+    /// Change of the value per second.
     speed: f64,
     /// Variances of value and speed, and their covariance.
     value_variance: f64,

@@ -94,7 +94,7 @@ impl PromptTracker {
         }
     }
 
-    /// An answer came. `None` for an answer to words that were changed since, and while the prompt is switched off.
+    /// Processes an answer. `None` for an answer to a text that was changed since, and while the prompt is switched off.
     pub fn look(
         &mut self,
         frame: &Frame,

@@ -275,7 +275,7 @@ fn event(step: LifecycleStep) -> Option<Event> {
     }
 }
 
-/// What orders locations.
+/// The numbers by which locations are sorted.
 fn numbers(location: Location) -> [f64; 4] {
     match location {
         Location::Box(b) => [b.x0, b.y0, b.x1, b.y1],

@@ -160,7 +160,7 @@ mod tests {
             pending.mark_asked();
             assert!(
                 pending.is_asked() && !pending.is_due(at(now + 1000)),
-                "one at a time"
+                "a track is due while its question is under way"
             );
             pending.postpone(refuted, at(now));
             let pause = (0..).find(|&s| pending.is_due(at(now + s))).unwrap();

@@ -94,7 +94,7 @@ pub(super) enum ConnectionEvent {
     Message(Inbound),
     /// Another packet of the broker.
     Heard,
-    /// DISCONNECT was sent.
+    /// The client library sent DISCONNECT.
     Disconnected,
     Other,
 }
@@ -119,7 +119,7 @@ pub(super) enum Sender {
     V311(rumqttc_v4::AsyncClient),
 }
 
-/// Drives the connection.
+/// The client library's event loop, which drives the connection.
 pub(super) enum Events {
     V5(Box<rumqttc::EventLoop>),
     V311(Box<rumqttc_v4::EventLoop>),

@@ -127,7 +127,7 @@ mod tests {
         assert!(liveness.lost(at(25)).is_some());
         liveness.heard(at(24));
         assert_eq!(liveness.lost(at(48)), None);
-        assert!(liveness.must_ask(at(39)), "a new silence");
+        assert!(liveness.must_ask(at(39)), "the broker is silent again");
     }
 
     #[test]

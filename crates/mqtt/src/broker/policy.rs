@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{link::ConnectMode, timing::ConnectionTiming};
 use spotter_core::Mono;
 
-/// So many quick closes in a row mean that another client uses our id.
+/// This number of quick closes in a row means that another client uses our id.
 const QUICK_CLOSES: u32 = 3;
 /// A broker that is known to support MQTT 5 and closes a connection before it answers CONNECT may have been killed in that
 /// moment. MQTT 3.1.1 is tried only after this number of closes, because it is then used until the connection ends.
@@ -68,7 +68,7 @@ pub enum BrokerState {
     /// The first attempt is not finished.
     Connecting,
     Online {
-        /// `5` or `3.1.1`.
+        /// MQTT version: `5` or `3.1.1`.
         protocol: &'static str,
     },
     /// The broker is unavailable.

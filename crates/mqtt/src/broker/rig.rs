@@ -16,10 +16,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long anything may take before a test gives up.
+/// The longest time that a test waits for one result.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A mosquitto that is killed at the end of the test.
+/// A mosquitto process; the end of the test kills it.
 pub(super) struct Mosquitto {
     child: Child,
     pub(super) port: u16,
@@ -67,7 +67,7 @@ impl Mosquitto {
         listens(self.port);
     }
 
-    /// `TERM`, `STOP`, `CONT`.
+    /// Sends the broker `TERM`, `STOP` or `CONT`.
     pub(super) fn signal(&mut self, name: &str) {
         signal(&self.child, name);
         if name == "TERM" {
@@ -131,7 +131,7 @@ impl Nats {
         }
     }
 
-    /// From version 2.10 on.
+    /// True from version 2.10 on.
     fn has_sync() -> bool {
         let output = Command::new(Self::program()).arg("--version").output();
         let output = output.expect("tests need nats-server: apt-get install nats-server");
@@ -144,7 +144,7 @@ impl Nats {
     }
 
     fn program() -> &'static str {
-        // The one on PATH first; Debian's is where a user's PATH does not look.
+        // The server on PATH is preferred. Debian installs it in a folder that a user's PATH does not contain.
         let on_path = std::env::var_os("PATH").is_some_and(|path| {
             std::env::split_paths(&path).any(|folder| folder.join("nats-server").exists())
         });
@@ -174,7 +174,7 @@ impl Nats {
         listens(self.port);
     }
 
-    /// As a crash on a box whose disk is new afterwards.
+    /// Kills the server and restarts it with an empty store.
     pub(super) fn lose_everything(&mut self) {
         self.kill();
         fs::remove_dir_all(self.directory.path().join("store")).unwrap();
@@ -197,7 +197,7 @@ impl Drop for Mosquitto {
 }
 
 fn spawn(directory: &Path) -> Child {
-    // Debian puts it where a user's PATH does not look.
+    // Debian installs it in a folder that a user's PATH does not contain.
     let paths = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"];
     let program = paths.iter().find(|path| Path::new(path).exists());
     Command::new(program.unwrap_or(&"mosquitto"))
@@ -216,9 +216,9 @@ pub(super) struct PersistentConsumer {
 }
 
 impl PersistentConsumer {
-    /// Gives the payloads on `filter`, by MQTT `5` or `311`.
+    /// Subscribes to `filter` with MQTT `5` or `311`.
     pub(super) fn on(port: u16, filter: &str, protocol: &str) -> Self {
-        // In 3.1.1 a session that is kept has no end.
+        // A persistent session of MQTT 3.1.1 never expires.
         let kept: &[&str] = match protocol {
             "5" => &["-x", "3600"],
             _ => &[],
@@ -248,11 +248,11 @@ impl PersistentConsumer {
     pub(super) async fn next(&mut self) -> String {
         timeout(PATIENCE, self.heard.recv())
             .await
-            .expect("no message came")
+            .expect("no message arrived")
             .unwrap()
     }
 
-    /// What came and was not taken yet.
+    /// The next message if it has arrived.
     pub(super) fn received_already(&mut self) -> Option<String> {
         self.heard.try_recv().ok()
     }
@@ -338,7 +338,7 @@ impl Listener {
     pub(super) async fn next(&mut self) -> ReceivedMessage {
         timeout(PATIENCE, self.heard.recv())
             .await
-            .expect("no message came")
+            .expect("no message arrived")
             .unwrap()
     }
 

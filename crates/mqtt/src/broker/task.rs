@@ -51,7 +51,6 @@ impl Shared {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the task.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
@@ -65,7 +64,7 @@ impl Shared {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Resolves after [`wake`](Self::wake).
+    /// Waits for a call of [`wake`](Self::wake).
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -66,7 +66,7 @@ async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) 
     }
 }
 
-/// Waits until the broker is known to be away, and why.
+/// Waits until the publisher reports that the broker is unavailable for the reason `why`.
 async fn away(publisher: &Publisher, why: &str) {
     reach(
         publisher,
@@ -131,7 +131,7 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     let mut live = Listener::on(broker.port, "spotter/#").await;
     let (publisher, task) = start(&mqtt(broker.port));
     publish_states(&publisher);
-    // The connection's task has not run yet on this one thread, so the birth holds all that was published.
+    // The test has one thread and the connection's task has not run yet, so it sends all these states after it connects.
     let mut order = Vec::new();
     while order.last().is_none_or(|topic| topic != "status") {
         let heard = live.next().await;
@@ -160,7 +160,7 @@ async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
     assert_eq!(
         (heard.qos, heard.retain),
         (QoS::AtLeastOnce, false),
-        "live copies carry no retain flag"
+        "a live message has no retain flag"
     );
 
     let mut later = Listener::on(broker.port, "spotter/edge1/cam/#").await;
@@ -224,7 +224,7 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     assert_eq!(
         publisher.counters().dropped_offline,
         1,
-        "frames are not sent late"
+        "a detection waited for the broker"
     );
 }
 
@@ -251,7 +251,7 @@ async fn another_client_with_our_id_is_named_and_not_fought() {
     reach(&first, BrokerState::is_online).await;
     let (second, _other) = start(&mqtt(broker.port));
     reach(&second, BrokerState::is_online).await;
-    // mosquitto 2.0 does not say why it closes, so it takes three rounds until one of the two gives way.
+    // mosquitto 2.0 gives no reason when it closes, so one of the two clients gives up only after three closes.
     let is_over = |state: &BrokerState| matches!(state, BrokerState::TakenOver { .. });
     let (yielded, stays) = tokio::select! {
         state = reach(&first, is_over) => (state, &second),
@@ -402,7 +402,7 @@ async fn a_broker_that_wants_our_certificate_gets_it() {
     .await;
 }
 
-/// A broker that knows MQTT 3.1.1 alone and answers MQTT 5 as such brokers do: refusal in its own format, or silence.
+/// A broker that supports only MQTT 3.1.1. It rejects MQTT 5 in its own format, or does not answer it.
 async fn old_broker(refuses_politely: bool) -> (u16, JoinHandle<Vec<u8>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

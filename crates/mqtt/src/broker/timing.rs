@@ -9,7 +9,7 @@ use super::{liveness::SilenceLimits, policy::RetryPauses};
 pub(crate) struct ConnectionTiming {
     pub(super) retry: RetryPauses,
     pub(super) silence: SilenceLimits,
-    /// CONNECT without an answer. Whole seconds: the library for MQTT 3.1.1 takes no others.
+    /// CONNECT without an answer. Whole seconds: the library for MQTT 3.1.1 accepts no fractions.
     pub(super) connect_timeout: Duration,
     /// After half as much again without a packet from us, the broker publishes our will.
     pub(super) keep_alive_s: u16,

@@ -91,7 +91,6 @@ struct OfLog {
     minutes: f64,
 }
 
-/// Reads a request.
 pub(super) fn parse_request(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
     let mut head = RequestHead::default();
     let command = parts(payload, &mut head).and_then(|rest| command(&head.op, rest));

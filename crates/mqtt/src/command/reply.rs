@@ -18,7 +18,7 @@ pub enum ReplyValue {
         /// The model's probability, 0..1.
         score: f64,
     },
-    /// The birth message.
+    /// The content of the topic `info`.
     Info(Box<Info>),
     /// The values that a command may change, by camera.
     Settings(Vec<(CameraId, Vec<Setting>)>),

@@ -182,7 +182,7 @@ fn home_assistant_accepts_every_record() {
                     for entity in entities.as_object().unwrap().values() {
                         let unique_id = one(entity["platform"].as_str().unwrap(), entity);
                         assert!(unique_ids.insert(unique_id.clone()), "{unique_id} twice");
-                        // Said of a device, these are not heard: Home Assistant passes on availability alone.
+                        // Home Assistant takes only availability from the device, so each entity has its own `qos`.
                         assert_eq!(entity["qos"], 1);
                         checked += 1;
                     }

@@ -17,7 +17,7 @@ pub(crate) fn config(mqtt: &str, more: &str) -> Config {
     loaded.config
 }
 
-/// One of everything.
+/// A configuration with one prompt of each kind.
 pub(crate) const SITE: &str = r#"
 [camera.gate]
 url = "test://"
@@ -37,7 +37,7 @@ fn json_of(record: &DiscoveryRecord) -> Value {
     serde_json::from_slice(&record.payload()).unwrap()
 }
 
-/// By topic.
+/// The discovery records of a configuration, by topic.
 fn told(config: &Config) -> BTreeMap<String, Value> {
     let records = records(config, true).into_iter();
     records
@@ -81,7 +81,7 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
             "state_topic": "spotter/edge1/cam/gate/prompt/person/min_score",
             "command_topic": "spotter/edge1/cam/gate/prompt/person/min_score/set"})
     );
-    // A prompt that is limited to a zone is counted there, another one everywhere.
+    // A prompt that is limited to a zone is counted only there, any other prompt in all zones.
     assert_eq!(
         entities["person_zone_drive"]["name"],
         "Person count in drive"
@@ -91,12 +91,12 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
     // An image entity without pictures would stay unknown for ever.
     assert!(entities.get("person_image").is_some());
     assert!(entities.get("crane_hook_image").is_none());
-    // Available although the camera is offline: they show that or change it.
+    // These entities show or change that the camera is offline, so they stay available.
     let node_alone = json!([{"topic": "spotter/edge1/status"}]);
     for key in ["enabled", "state", "problem"] {
         assert_eq!(entities[key]["availability"], node_alone, "{key}");
     }
-    // What is meant to be off is no problem.
+    // A camera that is off on purpose is no problem.
     assert_eq!(
         entities["problem"]["value_template"],
         "{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', 'switched_off', 'schedule', 'ended'] else 'ON' }}"
@@ -251,7 +251,7 @@ fn a_record_has_moved_when_its_device_is_told_of_elsewhere() {
     );
     assert!(
         !is_moved(GATE, [&other].into_iter()),
-        "Home Assistant does not look there"
+        "Home Assistant does not read this topic"
     );
     assert!(!is_moved(
         "spotter/edge1/status",
@@ -266,7 +266,7 @@ fn two_devices_whose_entities_have_one_id_are_named() {
     };
     let wrong = |mqtt: &str, cameras: &[String]| collisions(&config(mqtt, &cameras.concat()), true);
     assert!(collisions(&config("", SITE), true).is_empty());
-    // The same `gate_yard_person`, once as camera `gate`, once as camera `gate_yard`.
+    // `gate_yard_person` is an id of camera `gate` and of camera `gate_yard`.
     let both = [camera("gate", "yard_person"), camera("gate_yard", "person")];
     let lines = wrong("", &both);
     let [line] = lines.as_slice() else {
@@ -277,7 +277,7 @@ fn two_devices_whose_entities_have_one_id_are_named() {
         "{line}"
     );
     assert!(line.contains(" spotter_edge1_gate_yard_person_"), "{line}");
-    // The sensors of the node's own figures are no camera's.
+    // The id of a camera's sensor may equal the id of a sensor of the node.
     let lines = wrong("", &[camera("config", "person")]);
     assert_eq!(
         lines,

@@ -83,7 +83,7 @@ fn a_topic_that_is_cleared_and_used_again_holds_what_was_said_last() {
     push(&mut outbox, Update::Clear(TOPIC.into()));
     let (_, cleared, second) = take(&mut outbox);
     assert!(cleared.is_empty());
-    outbox.acked(first, Mono::default()); // Says nothing of the clearing.
+    outbox.acked(first, Mono::default()); // Does not acknowledge the clearing.
     assert_eq!(outbox.clearing().count(), 1);
     push(&mut outbox, count(1));
     assert_eq!(take(&mut outbox).1, b"1");

@@ -12,7 +12,7 @@ pub(crate) struct Ticket(pub(super) u64);
 /// [`Outbox::declined`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// QoS 1, retained.
+    /// Sent with QoS 1 and retained.
     State(Ticket),
     /// QoS 1; the broker discards it after `expiry`.
     Event { ticket: Ticket, expiry: Duration },
@@ -72,6 +72,6 @@ pub(crate) struct Outgoing {
     pub(crate) topic: String,
     pub(crate) promise: Promise,
     pub(crate) body: Body,
-    /// `Some` for detections.
+    /// `None` unless the message is a detection.
     pub(crate) label: Option<Label>,
 }

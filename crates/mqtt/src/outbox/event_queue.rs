@@ -31,7 +31,7 @@ const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
 
-/// Bounds of `mqtt.spool`.
+/// The bounds configured in `mqtt.spool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventBounds {
     pub events: usize,
@@ -330,7 +330,7 @@ impl EventQueue {
         }
     }
 
-    /// Drops expired events.
+    /// Drops expired events that are not in flight.
     pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
@@ -463,7 +463,7 @@ mod tests {
             std::iter::from_fn(|| self.take(now)).collect()
         }
 
-        /// Takes what is due within some seconds and acknowledges each event at once.
+        /// Takes the events that are due within `seconds` and acknowledges each one at once.
         fn deliver(&mut self, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
             let mut all = Vec::new();
             for step in 0..seconds * 100 {
@@ -501,7 +501,7 @@ mod tests {
         let first = counted.take_all(ms(0));
         assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
         let next_at = counted.queue.next_at(ms(0));
-        assert_eq!(next_at, None, "it waits for an acknowledgement");
+        assert_eq!(next_at, None, "the queue waits for an acknowledgement");
         // The client library had no room: the same event is the next.
         counted.queue.failed(first[7].number);
         assert_eq!(tracks(&counted.take_all(ms(0))), [7]);
@@ -520,7 +520,7 @@ mod tests {
         }
         counted.queue.connected();
         let mut sent = counted.deliver(ms(10_000), 1);
-        // Half of them still wait when something happens at two cameras.
+        // Half of them still wait when two cameras publish an event each.
         counted.push("yard", 1000, ms(11_000));
         counted.push("gate", 1001, ms(11_000));
         sent.extend(counted.deliver(ms(11_000), 9));
@@ -532,13 +532,17 @@ mod tests {
         let expected: Vec<u64> = (0..200).chain([1001]).collect();
         assert_eq!(of_gate, expected, "the order of a topic is kept");
         let index = |track| tracks.iter().position(|&other| other == track).unwrap();
-        assert_eq!(times[index(1000)], ms(11_000), "the yard has no backlog");
+        assert_eq!(
+            times[index(1000)],
+            ms(11_000),
+            "the topic of the yard has no backlog"
+        );
         let of_1001 = times[index(1001)];
         assert!(of_1001 >= ms(13_000) && of_1001 <= ms(14_100));
         for (first, last) in times.iter().zip(&times[51..]) {
             assert!(
                 last.since(*first) >= Duration::from_millis(900),
-                "50 a second and a fresh one"
+                "at most 50 late events and a fresh one per second"
             );
         }
         let delayed = |track| json(&sent[index(track)])["delayed"].as_bool();
@@ -573,7 +577,7 @@ mod tests {
         let mut counted = CountedEventQueue::new(EventBounds {
             events: 1000,
             max_age: Duration::from_secs(60),
-            // The number of the last event has a digit more.
+            // The number of the last event has one digit more.
             max_bytes: 4 * one + 1,
         });
         for number in 10..20 {
@@ -625,7 +629,7 @@ mod tests {
         counted.push("gate", 1, ms(0));
         counted.push("gate", 2, ms(0));
         let due = counted.take(ms(0)).unwrap();
-        assert_eq!(due.number, 7, "numbers go on after those of the disk");
+        assert_eq!(due.number, 7, "numbers continue after those on the disk");
         counted.queue.acked(due.number);
         let batch = counted.queue.unwritten(ms(1), &mut counted.counters);
         assert_eq!(batch.kept_numbers(), [7, 8]);

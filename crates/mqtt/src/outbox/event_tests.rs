@@ -41,7 +41,7 @@ fn json(outgoing: &Outgoing) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Takes what is due within some seconds and acknowledges each message at once.
+/// Takes the messages that are due within some seconds and acknowledges each one at once.
 fn deliver(outbox: &mut Outbox, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing)> {
     let mut all = Vec::new();
     for step in 0..seconds * 100 {
@@ -72,7 +72,7 @@ fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
     assert!(outbox.take(ms(1)).is_none() && !outbox.is_settled());
 
     outbox.disconnected();
-    outbox.acked(ticket_of_first, ms(2)); // Too late to count: of a connection that is gone.
+    outbox.acked(ticket_of_first, ms(2)); // Ignored: the ticket is from a connection that has ended.
     outbox.connected();
     let again = outbox.take(ms(3_600_000)).unwrap();
     assert_eq!(json(&again)["id"], json(&first)["id"]);
@@ -128,15 +128,22 @@ fn what_the_broker_declines_is_tried_again_and_counted_once() {
         for other in &sent[2..] {
             outbox.acked(ticket(other), now);
         }
-        assert!(drain(&mut outbox, now).is_empty(), "not at once");
-        assert!(outbox.is_settled(), "a stop does not wait for it");
+        assert!(
+            drain(&mut outbox, now).is_empty(),
+            "a declined message is not due at once"
+        );
+        assert!(outbox.is_settled(), "a stop waits for a declined message");
         outbox.disconnected();
     }
     let counters = outbox.counters();
     assert_eq!((counters.states_declined, counters.events_declined), (3, 1));
-    assert_eq!((outbox.events(), counters.dropped()), (1, 0), "it is kept");
+    assert_eq!(
+        (outbox.events(), counters.dropped()),
+        (1, 0),
+        "the declined event waits"
+    );
 
-    // On a connection that lasts, too: a minute after the first of them was declined, until both are taken.
+    // On a lasting connection both are sent again one minute after the first was declined, until the broker accepts them.
     outbox.connected();
     let mut now = ms(10_000);
     for _ in 0..2 {
@@ -203,7 +210,11 @@ fn the_farewell_follows_the_ends_and_leaves_a_backlog_in_the_spool() {
     let topics: Vec<&str> = sent.iter().map(|(_, sent)| sent.topic.as_str()).collect();
     assert_eq!(topics[0], "spotter/edge1/cam/yard/event/person");
     assert_eq!(topics.last(), Some(&"spotter/edge1/status"));
-    assert_eq!(sent.last().unwrap().0, ms(1000), "no later than it must");
+    assert_eq!(
+        sent.last().unwrap().0,
+        ms(1000),
+        "the status is sent at the limit"
+    );
     assert!(outbox.is_settled());
     assert_eq!(
         outbox.events(),
@@ -222,7 +233,11 @@ fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
 fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     let mut outbox = outbox();
     push(&mut outbox, reply(None, "{\"id\":0}"), ms(0));
-    assert_eq!(outbox.counters().replies_dropped, 1, "nobody is there");
+    assert_eq!(
+        outbox.counters().replies_dropped,
+        1,
+        "a reply without a connection is dropped"
+    );
     outbox.connected();
     let wanted = |topic: &str| {
         Some(ReplyTo {
@@ -248,7 +263,10 @@ fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     push(&mut outbox, reply(None, "{\"id\":2}"), ms(2));
     outbox.disconnected();
     outbox.connected();
-    assert!(outbox.take(ms(3)).is_none(), "not after a reconnect");
+    assert!(
+        outbox.take(ms(3)).is_none(),
+        "a reply is not sent after a reconnect"
+    );
     let counters = outbox.counters();
     assert_eq!((counters.replies_acked, counters.replies_dropped), (4, 2));
 }

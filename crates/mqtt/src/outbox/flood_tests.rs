@@ -1,4 +1,4 @@
-//! The rates of docs/mqtt.md section 1, flooded on purpose.
+//! The rate limits of docs/mqtt.md section 1 under more messages than they allow.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ fn ms(ms: u64) -> Mono {
     Mono::default().after(Duration::from_millis(ms))
 }
 
-/// No second holds more than `limit` of these moments.
+/// The largest number of these moments within one second.
 fn most_in_a_second(times: &[Mono]) -> usize {
     let second = Duration::from_secs(1);
     let within = |first: &Mono| {
@@ -27,7 +27,7 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
     outbox.connected();
     let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
     let mut offered = (0u64, 0u64);
-    // 16 cameras with 50 answers a second each, and ten seconds long three events with every tenth of them.
+    // For ten seconds, 16 cameras have 50 answers per second each, and there are 300 events per second.
     for step in 0..15_000 {
         let now = ms(step);
         let camera = format!("cam{}", step % 16);
@@ -54,7 +54,7 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
             }
         }
     }
-    // Three hundred events a second are beyond all reason: they wait, a hundred a second go, and none is lost.
+    // The outbox sends 100 of the 300 events per second; the others wait, and none is lost.
     assert_eq!(most_in_a_second(&events), 100);
     assert_eq!(
         outbox.counters().events_acked + outbox.events() as u64,
@@ -70,14 +70,14 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
         sent += times.len() as u64;
         all.extend(times);
     }
-    assert_eq!(streams.len(), 16, "no camera is forgotten for the others");
+    assert_eq!(streams.len(), 16, "every camera has a share of the rate");
     assert_eq!(sent, drops.streams_sent);
     assert_eq!(
         sent + drops.dropped(),
         offered.0,
-        "every frame is accounted for"
+        "every detection is sent or counted as dropped"
     );
-    // Events never wait for frames, so they may come on top of a second that frames have filled; the next one has fewer.
+    // Events do not wait for detections, so they may exceed the limit of one second; the next second has fewer detections.
     assert!(most_in_a_second(&all) <= 200 + 100);
     let in_ten_seconds = all.iter().filter(|at| **at < ms(10_000)).count();
     assert!(in_ten_seconds <= 2000 + 100, "{in_ten_seconds}");

@@ -93,9 +93,9 @@ impl Default for OutboxLimits {
 /// A message in flight.
 #[derive(Clone, Debug)]
 enum SentMessage {
-    /// Its topic.
+    /// The topic of the state.
     State(String),
-    /// Its number.
+    /// The number of the event.
     Event(u64),
     Reply(QueuedReply),
 }

@@ -35,14 +35,14 @@ struct OutageModel {
     topics: Topics,
     process: Process,
     lives: u64,
-    /// The connection is up, as far as the broker knows.
+    /// The broker considers the connection open.
     reached: bool,
     unacked: VecDeque<Ticket>,
     things: u64,
     open: Vec<(usize, u64)>,
-    /// In the order of each topic, what the disk or the broker has taken from us.
+    /// The steps that the disk or the broker has accepted, by topic and in order.
     owed: BTreeMap<String, Vec<PublishedStep>>,
-    /// In the order of first hearing, each with its ids.
+    /// The steps that the broker received, by topic, in the order of their first arrival.
     heard: BTreeMap<String, Vec<PublishedStep>>,
     ids: BTreeMap<PublishedStep, BTreeSet<String>>,
     copies: usize,
@@ -206,7 +206,7 @@ impl OutageModel {
         self.reached = true;
     }
 
-    /// One connection, its end, and what happens until the next.
+    /// One connection, its end, and the events until the next connection.
     fn outage(&mut self) {
         self.connect();
         for _ in 0..self.random.random_range(0..40) {
@@ -271,7 +271,11 @@ impl OutageModel {
 
     fn check(&self) {
         for (said, ids) in &self.ids {
-            assert_eq!(ids.len(), 1, "{said:?} was told under several ids: {ids:?}");
+            assert_eq!(
+                ids.len(),
+                1,
+                "{said:?} was published under several ids: {ids:?}"
+            );
         }
         for (topic, owed) in &self.owed {
             let owed_set: BTreeSet<&PublishedStep> = owed.iter().collect();

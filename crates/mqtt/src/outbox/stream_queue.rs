@@ -27,7 +27,7 @@ const PICTURE_MAX_BYTES: usize = 256 * 1024;
 pub(super) struct QueuedStream {
     topic: String,
     stream: StreamMessage,
-    /// `Some` for answers.
+    /// `None` unless the message is an answer.
     label: Option<Label>,
     since: Mono,
 }

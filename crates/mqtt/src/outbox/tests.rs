@@ -52,7 +52,7 @@ fn ticket(outgoing: &Outgoing) -> Ticket {
     outgoing.promise.ticket().expect("it is acknowledged")
 }
 
-/// As many detections as the rate lets go at once, and one that it holds back.
+/// Pushes as many detections as the rate allows at once, and one more, which waits.
 fn one_held_back(outbox: &mut Outbox) {
     outbox.connected();
     for _ in 0..=OutboxLimits::default().camera_per_s {
@@ -78,7 +78,7 @@ fn nobody_hears_of_us_after_the_farewell() {
     let first = drain(&mut outbox, ms(0));
     assert_eq!((first.len(), text(&first[0])), (1, "3"));
     outbox.acked(ticket(&first[0]), ms(1));
-    assert!(!outbox.is_settled(), "the farewell is still to come");
+    assert!(!outbox.is_settled(), "the final status is not sent yet");
 
     let last = drain(&mut outbox, ms(1000));
     assert_eq!(last.len(), 2);
@@ -117,7 +117,7 @@ fn birth_comes_first_and_status_last_after_every_connect() {
     outbox.push(info, ms(0));
     assert!(
         outbox.take(ms(0)).is_none(),
-        "nothing leaves while the broker is away"
+        "a message was sent without a connection"
     );
     for _ in 0..2 {
         outbox.connected();
@@ -227,7 +227,7 @@ fn deed() -> impl Strategy<Value = OutboxAction> {
     ]
 }
 
-/// What a broker that follows the rules would hold.
+/// The retained messages of a broker that follows the MQTT specification.
 #[derive(Default)]
 struct ModelBroker {
     wanted: HashMap<String, String>,

@@ -32,7 +32,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
     let directory = tempfile::tempdir().unwrap();
     let open = || RetainedList::open(&directory.path().join("state"), "01234567");
     assert_eq!(open().want(none(&["a", "b", "c"])), []);
-    // Each of these is a start; the first two end before the broker has heard of it.
+    // Each call is a start of the process; the first two end before the broker receives the removal.
     for _ in 0..2 {
         assert_eq!(open().want(none(&["a"])), gone(&["b", "c"]));
     }
@@ -40,7 +40,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
     assert_eq!(last.want(none(&["a"])), gone(&["b", "c"]));
     last.still_there(&BTreeSet::from(["c".to_owned()]));
     assert_eq!(open().want(none(&["a"])), gone(&["c"]));
-    // While it runs: one topic is used again, one is removed.
+    // The running process uses one topic again and removes another.
     assert_eq!(last.want(none(&["c"])), gone(&["a"]));
     last.still_there(&BTreeSet::new());
     assert_eq!(open().want(none(&[])), gone(&["c"]));
@@ -51,7 +51,11 @@ fn a_list_that_is_damaged_or_of_another_machine_is_none() {
     let directory = tempfile::tempdir().unwrap();
     let open = |machine| RetainedList::open(directory.path(), machine);
     open("01234567").want(none(&["a"]));
-    assert_eq!(open("89abcdef").want(none(&[])), [], "a copied disk");
+    assert_eq!(
+        open("89abcdef").want(none(&[])),
+        [],
+        "the list of another machine is ignored"
+    );
     open("01234567").want(none(&["a"]));
     let file = directory.path().join(FILE);
     let whole = fs::read(&file).unwrap();
@@ -64,7 +68,7 @@ fn a_list_that_is_damaged_or_of_another_machine_is_none() {
     ] {
         fs::write(&file, damaged).unwrap();
         assert_eq!(open("01234567").want(none(&["a"])), []);
-        assert_eq!(fs::read(&file).unwrap(), whole, "it is whole again");
+        assert_eq!(fs::read(&file).unwrap(), whole, "the list is repaired");
     }
 }
 
@@ -96,7 +100,7 @@ fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes()
     assert!(leaving.contains(&ObsoleteTopic::Gone(record("spotter_edge1_yard"))));
     let state = ObsoleteTopic::Gone("spotter/edge1/cam/yard/count/car".to_owned());
     assert!(leaving.contains(&state), "{leaving:?}");
-    // The first form again: its records stay, and all of the other form are cleared.
+    // With the first form again, its records stay and all records of the other form are cleared.
     let leaving = kept.want(topicwise(&config("", SITE)));
     let moved = |leaving: &&ObsoleteTopic| matches!(leaving, ObsoleteTopic::Moved(topic) if topic.contains("spotter_edge1_gate/"));
     assert!(leaving.iter().filter(moved).count() > 20);
@@ -207,7 +211,7 @@ fn the_list_is_what_is_published() {
     }
     let listed: BTreeSet<_> = topicwise(&config).into_keys().collect();
     assert_eq!(listed, published);
-    // Pictures of events, if they are to be kept.
+    // The list has the pictures of events if they are retained.
     let mut keeping = config.clone();
     keeping.mqtt.retain_snapshots = true;
     let with_pictures: BTreeSet<_> = topicwise(&keeping).into_keys().collect();
@@ -225,9 +229,9 @@ fn the_list_is_written_when_it_changes_and_else_only_until_it_could_be() {
     fs::remove_file(&state).unwrap();
     kept.want(none(&["a"]));
     let file = state.join(FILE);
-    fs::remove_file(&file).expect("written as soon as it could be");
+    fs::remove_file(&file).expect("the list is written when the disk allows it");
     kept.want(none(&["a"]));
-    assert!(!file.exists(), "nothing is new");
+    assert!(!file.exists(), "an unchanged list is not written");
     kept.want(none(&["a", "b"]));
     assert!(file.exists());
 }

@@ -15,7 +15,7 @@ const DONE_KEPT: usize = 1024;
 /// events on the disk, and [`DONE_KEPT`] others.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// With their expiry.
+    /// Events by number, with their expiry.
     pub(super) keep: BTreeMap<u64, (Arc<SpooledEvent>, Mono)>,
     pub(super) done: BTreeSet<u64>,
 }

@@ -17,7 +17,6 @@ pub(crate) struct Medium {
     pub(crate) read_only: bool,
     /// The next append is torn after this number of bytes, as by a kill of the process.
     pub(crate) dies_after: Option<usize>,
-    /// Number of syncs.
     pub(crate) syncs: usize,
 }
 

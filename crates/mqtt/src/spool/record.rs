@@ -23,7 +23,7 @@ pub(super) enum SpoolRecord {
     #[serde(rename = "keep")]
     Keep {
         kept: Arc<SpooledEvent>,
-        /// Unix milliseconds.
+        /// Unix time in milliseconds.
         expires_ms: i64,
         /// A newer event of its track exists, so this one does not open the track.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -55,7 +55,7 @@ fn waiting(found: &FoundEvents) -> Vec<u64> {
 
 #[test]
 fn a_record_of_today_is_read_for_ever() {
-    // The spool of an older version is read by a newer one: change this text never, add keys with a default.
+    // A newer version reads the spool of an older one: never change this text, and give new keys a default.
     let body = r#"{"keep":{"kept":{"number":4294967297,"id":"01K37Q","event":{"track":"b7c1-gate-37","camera":"gate","prompt":"person","revision":3,"step":"New","started":1787393729900000000,"last_seen":1787393730123000000,"ended":null,"place":{"Box":{"x0":0.412,"y0":0.205,"x1":0.488,"y1":0.731}},"score":0.83,"top_score":0.8304,"looks":4,"zones":["drive"],"entered_zones":["drive"],"still":false,"snapshot":true,"camera_size":[2560,1440]}},"expires_ms":7}}"#;
     let record: SpoolRecord = serde_json::from_str(body).unwrap();
     let number = 1 << 32 | 1;
@@ -122,7 +122,7 @@ fn what_waits_and_what_is_open_is_found_again() {
         batch.keep(kept(first + offset, thing, step), expires);
         batch
     };
-    // Track 1 started, changed and ended; 2 started and all of it is delivered; 3 started and changed, not delivered.
+    // Track 1 started, changed and ended. Track 2 started and is delivered. Track 3 started and changed and is not delivered.
     let (moved, left) = (UpdateReason::Moved, EndReason::Left);
     for batch in [
         step(0, 1, EventStep::New),
@@ -176,7 +176,7 @@ fn a_full_disk_loses_nothing_that_was_written_and_mends() {
     let mut unwritten = new(first + 1..first + 5);
     assert!(write(&mut journal, &unwritten).is_err());
     assert_eq!(waiting(&open(&disk.clone()).1), [first]);
-    // More comes, one is given up meanwhile, and there is room again.
+    // Another event arrives, one is dropped, and then the disk has room again.
     let mut later = new([first + 5]);
     later.done(first + 1);
     later.put_back(unwritten);
@@ -240,7 +240,7 @@ fn only_what_waits_is_forced_to_the_medium_and_a_clean_end_leaves_no_file() {
     batch.done(first);
     write(&mut journal, &batch).unwrap();
     journal.sync().unwrap();
-    assert_eq!(disk.medium().syncs, 0, "the broker has it");
+    assert_eq!(disk.medium().syncs, 0, "a delivered event needs no sync");
     write(&mut journal, &new([first + 1])).unwrap();
     journal.sync().unwrap();
     journal.sync().unwrap();
@@ -299,7 +299,7 @@ enum DiskAction {
     Change(u64),
     Go(u64),
     Deliver(usize),
-    /// Killed after `bytes` of the next write, which has this many events.
+    /// Kills the process after `bytes` of the next write, which has this number of events.
     Kill(usize, u64),
     Restart,
 }
@@ -318,7 +318,7 @@ fn deed() -> impl Strategy<Value = DiskAction> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(48)))]
 
-    /// Whatever happens, a journal that is opened again knows what waits and what is open, as far as it said it does.
+    /// A journal that is opened again has every waiting event and every open track whose write succeeded.
     #[test]
     fn killed_at_any_byte_it_knows_what_it_was_told(deeds in prop::collection::vec(deed(), 1..120)) {
         let disk = MemoryDisk::default();
@@ -349,7 +349,7 @@ proptest! {
                     write(&mut journal, &batch).unwrap();
                 }
                 DiskAction::Kill(bytes, things) => {
-                    // New tracks, so that a torn event is not taken for one that was written.
+                    // The tracks are new, so that the test does not take a torn event for a written one.
                     let things: Vec<u64> = (0..things).map(|thing| next + 100 + thing).collect();
                     for thing in &things {
                         say(&mut next, *thing, EventStep::New, &mut batch);
@@ -360,7 +360,7 @@ proptest! {
                     let found = Journal::open(disk.clone(), 100_000).unwrap();
                     let survived: Vec<u64> = waiting(&found.1).into_iter()
                         .filter(|number| !expected_waiting.contains(number)).collect();
-                    // Of a write that was cut off, a beginning may be there.
+                    // The first events of an interrupted write may be on the disk.
                     let written: Vec<u64> = batch.keep.keys().copied().take(survived.len()).collect();
                     prop_assert_eq!(&survived, &written);
                     for (number, thing) in survived.iter().zip(&things) {
@@ -377,7 +377,7 @@ proptest! {
                 }
             }
             if steps % 8 != 0 {
-                continue; // To read everything after each step takes long and shows no more.
+                continue; // Reading the journal after each step takes long and finds no more faults.
             }
             let (_, found) = open_small(&disk);
             prop_assert_eq!(waiting(&found), expected_waiting.clone());

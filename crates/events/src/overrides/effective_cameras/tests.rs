@@ -45,7 +45,7 @@ fn text(words: &str) -> Setting {
     Setting::Text(person(), words.into())
 }
 
-/// The gate's first prompt as it is in force.
+/// Text and revision of the first prompt of camera `gate`, with all overrides.
 fn asked(effective: &mut EffectiveCameras) -> (String, u32) {
     let cameras = effective.cameras(at(0));
     let first = &cameras[0].prompts[0];
@@ -66,12 +66,12 @@ fn words_change_with_their_revision_and_other_cameras_do_not() {
         Ok(OverrideEffect::Stored)
     );
     assert_eq!(asked(&mut effective), ("red hat".into(), 2));
-    // Once more the same is no change.
+    // The same text again is no change.
     set(&mut effective, text(" red hat ")).unwrap();
     assert_eq!(asked(&mut effective), ("red hat".into(), 2));
     assert_eq!(effective.cameras(at(0))[1], site()[1]);
     assert_eq!(effective.overrides().len(), 1);
-    // The file's own words are no override, but they are other words than before.
+    // The file's own text removes the override, but the prompt has a new text, so its revision increases.
     set(&mut effective, text("person")).unwrap();
     assert_eq!(asked(&mut effective), ("person".into(), 3));
     assert!(effective.overrides().is_empty());
@@ -126,7 +126,11 @@ fn changes_survive_a_restart_and_an_edit_of_the_file_ends_them() {
         (&Setting::RateHz(2.0), &Some(Setting::RateHz(5.0)))
     );
     assert_eq!(after.cameras(at(0))[0].rate_hz, 5.0);
-    assert_eq!(asked(&mut after).0, "red hat", "that key was not edited");
+    assert_eq!(
+        asked(&mut after).0,
+        "red hat",
+        "the operator did not edit the text"
+    );
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
     assert_eq!(
         (added.id.as_str(), added.rate_hz),
         ("hat", 1.0),
-        "the camera's rate is the ceiling"
+        "the camera's rate limits the prompt's rate"
     );
     assert_eq!(
         effective.execute(&add(hat()), at(0)).unwrap_err().code,
@@ -194,7 +198,10 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
         effective.execute(&add(nameless), at(0)).unwrap_err().code,
         RefusalCode::Conflict
     );
-    assert!(effective.overrides().is_empty(), "it is not kept");
+    assert!(
+        effective.overrides().is_empty(),
+        "an added prompt is not stored"
+    );
 
     let remove = |prompt| Command::RemovePrompt {
         camera: gate(),
@@ -204,7 +211,7 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
     assert_eq!(refused.code, RefusalCode::Conflict);
     effective.execute(&remove(hat().id), at(0)).unwrap();
     assert_eq!(effective.cameras(at(0)), site());
-    // The same name with other words is another prompt to whoever reads an old answer.
+    // The same name with another text gets a new revision, so that an answer to the old text is not taken for the new one.
     let mut other = hat();
     other.task = Task::Detect {
         object: "cap".into(),

@@ -58,7 +58,7 @@ fn at(after: f64) -> (Mono, WallTime) {
     (now, WallTime::from_unix_nanos(now.as_nanos() as i64))
 }
 
-/// What an answer at that second changes.
+/// Updates the tracker with an answer at that second.
 fn look(tracker: &mut Tracker, second: f64, answer: &Answer) -> TrackedAnswer {
     let frame = frame_at(&gate(), seconds(second));
     tracker.update(&frame, answer).unwrap()
@@ -104,7 +104,7 @@ fn states(
     answers.iter().enumerate().map(&mut next).collect()
 }
 
-/// The steps of all events over looks that each see these boxes, one a second; with the second.
+/// The events of looks with these boxes, one look per second; each event with its second.
 fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut told = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
@@ -160,7 +160,7 @@ fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
     let lost = tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1);
-    assert_eq!(lost.len(), 1, "nothing was known of the dog");
+    assert_eq!(lost.len(), 1, "the dog had no state");
     assert_eq!(lost[0].prompt.as_str(), "person");
     assert_eq!(
         lost[0].states,
@@ -183,7 +183,7 @@ fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
         assert_eq!(tracker.update(&frame, &people(1, 1)), None);
     }
     assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(6.0).1), []);
-    // When it is back, the first confirmed look is told again.
+    // When the camera resumes, the tracker reports the first confirmed state again.
     tracker.resume(&gate());
     let seen = states(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
     assert_eq!(seen[1], (Some(Presence::On), Some(Some(1))));
@@ -206,11 +206,15 @@ fn silence_makes_unknown_but_a_closed_gate_does_not() {
             EventStep::End(EndReason::CameraLost)
         );
         assert_eq!(tracker.open_events().count(), 0);
-        assert_eq!(tracker.tick(at(gone_s).0, at(gone_s).1), [], "told once");
+        assert_eq!(
+            tracker.tick(at(gone_s).0, at(gone_s).1),
+            [],
+            "reported once"
+        );
     }
 }
 
-/// A reconnect of a camera takes less than that.
+/// A camera reconnects in less time than this interruption takes.
 #[test]
 fn a_short_silence_changes_nothing() {
     let mut tracker = tracker(camera());
@@ -219,7 +223,7 @@ fn a_short_silence_changes_nothing() {
     let after = look(&mut tracker, 25.0, &people(1, 2));
     assert_eq!(tracks(&after), before);
     assert!(after.change.is_empty());
-    // The same when the silence is noticed by the answer that ends it, and not by the clock.
+    // The result is the same when an answer ends the interruption before a tick notices it.
     let late = look(&mut tracker, 60.0, &people(1, 2));
     assert_eq!(present(&late.change), Some(Presence::Unknown));
     let ends = events(&late.change);
@@ -289,7 +293,7 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
     let mut tracker = tracker(site.clone());
     states(&mut tracker, 0, &[1; 3].map(|n| people(1, n)));
     let track = tracker.open_events().next().unwrap().track.clone();
-    // Limits, life cycle, a zone more and one moved: the thing stays who it is.
+    // New limits, a new life cycle, one zone more and one moved: the object keeps its track.
     site.prompts[0].min_score = 0.5;
     site.prompts[0].events.confirm = (1, 1);
     site.zones[0] = zone("right", 0.4, 1.0);
@@ -308,7 +312,7 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
     let answer = look(&mut tracker, 4.0, &people(1, 1));
     assert_eq!(tracks(&answer), std::slice::from_ref(&track));
     assert_eq!(tracker.open_events().count(), 1);
-    // Other words.
+    // A new text starts new tracks.
     site.prompts[0].task = Task::Detect {
         object: "child".into(),
     };
@@ -326,7 +330,7 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
     assert_eq!(
         tracker.update(&frame, &people(1, 1)),
         None,
-        "an answer to the old words"
+        "an answer to the old text"
     );
     let children = Answer {
         prompt: asked(2, site.prompts[0].task.clone()),
@@ -339,13 +343,17 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
         "one look is enough now"
     );
     assert_ne!(tracks(&answer), [track]);
-    // One prompt goes, one comes.
+    // The configuration replaces one prompt by another.
     site.prompts[0] = prompt("cat");
     let changes = tracker.configure(&site, at(8.0).1);
     let end = events(&of(&changes, "person"))[0].clone();
     assert_eq!(end.step, EventStep::End(EndReason::PromptChanged));
     assert_eq!(present(&of(&changes, "cat")), Some(Presence::Unknown));
-    assert_eq!(tracker.configure(&site, at(9.0).1), [], "nothing is new");
+    assert_eq!(
+        tracker.configure(&site, at(9.0).1),
+        [],
+        "the configuration is unchanged"
+    );
     assert_eq!(
         tracker.update(&frame_at(&gate(), seconds(10.0)), &children),
         None

@@ -43,7 +43,7 @@ fn is_untrusted(state: &BrokerState) -> bool {
     matches!(state, BrokerState::Untrusted { .. })
 }
 
-/// Asks for a try and waits until it is over, without success.
+/// Requests an attempt and waits until it has failed.
 async fn tries_in_vain(publisher: &Publisher) {
     let retry_at = || publisher.state().borrow().retry_at();
     let before = retry_at();
@@ -53,7 +53,7 @@ async fn tries_in_vain(publisher: &Publisher) {
             sleep(Duration::from_millis(20)).await;
         }
     });
-    over.await.expect("it is not tried");
+    over.await.expect("the publisher made no attempt");
 }
 
 async fn an_authority_that_is_replaced_is_used_when_somebody_asks() {
@@ -64,7 +64,7 @@ async fn an_authority_that_is_replaced_is_used_when_somebody_asks() {
     let (publisher, _task) = start(&with(&broker, trusting(&ca)));
     reach(&publisher, is_untrusted).await;
 
-    // While it is being replaced there may be none, or half of one.
+    // During the replacement the file may be missing or incomplete.
     fs::remove_file(&ca).unwrap();
     tries_in_vain(&publisher).await;
     fs::write(&ca, "-----BEGIN CERTIFICATE-----\n").unwrap();
@@ -126,7 +126,7 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
     reach(&publisher, BrokerState::is_online).await;
     broker.until_retained(STATUS, "online").await;
 
-    // A request during the connection has no effect after it: the pause is as usual.
+    // A request during a connection does not shorten the pause after it.
     publisher.try_again();
     publisher.publish(super::Update::CameraStatus {
         camera: super::ids().0,

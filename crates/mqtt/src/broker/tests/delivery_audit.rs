@@ -108,7 +108,7 @@ impl DeliveryAudit {
         away(&self.publisher, why).await;
     }
 
-    /// True in one of the longest pauses. They vary by a fifth, and the pause before them is half as long.
+    /// True in one of the longest pauses. They vary by a fifth, and the pause before the first of them is half as long.
     pub(super) fn rests_longest(&self) -> bool {
         let longest = ConnectionTiming::quick().retry.backoff_max;
         self.pause_left() > longest.mul_f64(0.7)

@@ -136,7 +136,7 @@ async fn too_many_commands() {
             qos: 0,
             ..command(&number.to_string())
         });
-        // The order to say is a channel with a bound of its own.
+        // The scripted broker receives its orders through a bounded channel.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     timeout(PATIENCE, async {
@@ -160,14 +160,14 @@ async fn oversized(script: Script) {
     let publisher = start(&broker);
     publisher.listen(vec![COMMANDS.into()]);
     broker.until_retained(STATUS, "online").await;
-    // Retained, so an old broker would send it at every connect.
+    // The message is retained, so an old broker would send it after every subscription.
     broker.say(&Publish {
         retain: true,
         ..command(&"x".repeat(600 * 1024))
     });
     let reason = away(&publisher).await;
     assert!(reason.contains("larger than 512 KiB"), "{reason}");
-    // It is not retained by the scripted broker: the next connection subscribes to everything again.
+    // The scripted broker does not retain it: the next connection subscribes to all topics again.
     broker.forget();
     broker.until_retained(STATUS, "online").await;
     let last = broker.got().last().unwrap().connection;
@@ -193,7 +193,7 @@ async fn malformed() {
         let clock = ManualClock::default();
         let shared = Arc::new(clock.clone());
         let (publisher, _task) = start_quick(&mqtt(broker.port), shared);
-        // More connections than the three quick closes that would look like another client with our id.
+        // More connections than the three quick closes after which the publisher suspects another client with its id.
         while broker.connects().len() < 5 {
             clock.advance(Duration::from_millis(50));
             tokio::time::sleep(Duration::from_millis(50)).await;

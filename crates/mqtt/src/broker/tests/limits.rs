@@ -1,4 +1,4 @@
-//! Limits of a real broker, set as its operators set them.
+//! Limits of a real broker, set in its configuration.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn retain_available() {
     online(&publisher).await;
 }
 
-/// Somebody subscribes and never reads: the broker's trouble, not ours.
+/// A consumer that subscribes and never reads does not disturb the publisher.
 async fn slow_consumer() {
     let broker = Mosquitto::open();
     let mut sleeper = TcpStream::connect(("127.0.0.1", broker.port))
@@ -103,7 +103,7 @@ async fn slow_consumer() {
     assert_eq!(publisher.counters().dropped_offline, 0);
 }
 
-/// MQTT 5 does not even give us what was retained on a command topic.
+/// With MQTT 5 the broker does not send messages that are retained on a command topic.
 async fn retained_command() {
     let broker = Mosquitto::open();
     let topic = "spotter/edge1/cam/gate/enabled/set";

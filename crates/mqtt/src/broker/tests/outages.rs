@@ -1,5 +1,5 @@
-//! Real outages of a real broker: mosquitto is killed, stopped and frozen. Every state is right each time after, and every event
-//! has come.
+//! Outages of a real broker: the tests kill, stop and freeze mosquitto. After each outage every state is right and every event
+//! has arrived.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -55,7 +55,7 @@ async fn all_is_right(broker: &Mosquitto, publisher: &Publisher, count: u32) {
     }
 }
 
-/// They wait most of the time, each with brokers and nodes of its own.
+/// The scenarios wait most of the time, so they run at once, each with its own brokers and nodes.
 #[tokio::test]
 async fn outages_leave_every_state_right_and_lose_no_event() {
     join!(
@@ -83,7 +83,7 @@ async fn twenty_outages_lose_no_event_and_double_none() {
             audit.publish_event();
             sleep(Duration::from_millis(40 * (round % 7))).await;
         }
-        // Not only noticed, but looked for: a broker back at once, three times, would look like a rival with our id.
+        // The publisher must find the port closed. After three quick closes it would suspect another client with its id.
         audit.away("cannot reach").await;
         audit.publish_event();
         broker.restart();
@@ -92,7 +92,7 @@ async fn twenty_outages_lose_no_event_and_double_none() {
     audit.check();
 }
 
-/// What was written to its socket may still reach the broker when it goes on.
+/// The broker may still read the bytes in its socket when it continues.
 async fn a_freeze_that_is_noticed_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
     let mut audit = DeliveryAudit::open(
@@ -101,7 +101,7 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     )
     .await;
     broker.signal("STOP");
-    // Closed because of a ping without an answer, or of silence; then the next connection gets no answer.
+    // The publisher closes the connection (no answer to a ping, or silence); then its next attempt gets no answer.
     for why in ["", "no answer from the broker within 2 s"] {
         for _ in 0..5 {
             audit.publish_event();
@@ -114,8 +114,8 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     audit.check();
 }
 
-/// The pauses between attempts double until they are as long as they get, and an event comes with every second of such an
-/// outage: two minutes with the daemon's pauses.
+/// The pauses between attempts double up to the longest one. The node publishes an event every second of such an outage, which
+/// takes two minutes with the daemon's pauses.
 async fn an_outage_up_to_the_longest_pause_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
     let mut audit = DeliveryAudit::open(
@@ -142,7 +142,7 @@ async fn twenty_outages_leave_every_state_right() {
     let (publisher, _task) = start_quick(&mqtt(broker.port), Arc::new(SystemClock::new()));
     publish_states(&publisher);
     reach(&publisher, BrokerState::is_online).await;
-    // The same in every run; what differs is when it hits us.
+    // The pauses are the same in every run; the moments at which they meet the publisher differ.
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for round in 100..130 {
         random ^= random << 13;
@@ -152,7 +152,7 @@ async fn twenty_outages_leave_every_state_right() {
         match round % 3 {
             0 => {
                 broker.kill();
-                // A broker back at once, three times, would look like a rival with our id.
+                // After three quick closes the publisher would suspect another client with its id.
                 away(&publisher, "cannot reach").await;
                 sleep(some).await;
                 count(&publisher, round);
@@ -165,7 +165,7 @@ async fn twenty_outages_leave_every_state_right() {
                 sleep(some).await;
                 broker.restart();
             }
-            // Held up for a moment, which is no outage.
+            // A short stop is no outage.
             _ => {
                 broker.signal("STOP");
                 count(&publisher, round);
@@ -184,7 +184,7 @@ async fn a_frozen_broker_is_noticed() {
     publish_states(&publisher);
     reach(&publisher, BrokerState::is_online).await;
     broker.signal("STOP");
-    // A ping without an answer, or silence: whichever comes first.
+    // The reason is a ping without an answer or silence, whichever the publisher notices first.
     away(&publisher, "").await;
     count(&publisher, 9);
     broker.signal("CONT");

@@ -29,7 +29,7 @@ pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
     let shared = Arc::new(clock.clone());
     let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
     publish_states(&publisher);
-    // An old broker needs two attempts, with a pause in between.
+    // An old broker accepts the second attempt, after a pause.
     let mut passed = 0;
     while !publisher.state().borrow().is_online() {
         passed += 1;
@@ -40,12 +40,12 @@ pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
     (publisher, clock)
 }
 
-/// Lets time pass until the broker has all.
+/// Advances the clock until the broker has all states.
 pub(super) async fn comes_back(broker: &Broker, clock: &ManualClock) {
     let mut passed = 0;
     while broker.retained(STATUS).as_deref() != Some("online") {
         passed += 1;
-        assert!(passed < 600, "not back: {:?}", broker.connects());
+        assert!(passed < 600, "not reconnected: {:?}", broker.connects());
         clock.advance(Duration::from_millis(100));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -96,15 +96,15 @@ async fn tiny_packets() {
     let publisher = start(&broker);
     broker.until_retained(STATUS, "online").await;
     broker.until_retained(COUNT, "2").await;
-    // Birth and health are larger.
+    // The birth message and the camera's health are larger than 160 bytes.
     assert_eq!(publisher.counters().states_declined, 2);
     count(&publisher, 3);
     broker.until_retained(COUNT, "3").await;
-    assert_eq!(broker.connects().len(), 1, "nothing closed the connection");
+    assert_eq!(broker.connects().len(), 1, "the connection was closed");
     assert_eq!(
         publisher.counters().states_declined,
         2,
-        "and no try was made again"
+        "the publisher sent them again"
     );
 }
 
@@ -198,11 +198,11 @@ async fn never_answered() {
         .await;
         let (publisher, clock) = start_at_rest(&broker).await;
         broker.until_retained(STATUS, "online").await;
-        // Whatever else the broker says: what it does not acknowledge, it may not have.
+        // The broker answers pings. It may still not have the messages that it does not acknowledge.
         for _ in 0..3 {
             clock.advance(Duration::from_secs(10));
             broker.say_raw(vec![0xd0, 0]);
-            // So that it is heard before the next ten seconds.
+            // The publisher reads it before the clock advances again.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let reason = away(&publisher).await;
@@ -242,7 +242,7 @@ async fn a_broker_that_falls_silent_is_noticed_and_one_that_reads_slowly_is_not_
     );
 }
 
-/// `stuffed`: the socket is full as well, so the client library does not even come to its timer.
+/// `stuffed`: the socket is full as well, so the client library does not reach its timer.
 async fn silent(script: Script, stuffed: bool) {
     let broker = Broker::start(script).await;
     let (publisher, clock) = start_at_rest(&broker).await;
@@ -259,19 +259,22 @@ async fn silent(script: Script, stuffed: bool) {
     }
     let (mut passed, mut looks) = (0, 0);
     while publisher.state().borrow().is_online() {
-        // 25 s are promised from its last word, which may come a moment after we think it silent. Then it is only this
-        // machine that may be slow.
+        // The publisher must close 25 s after the broker's last packet, which may arrive shortly after this loop starts. After
+        // 28 s the clock stops, and the loop only waits for a slow machine.
         if passed < 28 {
             clock.advance(Duration::from_secs(1));
             passed += 1;
         }
         looks += 1;
-        assert!(looks < 3000, "25 s were promised");
-        // The task looks again when something new is there.
+        assert!(
+            looks < 3000,
+            "the publisher must notice the silence after 25 s"
+        );
+        // A new state wakes the publisher's task.
         count(&publisher, passed);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(passed >= 15, "{passed} s are not silence");
+    assert!(passed >= 15, "{passed} s are too short");
     let reason = away(&publisher).await;
     assert!(reason.contains("silent for 25 s"), "{reason}");
     broker.forget();
@@ -348,7 +351,7 @@ async fn a_rival_is_named_and_tried_once_a_minute() {
     );
 }
 
-/// `kick` ends the session as if another client took it, which is noticed after `times`.
+/// `kick` ends the session as if another client took it. The publisher notices the other client after `times` kicks.
 async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
     let (publisher, clock) = start_at_rest(broker).await;
     for time in 1..=times {
@@ -375,7 +378,7 @@ async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
     let connects = broker.connects().len();
     clock.advance(Duration::from_secs(59));
     let moved = publisher.progress();
-    // Two turns of the task, which is when it looks at the time.
+    // The task reads the clock at each turn.
     while publisher.progress() < moved + 2 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,4 +1,4 @@
-//! Against a broker of another make: NATS, which speaks MQTT 3.1.1 alone and has its own ideas of topics and storage.
+//! Tests with a second broker: NATS, which supports only MQTT 3.1.1 and stores topics in its own way.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,13 +22,13 @@ const STATUS: &str = "spotter/edge1/status";
 const INFO: &str = "spotter/edge1/info";
 const COUNT: &str = "spotter/edge1/cam/gate/count/person";
 
-/// What who comes later finds.
+/// The retained message that a new subscriber receives.
 async fn retained(broker: &Nats, topic: &str, payload: Option<&str>) -> Publish {
     let mut later = Consumer::on(broker.port, "finds", topic).await;
     later.until(topic, payload).await
 }
 
-/// A consumer that speaks MQTT 3.1.1.
+/// A consumer that uses MQTT 3.1.1.
 struct Consumer {
     client: AsyncClient,
     heard: mpsc::Receiver<Publish>,
@@ -104,7 +104,7 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
     join!(states_detections_and_commands(), events_over_its_deaths());
 }
 
-/// Its retained messages and the session of its consumer survive a kill.
+/// The broker's retained messages and its consumer's session survive a kill.
 async fn events_over_its_deaths() {
     let mut broker = Nats::start();
     let mut audit = DeliveryAudit::open(
@@ -144,14 +144,14 @@ async fn states_detections_and_commands() {
     let state = reach(&publisher, BrokerState::is_online).await;
     assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
 
-    // Birth and states, live and retained.
+    // The consumer receives the birth message and the states, live and retained.
     live.until(STATUS, Some("online")).await;
     assert!(retained(&broker, INFO, None).await.retain);
     assert!(retained(&broker, COUNT, Some("2")).await.retain);
-    // Detections, live.
+    // The consumer receives a detection, which is not retained.
     publisher.publish(Update::Detection(Box::new(detection("gate"))));
     assert!(!live.until("det/person", None).await.retain);
-    // Commands; one that was retained is marked.
+    // The publisher receives a command that is not retained.
     let topic = "spotter/edge1/cam/gate/rate/set";
     live.say(topic, "0.5", false).await;
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
@@ -160,12 +160,12 @@ async fn states_detections_and_commands() {
         (topic, &b"0.5"[..])
     );
     assert!(!inbound.retained);
-    // A will that comes late.
+    // The publisher corrects a late will.
     live.say(STATUS, "offline", true).await;
     live.until(STATUS, Some("offline")).await;
     live.until(STATUS, Some("online")).await;
 
-    // It is killed and restarts without its store.
+    // The broker is killed and restarts without its store.
     drop(live);
     broker.lose_everything();
     let (camera, prompt) = ids();
@@ -182,11 +182,11 @@ async fn states_detections_and_commands() {
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
     assert_eq!(inbound.payload, b"1");
 
-    // The will of one who died without a word.
+    // The broker publishes the will of a publisher that ended without DISCONNECT.
     task.abort();
     _ = task.await;
     later.until(STATUS, Some("offline")).await;
-    // And a clean end.
+    // A publisher that stops publishes `offline` itself.
     let (publisher, task) = start(&settings);
     later.until(STATUS, Some("online")).await;
     publisher.stop();

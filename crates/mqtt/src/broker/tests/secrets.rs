@@ -14,7 +14,7 @@ use spotter_scripted::broker::{Acknowledges, Broker, Instead, Script, codec};
 
 const USER: &str = "edge";
 const PASSWORD: &str = "c4nary/Sw0rd fish";
-/// As it is, percent-encoded, and as base64 alone and with the user's name (`edge:…`).
+/// The password in plain text, percent-encoded, and as base64 alone and with the user's name (`edge:…`).
 const FORMS: [&str; 4] = [
     PASSWORD,
     "c4nary%2FSw0rd%20fish",
@@ -30,14 +30,14 @@ fn with_login(port: u16) -> MqttConfig {
     }
 }
 
-/// A reason in words (MQTT 5), as a careless broker might give it.
+/// An MQTT 5 reason string that contains the password.
 fn in_words() -> Vec<u8> {
     let words = FORMS.join(" ");
     let text = [&[0x1f, 0, words.len() as u8], words.as_bytes()].concat();
     [&[text.len() as u8], text.as_slice()].concat()
 }
 
-/// Shows what a connection comes to; it must not be online.
+/// Returns the state of a publisher whose connection failed, as text.
 async fn trouble(settings: MqttConfig) -> String {
     let (publisher, _task) = start_quick(&settings, Arc::new(SystemClock::new()));
     publish_states(&publisher);
@@ -59,7 +59,7 @@ async fn no_error_repeats_the_login() {
     let refusal = [&[0, 0x86], in_words().as_slice()].concat();
     let farewell = [&[0x97], in_words().as_slice()].concat();
     let scripts = [
-        // A server that is no broker: our own CONNECT comes back, login and all.
+        // A server that is no broker returns our CONNECT, with the login.
         Script {
             instead: Some(Instead::Echo),
             ..Script::default()
@@ -101,7 +101,7 @@ async fn no_error_repeats_the_login() {
         texts.spawn(trouble(with_login(broker.port)));
         brokers.push(broker);
     }
-    // Nobody there; TLS to a broker without.
+    // No server listens on the first port; the server on the second one has no TLS.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = gone.local_addr().unwrap().port();
     drop(gone);
@@ -122,7 +122,7 @@ async fn no_error_repeats_the_login() {
     }));
     let shown = texts.join_all().await.join("\n");
     let logged = std::fs::read_to_string(log.path()).unwrap();
-    // The log repeats the reasons that are shown; with other tests about, it may miss some lines.
+    // The log has the same reasons. Tests that run at the same time may make it miss some lines.
     assert!(logged.contains("broker"), "{logged}");
     for form in FORMS {
         assert!(!shown.contains(form), "{form}: {shown}");

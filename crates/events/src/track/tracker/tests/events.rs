@@ -1,4 +1,4 @@
-//! What is told of things, and in which zones they are.
+//! The events of objects, and their zones.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn a_false_hit_is_no_event() {
     assert_eq!(steps(&mut tracker, &looks), []);
 }
 
-/// A parked car is one event: one message that it stands, and a sign of life each minute.
+/// A parked car is one event: one update says that it is still, and one follows each minute.
 #[test]
 fn a_still_thing_is_one_event() {
     let mut tracker = tracker(camera());
@@ -54,7 +54,7 @@ fn a_still_thing_is_one_event() {
     for missed in [7, 50, 51, 120] {
         looks[missed].clear();
     }
-    // Somebody walks past it and hides half of it for one look.
+    // A person walks past the car and hides half of it for one look.
     looks[80] = vec![found(0.5, 0.4, 0.6, 0.6, 0.7)];
     let told = steps(&mut tracker, &looks);
     let minute = EventStep::Update(UpdateReason::Minute);
@@ -136,7 +136,7 @@ fn zones_are_counted_and_told_in_the_order_of_entering() {
         (last.zones[0].as_str(), entered),
         ("right", vec!["left", "right"])
     );
-    // Without looks, the zones are as unknown as the presence.
+    // Without looks, the counts of the zones are unknown too.
     let lost = tracker.tick(at(60.0).0, at(60.0).1);
     let unknown = lost[0]
         .states
@@ -174,7 +174,7 @@ fn points_are_followed() {
     };
     let mut seen = Vec::new();
     for second in 0..10 {
-        // Two that walk towards each other and pass.
+        // Two objects move towards each other and pass.
         let (a, b) = (
             0.1 + 0.08 * f64::from(second),
             0.85 - 0.08 * f64::from(second),

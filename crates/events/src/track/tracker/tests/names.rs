@@ -1,4 +1,4 @@
-//! Who keeps a name where boxes mislead. The boxes are what the embedded model saw of the drawn street.
+//! Track ids when boxes are misleading. The embedded model found these boxes in the drawn street.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 type Sides = [f64; 4];
 
-/// The names of the boxes of each look, in their order; looks come every `pause_s`.
+/// The track ids of the boxes of each look, in their order. There is one look every `pause_s` seconds.
 fn names(pause_s: f64, looks: &[Vec<Sides>]) -> Vec<Vec<String>> {
     let mut tracker = tracker(camera());
     let mut name = |(index, boxes): (usize, &Vec<Sides>)| {
@@ -20,13 +20,13 @@ fn names(pause_s: f64, looks: &[Vec<Sides>]) -> Vec<Vec<String>> {
     looks.iter().enumerate().map(&mut name).collect()
 }
 
-/// How many different names there are.
+/// The number of different track ids.
 fn different(names: &[Vec<String>]) -> usize {
     let all: BTreeSet<&String> = names.iter().flatten().collect();
     all.len()
 }
 
-/// A cat walks behind a car: one look misses it, one boxes the half of it that shows.
+/// A cat walks behind a car: one look misses the cat, another one boxes its visible half.
 #[test]
 fn one_wrong_box_changes_no_name() {
     let walks = |x0: f64| vec![[x0, 0.700, x0 + 0.105, 0.843]];
@@ -39,7 +39,7 @@ fn one_wrong_box_changes_no_name() {
     assert_eq!(different(&names(1.0, &looks)), 1);
 }
 
-/// The box of a rider is wrong just before the edge, so that he seems to be gone with the next look.
+/// The box of a rider is wrong just before the edge, so the predicted box of the next look is outside the picture.
 #[test]
 fn who_is_slower_than_he_seemed_is_still_there() {
     let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];

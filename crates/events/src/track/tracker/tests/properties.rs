@@ -1,4 +1,4 @@
-//! What must hold of any sequence of looks.
+//! Invariants of the tracker for any sequence of looks.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn boxes() -> impl Strategy<Value = Vec<FoundObject<NormBox>>> {
     prop::collection::vec(one.prop_map(found), 0..7)
 }
 
-/// What must hold of any sequence of looks. Returns what was told.
+/// Checks the invariants for these looks. Returns the tracker's answers.
 fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
     let mut tracker = tracker(camera());
     let mut now_ms = 0;
@@ -30,12 +30,12 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
         let answer = look(&mut tracker, now_ms as f64 / 1000.0, &answer(1, body));
         let tracks = tracks(&answer);
         let distinct: BTreeSet<_> = tracks.iter().collect();
-        assert_eq!(distinct.len(), tracks.len(), "one object a track");
+        assert_eq!(distinct.len(), tracks.len(), "two objects have one track");
         for event in events(&answer.change) {
             let before = open.remove(&event.track);
             assert!(
                 !over.contains(&event.track),
-                "told after its end: {event:?}"
+                "published after its end: {event:?}"
             );
             match event.step {
                 EventStep::New => assert_eq!(before, None),
@@ -96,7 +96,7 @@ proptest! {
         let (mut now_ms, mut ids) = (0, BTreeSet::new());
         for (index, step_ms) in steps_ms.iter().enumerate() {
             now_ms += step_ms;
-            // Never two looks in a row that miss it.
+            // No two looks in a row miss the object.
             let seen = index < 3 || !missed[index] || missed[index - 1];
             let off = |side: usize, size: f64| 0.05 * size * jitter[4 * index + side];
             let place = found(x + off(0, w), y + off(1, h), x + w + off(2, w), y + h + off(3, h), 0.9);

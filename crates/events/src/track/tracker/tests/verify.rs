@@ -23,7 +23,7 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
     }
 }
 
-/// What a frame of that second says to a question: the events that it begins. `None` when the question is over.
+/// Answers a question with `text` at that second. Returns the events that start; `None` when the question is settled.
 fn hear(
     tracker: &mut Tracker,
     second: f64,
@@ -45,16 +45,16 @@ fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
     });
 }
 
-/// Looks, one a second, that each see so many people, until one brings a question.
+/// Looks once a second at `count` people until a look causes a question. Returns its second and the question.
 fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<Prompt>) {
     for second in from..from + 1000 {
         let answer = look(tracker, second as f64, &people(1, count));
-        assert_eq!(events(&answer.change), [], "nobody said yes");
+        assert_eq!(events(&answer.change), [], "an event started without a yes");
         if let Some(question) = answer.question {
             return (second, question);
         }
     }
-    panic!("nobody asks");
+    panic!("no look caused a question");
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     assert_eq!(
         hear(&mut tracker, 2.2, &question, "Yes"),
         None,
-        "settled once"
+        "the question is settled already"
     );
 
-    // It goes on like every other, with the score of the yes and nothing more to ask.
+    // The event continues like every other, with the score of the yes and without another question.
     let told: Vec<Event> = (3..80)
         .flat_map(|second| {
             let answer = look(
@@ -144,7 +144,7 @@ fn one_question_is_about_all_that_wait_and_not_about_who_comes_after_it() {
     assert_eq!(now, 1);
     for second in 2..4 {
         let answer = look(&mut tracker, f64::from(second), &people(1, 3));
-        assert_eq!(answer.question, None, "one at a time");
+        assert_eq!(answer.question, None, "a second question is under way");
     }
     let begun = hear(&mut tracker, 3.5, &question, "Yes").unwrap();
     assert_eq!(begun.len(), 2);
@@ -169,9 +169,9 @@ fn what_is_over_while_it_waits_was_never_told() {
     assert_eq!(
         hear(&mut tracker, 12.0, &question, "Yes"),
         Some(vec![]),
-        "of nobody"
+        "no track waits for this answer"
     );
-    // The next one is another, and has a question of its own.
+    // The next person has another track, which needs its own question.
     let (now, next) = until_question(&mut tracker, 13, 1);
     assert_eq!(now, 14);
     assert_eq!(tracker.shutdown(at(15.0).1), []);
@@ -183,7 +183,7 @@ fn a_question_that_is_lost_is_asked_again() {
     let mut tracker = tracker(doubting());
     let (asked_at, lost) = until_question(&mut tracker, 0, 1);
     let (now, question) = until_question(&mut tracker, asked_at + 1, 1);
-    // Lost when nothing came in 30 s, and then a pause.
+    // A question without an answer for 30 s is lost; the next one follows after a pause.
     assert_eq!(now - asked_at, 31 + 10);
     assert_eq!(hear(&mut tracker, now as f64, &lost, "Yes"), None);
     assert_eq!(
@@ -251,13 +251,13 @@ fn another_question_is_asked_at_once_and_none_is_no_doubt() {
     assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
 }
 
-/// What comes to the question under way, before a look.
+/// What happens to the question under way before a look.
 #[derive(Clone, Copy, Debug)]
 enum Comes {
     Nothing,
     Late,
     Text(&'static str),
-    /// An answer to the question before, once more.
+    /// A second answer to the previous question.
     Old,
 }
 
@@ -297,7 +297,7 @@ proptest! {
                 for event in begun.into_iter().flatten() {
                     prop_assert_eq!((text, event.step), ("Yes", EventStep::New));
                     prop_assert_eq!(event.score_source, ScoreSource::Verify);
-                    prop_assert!(open.insert(event.track), "once");
+                    prop_assert!(open.insert(event.track), "the event started twice");
                 }
                 old = Some(question);
             }
@@ -306,12 +306,12 @@ proptest! {
                 prop_assert!(event.step != EventStep::New && open.contains(&event.track), "{event:?}");
             }
             if let Some(question) = answer.question {
-                // Only one that was lost is followed by another.
+                // A new question replaces only one that was lost.
                 old = under_way.replace(question).or(old);
             }
         }
         prop_assert!(yeses > 0 || open.is_empty());
-        // From now on every question has a yes.
+        // From now on the answer to every question is yes.
         let mut last = Vec::new();
         for _ in 0..400 {
             now_ms += 1000;
