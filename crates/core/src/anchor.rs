@@ -76,8 +76,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the machine's clock does meanwhile: between two readings, times apart by monotonic time are apart by the
-        /// same in UTC.
+        /// Between two readings of the machine's clock, two UTC times differ by as much as their monotonic times, for every
+        /// step of that clock.
         #[test]
         fn ages_are_monotonic_between_readings(
             read_ms in 0_u64..1_000_000, wall_ms in 0_i64..4_000_000_000_000,

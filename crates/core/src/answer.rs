@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct Look {
     pub frame: Frame,
-    /// At least one.
+    /// Never empty: at least one prompt.
     pub prompts: Vec<Arc<Prompt>>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
@@ -93,7 +93,7 @@ pub enum AnswerBody {
     Points(Vec<FoundObject<NormPoint>>),
     /// To `query` and `caption`.
     Text {
-        /// Trimmed.
+        /// Without white space at its ends.
         text: String,
         /// Geometric mean of the probabilities of its tokens and of its end, 0..1. They are the model's own, before any
         /// token was forbidden: one of several `choices` that the model would not have given by itself has a low score.
@@ -123,7 +123,7 @@ pub struct StageTimes {
     pub encoded: Mono,
     /// This prompt prefilled and its first decision made.
     pub prefilled: Mono,
-    /// Last token decided.
+    /// The last token was decided.
     pub generated: Mono,
 }
 

@@ -193,7 +193,7 @@ pub enum RefusalCode {
     TooLong,
     /// It is there already, or there are too many.
     Conflict,
-    /// Nobody can answer now: the camera or the model is away.
+    /// The camera or the model is not available now.
     Unavailable,
     /// It was tried and went wrong.
     Failed,
@@ -221,7 +221,6 @@ impl RefusalCode {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
-    /// For programs.
     pub code: RefusalCode,
     /// For people: what is wrong and what is allowed.
     pub text: String,

@@ -40,7 +40,7 @@ pub type DeviceMemory = Box<dyn Any + Send + Sync>;
 /// Planes in the memory of a device.
 #[derive(Clone, Copy)]
 pub struct DevicePlanes<'a> {
-    /// A [`DeviceMemory`]'s inside.
+    /// The content of a [`DeviceMemory`].
     pub memory: &'a (dyn Any + Send + Sync),
     /// Bytes from the memory's beginning to each plane.
     pub offsets: [usize; 3],

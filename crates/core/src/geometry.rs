@@ -24,13 +24,9 @@ impl NormPoint {
 /// A box with `x0 <= x1` and `y0 <= y1`, shares of the full camera picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormBox {
-    /// Left edge.
     pub x0: f64,
-    /// Upper edge.
     pub y0: f64,
-    /// Right edge.
     pub x1: f64,
-    /// Lower edge.
     pub y1: f64,
 }
 

@@ -14,7 +14,7 @@ pub enum IdError {
     /// No character at all.
     #[error("an id needs at least one character")]
     Empty,
-    /// More than [`ID_MAX_CHARS`].
+    /// The id has more than [`ID_MAX_CHARS`] characters.
     #[error("{0} characters, limit {ID_MAX_CHARS}")]
     TooLong(usize),
     /// A character outside of the alphabet.

@@ -15,7 +15,7 @@ pub const STAGES: [&str; 8] = [
 pub struct Latency {
     /// In the order of [`STAGES`].
     pub stages_tenth_ms: [u64; 8],
-    /// Reception to publication.
+    /// From reception to publication.
     pub total_tenth_ms: u64,
     /// Capture to reception, when the capture time can be trusted.
     pub camera_tenth_ms: Option<i64>,

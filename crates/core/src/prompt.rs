@@ -7,12 +7,12 @@ use super::PromptId;
 /// How long a caption may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CaptionLength {
-    /// One short sentence.
+    /// The caption is one short sentence.
     Short,
-    /// A sentence or two.
+    /// The caption is one or two sentences.
     #[default]
     Normal,
-    /// A paragraph.
+    /// The caption is a paragraph.
     Long,
 }
 

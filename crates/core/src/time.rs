@@ -32,7 +32,6 @@ impl Mono {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self` plus `by`.
     #[must_use]
     pub const fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
@@ -88,7 +87,6 @@ impl WallTime {
         (self.0 - earlier.0) as f64 * 1e-9
     }
 
-    /// `self` minus `by`.
     #[must_use]
     pub const fn before(self, by: Duration) -> Self {
         Self(self.0 - by.as_nanos() as i64)
@@ -109,7 +107,6 @@ pub enum CaptureSource {
 /// The best estimate of when light hit the sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capture {
-    /// When, UTC.
     pub wall: WallTime,
     pub source: CaptureSource,
     /// Estimated error, milliseconds; `None` when unknown.
@@ -118,9 +115,7 @@ pub struct Capture {
 
 /// The only way to learn the time.
 pub trait Clock: Send + Sync {
-    /// Monotonic now.
     fn now(&self) -> Mono;
-    /// UTC now.
     fn wall(&self) -> WallTime;
 }
 

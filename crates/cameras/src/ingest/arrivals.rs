@@ -65,7 +65,7 @@ struct ReceivedPacket {
 #[derive(Clone, Copy, Debug)]
 struct TimedPacket {
     rtp: u32,
-    /// As it came.
+    /// The PTS that the jitter buffer gave.
     pts: Duration,
     own_pts: Duration,
 }

@@ -245,7 +245,7 @@ impl CaptureClock {
         self.jumped = false;
     }
 
-    /// Camera minus us.
+    /// The camera's clock minus ours, in seconds; `None` while it is unknown.
     fn offset_s(&self, now: ClockReading) -> Option<f64> {
         let line = self.line?;
         Some(line.sender_time(now.mono).seconds_since(now.wall))

@@ -78,7 +78,7 @@ impl FrameGate {
         }
     }
 
-    /// Whatever comes is the first of another stream.
+    /// The next frame is the first of another stream.
     pub fn close(&mut self, now: Mono) {
         *self = Self::Closed {
             since: now,

@@ -36,7 +36,7 @@ pub struct ProbeReport {
     pub clock: ClockHealth,
     /// From the start of the connection to the first frame.
     pub first_frame_after: Duration,
-    /// Good frames seen.
+    /// Frames without an error.
     pub frames: u64,
     pub counters: StreamCounters,
 }

@@ -36,7 +36,7 @@ pub enum PacketDecision {
         /// Another sender begins with it.
         first: bool,
     },
-    /// It is foreign.
+    /// It belongs to another stream.
     Drop,
 }
 

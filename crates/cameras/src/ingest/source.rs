@@ -47,7 +47,6 @@ pub struct Progress {
 /// Where a source sends frames and events: one for each pipeline, so that an old one cannot send in the name of a new one.
 #[derive(Clone)]
 pub struct Outlet {
-    /// Whose frames.
     pub camera: CameraId,
     pub clock: Arc<dyn Clock>,
     pub sink: FrameSink,

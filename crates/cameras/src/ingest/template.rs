@@ -7,7 +7,7 @@
 pub enum TemplateValue<'a> {
     /// A property's value: quoted, so that no text can become an element.
     Text(&'a str),
-    /// Elements, inserted unchanged.
+    /// Elements of a launch text, inserted unchanged.
     Elements(&'a str),
 }
 

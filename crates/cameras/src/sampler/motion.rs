@@ -9,7 +9,7 @@ use spotter_core::{NormPoint, Picture, PixelFormat};
 
 /// Cells across: 16:9 with about 16 pixels a cell at the usual width of 1280.
 const COLUMNS: usize = 80;
-/// Cells down.
+/// Cells from top to bottom.
 const ROWS: usize = 45;
 /// A cell is the mean of this many samples squared: enough to average sensor noise down to a quarter.
 const SAMPLES_A_SIDE: usize = 4;

@@ -30,7 +30,6 @@ impl CameraShare {
         }
     }
 
-    /// Replaces its cameras.
     pub(super) fn assign(&self, cameras: Arc<[Arc<SampledCamera>]>) {
         *lock(&self.cameras) = Arc::clone(&cameras);
         for sampled in cameras.iter() {

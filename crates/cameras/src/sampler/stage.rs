@@ -31,7 +31,7 @@ struct CameraList {
 struct RemovedCameras {
     /// Those that may have looks in flight.
     cameras: Vec<Arc<SampledCamera>>,
-    /// All others together.
+    /// Sums over the removed cameras that have no look in flight.
     counters: FrameCounters,
 }
 

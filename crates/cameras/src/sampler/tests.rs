@@ -308,7 +308,7 @@ fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
     // The prompt is still due.
     bench.put(0);
     assert_eq!(bench.share.try_next().unwrap().prompts.len(), 1);
-    // Nobody has to read it.
+    // The sampler does not read the pictures of a camera without a mask.
     bench.put_picture(1, lost());
     assert!(bench.share.try_next().is_some());
 }

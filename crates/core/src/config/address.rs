@@ -12,7 +12,7 @@ const BROKER_SCHEMES: &str = "mqtt, mqtts";
 pub(super) struct BrokerUrl {
     pub(super) host: String,
     pub(super) port: u16,
-    /// `mqtts://`
+    /// The scheme is `mqtts`.
     pub(super) secure: bool,
 }
 

@@ -25,11 +25,11 @@ pub(super) const MQTT_PORT: u16 = 1883;
 pub(super) const MQTTS_PORT: u16 = 8883;
 /// `mqtt.base`: first level of all topics.
 pub(super) const MQTT_BASE: &str = "spotter";
-/// `mqtt.commands`
+/// The default of `mqtt.commands`.
 pub(super) const COMMANDS: Commands = Commands::Basic;
-/// `mqtt.overrides`
+/// The default of `mqtt.overrides`.
 pub(super) const OVERRIDES: OverridePersistence = OverridePersistence::Keep;
-/// `mqtt.ha.discovery`
+/// The default of `mqtt.ha.discovery`.
 pub(super) const DISCOVERY: Discovery = Discovery::Device;
 /// `mqtt.ha.prefix`: Home Assistant's own default.
 pub(super) const HA_PREFIX: &str = "homeassistant";
@@ -46,11 +46,11 @@ pub(super) const SPOOL_MAX_MB_RANGE: RangeInclusive<u64> = 1..=10_000;
 
 /// `model.gpus`: the first GPU.
 pub(super) const GPUS: [u32; 1] = [0];
-/// `model.device`
+/// The default of `model.device`.
 pub(super) const DEVICE: DevicePreference = DevicePreference::Auto;
-/// `model.precision`
+/// The default of `model.precision`.
 pub(super) const PRECISION: GpuPrecision = GpuPrecision::Bf16;
-/// `model.frames`
+/// The default of `model.frames`.
 pub(super) const FRAMES: FramePlace = FramePlace::Host;
 /// Range of one index in `model.gpus`.
 pub(super) const GPU_RANGE: RangeInclusive<u64> = 0..=63;
@@ -71,7 +71,7 @@ pub(super) const TILE_DIFFERENCE_RANGE: RangeInclusive<f64> = 0.0..=255.0;
 pub(super) const RATE_HZ: f64 = 1.0;
 /// `transport`: TCP first, UDP when the camera refuses TCP.
 pub(super) const TRANSPORT: Transport = Transport::Auto;
-/// `decode`
+/// The default of `decode`.
 pub(super) const DECODE: Decode = Decode::All;
 /// Range of every `rate`.
 pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;

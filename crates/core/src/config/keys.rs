@@ -90,7 +90,7 @@ impl KeyForm for TimeForm {
     }
 }
 
-/// `true` or `false`.
+/// A key with the value `true` or `false`.
 pub(super) struct FlagForm;
 
 impl KeyForm for FlagForm {
@@ -141,7 +141,7 @@ pub(super) enum DefaultValue {
     Whole(u64),
     Time(Duration),
     Flag(bool),
-    /// Written in quotes.
+    /// A text that the file has in quotes.
     Text(&'static str),
     Address(std::net::SocketAddr),
     Gpus(&'static [u32]),

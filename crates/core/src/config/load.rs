@@ -23,9 +23,8 @@ const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// A checked configuration with the warnings of each start.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Only valid values.
     pub config: Config,
-    /// Sorted by line.
+    /// Sorted by their line in the file.
     pub warnings: Vec<ConfigProblem>,
 }
 

@@ -5,9 +5,9 @@ use std::{cell::RefCell, fmt, ops::Range};
 /// Whether a problem forbids the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Nothing starts.
+    /// The program does not start.
     Error,
-    /// Told at each start.
+    /// The program logs it at each start.
     Warning,
 }
 
@@ -15,7 +15,7 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilePosition {
     pub line: usize,
-    /// Column, in characters.
+    /// Counted in characters, not in bytes.
     pub column: usize,
 }
 

@@ -54,7 +54,7 @@ impl<'a> ConfigValue<'a> {
         self.item.get_ref().is_str()
     }
 
-    /// The text, unchanged.
+    /// The text as the file has it; not trimmed.
     pub(super) fn text(&self) -> Option<&'a str> {
         self.expect(self.item.get_ref().as_str(), "text in quotes")
     }
@@ -82,7 +82,6 @@ impl<'a> ConfigValue<'a> {
         None
     }
 
-    /// `true` or `false`.
     pub(super) fn flag(&self) -> Option<bool> {
         self.expect(self.item.get_ref().as_bool(), "true or false")
     }

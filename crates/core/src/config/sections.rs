@@ -13,7 +13,7 @@ use super::{
 };
 use crate::NodeId;
 
-/// `[node]`: name, state_dir.
+/// Reads `[node]`: name and state_dir.
 pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
     let environment = scope.environment;
     let mut node = NodeConfig {

@@ -22,7 +22,7 @@ pub(super) const URL_FORMS: &str = "`rtsp://`, `rtsps://`, `file:///PATH` (with 
 /// Where pictures come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceConfig {
-    /// `rtsp://` and `rtsps://`.
+    /// A camera at an `rtsp://` or `rtsps://` URL.
     Rtsp(RtspConfig),
     /// `file:///path/to/video.mp4`; `?loop` plays for ever.
     File {
@@ -30,7 +30,7 @@ pub enum SourceConfig {
         /// From the start again at its end.
         looped: bool,
     },
-    /// `usb:///dev/video0` (v4l2).
+    /// A v4l2 device, for example `usb:///dev/video0`.
     Usb { device: PathBuf },
     /// `test://` GStreamer's test picture.
     Test,
@@ -39,7 +39,7 @@ pub enum SourceConfig {
 /// How an RTSP camera is reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RtspConfig {
-    /// URL without login.
+    /// The URL never contains the login.
     pub url: String,
     pub user: Option<String>,
     pub password: Option<Secret>,
@@ -54,7 +54,7 @@ pub enum Transport {
     Tcp,
     /// Own sockets; pictures break when packets are lost.
     Udp,
-    /// TCP first.
+    /// TCP first, UDP when the camera refuses TCP.
     Auto,
 }
 
@@ -156,7 +156,6 @@ impl SourceConfig {
 }
 
 impl RtspConfig {
-    /// `rtsps://`
     fn is_encrypted(&self) -> bool {
         let scheme = self.url.split(':').next().unwrap_or_default();
         scheme.eq_ignore_ascii_case("rtsps")

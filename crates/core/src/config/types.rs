@@ -31,13 +31,9 @@ impl fmt::Debug for Secret {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `[node]`
     pub node: NodeConfig,
-    /// `[http]`
     pub http: HttpConfig,
-    /// `[mqtt]`
     pub mqtt: MqttConfig,
-    /// `[model]`
     pub model: ModelSettings,
     /// `[camera.*]`, in the order of the file; at least one.
     pub cameras: Vec<CameraConfig>,
@@ -110,18 +106,16 @@ pub struct MqttTls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commands {
     Off,
-    /// The `/set` topics.
+    /// Only commands on the `/set` topics.
     Basic,
-    /// Also `cmd`.
+    /// Commands on the `/set` topics and on `cmd`.
     All,
 }
 
 /// Whether run-time changes survive a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverridePersistence {
-    /// They do.
     Keep,
-    /// They do not.
     Forget,
 }
 
@@ -129,9 +123,9 @@ pub enum OverridePersistence {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpoolConfig {
     pub events: usize,
-    /// Oldest event kept.
+    /// Older events are removed.
     pub max_age: Duration,
-    /// Megabytes on disk.
+    /// Limit of the files on disk, in megabytes.
     pub max_mb: u64,
 }
 
@@ -281,7 +275,6 @@ pub enum Decode {
 /// The motion gate: frames without motion are not looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MotionConfig {
-    /// Off by default.
     pub on: bool,
     /// Share of the picture that must change.
     pub threshold: f64,
@@ -352,7 +345,7 @@ pub struct WeeklySchedule {
     pub days: [bool; 7],
     /// Minutes after midnight; a span whose end is not after its start runs over midnight.
     pub from_minute: u16,
-    /// Minutes after midnight.
+    /// In minutes after midnight, like `from_minute`.
     pub to_minute: u16,
     /// IANA name, e.g. Europe/Berlin.
     pub zone: String,

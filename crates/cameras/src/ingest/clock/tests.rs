@@ -333,7 +333,7 @@ impl Fate {
         if sent_s < from_s { 0.0 } else { left_s }
     }
 
-    /// RTP time jumps ahead in a pause that is as long as the jump, as if so many frames were lost. Nobody can tell.
+    /// RTP time jumps ahead during a pause of the same length. The clock cannot distinguish this from lost frames.
     fn hides_its_jump(&self) -> bool {
         let frames = (self.jump.0 / 0.1 - 0.5).ceil();
         (self.held_s(frames * 0.1 + 0.05) - self.jump.1).abs() < 0.45
@@ -343,8 +343,8 @@ impl Fate {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
 
-    /// 200 s of a camera at 10 frames/s with a report every 5 s, over a network that keeps the order. Whatever is believed
-    /// is what the camera's clock showed at the capture, and in the end it is believed again.
+    /// 200 s of a camera at 10 frames/s with a report every 5 s, over a network that keeps the order. Each capture time that
+    /// the clock trusts equals the camera's clock at the capture, and the clock trusts the camera again at the end.
     #[test]
     fn what_is_believed_is_true(fate in fate()) {
         let mut clock = CaptureClock::default();

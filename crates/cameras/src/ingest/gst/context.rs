@@ -24,7 +24,7 @@ use spotter_core::{CameraId, Frame, LogThrottle};
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOmission {
-    /// Before the decoder.
+    /// The frame was dropped before the decoder.
     NotDecoded(Gap),
     /// The decoder reports an error.
     Broken,

@@ -150,7 +150,7 @@ impl DecodeQueue {
         }
     }
 
-    /// Keeps every frame.
+    /// Notes the arrival of a frame; always returns true, because every frame is kept.
     fn on_whole(&self, frame: &mut gst::Buffer) -> bool {
         if let Some(pts) = frame.pts() {
             let now = self.context.now();

@@ -21,11 +21,8 @@ const HARDWARE_AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// Codecs that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// H.264, AVC.
     H264,
-    /// H.265, HEVC.
     H265,
-    /// Motion JPEG.
     Jpeg,
 }
 
@@ -165,7 +162,6 @@ pub struct DecoderStatus {
 }
 
 impl Decoders {
-    /// With other candidates.
     pub fn of(candidates: DecoderCandidates) -> Self {
         Self {
             candidates,

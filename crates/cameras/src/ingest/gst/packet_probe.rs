@@ -98,7 +98,7 @@ impl PacketProbe {
         true
     }
 
-    /// Keeps every packet.
+    /// Sets the PTS of the packet's own frame; always returns true, because every packet is kept.
     fn in_turn(&self, packet: &mut gst::Buffer) -> bool {
         self.context.packet_came();
         if let (Some((_, header)), Some(pts)) = (rtp_header(packet), packet.pts()) {

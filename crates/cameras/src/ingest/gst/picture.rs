@@ -39,7 +39,7 @@ struct GpuPlanes {
 /// The host's copy of a picture on a GPU.
 enum HostPlanes {
     Fetched(Box<MappedPlanes>),
-    /// Zeros.
+    /// Planes of zeros, because the copy failed.
     Lost(Vec<Vec<u8>>),
 }
 

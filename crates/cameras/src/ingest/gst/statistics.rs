@@ -49,7 +49,6 @@ pub struct StreamStatistics {
     clock: CaptureClock,
     /// What is known of the stream.
     pub stream: StreamInfo,
-    /// Good frames.
     pub frames: u64,
     /// Broken frames, and whole ones that were not decoded, to catch up. Packets are counted elsewhere.
     pub counters: StreamCounters,

@@ -150,7 +150,7 @@ impl Cut {
         for _ in 0..rounds {
             let health = self.watched.failure().await;
             assert_eq!(health.failure.unwrap().fault, Fault::Disconnected);
-            // The pauses are those after a first failure: a second lies between two starts all the same.
+            // Each pause is the one after a first failure, so two starts are still one second apart.
             handle.reconnect().await;
             let tries = |health: &Health| health.next_retry.is_none();
             self.watched.until("a new connection", tries).await;
