@@ -150,11 +150,11 @@ pub struct Health {
     pub counters: StreamCounters,
     /// Times it ceased to stream, for any reason, since the process started. It shows an outage between two reports.
     pub losses: u64,
-    /// Times it came back since the process started.
+    /// Times it reconnected since the process started.
     pub reconnects: u64,
     /// Times it stalled since the process started.
     pub stalls: u64,
-    /// Times it came back in the last hour.
+    /// Times it reconnected in the last hour.
     pub reconnects_1h: u32,
     /// Times it stalled in the last hour.
     pub stalls_1h: u32,

@@ -86,7 +86,7 @@ impl Bench {
         }
     }
 
-    /// As when the app hears of other cameras.
+    /// Changes the cameras, as the app does after a change of the configuration.
     fn change(&self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
         self.sampler.assign(&self.share, &ids(cameras));
@@ -323,7 +323,7 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
     bench.put(0);
     assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
 
-    // Two frames for two waiting callers, and a caller that gives up: none sleeps while a frame waits.
+    // Two frames for two waiting callers, and a caller that stops waiting: no caller waits while a frame is queued.
     let mut bench = Bench::new(&[
         camera("a", 1.0, &[("person", 1.0)]),
         camera("b", 1.0, &[("person", 1.0)]),
@@ -432,7 +432,7 @@ fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mo
 
 #[test]
 fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
-    // Ten looks a second are there; the first camera alone asks for 30, the five others for 1 each.
+    // The engine can do ten looks a second; the first camera alone requests 30, the five others 1 each.
     let mut cameras = vec![(33, 30.0)];
     cameras.extend([(40, 1.0); 5]);
     let looks = simulate(&cameras, 100, 30);

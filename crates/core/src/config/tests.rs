@@ -40,7 +40,7 @@ fn read(
     read_text("site.toml", text, scope)
 }
 
-/// What is said about a file at a start, errors and warnings, one a line; empty when all is well.
+/// The errors and warnings about a file at a start, one per line; empty for a correct file.
 fn said(text: &str) -> Vec<String> {
     let problems = match read(text.as_bytes(), ReadPurpose::Run, &environment(&[])) {
         Ok(loaded) => loaded.warnings,

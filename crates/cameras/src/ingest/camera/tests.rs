@@ -21,7 +21,7 @@ mod life;
 mod local;
 mod wire;
 
-/// Generous, because it says nothing about speed. No camera stalls or is given up sooner, unless a test wants it to.
+/// Generous, because no test measures speed with it. No camera stalls or fails sooner, unless a test configures that.
 const LIMIT: Duration = Duration::from_secs(60);
 const CANARY: &str = "canary-7f3a91";
 
@@ -60,7 +60,7 @@ fn street_options(listen: SocketAddr) -> StreetOptions {
     }
 }
 
-/// Left half red, right half blue in BT.601; where the wall clock's milliseconds stand as 16 blocks along the top.
+/// Left half red, right half blue in BT.601; 16 blocks along the top encode the wall clock's milliseconds.
 fn painted(wall: WallTime) -> Vec<u8> {
     let (width, height) = (320, 180);
     let mut bytes = vec![0; width * height * 3 / 2];

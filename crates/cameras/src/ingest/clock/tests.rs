@@ -183,7 +183,7 @@ fn a_gap_in_rtp_time_is_believed_when_the_arrivals_have_it_too() {
         }
         for n in 0..10 {
             let rtp_s = 11.86 + gap_s + f64::from(n) * 0.04;
-            // What was held up comes at once, the rest in its time.
+            // Delayed packets arrive at once, the others on time.
             let now_s = f64::max(11.96 + pause_s, rtp_s + 0.1);
             assert_eq!(judge(rtp_s, now_s), source, "{gap_s} in {pause_s}, {n}");
         }
@@ -245,7 +245,7 @@ fn our_own_clock_that_is_set_is_no_step_of_the_camera() {
     let set = clock.capture(date, reading(13.0, 13.0 + 3600.0));
     assert_eq!(set.source, CaptureSource::Arrival);
     clock.on_report(report(15.0, 0.0));
-    // Set right again: believed after the time of doubt, without any new agreement.
+    // The clock is right again: it is trusted after the waiting time, without a new agreement.
     assert_eq!(judge_at(&mut clock, 24.0), BELIEVED);
 }
 

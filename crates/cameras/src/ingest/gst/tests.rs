@@ -228,7 +228,7 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
     for (frame, picture) in &hurt.pictures {
         assert_eq!(whole.pictures.get(frame), Some(picture), "frame {frame}");
     }
-    // What is certain to be whole is there, and nothing that is certain not to be.
+    // All frames that are certainly whole are decoded, and none that is certainly broken.
     let shown =
         |frames: std::ops::Range<u32>| frames.filter(|n| hurt.pictures.contains_key(n)).count();
     assert_eq!((shown(0..12), shown(40..50)), (12, 10));
@@ -273,7 +273,7 @@ fn a_camera_that_changes_its_ssrc_keeps_one_decoder_and_others_packets_are_dropp
         let seq = header.seq.wrapping_add(gop as u16 * 7_777);
         rename(packet.make_mut(), 7 + gop, seq);
         let mut arriving = vec![packet];
-        // From the middle on, an ended session speaks too.
+        // From the middle on, an ended session sends packets too.
         if one.frame > FRAMES / 2 + GOP / 2 {
             let mut other = one.packet.copy_deep().unwrap();
             rename(other.make_mut(), 1, at as u16);
@@ -329,7 +329,7 @@ fn rtsp_settings(url: String) -> RtspConfig {
     }
 }
 
-/// Watches a street with decoders of one's own; its handle and its frames.
+/// Streams the street with the given decoders; returns the handle and the frames.
 fn watch(
     url: String,
     candidates: decoder::DecoderCandidates,

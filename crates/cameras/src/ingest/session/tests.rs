@@ -128,7 +128,7 @@ fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_se
     assert_eq!(session.next_deadline(), Some(at(8.0)));
     let seen = given_up(&mut session, 3.5, |_| packets(3.0, Some(2.0), Some(10.0)));
     assert_eq!(seen, Some((8.0, Fault::Stalled)));
-    // What was configured longer stays longer.
+    // A longer configured limit stays in force.
     let slow = SessionPolicy {
         stall: Duration::from_secs(30),
         ..POLICY
@@ -271,7 +271,7 @@ fn every_end_of_streaming_is_counted_once() {
     let mut session = streaming(POLICY, 0.0);
     let _ = session.on(frame_at(at(1.0)), at(1.0), 0.5);
     assert_eq!(session.counts().losses, 0);
-    // Lost, and back before anybody looked: the phase is the same, the count is not.
+    // The stream was lost and recovered between two reports: the phase is the same, the count differs.
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(SessionInput::Stopped, at(3.5), 0.5);
@@ -280,7 +280,7 @@ fn every_end_of_streaming_is_counted_once() {
         (session.phase(), session.counts().losses),
         (Phase::Streaming, 1)
     );
-    // Switched off is an end too.
+    // Disabling the camera ends the stream too.
     let _ = session.on(SessionInput::Disable, at(4.0), 0.5);
     assert_eq!(session.counts().losses, 2);
     let _ = session.on(SessionInput::Disable, at(5.0), 0.5);

@@ -1,4 +1,4 @@
-//! Cameras and prompts that come, change and go while frames arrive and looks are under way.
+//! Cameras and prompts that are added, changed and removed while frames arrive and looks are in flight.
 
 use super::*;
 use spotter_core::Prompt;
@@ -61,7 +61,7 @@ fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
     bench.change(&cameras[1..]);
     assert!(bench.sampler.camera_sink(&cameras[0].id).is_none());
     assert_eq!(bench.sampler.removed_counters().in_flight, 1);
-    // It comes back, for one frame, before its look has ended.
+    // The camera is configured again, for one frame, before its look has ended.
     bench.change(&cameras);
     sink(bench.frame(0, ms(20), 100));
     bench.answer(look);
@@ -73,7 +73,7 @@ fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
     let gone = bench.sampler.removed_counters();
     assert_eq!((gone.arrived, gone.looked, gone.in_flight), (2, 1, 0));
     assert!(gone.balanced());
-    // What its sink still gets goes nowhere.
+    // The sink of a removed camera discards its frames.
     sink(bench.frame(0, ms(20), 100));
     assert!(bench.share.try_next().is_none());
 }
@@ -122,7 +122,7 @@ fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_
     let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
     bench.put(0);
     bench.answer(bench.share.try_next().unwrap());
-    // Its engine is gone; frames go on to come, and the newest waits.
+    // The camera has no engine; frames still arrive, and the newest one is kept.
     bench.sampler.assign(&bench.share, &[]);
     bench.clock.advance(ms(1000));
     for _ in 0..2 {
@@ -188,7 +188,7 @@ proptest! {
                 4 => if let Some(look) = engine.pop() {
                     bench.answer(look);
                 },
-                // The engine goes, and later another has the cameras.
+                // The engine loses its cameras, and another engine gets them later.
                 5 => {
                     bench.sampler.abandon();
                     engine.clear();

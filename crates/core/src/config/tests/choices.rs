@@ -4,7 +4,7 @@ use super::*;
 
 const KEY: &str = "camera.gate.prompt.person.choices";
 
-/// What is said about a prompt of these lines; the first is line 7.
+/// The errors and warnings about a prompt of these lines; the first is line 7.
 fn prompt(lines: &str) -> Vec<String> {
     said(&gate("").replace("detect = \"person\"", lines))
 }

@@ -1,4 +1,4 @@
-//! The files in `configs/`: they load, and the three-camera example means what configuration.md says.
+//! The files in `configs/` load, and the three-camera example has the values that configuration.md describes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Where secrets come from, and that they go nowhere else.
+//! The sources of secrets; no message and no debug output contains a secret.
 
 use super::*;
 
@@ -110,7 +110,7 @@ fn secrets_are_named_in_one_way_only() {
     );
 }
 
-/// A password in each wrong place that one can think of: it is in no message and in no debug output.
+/// A password in many wrong places of the file: no message and no debug output contains it.
 #[test]
 fn no_secret_is_ever_shown() {
     let files = [

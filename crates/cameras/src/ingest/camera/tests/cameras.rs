@@ -7,7 +7,7 @@ use super::*;
 use crate::{ingest::DeviceMap, testing};
 
 /// Made by `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj /CN=camera.test`;
-/// it guards nothing.
+/// the key protects nothing.
 const SELF_SIGNED: &str = include_str!("self-signed.pem");
 
 /// An RTSP server for any launch text; ends with the process.
@@ -159,7 +159,7 @@ async fn a_frozen_stream_is_noticed_and_comes_back() {
     let options = street_options(any_port());
     let server = RtspStreet::start(options, Arc::new(SystemClock::new()), draw).unwrap();
     let mut camera = rtsp(server.url(), Transport::Tcp);
-    // A busy machine may be so late too; then it stalls and comes back more than once.
+    // A busy machine may delay frames for as long; then the camera stalls and reconnects more than once.
     camera.stall = Duration::from_secs(3);
     let watched = Watched::start(camera);
     let before = watched

@@ -1,4 +1,4 @@
-//! Nothing leaks, no login is logged, and what is stuck is left behind.
+//! A camera leaks no threads or files, logs no login, and abandons a pipeline that is stuck.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -114,7 +114,7 @@ async fn a_pipeline_that_does_not_end_is_left_behind_and_counted() {
     opener.held.lock().unwrap().clear();
 }
 
-/// A source whose driver does not come back from opening it until what it holds is dropped.
+/// A source whose driver does not return from opening it until what it holds is dropped.
 struct Hanging {
     opening: std::sync::mpsc::Sender<()>,
     held: Mutex<std::sync::mpsc::Receiver<()>>,

@@ -1,4 +1,4 @@
-//! Files, and what only looks like one; the test source.
+//! Video files, paths that are no video, and the test source.
 
 use std::path::PathBuf;
 

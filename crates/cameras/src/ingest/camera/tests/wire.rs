@@ -1,7 +1,7 @@
-//! Cameras of our own script over real sockets: what they do wrong, and what is made of it.
+//! Scripted cameras over real sockets: their faults, and how the client reacts to them.
 //!
-//! Each picture on the wire shows its number, so what is handed over is compared with what was sent, and a picture that is
-//! wrong anywhere is found.
+//! Each picture shows its number, so the tests compare each frame with the picture that the camera sent, and find every
+//! wrong one.
 
 use std::{
     ops::Range,
@@ -28,12 +28,12 @@ mod endings;
 mod refusals;
 mod zoo;
 
-/// Of cameras that are to be given up: short, but long enough for a busy machine to connect again in.
+/// Limits of cameras that must fail: short, but long enough for a busy machine to reconnect.
 const FIRST_FRAME: Duration = Duration::from_secs(5);
 const STALL: Duration = Duration::from_secs(3);
-/// Of the pauses between attempts: the longest of them, 36 s, are 9 s then.
+/// Scales the pauses between attempts: the longest pause, 36 s, becomes 9 s.
 const PAUSE_SCALE: f64 = 0.25;
-/// What is promised may take so much longer on a machine that does a lot besides.
+/// A busy machine may exceed a promised time by this much.
 const SLACK: Duration = Duration::from_secs(20);
 
 /// A tape that several tests play.
@@ -63,24 +63,24 @@ fn failed(health: &Health) -> bool {
     health.failure.is_some() && health.next_retry.is_some()
 }
 
-/// What was handed over.
+/// The frames that the sink received.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     right: u64,
-    /// What was seen at which picture, for each that was not right.
+    /// The picture and what it shows, for each wrong frame.
     wrong: Vec<(Option<usize>, Option<u32>)>,
-    /// Each as often as it changed.
+    /// One entry for each change of size.
     sizes: Vec<(u32, u32)>,
 }
 
-/// A camera's handle, and the judge of its frames.
+/// A camera's handle, and the check of its frames.
 struct Judged {
     handle: CameraHandle,
     tally: Arc<Mutex<Tally>>,
 }
 
 impl Judged {
-    /// Watches a camera that plays as the script says.
+    /// Connects to a camera that plays the script.
     fn start(camera: CameraConfig, script: &Script) -> Self {
         let opener = Arc::new(GstOpener::new(camera.clone(), None));
         Self::start_with(SourceSetup::new(opener, &camera), script)
@@ -117,7 +117,7 @@ impl Judged {
         }
     }
 
-    /// Waits for so many frames in all.
+    /// Waits until the total reaches this number of frames.
     async fn frames(&self, frames: u64) -> Health {
         self.until("frames", streams(frames)).await
     }
@@ -140,7 +140,7 @@ impl Judged {
         self.tally.lock().unwrap().clone()
     }
 
-    /// Stops, and gives what was handed over.
+    /// Stops the camera and returns the tally of its frames.
     async fn stop(self) -> Tally {
         assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
         let tally = self.tally.lock().unwrap().clone();
@@ -148,8 +148,8 @@ impl Judged {
         tally
     }
 
-    /// Stops where the times of pictures do not matter: a process that stood still for a second does not know those of the next
-    /// ones, which cannot be compared then.
+    /// Stops without a check of capture times: after a pause of the process for a second, the capture times of the next
+    /// pictures are unknown and cannot be compared.
     async fn stop_undated(self) {
         let tally = self.tally();
         assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
@@ -200,7 +200,7 @@ fn camera_of(server: &Server) -> CameraConfig {
     rtsp(server.url(), Transport::Tcp)
 }
 
-/// What goes wrong, what is to be said of it, how soon, and when it is to be tried again.
+/// A fault, the health that the camera must report for it, how soon, and when it must reconnect.
 struct Case {
     name: String,
     script: Script,
@@ -212,7 +212,7 @@ struct Case {
 }
 
 impl Case {
-    /// Of an ordinary fault: tried again after a second.
+    /// A case of an ordinary fault: the camera reconnects after a second.
     fn new(name: impl Into<String>, script: Script, fault: Fault) -> Self {
         Self {
             name: name.into(),
@@ -229,7 +229,7 @@ impl Case {
                 Fault::Stalled => STALL,
                 _ => Duration::ZERO,
             },
-            // Less what has passed until it is read.
+            // The time that has passed until the test reads it is already subtracted.
             retry_s: match fault {
                 // 10 to 12 s, and 30 to 36 s, by `PAUSE_SCALE`.
                 Fault::TooManySessions => 1.3..3.1,
@@ -239,8 +239,8 @@ impl Case {
         }
     }
 
-    /// The camera does what is wrong until that was noticed in time, then what is right: it is to be back by itself with the
-    /// next try.
+    /// The camera has the fault until the client reports it in time, then behaves correctly: the client must stream with its
+    /// next attempt.
     async fn run(self) {
         let clock = SystemClock::new();
         let mended = Arc::new(AtomicBool::new(false));
@@ -256,7 +256,7 @@ impl Case {
         };
         let server = Server::start(script).await;
         let mut camera = camera_of(&server);
-        // Only who is to be given up is given up soon.
+        // Only cameras that must fail get short limits.
         match self.fault {
             Fault::NoFrame => camera.first_frame = FIRST_FRAME,
             Fault::Stalled => camera.stall = STALL,
@@ -294,7 +294,7 @@ impl Case {
     }
 }
 
-/// Runs all of them side by side, and a good camera beside them that is not to notice.
+/// Runs all cases in parallel with a good camera, which they must not affect.
 async fn side_by_side(cases: Vec<Case>) {
     let beside = Server::start(|_| good()).await;
     let untouched = Judged::start(camera_of(&beside), &good());

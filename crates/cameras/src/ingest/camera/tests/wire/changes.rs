@@ -1,4 +1,4 @@
-//! Cameras that are set to something else while they are watched.
+//! Cameras whose settings change while they stream.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn watch(server: &Server, script: &Script) -> Judged {
     Judged::start(camera_of(server), script)
 }
 
-/// The same of a camera that is to be given up.
+/// The same with a camera that must fail.
 fn watch_impatiently(server: &Server, script: &Script) -> Judged {
     let mut camera = camera_of(server);
     (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
@@ -75,7 +75,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         watched.stop().await;
     };
     let codec_in_the_stream = async {
-        // What was announced is H.264, and from the second second on it is H.265 under the same number.
+        // The camera announces H.264 and sends H.265 with the same payload type after the first second.
         let mut tapes = vec![h264.clone()];
         tapes.extend(vec![h265.clone(); 30]);
         let first = reel(&tapes);

@@ -1,16 +1,16 @@
-//! A thousand connections that end badly leave nothing behind.
+//! A thousand connections that end badly leak no threads, files or memory.
 
 use super::*;
 
 const CAMERAS: usize = 40;
-/// Of each camera: the first fill pools (tokio's, the decoders', malloc's), the others are to leave nothing.
+/// Rounds of each camera: the first ones fill pools (tokio's, the decoders', malloc's), the others must leak nothing.
 const FIRST_ROUNDS: usize = 10;
 const MORE_ROUNDS: usize = 15;
-/// Memory may grow by so much a rebuilt pipeline: what malloc keeps goes up and down by less, and a pipeline that leaves 32 KiB
-/// behind is found.
+/// Memory may grow by this much for each rebuilt pipeline: malloc's own reserve varies by less, and the test finds a pipeline
+/// that leaks 32 KiB.
 const KEPT_KIB: u64 = 16;
 
-/// What the process holds.
+/// Threads, open files and memory of the process.
 #[derive(Clone, Copy, Debug)]
 struct Holds {
     threads: u64,
@@ -25,7 +25,7 @@ impl Holds {
             folder.unwrap().count() as u64
         };
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        // Its own memory: pages of programs and libraries come and go as the machine likes.
+        // Anonymous memory only: the kernel loads and evicts pages of programs and libraries at any time.
         let own = status
             .lines()
             .find_map(|line| line.strip_prefix("RssAnon:"));
@@ -37,7 +37,7 @@ impl Holds {
         }
     }
 
-    /// The least of each: what is always there is there in the quietest moment too.
+    /// The minimum of each value: a leak shows in the minimum too.
     fn least(of: &[Self]) -> Self {
         let least = |what: fn(&Self) -> u64| of.iter().map(what).min().unwrap();
         Self {
@@ -56,7 +56,7 @@ impl Holds {
 }
 
 /// Other tests of this process use threads and files too, so this one runs itself again, alone. It has as many of malloc's arenas
-/// as the service, and pictures of their own pages, which do not stay when they are freed: what is left is what was forgotten.
+/// as the service, and each picture has its own pages, which malloc returns when they are freed: the rest is leaked.
 #[test]
 fn a_thousand_cuts_leave_nothing_behind() {
     const ALONE: &str = "SPOTTER_TEST_ALONE";
@@ -114,7 +114,7 @@ async fn cut_and_restore() {
     untouched.stop().await;
 }
 
-/// All cameras, and in the end none of them is connected.
+/// Runs all cameras; none of them is connected at the end.
 async fn side_by_side_for(rounds: usize, cameras: Vec<Cut>) -> Vec<Cut> {
     let mut running = JoinSet::new();
     for camera in cameras {

@@ -1,9 +1,9 @@
-//! What happens to packets on their way, and what cameras say of their clocks.
+//! Packets that the network damages, and clocks that cameras report wrongly.
 
 use super::*;
 use crate::ingest::ClockNote;
 
-/// Watches until it is as wanted, then for some frames more; all that is handed over is right.
+/// Streams until the health is as wanted, then for some frames more; every frame is right.
 async fn watched(
     name: &str,
     script: Script,
@@ -13,7 +13,7 @@ async fn watched(
     watched_within(LIMIT, name, script, frames, wanted).await
 }
 
-/// The same of a camera that may be silent for so long.
+/// The same with a camera whose stall limit is this long.
 async fn watched_within(
     stall: Duration,
     name: &str,
@@ -73,7 +73,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
         reel: [Arc::new(Tape::record(&recording))].into(),
         ..damaged(Damage::LoseOneOf(20))
     };
-    // A key picture every five seconds: what is lost behind it darkens the camera for longer than it may be silent.
+    // A key picture every five seconds: after a loss, no good frame comes for longer than the stall limit.
     let recording = Recording {
         pictures: 200,
         gop: 200,
@@ -100,8 +100,8 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     );
 }
 
-/// What a camera encodes wrong cannot be distinguished from what it encodes right: decoders patch it up and say nothing. It is over
-/// with the next key picture, and it ends nothing.
+/// Pictures that a camera encodes wrongly cannot be distinguished from right ones: decoders conceal the error and report none.
+/// The next key picture ends the error, and the session continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
     tape(Codec::H264);

@@ -3,7 +3,7 @@
 use super::*;
 use spotter_scripted::rtsp::conversation::Takes;
 
-/// Watches by `transport` until it is as wanted; all that is handed over is right.
+/// Streams by `transport` until the health is as wanted; every frame is right.
 async fn watched(
     name: &str,
     script: Script,
@@ -67,7 +67,7 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
         );
         assert_eq!(lost, (0, 0, 0));
     };
-    // The camera ends sessions of clients that say nothing; packets that flow past it are no words.
+    // The camera ends sessions of clients that send no requests; media packets do not keep a session alive.
     let kept = async {
         let script = Script {
             timeout: Duration::from_secs(10),

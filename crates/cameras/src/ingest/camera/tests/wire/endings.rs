@@ -1,9 +1,9 @@
-//! Streams that end, by the camera's doing, by the network's, and by ours.
+//! Streams that the camera, the network or the client ends.
 
 use super::*;
 
-/// What the unit gives a stop; fifty of them at once, on a busy machine, are to be over by then. One alone takes less than five
-/// seconds: what is left of a read that has begun, and half a second for its goodbye.
+/// The systemd unit's stop timeout; fifty stops at once, on a busy machine, must end in that time. One alone takes less than
+/// five seconds: the rest of a read that has begun, and half a second for TEARDOWN.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,7 +88,7 @@ async fn each_way_out_says_goodbye_once() {
     tokio::join!(disabled, reconnected, stopped, dropped, stalled);
 }
 
-/// All sessions were ended as is proper, each once, and all connections are closed.
+/// The client ended each session with one TEARDOWN, and all connections are closed.
 async fn gone(server: &Server, sessions: usize) {
     let over = || {
         let memory = server.memory();
@@ -180,7 +180,7 @@ async fn a_camera_is_stopped_in_time_whatever_it_is_at() {
                 let mut camera = camera_of(&server);
                 camera.stall = STALL;
                 let watched = Judged::start(camera, &script);
-                // Wherever it is by then: the states that this may hit are what is tested.
+                // The test stops the camera in every state that it may have by then.
                 sleep(Duration::from_millis(after_ms)).await;
                 let clock = SystemClock::new();
                 let began = clock.now();

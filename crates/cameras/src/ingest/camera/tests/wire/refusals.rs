@@ -1,4 +1,4 @@
-//! Cameras that do not let us in.
+//! Cameras that refuse the connection or the login.
 
 use super::*;
 
@@ -67,7 +67,7 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
         }
     }
     running.join_all().await;
-    // An operator who asks again and again is what it takes to try again sooner than after half a minute.
+    // Only a reconnect command of the operator makes the client try again sooner than after half a minute.
     let server = Server::start(|_| login(Scheme::Digest, "another")).await;
     let watched = Judged::start(camera_of(&server), &good());
     for tries in 1..4 {

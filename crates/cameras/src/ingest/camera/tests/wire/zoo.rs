@@ -15,7 +15,7 @@ fn recorded(recording: Recording) -> Script {
     Script::good(&Arc::new(Tape::record(&recording)))
 }
 
-/// Watches so many frames, all of them right.
+/// Streams this number of frames, all of them right.
 async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Server) {
     let play = script.clone();
     let server = Server::start(move |_| play.clone()).await;
