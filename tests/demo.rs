@@ -54,18 +54,18 @@ const PROMPTS: [(&str, &str, Class, Option<Colour>); 5] = [
 const F1_MIN: f64 = 0.9;
 /// Frames that a run needs, however long they take: at two looks a second 20 s.
 const FRAMES_MIN: usize = 40;
-/// What was so for this long and in so many looks has to be known: more than presence needs to be confirmed or to end.
+/// A truth that held this long and in this number of looks must be published: more than presence needs to be confirmed or to end.
 const SETTLED_MS: i64 = 5000;
 const SETTLED_LOOKS: usize = 5;
-/// So many prompts are settled at the end of a run.
+/// Prompts that are settled at the end of a run.
 const SETTLED_PROMPTS: usize = 2;
 /// Settled prompts do not change for this long after the signal to stop: looks that have begun are still answered.
 const ENDING_MS: i64 = 20_000;
 /// Statistics of the program, one every ten seconds.
 const STATS_MIN: usize = 2;
-/// A published time is right within so much of the time burnt into the picture.
+/// Largest error of a published time against the time burnt into the picture.
 const TRUTH_MS: f64 = 20.0;
-/// And in the middle within so much.
+/// Largest median of these errors.
 const TRUTH_MEDIAN_MS: f64 = 5.0;
 /// Looks that a run may take; a machine that keeps up takes 60.
 const LOOKS_MAX: usize = 400;

@@ -1,4 +1,4 @@
-//! The pages of the project: every link of theirs has a target.
+//! The pages of the project: every link has a target.
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the pages ends")]
 

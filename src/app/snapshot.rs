@@ -12,7 +12,7 @@ use super::canvas::Canvas;
 use spotter_core::{Location, Picture};
 use spotter_engine::model;
 
-/// A snapshot has at most so many bytes (docs/mqtt.md section 4).
+/// Largest size of a snapshot (docs/mqtt.md section 4).
 pub const BYTES_MAX: usize = 256 * 1024;
 /// Tried in this order: what is lost in quality is seen less than what is lost in size. The last width is small enough for
 /// noise of any aspect that a camera has.

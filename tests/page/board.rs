@@ -72,7 +72,7 @@ pub fn long_name() -> String {
     "entrance-of-the-north-east-wing0".to_owned()
 }
 
-/// A site with so many cameras: the first streams, the second refuses the login, the third has no look yet, the
+/// A site with several cameras: the first streams, the second refuses the login, the third has no look yet, the
 /// fourth stalled, the fifth is off, all others stream.
 pub fn site(cameras: usize) -> DaemonStatus {
     let names = [

@@ -48,7 +48,7 @@ impl Heard {
     }
 }
 
-/// Hears everything below `spotter/` from the moment it is made; comes back by itself when the broker does.
+/// Receives everything below `spotter/`; reconnects when the broker returns.
 pub struct Consumer {
     child: Child,
     lines: Lines,

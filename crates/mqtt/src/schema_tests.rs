@@ -88,7 +88,7 @@ fn statistics() -> [Stats; 2] {
 fn healths() -> [CameraHealth; 3] {
     let connecting = CameraHealth {
         state: "connecting".into(),
-        reason: Some("refused: nobody listens".into()),
+        reason: Some("connection refused".into()),
         next_retry_s: Some(2.5),
         ..CameraHealth::default()
     };

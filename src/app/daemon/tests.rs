@@ -40,7 +40,7 @@ url = "test://"
 prompt.person.detect = "person"
 "#;
 
-/// A daemon with one engine for each element of `steps`, whose device breaks after so many steps.
+/// A daemon with one engine for each element of `steps`, whose device breaks after that number of steps.
 async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngines>) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

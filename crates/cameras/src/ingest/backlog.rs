@@ -61,7 +61,7 @@ mod tests {
     struct DecodeLine {
         interval: Duration,
         gop: u32,
-        /// The elements hold so many frames back.
+        /// Frames that the elements hold back.
         held: u32,
         decoding: Duration,
         decoding_keys: Duration,
@@ -71,7 +71,7 @@ mod tests {
     struct Decoded {
         key: bool,
         began: Duration,
-        /// It could have been decoded so much earlier.
+        /// How much earlier it could have been decoded.
         behind: Duration,
     }
 

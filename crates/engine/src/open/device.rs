@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use spotter_core::config::ModelSource;
 
-    /// No machine has so many GPUs.
+    /// More GPUs than any machine has.
     const ABSENT: u32 = 4000;
 
     fn settings(device: config::DevicePreference, gpus: &[u32]) -> config::ModelSettings {

@@ -147,13 +147,7 @@ impl DaemonConnection {
                 return wire::write(&mut out, &Opened::<T>::Failed { reason });
             }
         };
-        wire::write(
-            &mut out,
-            &Opened::Ready {
-                permits,
-                told: report,
-            },
-        )?;
+        wire::write(&mut out, &Opened::Ready { permits, report })?;
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);

@@ -134,7 +134,7 @@ impl<E: FnMut() -> String> Link<E> {
     ) -> Result<(usize, T), EngineStopped> {
         let opened = self.order(what, clock);
         let reason = match opened {
-            Ok(Opened::Ready { permits, told }) if permits > 0 => return Ok((permits, told)),
+            Ok(Opened::Ready { permits, report }) if permits > 0 => return Ok((permits, report)),
             Ok(Opened::Ready { .. }) => "its process allows no looks".into(),
             Ok(Opened::Failed { reason }) => reason,
             Err(WireError::Closed(_)) => self.over(),

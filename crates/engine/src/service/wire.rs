@@ -82,7 +82,7 @@ pub enum Opened<T> {
         /// Looks that may be inside at once.
         permits: usize,
         /// More about it, for those who ordered it.
-        told: T,
+        report: T,
     },
     /// It cannot be had.
     Failed {

@@ -28,9 +28,9 @@ pub struct Decided {
 /// How many of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// So many are right.
+    /// Those that are right.
     pub right: usize,
-    /// Of so many.
+    /// All.
     pub of: usize,
 }
 

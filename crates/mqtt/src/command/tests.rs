@@ -290,17 +290,17 @@ fn answers_repeat_what_was_asked() {
     assert_eq!(done, expected);
 
     let settings = vec![Setting::Enabled(true), Setting::MinScore(person(), 0.4)];
-    let told = reply(
+    let published = reply(
         RequestHead::default(),
         Ok(ReplyValue::Settings(vec![(gate(), settings)])),
     );
     let expected = json!({"gate": {"enabled": true, "prompts": {"person": {"min_score": 0.4}}}});
-    assert_eq!(told["value"], expected);
+    assert_eq!(published["value"], expected);
     let changed = vec![(gate(), Setting::RateHz(1.0), Setting::RateHz(2.0))];
-    let told = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
+    let published = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
     let expected =
         json!([{"cam": "gate", "prompt": null, "field": "rate", "file": 1.0, "now": 2.0}]);
-    assert_eq!(told["value"], expected);
+    assert_eq!(published["value"], expected);
 }
 
 proptest! {

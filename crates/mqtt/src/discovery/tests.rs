@@ -38,7 +38,7 @@ fn json_of(record: &DiscoveryRecord) -> Value {
 }
 
 /// The discovery records of a configuration, by topic.
-fn told(config: &Config) -> BTreeMap<String, Value> {
+fn published(config: &Config) -> BTreeMap<String, Value> {
     let records = records(config, true).into_iter();
     records
         .map(|record| (record.topic.clone(), json_of(&record)))
@@ -49,14 +49,14 @@ const GATE: &str = "homeassistant/device/spotter_edge1_gate/config";
 
 #[test]
 fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
-    let told = told(&config("", SITE));
-    let topics: Vec<_> = told.keys().map(String::as_str).collect();
+    let published = published(&config("", SITE));
+    let topics: Vec<_> = published.keys().map(String::as_str).collect();
     let yard = "homeassistant/device/spotter_edge1_yard/config";
     assert_eq!(
         topics,
         ["homeassistant/device/spotter_edge1/config", GATE, yard]
     );
-    let gate = &told[GATE];
+    let gate = &published[GATE];
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
         gate["device"],
@@ -105,8 +105,8 @@ fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
 
 #[test]
 fn the_answers_that_a_question_has_decide_what_it_is() {
-    let told = told(&config("", SITE));
-    let entities = &told[GATE]["components"];
+    let published = published(&config("", SITE));
+    let entities = &published[GATE]["components"];
     let open = &entities["is_open_yes"];
     assert_eq!(
         (&open["platform"], &open["payload_on"], &open["payload_off"]),
@@ -138,7 +138,7 @@ fn what_cannot_be_commanded_is_not_offered_and_no_command_is_kept() {
         let mut config = config("", SITE);
         config.mqtt.commands = commands;
         let mut found = 0;
-        for record in told(&config).values() {
+        for record in published(&config).values() {
             for entity in record["components"].as_object().unwrap().values() {
                 let state = entity["state_topic"]
                     .as_str()
@@ -156,8 +156,8 @@ fn what_cannot_be_commanded_is_not_offered_and_no_command_is_kept() {
 
 #[test]
 fn both_ways_tell_the_same_of_the_same_entities() {
-    let device = told(&config("", SITE));
-    let single = told(&config(
+    let device = published(&config("", SITE));
+    let single = published(&config(
         "ha = { discovery = \"single\", prefix = \"ha\" }",
         SITE,
     ));
@@ -177,7 +177,7 @@ fn both_ways_tell_the_same_of_the_same_entities() {
         }
     }
     assert_eq!(single, expected);
-    assert!(told(&config("ha = { discovery = \"off\" }", SITE)).is_empty());
+    assert!(published(&config("ha = { discovery = \"off\" }", SITE)).is_empty());
 }
 
 #[test]
@@ -229,16 +229,16 @@ fn an_entity_that_is_gone_is_named_once_more_without_a_word() {
     let record = records(&config("", &after), false)
         .remove(1)
         .forgetting(&known);
-    let told = json_of(&record);
+    let published = json_of(&record);
     assert_eq!(
-        told["components"]["scene_answer"],
+        published["components"]["scene_answer"],
         json!({"platform": "sensor"})
     );
     assert_eq!(
-        told["components"]["scene_prompt"],
+        published["components"]["scene_prompt"],
         json!({"platform": "text"})
     );
-    assert_eq!(told["components"]["weather_answer"]["name"], "Weather");
+    assert_eq!(published["components"]["weather_answer"]["name"], "Weather");
     assert_eq!(record.entities(), known);
 }
 

@@ -286,11 +286,11 @@ fn a_busy_sender_s_clocks_are_not_called_wrong() {
 struct Fate {
     lead_s: f64,
     drift_ppm: f64,
-    /// RTP time jumps by so much at some second.
+    /// RTP time jumps at some second.
     jump: (f64, f64),
-    /// The camera's clock is set by so much at some second.
+    /// The camera's clock is set at some second.
     step: (f64, f64),
-    /// Our own clock is set by so much at some second.
+    /// Our own clock is set at some second.
     our_step: (f64, f64),
     /// Everything that is sent from some second on comes after so long.
     stall: (f64, f64),

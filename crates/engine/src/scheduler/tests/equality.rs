@@ -50,9 +50,9 @@ pub(super) struct Plan {
     /// `None` for text alone.
     picture: Option<u8>,
     prompts: Vec<(u8, u8)>,
-    /// To be started and to be answered in so many milliseconds.
+    /// Limits until the start and until the answer, milliseconds.
     limits_ms: [Option<u64>; 2],
-    /// Cancelled after so many turns.
+    /// Turns until it is cancelled.
     cancel: Option<usize>,
 }
 

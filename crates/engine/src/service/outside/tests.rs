@@ -56,7 +56,7 @@ impl Backend for GatedDevice {
 /// What a test has of a device: the gate, open when it is dropped, and a word of each step that comes to it.
 type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
-/// An engine whose device fails after so many steps.
+/// An engine whose device fails after a number of steps.
 fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
     let (open, gate) = mpsc::channel();
     let (launched, launches) = mpsc::channel();
@@ -225,8 +225,8 @@ async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place(
         let mut socket = &theirs;
         wire::write(&mut socket, &Hello::Hello).unwrap();
         let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
-        let (permits, told) = (PERMITS, ());
-        wire::write(&mut socket, &Opened::Ready { permits, told }).unwrap();
+        let (permits, report) = (PERMITS, ());
+        wire::write(&mut socket, &Opened::Ready { permits, report }).unwrap();
         while let Ok((request, _)) = wire::read(&mut socket) {
             let said = match request {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
@@ -299,8 +299,8 @@ async fn an_engine_s_side_that_reads_no_more_is_left() {
     let opens = move || {
         wire::write(&mut &its, &Hello::Hello).unwrap();
         let (_, _): (WireOrder<usize>, _) = wire::read(&mut &its).unwrap();
-        let (permits, told) = (PERMITS, 7_usize);
-        wire::write(&mut &its, &Opened::Ready { permits, told }).unwrap();
+        let (permits, report) = (PERMITS, 7_usize);
+        wire::write(&mut &its, &Opened::Ready { permits, report }).unwrap();
     };
     spawn("engine-process", opens).unwrap();
     let limit = ours.try_clone().unwrap();
@@ -392,8 +392,8 @@ impl Bare {
         let (now, what) = (START, ());
         wire::write(&mut socket, &WireOrder { now, what }).unwrap();
         let opened: Opened<()> = wire::read(&mut socket).unwrap().0;
-        let (permits, told) = (PERMITS, ());
-        assert_eq!(opened, Opened::Ready { permits, told });
+        let (permits, report) = (PERMITS, ());
+        assert_eq!(opened, Opened::Ready { permits, report });
         Self {
             socket: ours,
             gate: gate.recv().unwrap(),

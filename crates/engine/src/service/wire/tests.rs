@@ -197,7 +197,7 @@ fn short_messages_arrive() {
     for opened in [
         Opened::Ready {
             permits: 8,
-            told: "cuda 1".to_owned(),
+            report: "cuda 1".to_owned(),
         },
         Opened::Failed {
             reason: "no memory".into(),

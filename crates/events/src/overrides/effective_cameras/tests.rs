@@ -139,8 +139,8 @@ fn a_damaged_file_is_told_once_and_set_aside() {
     let store = OverrideFile::new(folder.path().to_owned());
     for damage in ["", "{", "[]", "{\"v\":2,\"overrides\":[]}"] {
         std::fs::write(folder.path().join("overrides.json"), damage).unwrap();
-        let told = store.load().unwrap_err().to_string();
-        assert!(told.contains("overrides.damaged"), "{told}");
+        let published = store.load().unwrap_err().to_string();
+        assert!(published.contains("overrides.damaged"), "{published}");
         assert!(store.load().unwrap().0.is_empty());
     }
 }

@@ -106,24 +106,25 @@ fn states(
 
 /// The events of looks with these boxes, one look per second; each event with its second.
 fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
-    let mut told = Vec::new();
+    let mut published = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
         let answer = look(
             tracker,
             second as f64,
             &answer(1, AnswerBody::Boxes(boxes.clone())),
         );
-        told.extend(
+        published.extend(
             events(&answer.change)
                 .into_iter()
                 .map(|event| (second, event)),
         );
     }
-    told
+    published
 }
 
-fn kinds(told: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
-    told.iter()
+fn kinds(published: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
+    published
+        .iter()
         .map(|(second, event)| (*second, event.step))
         .collect()
 }
@@ -317,13 +318,13 @@ fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
         object: "child".into(),
     };
     let changes = tracker.configure(&site, at(5.0).1);
-    let told = of(&changes, "person");
+    let published = of(&changes, "person");
     assert_eq!(
-        (present(&told), count(&told)),
+        (present(&published), count(&published)),
         (Some(Presence::Unknown), Some(None))
     );
     assert_eq!(
-        events(&told)[0].step,
+        events(&published)[0].step,
         EventStep::End(EndReason::PromptChanged)
     );
     let frame = frame_at(&gate(), seconds(6.0));

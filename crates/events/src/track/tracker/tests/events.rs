@@ -17,12 +17,12 @@ fn an_event_begins_when_confirmed_and_ends_when_unseen() {
     let mut looks: Vec<_> = (0..6).map(walks).collect();
     looks[3].clear();
     looks.extend(vec![vec![]; 5]);
-    let told = steps(&mut tracker, &looks);
+    let published = steps(&mut tracker, &looks);
     assert_eq!(
-        kinds(&told),
+        kinds(&published),
         [(1, EventStep::New), (8, EventStep::End(EndReason::Left))]
     );
-    let (new, end) = (&told[0].1, &told[1].1);
+    let (new, end) = (&published[0].1, &published[1].1);
     assert_eq!(new.track, TrackId::new("b7c1", &gate(), 1));
     assert_eq!(
         (new.track.clone(), new.looks, new.started),
@@ -56,7 +56,7 @@ fn a_still_thing_is_one_event() {
     }
     // A person walks past the car and hides half of it for one look.
     looks[80] = vec![found(0.5, 0.4, 0.6, 0.6, 0.7)];
-    let told = steps(&mut tracker, &looks);
+    let published = steps(&mut tracker, &looks);
     let minute = EventStep::Update(UpdateReason::Minute);
     let expected = [
         (1, EventStep::New),
@@ -64,9 +64,13 @@ fn a_still_thing_is_one_event() {
         (90, minute),
         (150, minute),
     ];
-    assert_eq!(kinds(&told), expected);
-    assert!(told.iter().all(|(_, event)| event.track == told[0].1.track));
-    assert!(told[1].1.still);
+    assert_eq!(kinds(&published), expected);
+    assert!(
+        published
+            .iter()
+            .all(|(_, event)| event.track == published[0].1.track)
+    );
+    assert!(published[1].1.still);
 }
 
 #[test]
@@ -75,14 +79,14 @@ fn what_stood_and_drives_off_is_told_and_keeps_its_name() {
     let car = |x: f64| vec![found(x, 0.4, x + 0.2, 0.6, 0.9)];
     let mut looks = vec![car(0.4); 40];
     looks.extend([0.43, 0.5, 0.6, 0.7].map(car));
-    let told = steps(&mut tracker, &looks);
+    let published = steps(&mut tracker, &looks);
     assert_eq!(
-        kinds(&told)[2],
+        kinds(&published)[2],
         (42, EventStep::Update(UpdateReason::Moved))
     );
-    assert_eq!(told[2].1.track, told[0].1.track);
-    assert!(!told[2].1.still);
-    assert_eq!(told.len(), 3);
+    assert_eq!(published[2].1.track, published[0].1.track);
+    assert!(!published[2].1.still);
+    assert_eq!(published.len(), 3);
 }
 
 #[test]
@@ -90,13 +94,16 @@ fn a_better_score_is_told_by_a_margin() {
     let mut tracker = tracker(camera());
     let scores = [0.5, 0.5, 0.55, 0.59, 0.6, 0.65, 0.71, 0.4];
     let looks = scores.map(|score| vec![found(0.4, 0.4, 0.6, 0.6, score)]);
-    let told = steps(&mut tracker, &looks);
+    let published = steps(&mut tracker, &looks);
     let better = EventStep::Update(UpdateReason::Better);
     assert_eq!(
-        kinds(&told),
+        kinds(&published),
         [(1, EventStep::New), (4, better), (6, better)]
     );
-    assert_eq!((told[2].1.score, told[2].1.top_score), (0.71, 0.71));
+    assert_eq!(
+        (published[2].1.score, published[2].1.top_score),
+        (0.71, 0.71)
+    );
 }
 
 #[test]

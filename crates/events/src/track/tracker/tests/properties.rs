@@ -23,7 +23,7 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
     let mut now_ms = 0;
     let mut open = BTreeMap::<TrackId, Event>::new();
     let mut over = BTreeSet::new();
-    let mut told = Vec::new();
+    let mut published = Vec::new();
     for (step_ms, boxes) in looks {
         now_ms += step_ms;
         let body = AnswerBody::Boxes(boxes.clone());
@@ -54,11 +54,11 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
             .map(|event| event.track.clone())
             .collect();
         assert_eq!(known, open.keys().cloned().collect());
-        told.push(answer);
+        published.push(answer);
     }
     let ends = tracker.shutdown(at(now_ms as f64 / 1e3).1);
     assert_eq!(ends.len(), open.len());
-    told
+    published
 }
 
 proptest! {

@@ -90,7 +90,7 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     );
 
     // The event continues like every other, with the score of the yes and without another question.
-    let told: Vec<Event> = (3..80)
+    let published: Vec<Event> = (3..80)
         .flat_map(|second| {
             let answer = look(
                 &mut tracker,
@@ -101,11 +101,12 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
             events(&answer.change)
         })
         .collect();
-    let steps: Vec<_> = told.iter().map(|event| event.step).collect();
+    let steps: Vec<_> = published.iter().map(|event| event.step).collect();
     let still = EventStep::Update(UpdateReason::Still);
     assert_eq!(steps, [still, EventStep::End(EndReason::Left)]);
     assert!(
-        told.iter()
+        published
+            .iter()
             .all(|event| scores(event) == scores(new) && event.track == new.track)
     );
 }
@@ -161,11 +162,11 @@ fn what_is_over_while_it_waits_was_never_told() {
     let mut tracker = tracker(doubting());
     let (_, question) = until_question(&mut tracker, 0, 1);
     let none = people(1, 0);
-    let told: Vec<_> = (2..12)
+    let published: Vec<_> = (2..12)
         .map(|second| look(&mut tracker, f64::from(second), &none).change)
         .collect();
-    assert_eq!(told.iter().find_map(present), Some(Presence::Off));
-    assert_eq!(all_events(&told), []);
+    assert_eq!(published.iter().find_map(present), Some(Presence::Off));
+    assert_eq!(all_events(&published), []);
     assert_eq!(
         hear(&mut tracker, 12.0, &question, "Yes"),
         Some(vec![]),
@@ -237,17 +238,17 @@ fn another_question_is_asked_at_once_and_none_is_no_doubt() {
     let (_, question) = until_question(&mut tracker, 0, 1);
     hear(&mut tracker, 1.5, &question, "No");
     let mut site = doubting();
-    site.prompts[0].verify = Some("Is somebody there?".into());
+    site.prompts[0].verify = Some("Is a person there?".into());
     assert_eq!(tracker.configure(&site, at(2.0).1), []);
     let (now, other) = until_question(&mut tracker, 2, 1);
-    assert_eq!((now, other.task.text()), (2, "Is somebody there?"));
+    assert_eq!((now, other.task.text()), (2, "Is a person there?"));
 
     site.prompts[0].verify = None;
     assert_eq!(tracker.configure(&site, at(3.0).1), []);
     let answer = look(&mut tracker, 3.0, &people(1, 1));
-    let told = events(&answer.change);
-    assert_eq!((told.len(), answer.question), (1, None));
-    assert_eq!(told[0].score_source, ScoreSource::TokenProb);
+    let published = events(&answer.change);
+    assert_eq!((published.len(), answer.question), (1, None));
+    assert_eq!(published[0].score_source, ScoreSource::TokenProb);
     assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
 }
 
