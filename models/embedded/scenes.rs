@@ -1,5 +1,5 @@
 //! Writes drawn scenes with their truth to standard output, for the trainer of the embedded model (see
-//! `spotter_street::records` for the format). Scene i of a run is a pure function of seed + i, whatever the number of
+//! `spotter_street::records` for the format). Scene i of a run is a pure function of seed + i, independent of the number of
 //! threads; scenes may come out of order.
 
 use std::{
