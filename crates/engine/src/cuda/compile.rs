@@ -16,7 +16,8 @@ use cudarc::nvrtc::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{cache_file::write_whole, error::CudaError};
+use super::error::CudaError;
+use spotter_core::write_file_atomically;
 
 /// A kernel file of `kernels/`, compiled in.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +98,7 @@ pub fn cached_cubin(
         return Ok(code);
     }
     let code = cubin(source, arch)?;
-    write_whole(&path, &code).map_err(|source| CudaError::Cache { path, source })?;
+    write_file_atomically(&path, &code).map_err(|source| CudaError::Cache { path, source })?;
     Ok(code)
 }
 

@@ -25,7 +25,6 @@
 //! | [`ceilings`] | speeds that the GPU sustains; for benchmarks |
 
 mod backend;
-mod cache_file;
 mod ceilings;
 mod clock;
 pub mod compile;

@@ -13,7 +13,7 @@ use std::{
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::cuda::cache_file::write_whole;
+use spotter_core::write_file_atomically;
 
 /// Words of an algorithm, opaque.
 pub(super) type AlgorithmWords = [u64; 8];
@@ -66,7 +66,7 @@ impl AlgorithmCache {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{}", line(&self.about, shape, words));
         }
-        write_whole(&self.path, text.as_bytes()).map_err(|error| {
+        write_file_atomically(&self.path, text.as_bytes()).map_err(|error| {
             format!(
                 "{}: not written, so the next start times products again: {error}",
                 self.path.display()
