@@ -286,6 +286,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(timeout(PATIENCE, search).await.is_ok(), "{what}");
 }
 
+/// Waits until the daemon has closed its connection to every camera.
+async fn until_disconnected(servers: &[Server]) {
+    let is_closed = |server: &Server| server.memory().open == 0;
+    until("closed", || servers.iter().all(is_closed)).await;
+}
+
 /// One engine whose device sees `scene`.
 fn engines_of(scene: &Scene) -> Arc<OpenEngines> {
     let scene = scene.clone();

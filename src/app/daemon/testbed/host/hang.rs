@@ -26,10 +26,7 @@ async fn hangs() {
     let why = ended.expect("it ends").unwrap_err().to_string();
     assert_eq!(why, "engine on cpu: the device returns no more results");
     assert_eq!(testbed.retained("status").as_deref(), Some("offline"));
-    until("closed", || {
-        servers.iter().all(|server| server.memory().open == 0)
-    })
-    .await;
+    until_disconnected(&servers).await;
     for server in &servers {
         let memory = server.memory();
         assert_eq!(

@@ -291,10 +291,7 @@ async fn reload_repeatedly() {
     };
     let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
-    until("closed", || {
-        servers.iter().all(|server| server.memory().open == 0)
-    })
-    .await;
+    until_disconnected(&servers).await;
     for server in &servers {
         let memory = server.memory();
         assert_eq!(

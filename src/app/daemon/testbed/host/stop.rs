@@ -42,10 +42,7 @@ async fn stopped(
     println!("{name}: ended after {:.1} s", took.as_secs_f64());
     assert!(took < STOP_LIMIT, "{name}: {took:?}");
     assert!(report.balanced(), "{name}: {report}");
-    until("closed", || {
-        servers.iter().all(|server| server.memory().open == 0)
-    })
-    .await;
+    until_disconnected(&servers).await;
     for server in &servers {
         let memory = server.memory();
         // A session that is being set up has no id for TEARDOWN yet.
