@@ -8,14 +8,14 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::{FramePreprocessor, WantedCrops},
+    frames::FramePreprocessor,
     graphs::{GraphShape, Graphs},
-    kernels::{DecisionBuffers, Kernels, PAGE, PlanarFrame, TEXT_HEAD},
+    kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{FeatureSources, Network, NetworkParts, StepTables},
+    network::{FeatureSources, LayerRunner, Network},
     products::Products,
-    program::{self, BlockFormat, RowPicks, TableLayout},
+    program::{self, RowPicks, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
     slot::{GpuSlot, QueuedStep, SlotRoom, Streams, record},
@@ -133,20 +133,9 @@ impl CudaBackend {
         let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
-        let layout = TableLayout::new(&limits, limits.positions);
-        let crops =
-            (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
-        let network = Network::new(NetworkParts {
-            gpu: &gpu,
-            stream,
-            config,
-            weights,
-            kernels,
-            products,
-            limits: &limits,
-            layout: &layout,
-            crops,
-        })?;
+        let layout = TableLayout::new(&limits);
+        let runner = LayerRunner::new(kernels, products);
+        let network = Network::new(runner, config, weights, &layout)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let room = SlotRoom {
@@ -187,25 +176,20 @@ impl CudaBackend {
             return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
         }
         let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
-        let stream = Arc::clone(&self.streams.compute);
-        self.network.measure_inputs(&stream)?;
+        self.network.measure_inputs()?;
         for picture in pictures {
             let step = fp8::calibration_step(picture, &self.config, &self.limits);
             self.launch(SlotId(0), step).map_err(failed)?;
             self.commit(SlotId(0)).map_err(failed)?;
         }
         self.graphs.clear();
-        self.network.quantise(&stream)
+        self.network.quantise()
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
-        let format = BlockFormat {
-            limits: &self.limits,
-            layout: &self.layout,
-        };
-        let counts = program::write(step, slot, format, buffers.block_mut())?;
+        let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
         let cuts = self.plan(slot, step)?;
         let (fresh, all) = (
             self.reuse.batch(),
@@ -253,17 +237,13 @@ impl CudaBackend {
     ) -> Result<(), BackendError> {
         let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
-        let rows = self.network.patch_rows();
+        let rows = self.network.vision.patch_rows();
         let mut crop = 0;
         for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
-            let crops = WantedCrops {
-                tiling: cut.tiling,
-                wanted: &wanted,
-            };
-            self.frames
-                .patches(self.network.kernels(), frame, crops, out)?;
+            let kernels = &self.network.runner.kernels;
+            self.frames.patches(kernels, frame, &wanted, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         let fresh = crop;
@@ -277,9 +257,10 @@ impl CudaBackend {
         let network = &self.network;
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
-            self.graphs.run(Some(shape), || network.encode(fresh))?;
+            let encode = || network.vision.encode(&network.runner, fresh);
+            self.graphs.run(Some(shape), encode)?;
         }
-        network.project(images, features)?;
+        network.vision.project(&network.runner, images, features)?;
         Ok(record(&buffers.events().encoded, compute)?)
     }
 
@@ -294,7 +275,7 @@ impl CudaBackend {
             // A picture that is only on the GPU is not copied to be compared, see `reuse`.
             let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
             let crops = self.reuse.plan(camera, &job.picture, tiling);
-            let most = self.network.crops_max();
+            let most = self.network.vision.crops_max;
             if first + crops.len() > source.len || self.reuse.batch() > most {
                 return Err(BackendError(format!(
                     "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
@@ -315,18 +296,11 @@ impl CudaBackend {
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         let counts = &buffers.step.counts;
-        let tables = StepTables {
-            layout: &self.layout,
-            block: buffers.block.start(),
-            counts,
-        };
-        let results = DecisionBuffers {
-            records: buffers.records.start(),
-            carried: self.carried.start(),
-        };
+        let tables = buffers.tables(&self.layout);
+        let results = buffers.decisions(&self.carried);
         let (network, carried) = (&self.network, self.carried.start());
         // One launch needs no graph.
-        let forward = match network.is_one_launch(counts) {
+        let forward = match network.text.is_one_launch(counts) {
             true => None,
             false => Some(GraphShape::forward(slot, counts)),
         };
@@ -373,15 +347,8 @@ impl Backend for CudaBackend {
         let rows = buffers.step.counts.masked_rows.clone();
         buffers.upload_masks(&self.streams, rows.iter().map(of_row))?;
         record(&buffers.events().masked, &self.streams.compute)?;
-        let tables = StepTables {
-            layout: &self.layout,
-            block: buffers.block.start(),
-            counts: &buffers.step.counts,
-        };
-        let results = DecisionBuffers {
-            records: buffers.records.start(),
-            carried: self.carried.start(),
-        };
+        let tables = buffers.tables(&self.layout);
+        let results = buffers.decisions(&self.carried);
         let masks = buffers.masks.start();
         self.network.choose_tokens(tables, masks, results)?;
         Ok(buffers.download(&self.streams)?)

@@ -14,8 +14,9 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
+    kernels::DecisionBuffers,
     memory::{Buffer, PinnedBuffer, download, upload, wait_for_event, wait_for_stream},
-    program::{StepCounts, TableLayout},
+    program::{StepCounts, StepTables, TableLayout},
     record::DecisionRecord,
     stage::FrameStage,
 };
@@ -96,7 +97,7 @@ pub struct GpuSlot {
     /// `[tokens, words]`.
     pub masks: Buffer<u32>,
     mask_words: usize,
-    pub records: Buffer<DecisionRecord>,
+    records: Buffer<DecisionRecord>,
     host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
@@ -173,6 +174,23 @@ impl GpuSlot {
     /// The end of the step that used that set.
     pub fn end_of(&self, set: usize) -> &CudaEvent {
         &self.events[set].computed
+    }
+
+    /// The tables of the step in flight.
+    pub fn tables<'a>(&'a self, layout: &'a TableLayout) -> StepTables<'a> {
+        StepTables {
+            layout,
+            block: self.block.start(),
+            counts: &self.step.counts,
+        }
+    }
+
+    /// Where its decisions go.
+    pub fn decisions(&self, carried: &Buffer<DecisionRecord>) -> DecisionBuffers {
+        DecisionBuffers {
+            records: self.records.start(),
+            carried: carried.start(),
+        }
     }
 
     /// The block that the host fills before [`GpuSlot::uploaded`].

@@ -156,12 +156,8 @@ impl GpuLinear {
     }
 
     /// Makes the weights in e4m3 too. `largest` is their largest magnitude.
-    pub fn quantise(
-        &mut self,
-        stream: &Arc<CudaStream>,
-        kernels: &Kernels,
-        largest: f32,
-    ) -> Result<(), CudaError> {
+    pub fn quantise(&mut self, kernels: &Kernels, largest: f32) -> Result<(), CudaError> {
+        let stream = &kernels.stream;
         let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
         let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
         let to = StridedRows::packed(weight.start(), self.inner);

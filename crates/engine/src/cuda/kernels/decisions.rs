@@ -71,23 +71,22 @@ impl Kernels {
         )?;
         launch!(
             self,
-            decide,
+            "decide",
             (picks, 1, 1),
             256,
-            0,
             [
-                inputs.hidden.address(),
-                tables.pick.address(),
-                tables.is_zombie.address(),
-                inputs.norm.weight.address(),
-                inputs.norm.bias.address(),
-                inputs.on_end_weight.address(),
-                inputs.on_end_bias.address(),
-                inputs.coords.address(),
-                inputs.sizes.address(),
-                out.records.address(),
-                out.carried.address(),
-                width as i32,
+                inputs.hidden,
+                tables.pick,
+                tables.is_zombie,
+                inputs.norm.weight,
+                inputs.norm.bias,
+                inputs.on_end_weight,
+                inputs.on_end_bias,
+                inputs.coords,
+                inputs.sizes,
+                out.records,
+                out.carried,
+                width,
             ]
         )
     }
@@ -109,22 +108,22 @@ impl Kernels {
             logits.len() >= rows * vocab,
             "tokens: a buffer is too small",
         )?;
+        let mask_words = vocab.div_ceil(32);
         launch!(
             self,
-            choose_token,
+            "choose_token",
             (rows, 1, 1),
             1024,
-            0,
             [
-                logits.address(),
-                tables.choice.address(),
-                tables.banned.address(),
-                mask.address(),
-                tables.is_zombie.address(),
-                out.records.address(),
-                out.carried.address(),
-                vocab as i32,
-                vocab.div_ceil(32) as i32,
+                logits,
+                tables.choice,
+                tables.banned,
+                mask,
+                tables.is_zombie,
+                out.records,
+                out.carried,
+                vocab,
+                mask_words,
             ]
         )
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{DecodedStates, StepTables, runner::LayerRunner};
+use super::{DecodedStates, runner::LayerRunner};
 use crate::{
     cuda::{
         error::CudaError,
@@ -14,7 +14,7 @@ use crate::{
         },
         memory::{Buffer, Pointer},
         products::{Epilogue, Product, bucket},
-        program::{Table, TableLayout},
+        program::{StepTables, Table, TableLayout},
         weights::{GpuHeadWeights, GpuLinear},
     },
     model::{BINS, ModelConfig},
@@ -136,7 +136,7 @@ impl RegionHeads {
             rows: counts.picks,
             width,
         };
-        kernels.decide(&inputs, &tables.picks(states.is_zombie), out, shape)
+        kernels.decide(&inputs, &states.picks(tables), out, shape)
     }
 
     /// Logits of the step's `tokens` tokens, which [`Self::decide`] computes.

@@ -1,8 +1,6 @@
 //! The kernels and cuBLASLt on one stream, with which all parts of the network run their layers.
 
-use cudarc::driver::CudaStream;
 use half::bf16;
-use std::sync::Arc;
 
 use crate::cuda::{
     error::CudaError,
@@ -20,16 +18,16 @@ pub struct LayerRunner {
     /// Sizes of the layers' inputs, while fp8 is calibrated.
     input_sizes: Option<InputSizes>,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
-    bf16_scratch: Pointer<bf16>,
+    pub bf16_scratch: Option<Pointer<bf16>>,
 }
 
 impl LayerRunner {
-    pub fn new(kernels: Kernels, products: Products, bf16_scratch: Pointer<bf16>) -> Self {
+    pub fn new(kernels: Kernels, products: Products) -> Self {
         Self {
             kernels,
             products,
             input_sizes: None,
-            bf16_scratch,
+            bf16_scratch: None,
         }
     }
 
@@ -71,34 +69,33 @@ impl LayerRunner {
     /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         self.products.prepare(expected)?;
-        self.products.prepare(&self.bf16_substitutes(expected)?)
+        let mut substitutes = Vec::new();
+        for product in expected {
+            if !self.products.can_run(product)? {
+                let out = Activations::Bf16(self.bf16_rows(product)?);
+                substitutes.push(Product { out, ..*product });
+            }
+        }
+        self.products.prepare(&substitutes)
     }
 
     /// Collects from now on the largest inputs of these layers.
-    pub fn measure_inputs(
-        &mut self,
-        stream: &Arc<CudaStream>,
-        layers: Vec<LinearRef>,
-    ) -> Result<(), CudaError> {
-        self.input_sizes = Some(InputSizes::new(stream, layers.into_iter())?);
+    pub fn measure_inputs(&mut self, layers: &[LinearRef]) -> Result<(), CudaError> {
+        self.input_sizes = Some(InputSizes::new(&self.kernels.stream, layers)?);
         Ok(())
     }
 
     /// Ends the collection. Returns the largest input of each layer. Waits for the stream.
-    pub fn largest_inputs(&mut self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
+    pub fn largest_inputs(&mut self) -> Result<Vec<f32>, CudaError> {
         match self.input_sizes.take() {
-            Some(sizes) => sizes.largest(stream),
+            Some(sizes) => sizes.largest(&self.kernels.stream),
             None => Err(CudaError::Fp8("its inputs were not measured".into())),
         }
     }
 
     /// The largest weight of each layer. Waits for the stream.
-    pub fn largest_weights(
-        &self,
-        stream: &Arc<CudaStream>,
-        layers: &[LinearRef],
-    ) -> Result<Vec<f32>, CudaError> {
-        let sizes = InputSizes::new(stream, layers.iter().copied())?;
+    pub fn largest_weights(&self, layers: &[LinearRef]) -> Result<Vec<f32>, CudaError> {
+        let sizes = InputSizes::new(&self.kernels.stream, layers)?;
         for linear in layers {
             if let Some(into) = sizes.of(linear) {
                 let rows = StridedRows::packed(linear.weight, linear.inner);
@@ -109,7 +106,7 @@ impl LayerRunner {
                 self.kernels.abs_max(rows, into, shape)?;
             }
         }
-        sizes.largest(stream)
+        sizes.largest(&self.kernels.stream)
     }
 
     /// While inputs are measured, measures those of a product. The MLP's first layer reads the same rows as queries, keys and
@@ -137,8 +134,9 @@ impl LayerRunner {
         if self.products.can_run(product)? {
             return self.products.run(product);
         }
-        let (wide, rows) = self.in_bf16(product);
-        self.products.run(&wide)?;
+        let rows = self.bf16_rows(product)?;
+        let out = Activations::Bf16(rows);
+        self.products.run(&Product { out, ..*product })?;
         let shape = MatrixShape {
             rows: product.rows,
             width: product.linear.outputs,
@@ -146,21 +144,10 @@ impl LayerRunner {
         self.kernels.quantise(rows, to, scale, shape)
     }
 
-    /// The product with its result in bf16, and where that result is.
-    fn in_bf16(&self, product: &Product) -> (Product, StridedRows) {
-        let rows = StridedRows::packed(self.bf16_scratch, product.linear.outputs);
-        let out = Activations::Bf16(rows);
-        (Product { out, ..*product }, rows)
-    }
-
-    /// Products in bf16 that replace those of `expected` whose e4m3 results cuBLASLt does not write.
-    fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
-        let mut bf16_substitutes = Vec::new();
-        for product in expected {
-            if matches!(product.out, Activations::E4m3(..)) && !self.products.can_run(product)? {
-                bf16_substitutes.push(self.in_bf16(product).0);
-            }
-        }
-        Ok(bf16_substitutes)
+    /// Where the result of a product is in bf16 before it becomes e4m3.
+    fn bf16_rows(&self, product: &Product) -> Result<StridedRows, CudaError> {
+        let scratch = self.bf16_scratch;
+        let scratch = scratch.ok_or_else(|| CudaError::Fp8("its layers are not in fp8".into()))?;
+        Ok(StridedRows::packed(scratch, product.linear.outputs))
     }
 }

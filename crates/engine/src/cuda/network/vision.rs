@@ -1,6 +1,6 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -9,7 +9,7 @@ use super::runner::LayerRunner;
 use crate::{
     cuda::{
         error::CudaError,
-        fp8::VisionFp8,
+        fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
             Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
         },
@@ -34,23 +34,16 @@ pub struct FeatureSources<'a> {
     pub keeps: &'a [FeatureCopy],
 }
 
-/// How much a step may hold.
-#[derive(Clone, Copy, Debug)]
-pub struct VisionLimits {
-    pub crops: usize,
-    pub images: usize,
-}
-
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
 pub struct VisionEncoder {
-    stream: Arc<CudaStream>,
     config: VisionConfig,
     /// Patches of a crop, which are also the tokens of an image.
     image_tokens: usize,
     weights: GpuVisionWeights,
     /// Set where products are in fp8.
-    fp8: Option<VisionFp8>,
-    crops_max: usize,
+    fp8: Option<E4m3Inputs<4>>,
+    /// Crops that fit into a step.
+    pub crops_max: usize,
     images_max: usize,
     patches: Buffer<bf16>,
     pub(super) hidden: Buffer<bf16>,
@@ -64,21 +57,17 @@ pub struct VisionEncoder {
 }
 
 impl VisionEncoder {
+    /// With its part of the weights, for steps of up to `crops_max` crops and `images_max` images.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuVisionWeights,
-        limits: VisionLimits,
+        [crops_max, images_max]: [usize; 2],
     ) -> Result<Self, CudaError> {
-        let VisionLimits {
-            crops: crops_max,
-            images: images_max,
-        } = limits;
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
         Ok(Self {
-            stream: Arc::clone(stream),
             image_tokens,
             weights,
             fp8: None,
@@ -101,11 +90,6 @@ impl VisionEncoder {
     pub fn patch_rows(&self) -> StridedRows {
         let width = self.config.patch_values().next_multiple_of(8);
         StridedRows::packed(self.patches.start(), width)
-    }
-
-    /// Crops that fit into a step.
-    pub fn crops_max(&self) -> usize {
-        self.crops_max
     }
 
     /// Tokens of images, `[images * image tokens, width of the decoder]`.
@@ -178,7 +162,7 @@ impl VisionEncoder {
         let crop = tokens * width;
         for keep in features.keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
-            copy(&self.stream, from, to, crop)?;
+            copy(&runner.kernels.stream, from, to, crop)?;
         }
         let [fc1, fc2] = self.projection(images * tokens);
         runner.product(&fc1)?;
@@ -216,10 +200,14 @@ impl VisionEncoder {
     ) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
         for (linear, &largest) in layers.zip(weights) {
-            linear.quantise(&self.stream, &runner.kernels, largest)?;
+            linear.quantise(&runner.kernels, largest)?;
         }
         let patches = self.crops_max * self.image_tokens;
-        self.fp8 = Some(VisionFp8::new(&self.stream, &self.config, patches, inputs)?);
+        let rows = |width| E4m3Rows::new(&runner.kernels.stream, patches, width);
+        let (normed, attended) = (rows(self.config.enc_dim)?, rows(self.config.enc_dim)?);
+        let inner = rows(self.config.enc_ff_dim)?;
+        let rows = [Rc::clone(&normed), attended, normed, inner];
+        self.fp8 = Some(E4m3Inputs::new(&runner.kernels.stream, inputs, rows)?);
         Ok(())
     }
 
@@ -243,7 +231,7 @@ impl VisionEncoder {
     fn block_inputs(&self, block: usize) -> [Activations; 4] {
         let config = &self.config;
         match &self.fp8 {
-            Some(fp8) => fp8.inputs(block),
+            Some(fp8) => fp8.of_block(block),
             None => {
                 let normed = Activations::bf16(self.normed.start(), config.enc_dim);
                 let attended = Activations::bf16(self.attended.start(), config.enc_dim);

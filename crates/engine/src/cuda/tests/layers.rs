@@ -9,8 +9,8 @@ use super::{
 };
 use crate::cuda::{
     kernels::{
-        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef,
-        ImageShape, InputTables, Kernels, MatrixShape, NormRef, SkinnyOutput, StridedRows,
+        Activations, CombineInputs, CombineShape, EmbedInputs, EncoderRef, ImageShape, Kernels,
+        MatrixShape, NormRef, SkinnyOutput, StridedRows,
     },
     memory::Buffer,
     products::{Epilogue, LinearRef, Product, bucket},
@@ -357,22 +357,17 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     };
     let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
     let inputs = EmbedInputs {
-        tables: InputTables {
-            kind: kind.start(),
-            a: a.start(),
-            b: b.start(),
-        },
+        kind: kind.start(),
+        values: [a.start(), b.start()],
         decided: decided.start(),
         wte: table.start(),
         coord: at(&c, coord_half),
         size: at(&s, size_half),
-    };
-    let embedded = EmbeddedRows {
         hidden: out.start(),
         is_zombie: is_zombie.start(),
     };
     rig.kernels
-        .embed(&inputs, embedded, MatrixShape { rows: 7, width })
+        .embed(&inputs, MatrixShape { rows: 7, width })
         .unwrap();
     assert_eq!(
         is_zombie.to_host(&rig.stream).unwrap(),
