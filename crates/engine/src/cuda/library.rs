@@ -1,6 +1,6 @@
 //! The driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use cudarc::{
     cublaslt,
@@ -91,6 +91,14 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })
+}
+
+/// Where compiled kernels and chosen algorithms are kept: the user's cache folder, which systemd's unit names too.
+pub fn kernel_cache() -> PathBuf {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
+    cache.join("spotter/kernels")
 }
 
 /// cudarc panics when it calls into a missing library, so each is looked for first.
