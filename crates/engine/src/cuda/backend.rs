@@ -18,7 +18,7 @@ use super::{
     program::{self, RowPicks, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
-    slot::{GpuSlot, QueuedStep, SlotRoom, Streams, record},
+    slot::{GpuSlot, QueuedStep, Streams, record},
     weights::GpuWeights,
 };
 use crate::{
@@ -29,9 +29,6 @@ use crate::{
     step_check::{Flights, check},
 };
 use spotter_core::{Clock, Picture};
-
-#[cfg(test)]
-mod inside;
 
 /// Limits of a [`CudaBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +83,10 @@ pub struct CudaBackend {
     vocab: usize,
     flights: Flights,
     layout: TableLayout,
-    streams: Streams,
+    pub(super) streams: Streams,
     // Dropped before the network, whose kernels and buffers they refer to.
-    graphs: Graphs,
-    network: Network,
+    pub(super) graphs: Graphs,
+    pub(super) network: Network,
     frames: FramePreprocessor,
     reuse: Reuse,
     /// Features of crops, for [`Reuse`]'s entries.
@@ -101,7 +98,7 @@ pub struct CudaBackend {
     clock: StepClock,
     /// Slot and set of events of the step committed last.
     last: Option<(SlotId, usize)>,
-    config: ModelConfig,
+    pub(super) config: ModelConfig,
     // Last, so that it outlives everything above.
     gpu: Gpu,
 }
@@ -138,12 +135,7 @@ impl CudaBackend {
         let network = Network::new(runner, config, weights, &layout)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let room = SlotRoom {
-            layout: &layout,
-            vocab,
-            frame_bytes,
-        };
-        let slot = |_| GpuSlot::new(&gpu.context, &streams, room);
+        let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
         let mut backend = Self {
             limits,
@@ -359,18 +351,12 @@ impl Backend for CudaBackend {
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
         let decided = |row: &RowPicks| {
-            let records = records[row.first..row.first + row.count].iter();
-            records
-                .map(DecisionRecord::picked)
-                .collect::<Result<Vec<Picked>, _>>()
+            let records = &records[row.first..][..row.count];
+            records.iter().map(DecisionRecord::picked).collect()
         };
         let counts = &buffers.step.counts;
-        let picked = counts
-            .row_picks
-            .iter()
-            .map(decided)
-            .collect::<Result<_, _>>();
-        let picked = picked.map_err(|_| {
+        let picked: Option<Vec<Vec<Picked>>> = counts.row_picks.iter().map(decided).collect();
+        let picked = picked.ok_or_else(|| {
             BackendError(format!(
                 "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
                 self.gpu.name

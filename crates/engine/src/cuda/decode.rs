@@ -76,7 +76,7 @@ pub fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
 
 /// True when the GPU can run the kernels.
 pub fn is_supported_by(gpu: &Gpu) -> bool {
-    gpu.has_cooperative_launch && gpu.shared_bytes >= shared_bytes_for(ROWS_MAX) + STATIC_BYTES
+    gpu.shared_bytes >= shared_bytes_for(ROWS_MAX) + STATIC_BYTES
 }
 
 /// True when the kernels support decoders of `layers` layers with MLPs of `inner` values on `blocks` multiprocessors.

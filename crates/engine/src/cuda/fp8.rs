@@ -165,11 +165,10 @@ impl<const N: usize> E4m3Inputs<N> {
 pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
     if !gpu.has_fp8() {
         let (major, minor) = gpu.capability;
-        return Err(CudaError::NoFp8 {
-            name: gpu.name.clone(),
-            major,
-            minor,
-        });
+        return Err(CudaError::Fp8(format!(
+            "the GPU {} has compute capability {major}.{minor}, 8.9 or newer is needed",
+            gpu.name
+        )));
     }
     wide_enough(config)
 }

@@ -106,32 +106,20 @@ impl Graphs {
         };
         self.uses += 1;
         let last_use = self.uses;
-        let graph = match self.entries.get_mut(&shape) {
-            None => {
-                queue()?;
-                self.make_room();
-                self.entries.insert(
-                    shape,
-                    GraphEntry {
-                        graph: None,
-                        last_use,
-                    },
-                );
-                return Ok(());
-            }
-            Some(GraphEntry {
-                graph: Some(graph),
-                last_use: last,
-            }) => {
-                *last = last_use;
-                return graph.launch().map_err(tried("launching a graph"));
-            }
-            Some(GraphEntry { graph: None, .. }) => self.capture(queue)?,
+        let Some(entry) = self.entries.get_mut(&shape) else {
+            queue()?;
+            self.make_room();
+            let graph = None;
+            self.entries.insert(shape, GraphEntry { graph, last_use });
+            return Ok(());
         };
-        graph.launch().map_err(tried("launching a graph"))?;
-        let graph = Some(graph);
-        self.entries.insert(shape, GraphEntry { graph, last_use });
-        Ok(())
+        entry.last_use = last_use;
+        let graph = match entry.graph.take() {
+            Some(graph) => graph,
+            None => capture(&self.stream, queue)?,
+        };
+        let graph = entry.graph.insert(graph);
+        graph.launch().map_err(tried("launching a graph"))
     }
 
     /// Discards all graphs, because the network has changed. None of them may be in flight.
@@ -148,20 +136,20 @@ impl Graphs {
             self.entries.remove(&shape);
         }
     }
+}
 
-    fn capture(
-        &self,
-        queue: impl FnOnce() -> Result<(), CudaError>,
-    ) -> Result<CudaGraph, CudaError> {
-        let failed = tried("recording a graph");
-        self.stream
-            .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-            .map_err(&failed)?;
-        let queued = queue();
-        // Ended in any case: a stream that is capturing accepts no other work.
-        let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
-        queued?;
-        let graph = graph.map_err(&failed)?;
-        graph.ok_or_else(|| CudaError::Shape("a step without work was recorded".into()))
-    }
+fn capture(
+    stream: &Arc<CudaStream>,
+    queue: impl FnOnce() -> Result<(), CudaError>,
+) -> Result<CudaGraph, CudaError> {
+    let failed = tried("recording a graph");
+    stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .map_err(&failed)?;
+    let queued = queue();
+    // Ended in any case: a stream that is capturing accepts no other work.
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0));
+    queued?;
+    let graph = graph.map_err(&failed)?;
+    graph.ok_or_else(|| CudaError::Shape("a step without work was recorded".into()))
 }

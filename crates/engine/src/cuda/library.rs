@@ -28,8 +28,6 @@ pub struct Gpu {
     pub multiprocessors: usize,
     /// Shared memory that a block may have, bytes.
     pub shared_bytes: usize,
-    /// All blocks of a kernel may wait for each other.
-    pub has_cooperative_launch: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
 }
@@ -87,7 +85,6 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
         shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             as usize,
-        has_cooperative_launch: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })
@@ -137,14 +134,9 @@ fn driver_version() -> i32 {
 }
 
 fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::from("GPU");
-    for (i, byte) in bytes.iter().enumerate() {
-        if matches!(i, 0 | 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    format!("GPU-{a}-{b}-{c}-{d}-{e}")
 }
 
 #[cfg(test)]

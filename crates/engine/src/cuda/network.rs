@@ -20,15 +20,11 @@ use super::{
 use crate::model::ModelConfig;
 
 mod heads;
-#[cfg(test)]
-mod inside;
 mod runner;
 mod text;
 mod vision;
 
 use heads::RegionHeads;
-#[cfg(test)]
-pub use inside::NetworkBuffer;
 pub use runner::LayerRunner;
 use text::{DecodedStates, TextDecoder};
 pub use vision::FeatureSources;
@@ -39,7 +35,7 @@ pub struct Network {
     pub runner: LayerRunner,
     pub vision: VisionEncoder,
     pub text: TextDecoder,
-    heads: RegionHeads,
+    pub heads: RegionHeads,
 }
 
 impl Network {
@@ -109,15 +105,11 @@ impl Network {
     /// Runs these layers in fp8 from now on, with scales from the measured inputs. Waits for the stream.
     pub fn quantise(&mut self) -> Result<(), CudaError> {
         let inputs = self.runner.largest_inputs()?;
-        let weights = self.runner.largest_weights(&self.block_layers())?;
-        let vision = self.vision.block_layers().len();
-        let (vision_inputs, text_inputs) = inputs.split_at(vision);
-        let (vision_weights, text_weights) = weights.split_at(vision);
+        let (vision, text) = inputs.split_at(self.vision.block_layers().len());
         let unused = [self.vision.unused_in_fp8(), self.text.unused_in_fp8()];
         self.runner.bf16_scratch = unused.into_iter().max_by_key(|room| room.len());
-        self.vision
-            .quantise(&self.runner, vision_inputs, vision_weights)?;
-        self.text.quantise(&self.runner, text_inputs, text_weights)
+        self.vision.quantise(&self.runner.kernels, vision)?;
+        self.text.quantise(&self.runner.kernels, text)
     }
 
     /// The layers that can be in fp8: of each block, the vision encoder's first.

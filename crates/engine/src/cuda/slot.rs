@@ -77,16 +77,6 @@ pub struct QueuedStep {
     pub crops_reused: usize,
 }
 
-/// How much a slot has room for.
-#[derive(Clone, Copy)]
-pub struct SlotRoom<'a> {
-    pub layout: &'a TableLayout,
-    /// Tokens that a mask allows or forbids.
-    pub vocab: usize,
-    /// Bytes of decoded frames; the buffer grows for steps with more.
-    pub frame_bytes: usize,
-}
-
 /// One of the slots.
 pub struct GpuSlot {
     host_block: PinnedBuffer<i32>,
@@ -109,21 +99,16 @@ pub struct GpuSlot {
 }
 
 impl GpuSlot {
-    /// Room for one step.
+    /// Room for one step with masks of `vocab` tokens; the one for `frame_bytes` of decoded frames grows for steps with more.
     pub fn new(
-        context: &Arc<CudaContext>,
         streams: &Streams,
-        room: SlotRoom<'_>,
+        layout: &TableLayout,
+        vocab: usize,
+        frame_bytes: usize,
     ) -> Result<Self, CudaError> {
-        let SlotRoom {
-            layout,
-            vocab,
-            frame_bytes,
-        } = room;
         let event = |flags| {
-            context
-                .new_event(Some(flags))
-                .map_err(tried("making an event"))
+            let event = streams.compute.context().new_event(Some(flags));
+            event.map_err(tried("making an event"))
         };
         let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
@@ -166,7 +151,7 @@ impl GpuSlot {
         self.event_set = 1 - self.event_set;
     }
 
-    /// Which set [`GpuGpuSlot::events`] is.
+    /// Which set [`GpuSlot::events`] is.
     pub fn event_set(&self) -> usize {
         self.event_set
     }

@@ -155,17 +155,20 @@ impl GpuLinear {
         }
     }
 
-    /// Makes the weights in e4m3 too. `largest` is their largest magnitude.
-    pub fn quantise(&mut self, kernels: &Kernels, largest: f32) -> Result<(), CudaError> {
+    /// Makes the weights in e4m3 too. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         let stream = &kernels.stream;
-        let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
-        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = StridedRows::packed(weight.start(), self.inner);
         let from = StridedRows::packed(self.weight.start(), self.inner);
         let shape = MatrixShape {
             rows: self.outputs,
             width: self.inner,
         };
+        let largest = Buffer::zeros(stream, 1)?;
+        kernels.abs_max(from, largest.start(), shape)?;
+        let scale = fp8::scale(largest.to_host(stream)?[0], 1.0)?;
+        let scale = Scales::new(stream, &[scale])?;
+        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
+        let to = StridedRows::packed(weight.start(), self.inner);
         kernels.quantise(from, to, scale.at(0), shape)?;
         self.e4m3 = Some(QuantisedWeight { weight, scale });
         Ok(())

@@ -36,9 +36,9 @@ pub struct RegionHeads {
     weights: GpuHeadWeights,
     gathered: Buffer<bf16>,
     inner: Buffer<bf16>,
-    pub(super) coords: Buffer<f32>,
-    pub(super) sizes: Buffer<f32>,
-    pub(super) logits: Buffer<f32>,
+    pub coords: Buffer<f32>,
+    pub sizes: Buffer<f32>,
+    pub logits: Buffer<f32>,
 }
 
 impl RegionHeads {

@@ -93,22 +93,6 @@ impl LayerRunner {
         }
     }
 
-    /// The largest weight of each layer. Waits for the stream.
-    pub fn largest_weights(&self, layers: &[LinearRef]) -> Result<Vec<f32>, CudaError> {
-        let sizes = InputSizes::new(&self.kernels.stream, layers)?;
-        for linear in layers {
-            if let Some(into) = sizes.of(linear) {
-                let rows = StridedRows::packed(linear.weight, linear.inner);
-                let shape = MatrixShape {
-                    rows: linear.outputs,
-                    width: linear.inner,
-                };
-                self.kernels.abs_max(rows, into, shape)?;
-            }
-        }
-        sizes.largest(&self.kernels.stream)
-    }
-
     /// While inputs are measured, measures those of a product. The MLP's first layer reads the same rows as queries, keys and
     /// values, or fewer.
     fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {

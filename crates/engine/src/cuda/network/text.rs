@@ -80,18 +80,18 @@ pub struct TextDecoder {
     prefix_positions: usize,
     images_max: usize,
     bos_id: usize,
-    weights: GpuTextWeights,
+    pub weights: GpuTextWeights,
     /// Set where products of many rows are in fp8.
     fp8: Option<E4m3Inputs<2>>,
     /// For steps of few positions, where the GPU and the model allow it.
-    one_launch: Option<OneLaunchDecoder>,
+    pub one_launch: Option<OneLaunchDecoder>,
     /// `[layers][pages, heads, 16, 64]`.
-    pub(super) keys: Buffer<bf16>,
-    pub(super) values: Buffer<bf16>,
-    pub(super) layer_values: usize,
+    pub keys: Buffer<bf16>,
+    pub values: Buffer<bf16>,
+    pub layer_values: usize,
     /// Cosine and sine of each position's angles, `[context][16][2]`.
     rope_cos_sin: Buffer<f32>,
-    pub(super) hidden: Buffer<bf16>,
+    pub hidden: Buffer<bf16>,
     normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
@@ -229,44 +229,24 @@ impl TextDecoder {
         layers.map(|linear| linear.at()).collect()
     }
 
-    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
-    /// [`block_layers`](Self::block_layers).
-    pub fn quantise(
-        &mut self,
-        runner: &LayerRunner,
-        inputs: &[f32],
-        weights: &[f32],
-    ) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on. `inputs` are the largest inputs of the layers of
+    /// [`block_layers`](Self::block_layers). Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels, inputs: &[f32]) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for (linear, &largest) in layers.zip(weights) {
-            linear.quantise(&runner.kernels, largest)?;
+        for linear in layers {
+            linear.quantise(kernels)?;
         }
         let positions = self.hidden.start().len() / self.config.dim;
         let (width, inner) = (self.config.dim, self.config.ff_dim);
-        let rows = |width| E4m3Rows::new(&runner.kernels.stream, positions, width);
+        let rows = |width| E4m3Rows::new(&kernels.stream, positions, width);
         let rows = [rows(width)?, rows(width + inner)?];
-        let fp8 = E4m3Inputs::new(&runner.kernels.stream, inputs, rows)?;
+        let fp8 = E4m3Inputs::new(&kernels.stream, inputs, rows)?;
         if let Some(decoder) = &mut self.one_launch {
             let blocks = &self.weights.blocks;
-            decoder.quantise(&runner.kernels.stream, blocks, |block| fp8.scales(block))?;
+            decoder.quantise(&kernels.stream, blocks, |block| fp8.scales(block))?;
         }
         self.fp8 = Some(fp8);
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub fn keep_blocks(&mut self, count: usize) {
-        self.weights.blocks.truncate(count);
-    }
-
-    #[cfg(test)]
-    pub fn forget_one_launch(&mut self) {
-        self.one_launch = None;
-    }
-
-    #[cfg(test)]
-    pub fn has_one_launch(&self) -> bool {
-        self.one_launch.is_some()
     }
 
     /// What rows attend with in a layer.

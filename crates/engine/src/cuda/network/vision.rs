@@ -11,7 +11,8 @@ use crate::{
         error::CudaError,
         fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
-            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
+            Activations, CombineInputs, CombineShape, DenseAttention, Kernels, MatrixShape,
+            StridedRows,
         },
         memory::{Buffer, Pointer, copy},
         products::{Epilogue, LinearRef, Product, bucket},
@@ -39,21 +40,21 @@ pub struct VisionEncoder {
     config: VisionConfig,
     /// Patches of a crop, which are also the tokens of an image.
     image_tokens: usize,
-    weights: GpuVisionWeights,
+    pub weights: GpuVisionWeights,
     /// Set where products are in fp8.
     fp8: Option<E4m3Inputs<4>>,
     /// Crops that fit into a step.
     pub crops_max: usize,
     images_max: usize,
     patches: Buffer<bf16>,
-    pub(super) hidden: Buffer<bf16>,
-    pub(super) normed: Buffer<bf16>,
+    pub hidden: Buffer<bf16>,
+    pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     attended: Buffer<bf16>,
     inner: Buffer<bf16>,
     combined: Buffer<bf16>,
     projected: Buffer<bf16>,
-    pub(super) tokens: Buffer<bf16>,
+    pub tokens: Buffer<bf16>,
 }
 
 impl VisionEncoder {
@@ -190,30 +191,20 @@ impl VisionEncoder {
         layers.map(|linear| linear.at()).collect()
     }
 
-    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
-    /// [`block_layers`](Self::block_layers).
-    pub fn quantise(
-        &mut self,
-        runner: &LayerRunner,
-        inputs: &[f32],
-        weights: &[f32],
-    ) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on. `inputs` are the largest inputs of the layers of
+    /// [`block_layers`](Self::block_layers). Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels, inputs: &[f32]) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for (linear, &largest) in layers.zip(weights) {
-            linear.quantise(&runner.kernels, largest)?;
+        for linear in layers {
+            linear.quantise(kernels)?;
         }
         let patches = self.crops_max * self.image_tokens;
-        let rows = |width| E4m3Rows::new(&runner.kernels.stream, patches, width);
+        let rows = |width| E4m3Rows::new(&kernels.stream, patches, width);
         let (normed, attended) = (rows(self.config.enc_dim)?, rows(self.config.enc_dim)?);
         let inner = rows(self.config.enc_ff_dim)?;
         let rows = [Rc::clone(&normed), attended, normed, inner];
-        self.fp8 = Some(E4m3Inputs::new(&runner.kernels.stream, inputs, rows)?);
+        self.fp8 = Some(E4m3Inputs::new(&kernels.stream, inputs, rows)?);
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub fn keep_blocks(&mut self, count: usize) {
-        self.weights.blocks.truncate(count);
     }
 
     /// Patches to hidden states.

@@ -11,11 +11,11 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    inside::crops,
+    inside::{NetworkBuffer, crops},
     whole::{cuda_for_one, on_cpu},
 };
 use crate::{
-    cuda::{CudaBackend, Precision, network::NetworkBuffer},
+    cuda::{CudaBackend, Precision},
     model::{ModelConfig, Weights},
     testing::{
         figures::{Beyond, Figures, Measure},

@@ -1,15 +1,24 @@
-//! Access of the golden runs to the backend ([`Inside`]): its buffers in the reference's order.
+//! Access of tests to the backend: its buffers after the last step, also in the reference's order ([`Inside`]), and a backend with
+//! fewer blocks.
+//!
+//! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
+//! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
 //!
 //! The place of a value follows `kernels/common.cuh` (the cache) and `weights::load` (the order within a head). This is pure and
 //! tested without a GPU.
 
+use std::ops::Range;
+
+use half::bf16;
+
 use crate::{
     cuda::{
         CudaBackend,
+        error::CudaError,
         kernels::{PAGE, TEXT_HEAD},
-        network::NetworkBuffer,
+        memory::Buffer,
     },
-    model::{BINS, ROTARY_DIM, tiling},
+    model::{BINS, ModelConfig, ROTARY_DIM, tiling},
     scheduler::backend::Backend as _,
     testing::{
         golden_model::pages,
@@ -17,6 +26,96 @@ use crate::{
     },
 };
 use spotter_core::Picture;
+
+/// A buffer of the network. Rows of the step are at its start, without gaps; the rows behind them are of earlier steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkBuffer {
+    /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
+    Patches,
+    /// The same behind the last norm.
+    Features,
+    /// Tokens of images, `[images * image tokens, width]`.
+    Tokens,
+    /// Positions behind the last block of the decoder, `[positions, width]`: rows, then images. Those of images are one block
+    /// behind.
+    Hidden,
+    /// `[layers][layer_values]`, a layer as in `kernels/common.cuh`.
+    Keys,
+    /// The same.
+    Values,
+    /// Logits of coordinates, `[decisions, 1024]`.
+    Coords,
+    /// Logits of sizes, `[decisions, 2048]`.
+    Sizes,
+    /// Logits of tokens, `[decisions, vocabulary]`.
+    Logits,
+}
+
+impl CudaBackend {
+    /// Without the decoder in one launch: it runs kernel by kernel.
+    pub fn without_one_launch(mut self) -> Self {
+        self.network.text.one_launch = None;
+        self
+    }
+
+    /// True when steps of few positions run in one launch.
+    pub fn has_one_launch(&self) -> bool {
+        self.network.text.one_launch.is_some()
+    }
+
+    /// With the first blocks only, of the encoder and of the decoder.
+    pub fn with_blocks(self, encoder: usize, decoder: usize) -> Self {
+        let mut backend = self.without_one_launch();
+        backend.graphs.clear();
+        backend.network.vision.weights.blocks.truncate(encoder);
+        backend.network.text.weights.blocks.truncate(decoder);
+        backend
+    }
+
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The first `len` values of a buffer after the last step. Waits for it.
+    pub fn read(&self, part: NetworkBuffer, len: usize) -> Result<Vec<f32>, CudaError> {
+        self.read_range(part, 0..len)
+    }
+
+    fn read_range(&self, part: NetworkBuffer, range: Range<usize>) -> Result<Vec<f32>, CudaError> {
+        let (network, stream) = (&self.network, &self.streams.compute);
+        let narrow = |buffer: &Buffer<bf16>| {
+            let values = buffer.to_host(stream)?;
+            Ok(values[range.clone()].iter().map(|x| x.to_f32()).collect())
+        };
+        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[range.clone()].to_vec());
+        match part {
+            NetworkBuffer::Patches => narrow(&network.vision.hidden),
+            NetworkBuffer::Features => narrow(&network.vision.normed),
+            NetworkBuffer::Tokens => narrow(&network.vision.tokens),
+            NetworkBuffer::Hidden => narrow(&network.text.hidden),
+            NetworkBuffer::Keys => narrow(&network.text.keys),
+            NetworkBuffer::Values => narrow(&network.text.values),
+            NetworkBuffer::Coords => wide(&network.heads.coords),
+            NetworkBuffer::Sizes => wide(&network.heads.sizes),
+            NetworkBuffer::Logits => wide(&network.heads.logits),
+        }
+    }
+
+    /// Keys and values of a layer, in the layout of `kernels/common.cuh`.
+    pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
+        let values = self.network.text.layer_values;
+        let range = layer * values..(layer + 1) * values;
+        let keys = self.read_range(NetworkBuffer::Keys, range.clone())?;
+        Ok([keys, self.read_range(NetworkBuffer::Values, range)?])
+    }
+
+    /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
+    pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
+        let width = self.config.text.dim;
+        let tokens = self.read(NetworkBuffer::Tokens, self.config.image_tokens() * width)?;
+        Ok([tokens, self.read(NetworkBuffer::Hidden, positions * width)?])
+    }
+}
 
 /// Place of a key in its layer, `[page][head][16 positions][64]`; `slot` is page * 16 + place in the page.
 fn key_at(heads: usize, slot: usize, head: usize, dimension: usize) -> usize {
