@@ -111,15 +111,10 @@ impl CudaBackend {
         weights: model::Weights,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
-        let CudaSettings {
-            gpu: index,
-            cache,
-            capacity,
-            precision,
-        } = settings;
+        let (cache, capacity) = (settings.cache, settings.capacity);
         supported(config)?;
-        let gpu = library::open(index)?;
-        if let Precision::Fp8(_) = precision {
+        let gpu = library::open(settings.gpu)?;
+        if let Precision::Fp8(_) = settings.precision {
             fp8::supported(config, &gpu)?;
         }
         let streams = Streams::new(&gpu.context)?;
@@ -155,7 +150,7 @@ impl CudaBackend {
             streams,
             gpu,
         };
-        if let Precision::Fp8(pictures) = precision {
+        if let Precision::Fp8(pictures) = settings.precision {
             backend.quantise(pictures)?;
         }
         backend.network.prepare()?;
@@ -183,10 +178,12 @@ impl CudaBackend {
         buffers.next_events();
         let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
         let cuts = self.plan(slot, step)?;
-        let (fresh, all) = (
-            self.reuse.batch(),
-            cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
-        );
+        let fresh = self.reuse.batch();
+        let all: usize = cuts.iter().map(|cut| cut.crops.len()).sum();
+        let model_size = |cut: &PictureCrops| {
+            let (width, height) = cut.tiling.resized(&self.config.vision);
+            (width as u32, height as u32)
+        };
         let buffers = &mut self.slots[slot.0];
         let encoded = step
             .images
@@ -199,13 +196,7 @@ impl CudaBackend {
         buffers.upload(&self.streams)?;
         buffers.step = QueuedStep {
             counts,
-            model_sizes: cuts
-                .iter()
-                .map(|cut| {
-                    let (width, height) = cut.tiling.resized(&self.config.vision);
-                    (width as u32, height as u32)
-                })
-                .collect(),
+            model_sizes: cuts.iter().map(model_size).collect(),
             crops_encoded: fresh,
             crops_reused: all - fresh,
         };

@@ -14,7 +14,7 @@ use super::{
     kernels::{Activations, Scale, StridedRows},
     library,
     memory::{Buffer, Pointer, copy, wait_between, wait_for_event},
-    products::{Epilogue, LinearRef, Product, Products},
+    products::{Epilogue, LinearRef, Products},
 };
 use spotter_core::{Clock, Mono};
 
@@ -120,20 +120,16 @@ impl CeilingBench<'_> {
     ) -> Result<SustainedSpeed, CudaError> {
         let bias = Buffer::zeros(&self.stream, SIDE)?;
         let out = Buffer::zeros(&self.stream, SIDE * SIDE)?;
-        let product = Product {
-            linear: LinearRef {
-                weight,
-                bias: bias.start(),
-                bias_f32: None,
-                e4m3,
-                outputs: SIDE,
-                inner: SIDE,
-            },
-            x,
-            out: Activations::bf16(out.start(), SIDE),
-            rows: SIDE,
-            epilogue: Epilogue::Bias,
+        let linear = LinearRef {
+            weight,
+            bias: bias.start(),
+            bias_f32: None,
+            e4m3,
+            outputs: SIDE,
+            inner: SIDE,
         };
+        let out = Activations::bf16(out.start(), SIDE);
+        let product = linear.product(x, out, SIDE, Epilogue::Bias);
         self.products.prepare(&[product])?;
         let flop = 2.0 * (SIDE as f64).powi(3);
         let found = self.sustained(PRODUCTS, || self.products.run(&product))?;

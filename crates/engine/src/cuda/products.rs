@@ -15,8 +15,9 @@ mod trial;
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, HashSet},
     path::Path,
+    rc::Rc,
     sync::Arc,
 };
 
@@ -57,7 +58,7 @@ struct Plan {
 pub struct Products {
     // Before the handle, which they belong to.
     /// `None` when cuBLASLt has no algorithm for the shape.
-    plans: RefCell<HashMap<ProductShape, Option<Plan>>>,
+    plans: RefCell<HashMap<ProductShape, Option<Rc<Plan>>>>,
     handle: BlasHandle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
@@ -103,14 +104,16 @@ impl Products {
         let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
         // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
-        let count = shapes.iter().filter(|shape| self.is_unknown(shape)).count();
+        let is_timed = |shape: &&ProductShape| {
+            let algorithms = self.algorithms.borrow();
+            shape.rows >= TIMED_ROWS && algorithms.get(&format!("{shape:?}")).is_none()
+        };
+        let count = shapes.iter().filter(is_timed).count();
         if count > 0 {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
         }
-        for shape in shapes {
-            if let Entry::Vacant(new) = self.plans.borrow_mut().entry(shape) {
-                new.insert(self.plan(&shape)?);
-            }
+        for shape in &shapes {
+            self.planned(shape)?;
         }
         self.algorithms.borrow_mut().save();
         Ok(())
@@ -118,7 +121,7 @@ impl Products {
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
     pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
-        self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
+        Ok(self.planned(&product.shape())?.is_some())
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
@@ -182,47 +185,39 @@ impl Products {
             )));
         }
         let failed = refused("a product", shape);
-        self.with_plan(shape, |plan| {
-            let plan = plan.ok_or(CublasError(NOT_SUPPORTED)).map_err(&failed)?;
-            // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
-            // this stream alone, as is the workspace.
-            let queued = unsafe {
-                plan.descriptors
-                    .queue(self.queue(), &plan.algorithm, operands)
-            };
-            queued.map_err(&failed)
-        })
+        let plan = self.planned(shape)?;
+        self.algorithms.borrow_mut().save();
+        let plan = plan.ok_or(CublasError(NOT_SUPPORTED)).map_err(&failed)?;
+        // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
+        // this stream alone, as is the workspace.
+        let queued = unsafe {
+            plan.descriptors
+                .queue(self.queue(), &plan.algorithm, operands)
+        };
+        queued.map_err(&failed)
     }
 
     /// Plans the shape at its first use.
-    fn with_plan<T>(
-        &self,
-        shape: &ProductShape,
-        act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
-    ) -> Result<T, CudaError> {
-        let mut plans = self.plans.borrow_mut();
-        let plan = match plans.entry(*shape) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let plan = self.plan(shape)?;
-                self.algorithms.borrow_mut().save();
-                new.insert(plan)
-            }
-        };
-        act(plan.as_ref())
+    fn planned(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
+        if let Some(plan) = self.plans.borrow().get(shape) {
+            return Ok(plan.clone());
+        }
+        let plan = self.plan(shape)?;
+        self.plans.borrow_mut().insert(*shape, plan.clone());
+        Ok(plan)
     }
 
-    fn plan(&self, shape: &ProductShape) -> Result<Option<Plan>, CudaError> {
+    fn plan(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
         let algorithm = match self.algorithm(shape, &descriptors) {
             Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
-        Ok(Some(Plan {
+        Ok(Some(Rc::new(Plan {
             descriptors,
             algorithm,
-        }))
+        })))
     }
 
     /// The algorithm for a shape: kept, timed, or cuBLASLt's first.
@@ -259,18 +254,6 @@ impl Products {
                 Ok(candidates[0])
             }
         }
-    }
-
-    /// True when the shape would be timed.
-    fn is_unknown(&self, shape: &ProductShape) -> bool {
-        let is_planned = self.plans.borrow().contains_key(shape);
-        let is_chosen = || {
-            self.algorithms
-                .borrow()
-                .get(&format!("{shape:?}"))
-                .is_some()
-        };
-        shape.rows >= TIMED_ROWS && !is_planned && !is_chosen()
     }
 }
 

@@ -73,37 +73,26 @@ impl Kernels {
 
     /// `attend_rows.cu`, first kernel.
     pub fn attend_prefix(&self, attention: &CachedAttention<'_>) -> Result<(), CudaError> {
-        let &CachedAttention {
-            tables,
-            qkv,
-            heads,
-            cache: LayerCache { keys, values },
-            parts,
-            ..
-        } = attention;
+        let (tables, parts, heads) = (attention.tables, attention.parts, attention.heads);
         let (layout, tiles) = (tables.layout, tables.counts.tiles);
         require(
             parts.values.len() >= tiles * heads * parts.splits * TILE * TEXT_HEAD
                 && parts.max_sums.len() >= tiles * heads * parts.splits * TILE * 2,
             "attention: a buffer is too small",
         )?;
-        let grid = (tiles, heads, parts.splits);
-        let pages = tables.at(layout.pages);
-        let [row, table, length] =
-            [layout.tile_row, layout.tile_table, layout.tile_length].map(|t| tables.at(t));
         launch!(
             self,
             "attend_prefix",
-            grid,
+            (tiles, heads, parts.splits),
             128,
             [
-                qkv,
-                keys,
-                values,
-                pages,
-                row,
-                table,
-                length,
+                attention.qkv,
+                attention.cache.keys,
+                attention.cache.values,
+                tables.at(layout.pages),
+                tables.at(layout.tile_row),
+                tables.at(layout.tile_table),
+                tables.at(layout.tile_length),
                 parts.values,
                 parts.max_sums,
                 heads
@@ -118,48 +107,33 @@ impl Kernels {
         out: Activations,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let &CachedAttention {
-            tables,
-            qkv,
-            heads,
-            cache: LayerCache { keys, values },
-            parts,
-            ..
-        } = attention;
+        let (tables, parts, heads) = (attention.tables, attention.parts, attention.heads);
         require(
             out.has_room_for(rows, heads * TEXT_HEAD),
             "attention: a buffer is too small",
         )?;
         let layout = tables.layout;
-        let [pages, table, length, place] = [
-            layout.pages,
-            layout.own_table,
-            layout.own_length,
-            layout.place,
-        ]
-        .map(|t| tables.at(t));
-        let grid = (rows, heads.div_ceil(4), 1);
         let (name, scale) = out.writer("attend_own");
         launch!(
             self,
             &name,
-            grid,
+            (rows, heads.div_ceil(4), 1),
             128,
             [
-                qkv,
-                keys,
-                values,
-                pages,
-                table,
-                length,
-                place,
+                attention.qkv,
+                attention.cache.keys,
+                attention.cache.values,
+                tables.at(layout.pages),
+                tables.at(layout.own_table),
+                tables.at(layout.own_length),
+                tables.at(layout.place),
                 parts.values,
                 parts.max_sums,
                 out,
                 heads,
                 parts.splits,
                 out.stride(),
-                scale,
+                scale
             ]
         )
     }

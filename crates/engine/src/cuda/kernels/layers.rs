@@ -119,16 +119,8 @@ impl Kernels {
 
     /// `embed.cu`: rows.
     pub fn embed(&self, inputs: &EmbedInputs, shape: MatrixShape) -> Result<(), CudaError> {
-        let &EmbedInputs {
-            kind,
-            values: [a, b],
-            decided,
-            wte,
-            coord,
-            size,
-            hidden,
-            is_zombie,
-        } = inputs;
+        let (hidden, is_zombie) = (inputs.hidden, inputs.is_zombie);
+        let (coord, size, [a, b]) = (inputs.coord, inputs.size, inputs.values);
         let MatrixShape { rows, width } = shape;
         require(
             coord.half <= 256 && size.half <= 256,
@@ -138,18 +130,17 @@ impl Kernels {
             hidden.len() >= rows * width && is_zombie.len() >= rows,
             "embedding: a buffer is too small",
         )?;
-        let grid = (rows, width.div_ceil(64), 1);
         launch!(
             self,
             "embed",
-            grid,
+            (rows, width.div_ceil(64), 1),
             256,
             [
-                kind,
+                inputs.kind,
                 a,
                 b,
-                decided,
-                wte,
+                inputs.decided,
+                inputs.wte,
                 coord.frequencies,
                 coord.weight,
                 coord.bias,
@@ -160,7 +151,7 @@ impl Kernels {
                 size.half,
                 hidden,
                 is_zombie,
-                width,
+                width
             ]
         )
     }

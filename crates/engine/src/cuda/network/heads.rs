@@ -13,20 +13,12 @@ use crate::{
             Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows, TokenLogits,
         },
         memory::{Buffer, Pointer},
-        products::{Epilogue, Product, bucket},
-        program::{StepTables, Table, TableLayout},
-        weights::{GpuHeadWeights, GpuLinear},
+        products::{Epilogue, bucket},
+        program::{StepTables, TableLayout},
+        weights::GpuHeadWeights,
     },
     model::{BINS, ModelConfig},
 };
-
-/// A head of two layers, and the positions whose hidden states it reads.
-struct HeadInputs<'a> {
-    decoder: &'a [GpuLinear; 2],
-    index: Table,
-    rows: usize,
-    out: Pointer<f32>,
-}
 
 /// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
 pub struct RegionHeads {
@@ -78,32 +70,28 @@ impl RegionHeads {
         let hidden = states.hidden;
         let gathered = StridedRows::packed(self.gathered.start(), width);
         let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
-        let coords = HeadInputs {
-            decoder: &weights.coord_decoder,
-            index: layout.coord_rows,
-            rows: counts.coords,
-            out: self.coords.start(),
-        };
-        let sizes = HeadInputs {
-            decoder: &weights.size_decoder,
-            index: layout.size_rows,
-            rows: counts.sizes,
-            out: self.sizes.start(),
-        };
-        for head in [coords, sizes] {
-            let ([fc1, fc2], rows) = (head.decoder, head.rows);
+        let heads = [
+            (
+                &weights.coord_decoder,
+                layout.coord_rows,
+                counts.coords,
+                &self.coords,
+            ),
+            (
+                &weights.size_decoder,
+                layout.size_rows,
+                counts.sizes,
+                &self.sizes,
+            ),
+        ];
+        for ([fc1, fc2], index, rows, out) in heads {
             if rows > 0 {
-                let index = tables.at(head.index);
                 let shape = MatrixShape { rows, width };
-                kernels.gather_rows(hidden, index, gathered.start, shape)?;
-                runner.product(&Product {
-                    linear: fc1.at(),
-                    x: Activations::Bf16(gathered),
-                    out: Activations::Bf16(inner),
-                    rows,
-                    epilogue: Epilogue::BiasGelu,
-                })?;
-                runner.product_to_f32(fc2, inner, head.out, rows)?;
+                kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
+                let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+                let fc1 = fc1.at().product(x, to, rows, Epilogue::BiasGelu);
+                runner.product(&fc1)?;
+                runner.product_to_f32(fc2, inner, out.start(), rows)?;
             }
         }
         if counts.tokens > 0 {

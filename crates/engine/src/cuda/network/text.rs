@@ -211,16 +211,9 @@ impl TextDecoder {
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
         let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
-        let products = |rows| {
-            self.block_products(
-                0,
-                BlockRows {
-                    all: rows,
-                    output: rows,
-                },
-            )
-        };
-        positions.flat_map(products).collect()
+        positions
+            .flat_map(|rows| self.block_products(0, rows, rows))
+            .collect()
     }
 
     /// The layers of all blocks, two each.
@@ -284,7 +277,7 @@ impl TextDecoder {
         let last = layer + 1 == self.weights.blocks.len();
         let output = if last { rows } else { all };
         let block = &self.weights.blocks[layer];
-        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, output });
+        let [qkv, fc1, out] = self.block_products(layer, all, output);
         let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
         let shape = MatrixShape { rows: all, width };
         kernels.layer_norm(hidden, block.ln.at(), qkv.x, shape)?;
@@ -319,54 +312,33 @@ impl TextDecoder {
     fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
         match &self.fp8 {
             Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.of_block(block),
-            _ => [
-                Activations::bf16(self.normed.start(), self.config.dim),
-                Activations::bf16(
-                    self.proj_fc2_in.start(),
-                    self.config.dim + self.config.ff_dim,
-                ),
-            ],
+            _ => {
+                let (width, inner) = (self.config.dim, self.config.ff_dim);
+                let normed = Activations::bf16(self.normed.start(), width);
+                let proj_fc2_in = Activations::bf16(self.proj_fc2_in.start(), width + inner);
+                [normed, proj_fc2_in]
+            }
         }
     }
 
-    /// The products of a block: queries, keys and values of all positions, then, for the first `output` positions, the MLP's
+    /// The products of a block: queries, keys and values of `all` positions, then, for the first `output` positions, the MLP's
     /// first layer, and attention's projection and the MLP's second layer as one.
-    fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
-        let BlockRows { all, output } = positions;
+    fn block_products(&self, layer: usize, all: usize, output: usize) -> [Product; 3] {
         let width = self.config.dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [normed, proj_fc2_in] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
         let inner = proj_fc2_in.behind(width);
+        let proj_fc2 = block.proj_fc2.at();
         [
-            (block.qkv(), normed, attention, all, Epilogue::Bias),
-            (block.fc1(), normed, inner, output, Epilogue::BiasGelu),
-            (
-                block.proj_fc2.at(),
-                proj_fc2_in,
-                hidden,
-                output,
-                Epilogue::BiasAdd,
-            ),
+            block.qkv().product(normed, attention, all, Epilogue::Bias),
+            block
+                .fc1()
+                .product(normed, inner, output, Epilogue::BiasGelu),
+            proj_fc2.product(proj_fc2_in, hidden, output, Epilogue::BiasAdd),
         ]
-        .map(|(linear, x, out, rows, epilogue)| Product {
-            linear,
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
-}
-
-/// Positions that a block computes.
-#[derive(Clone, Copy)]
-struct BlockRows {
-    /// Positions that get keys and values.
-    all: usize,
-    /// The first of them, whose hidden states the next block or the heads read.
-    output: usize,
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).

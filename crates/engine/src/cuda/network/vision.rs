@@ -209,13 +209,10 @@ impl VisionEncoder {
 
     /// Patches to hidden states.
     fn embedding(&self, rows: usize) -> Product {
-        Product {
-            linear: self.weights.patch_emb.at(),
-            x: Activations::Bf16(self.patch_rows()),
-            out: Activations::bf16(self.hidden.start(), self.config.enc_dim),
-            rows,
-            epilogue: Epilogue::Bias,
-        }
+        let x = Activations::Bf16(self.patch_rows());
+        let out = Activations::bf16(self.hidden.start(), self.config.enc_dim);
+        let linear = self.weights.patch_emb.at();
+        linear.product(x, out, rows, Epilogue::Bias)
     }
 
     /// Inputs of the four layers of a block.
@@ -240,18 +237,11 @@ impl VisionEncoder {
         let [first, attended, second, inner] = self.block_inputs(block);
         let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
         [
-            (qkv, first, attention, Epilogue::Bias),
-            (proj, attended, hidden, Epilogue::BiasAdd),
-            (fc1, second, inner, Epilogue::BiasGelu),
-            (fc2, inner, hidden, Epilogue::BiasAdd),
+            qkv.at().product(first, attention, rows, Epilogue::Bias),
+            proj.at().product(attended, hidden, rows, Epilogue::BiasAdd),
+            fc1.at().product(second, inner, rows, Epilogue::BiasGelu),
+            fc2.at().product(inner, hidden, rows, Epilogue::BiasAdd),
         ]
-        .map(|(linear, x, out, epilogue)| Product {
-            linear: linear.at(),
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
 
     /// Features of `rows` cells to tokens.
@@ -260,17 +250,10 @@ impl VisionEncoder {
         let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
         let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
         let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
-        let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
+        let [fc1, fc2] = [&self.weights.proj_fc1, &self.weights.proj_fc2].map(|fc| fc.at());
         [
-            (fc1, combined, projected, Epilogue::BiasGelu),
-            (fc2, projected, out, Epilogue::Bias),
+            fc1.product(combined, projected, rows, Epilogue::BiasGelu),
+            fc2.product(projected, out, rows, Epilogue::Bias),
         ]
-        .map(|(linear, x, out, epilogue)| Product {
-            linear: linear.at(),
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
 }

@@ -67,6 +67,23 @@ impl LinearRef {
         }
     }
 
+    /// The product of `rows` rows with it.
+    pub fn product(
+        self,
+        x: Activations,
+        out: Activations,
+        rows: usize,
+        epilogue: Epilogue,
+    ) -> Product {
+        Product {
+            linear: self,
+            x,
+            out,
+            rows,
+            epilogue,
+        }
+    }
+
     /// True when the buffers have all weights.
     pub(super) fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
