@@ -13,7 +13,7 @@ use super::{
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{FeatureSources, LayerRunner, Network},
+    network::{LayerRunner, Network},
     products::Products,
     program::{self, RowPicks, TableLayout},
     record::DecisionRecord,
@@ -203,7 +203,7 @@ impl CudaBackend {
         let compute = &self.streams.compute;
         record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
-            self.queue_images(slot, step.images.len(), &staged, &encoded)?;
+            self.queue_images(slot, &staged, &encoded)?;
         }
         self.queue_rows(slot)?;
         self.reuse.keep_bytes();
@@ -214,7 +214,6 @@ impl CudaBackend {
     fn queue_images(
         &mut self,
         slot: SlotId,
-        images: usize,
         staged: &[PlanarFrame],
         cuts: &[&PictureCrops],
     ) -> Result<(), BackendError> {
@@ -231,19 +230,15 @@ impl CudaBackend {
         }
         let fresh = crop;
         record(&buffers.events().prepared, compute)?;
-        let features = FeatureSources {
-            image: buffers.block.start().at(self.layout.image.start),
-            source: buffers.block.start().at(self.layout.crop_source.start),
-            kept: self.kept.start(),
-            keeps: self.reuse.keeps(),
-        };
         let network = &self.network;
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
             let encode = || network.vision.encode(&network.runner, fresh);
             self.graphs.run(Some(shape), encode)?;
         }
-        network.vision.project(&network.runner, images, features)?;
+        let (tables, kept) = (buffers.tables(&self.layout), self.kept.start());
+        let vision = &network.vision;
+        vision.project(&network.runner, tables, kept, self.reuse.keeps())?;
         Ok(record(&buffers.events().encoded, compute)?)
     }
 

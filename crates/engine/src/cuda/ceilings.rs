@@ -124,6 +124,7 @@ impl CeilingBench<'_> {
             weight,
             bias: bias.start(),
             bias_f32: None,
+            largest_input: None,
             e4m3,
             outputs: SIDE,
             inner: SIDE,

@@ -8,7 +8,7 @@
 //! range, and rounding it up costs a part of the range at most. A power of two also hides the last bits of the measurement, so that
 //! equal pictures give equal scales. Magnitudes beyond the measured ones saturate.
 
-use std::{collections::HashMap, rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 
@@ -16,8 +16,8 @@ use super::{
     error::CudaError,
     kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
-    memory::{Buffer, Pointer},
-    products::{LinearRef, bucket},
+    memory::Buffer,
+    products::bucket,
 };
 use crate::{
     model::ModelConfig,
@@ -77,39 +77,6 @@ impl Scales {
             value: self.values[index],
             at: self.at.start().at(index * 2 * SCALE_STEP),
         }
-    }
-}
-
-/// Sizes of layers' inputs, collected while steps run in bf16.
-pub struct InputSizes {
-    /// By address of the layer's weights.
-    slots: HashMap<u64, usize>,
-    largest: Buffer<f32>,
-}
-
-impl InputSizes {
-    /// For these layers.
-    pub fn new(stream: &Arc<CudaStream>, linears: &[LinearRef]) -> Result<Self, CudaError> {
-        let slots: HashMap<u64, usize> = linears
-            .iter()
-            .enumerate()
-            .map(|(slot, linear)| (linear.weight.address(), slot))
-            .collect();
-        Ok(Self {
-            largest: Buffer::zeros(stream, slots.len())?,
-            slots,
-        })
-    }
-
-    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not measured.
-    pub fn of(&self, linear: &LinearRef) -> Option<Pointer<f32>> {
-        let slot = self.slots.get(&linear.weight.address())?;
-        Some(self.largest.start().at(*slot))
-    }
-
-    /// The largest sizes so far, in the order of the layers. Waits for the stream.
-    pub fn largest(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
-        self.largest.to_host(stream)
     }
 }
 

@@ -28,47 +28,22 @@ pub enum GraphShape {
     Encode {
         crops: usize,
     },
-    /// All blocks of the decoder.
-    Forward {
-        slot: SlotId,
-        images: usize,
-        /// Positions of rows.
-        row_positions: usize,
-        tiles: usize,
-    },
-    /// Heads, and decisions but those of tokens.
-    Decide {
-        slot: SlotId,
-        picks: usize,
-        /// Of these, with a coordinate.
-        coords: usize,
-        /// Of these, with a size.
-        sizes: usize,
-        /// Of these, tokens.
-        tokens: usize,
-    },
+    /// All blocks of the decoder: images, positions of rows, tiles.
+    Forward(SlotId, [usize; 3]),
+    /// Heads, and decisions but those of tokens: decisions, those with a coordinate, with a size, and tokens.
+    Decide(SlotId, [usize; 4]),
 }
 
 impl GraphShape {
     /// Of the decoder in the step in `slot`.
     pub fn forward(slot: SlotId, counts: &StepCounts) -> Self {
-        Self::Forward {
-            slot,
-            images: counts.images,
-            row_positions: counts.row_positions,
-            tiles: counts.tiles,
-        }
+        Self::Forward(slot, [counts.images, counts.row_positions, counts.tiles])
     }
 
     /// Of the heads in the step in `slot`; `None` when nothing is decided.
     pub fn decide(slot: SlotId, counts: &StepCounts) -> Option<Self> {
-        (counts.picks > 0).then_some(Self::Decide {
-            slot,
-            picks: counts.picks,
-            coords: counts.coords,
-            sizes: counts.sizes,
-            tokens: counts.tokens,
-        })
+        let numbers = [counts.picks, counts.coords, counts.sizes, counts.tokens];
+        (counts.picks > 0).then_some(Self::Decide(slot, numbers))
     }
 }
 

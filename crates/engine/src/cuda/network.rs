@@ -10,9 +10,8 @@
 
 use super::{
     error::CudaError,
-    kernels::DecisionBuffers,
-    memory::Pointer,
-    products::LinearRef,
+    kernels::{DecisionBuffers, TokenLogits},
+    memory::{Buffer, Pointer},
     program::{StepTables, TableLayout},
     record::DecisionRecord,
     weights::GpuWeights,
@@ -26,8 +25,7 @@ mod vision;
 
 use heads::RegionHeads;
 pub use runner::LayerRunner;
-use text::{DecodedStates, TextDecoder};
-pub use vision::FeatureSources;
+use text::TextDecoder;
 use vision::VisionEncoder;
 
 /// The model on the GPU.
@@ -73,15 +71,14 @@ impl Network {
         tables: StepTables<'_>,
         decided: Pointer<DecisionRecord>,
     ) -> Result<(), CudaError> {
-        let image_tokens = self.vision.image_tokens();
+        let image_tokens = self.vision.tokens.start();
         self.text
             .forward(&self.runner, tables, image_tokens, decided)
     }
 
     /// Queues the heads and all decisions but those of tokens, whose logits it computes.
     pub fn decide(&self, tables: StepTables<'_>, out: DecisionBuffers) -> Result<(), CudaError> {
-        self.heads
-            .decide(&self.runner, self.text.states(), tables, out)
+        self.heads.decide(&self.runner, &self.text, tables, out)
     }
 
     /// Queues the choice of the step's tokens from their logits.
@@ -91,31 +88,33 @@ impl Network {
         masks: Pointer<u32>,
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
-        let picks = self.text.states().picks(tables);
-        let logits = self.heads.token_logits(masks, tables.counts.tokens);
+        let logits = TokenLogits {
+            logits: self.heads.logits.start(),
+            mask: masks,
+            rows: tables.counts.tokens,
+            vocab: self.heads.vocab,
+        };
+        let picks = self.text.picks(tables);
         self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
-    /// Measures from now on the largest inputs of the layers that can be in fp8.
+    /// Measures from now on the largest inputs of the layers that can be in fp8: those of all blocks.
     pub fn measure_inputs(&mut self) -> Result<(), CudaError> {
-        let layers = self.block_layers();
-        self.runner.measure_inputs(&layers)
+        let vision = self.vision.weights.blocks.iter_mut();
+        let text = self.text.weights.blocks.iter_mut();
+        let vision = vision.flat_map(|block| block.linears_mut());
+        for linear in vision.chain(text.flat_map(|block| block.linears_mut())) {
+            linear.measure_inputs(&self.runner.kernels)?;
+        }
+        Ok(())
     }
 
     /// Runs these layers in fp8 from now on, with scales from the measured inputs. Waits for the stream.
     pub fn quantise(&mut self) -> Result<(), CudaError> {
-        let inputs = self.runner.largest_inputs()?;
-        let (vision, text) = inputs.split_at(self.vision.block_layers().len());
-        let unused = [self.vision.unused_in_fp8(), self.text.unused_in_fp8()];
-        self.runner.bf16_scratch = unused.into_iter().max_by_key(|room| room.len());
-        self.vision.quantise(&self.runner.kernels, vision)?;
-        self.text.quantise(&self.runner.kernels, text)
-    }
-
-    /// The layers that can be in fp8: of each block, the vision encoder's first.
-    fn block_layers(&self) -> Vec<LinearRef> {
-        let mut layers = self.vision.block_layers();
-        layers.extend(self.text.block_layers());
-        layers
+        // Buffers that steps of many positions in fp8 do not use.
+        let unused = [&self.vision.inner, &self.text.proj_fc2_in].map(Buffer::start);
+        self.runner.bf16_scratch = unused.into_iter().max_by_key(Pointer::len);
+        self.vision.quantise(&self.runner.kernels)?;
+        self.text.quantise(&self.runner.kernels)
     }
 }

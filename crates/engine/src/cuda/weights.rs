@@ -27,6 +27,8 @@ pub struct GpuLinear {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
+    /// The largest size of an input so far, while fp8 is calibrated.
+    largest_input: Option<Buffer<f32>>,
     /// The weights once more, where products are in fp8.
     e4m3: Option<QuantisedWeight>,
     outputs: usize,
@@ -111,20 +113,12 @@ pub struct GpuHeadWeights {
 }
 
 impl GpuVisionBlock {
-    pub fn linears(&self) -> [&GpuLinear; 4] {
-        [&self.qkv, &self.proj, &self.fc1, &self.fc2]
-    }
-
     pub fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
         [&mut self.qkv, &mut self.proj, &mut self.fc1, &mut self.fc2]
     }
 }
 
 impl GpuTextBlock {
-    pub fn linears(&self) -> [&GpuLinear; 2] {
-        [&self.qkv_fc1, &self.proj_fc2]
-    }
-
     pub fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
     }
@@ -146,6 +140,7 @@ impl GpuLinear {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
+            largest_input: self.largest_input.as_ref().map(Buffer::start),
             e4m3: self
                 .e4m3
                 .as_ref()
@@ -155,8 +150,14 @@ impl GpuLinear {
         }
     }
 
-    /// Makes the weights in e4m3 too. Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+    /// Measures its inputs from now on.
+    pub fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+        self.largest_input = Some(Buffer::zeros(&kernels.stream, 1)?);
+        Ok(())
+    }
+
+    /// Makes the weights in e4m3 too. Returns the largest size of the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
         let stream = &kernels.stream;
         let from = StridedRows::packed(self.weight.start(), self.inner);
         let shape = MatrixShape {
@@ -171,7 +172,10 @@ impl GpuLinear {
         let to = StridedRows::packed(weight.start(), self.inner);
         kernels.quantise(from, to, scale.at(0), shape)?;
         self.e4m3 = Some(QuantisedWeight { weight, scale });
-        Ok(())
+        match self.largest_input.take() {
+            Some(largest) => Ok(largest.to_host(stream)?[0]),
+            None => Err(CudaError::Fp8("its inputs were not measured".into())),
+        }
     }
 }
 
@@ -213,33 +217,43 @@ impl GpuWeights {
         let lm_bias = text.lm_head.bias.into_f32();
         let width = config.text.dim;
         let coord_or_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
+        let vision_block = |block: model::VisionBlock| {
+            Ok::<_, CudaError>(GpuVisionBlock {
+                ln1: loader.norm(block.ln1)?,
+                qkv: loader.linear(block.qkv)?,
+                proj: loader.linear(block.proj)?,
+                ln2: loader.norm(block.ln2)?,
+                fc1: loader.linear(block.fc1)?,
+                fc2: loader.linear(block.fc2)?,
+            })
+        };
+        let text_block = |block: model::TextBlock| {
+            Ok::<_, CudaError>(GpuTextBlock {
+                ln: loader.norm(block.ln)?,
+                qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
+                proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
+            })
+        };
         Ok(Self {
             vision: GpuVisionWeights {
                 patch_emb: loader.padded(vision.patch_emb, config.vision.patch_values())?,
                 pos_emb: loader.buffer(vision.pos_emb)?,
-                blocks: loader.each(vision.blocks, |block| {
-                    Ok(GpuVisionBlock {
-                        ln1: loader.norm(block.ln1)?,
-                        qkv: loader.linear(block.qkv)?,
-                        proj: loader.linear(block.proj)?,
-                        ln2: loader.norm(block.ln2)?,
-                        fc1: loader.linear(block.fc1)?,
-                        fc2: loader.linear(block.fc2)?,
-                    })
-                })?,
+                blocks: vision
+                    .blocks
+                    .into_iter()
+                    .map(vision_block)
+                    .collect::<Result<_, _>>()?,
                 post_ln: loader.norm(vision.post_ln)?,
                 proj_fc1: loader.linear(vision.proj_fc1)?,
                 proj_fc2: loader.linear(vision.proj_fc2)?,
             },
             text: GpuTextWeights {
                 wte: loader.buffer(text.wte)?,
-                blocks: loader.each(text.blocks, |block| {
-                    Ok(GpuTextBlock {
-                        ln: loader.norm(block.ln)?,
-                        qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
-                        proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
-                    })
-                })?,
+                blocks: text
+                    .blocks
+                    .into_iter()
+                    .map(text_block)
+                    .collect::<Result<_, _>>()?,
                 coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
                 size_encoder: loader.encoder(region.size_features, region.size_encoder, 2)?,
             },

@@ -39,18 +39,12 @@ impl Kernels {
             x.start.len() >= (rows - 1) * x.stride + linear.inner,
             "few rows: a buffer is too small",
         )?;
-        let (epilogue, out, out_len, out_stride) = match to {
-            SkinnyOutput::Bf16(out) => {
-                ("to_bf16", out.start.address(), out.start.len(), out.stride)
-            }
-            SkinnyOutput::F32(out) => ("to_f32", out.address(), out.len(), linear.outputs),
-            SkinnyOutput::Add(out) => ("add_to", out.start.address(), out.start.len(), out.stride),
-            SkinnyOutput::Gelu(out) => (
-                "gelu_from",
-                out.start.address(),
-                out.start.len(),
-                out.stride,
-            ),
+        let in_bf16 = |out: StridedRows| (out.start.address(), out.start.len(), out.stride);
+        let (epilogue, (out, out_len, out_stride)) = match to {
+            SkinnyOutput::Bf16(out) => ("to_bf16", in_bf16(out)),
+            SkinnyOutput::F32(out) => ("to_f32", (out.address(), out.len(), linear.outputs)),
+            SkinnyOutput::Add(out) => ("add_to", in_bf16(out)),
+            SkinnyOutput::Gelu(out) => ("gelu_from", in_bf16(out)),
         };
         require(
             out_len >= (rows - 1) * out_stride + linear.outputs,

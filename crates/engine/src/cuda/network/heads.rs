@@ -5,14 +5,12 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{DecodedStates, runner::LayerRunner};
+use super::{runner::LayerRunner, text::TextDecoder};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{
-            Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows, TokenLogits,
-        },
-        memory::{Buffer, Pointer},
+        kernels::{Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows},
+        memory::Buffer,
         products::{Epilogue, bucket},
         program::{StepTables, TableLayout},
         weights::GpuHeadWeights,
@@ -24,7 +22,7 @@ use crate::{
 pub struct RegionHeads {
     width: usize,
     inner_dim: usize,
-    vocab: usize,
+    pub vocab: usize,
     weights: GpuHeadWeights,
     gathered: Buffer<bf16>,
     inner: Buffer<bf16>,
@@ -60,14 +58,14 @@ impl RegionHeads {
     pub fn decide(
         &self,
         runner: &LayerRunner,
-        states: DecodedStates,
+        text: &TextDecoder,
         tables: StepTables<'_>,
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
         let (weights, width) = (&self.weights, self.width);
         let kernels = &runner.kernels;
-        let hidden = states.hidden;
+        let hidden = text.hidden.start();
         let gathered = StridedRows::packed(self.gathered.start(), width);
         let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
         let heads = [
@@ -101,7 +99,7 @@ impl RegionHeads {
                 width,
             };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = StridedRows::packed(states.scratch, width);
+            let normed = StridedRows::packed(text.normed.start(), width);
             let norm = weights.post_ln.at();
             kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
             let logits = self.logits.start();
@@ -124,16 +122,6 @@ impl RegionHeads {
             rows: counts.picks,
             width,
         };
-        kernels.decide(&inputs, &states.picks(tables), out, shape)
-    }
-
-    /// Logits of the step's `tokens` tokens, which [`Self::decide`] computes.
-    pub fn token_logits(&self, masks: Pointer<u32>, tokens: usize) -> TokenLogits {
-        TokenLogits {
-            logits: self.logits.start(),
-            mask: masks,
-            rows: tokens,
-            vocab: self.vocab,
-        }
+        kernels.decide(&inputs, &text.picks(tables), out, shape)
     }
 }

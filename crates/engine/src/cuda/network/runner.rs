@@ -4,10 +4,9 @@ use half::bf16;
 
 use crate::cuda::{
     error::CudaError,
-    fp8::InputSizes,
     kernels::{Activations, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Pointer,
-    products::{Epilogue, LinearRef, Product, Products},
+    products::{Epilogue, Product, Products},
     weights::GpuLinear,
 };
 
@@ -15,8 +14,6 @@ use crate::cuda::{
 pub struct LayerRunner {
     pub kernels: Kernels,
     products: Products,
-    /// Sizes of the layers' inputs, while fp8 is calibrated.
-    input_sizes: Option<InputSizes>,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
     pub bf16_scratch: Option<Pointer<bf16>>,
 }
@@ -26,18 +23,21 @@ impl LayerRunner {
         Self {
             kernels,
             products,
-            input_sizes: None,
             bf16_scratch: None,
         }
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
-        self.record_input_size(product)?;
+        let (linear, rows) = (&product.linear, product.rows);
         let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
             return self.product_of_e4m3(product);
         };
-        let (linear, rows) = (&product.linear, product.rows);
+        if let Some(largest) = linear.largest_input {
+            let width = linear.inner;
+            let shape = MatrixShape { rows, width };
+            self.kernels.abs_max(x, largest, shape)?;
+        }
         if !Kernels::is_skinny(linear, rows) {
             return self.products.run(product);
         }
@@ -77,36 +77,6 @@ impl LayerRunner {
             }
         }
         self.products.prepare(&substitutes)
-    }
-
-    /// Collects from now on the largest inputs of these layers.
-    pub fn measure_inputs(&mut self, layers: &[LinearRef]) -> Result<(), CudaError> {
-        self.input_sizes = Some(InputSizes::new(&self.kernels.stream, layers)?);
-        Ok(())
-    }
-
-    /// Ends the collection. Returns the largest input of each layer. Waits for the stream.
-    pub fn largest_inputs(&mut self) -> Result<Vec<f32>, CudaError> {
-        match self.input_sizes.take() {
-            Some(sizes) => sizes.largest(&self.kernels.stream),
-            None => Err(CudaError::Fp8("its inputs were not measured".into())),
-        }
-    }
-
-    /// While inputs are measured, measures those of a product. The MLP's first layer reads the same rows as queries, keys and
-    /// values, or fewer.
-    fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {
-        let sizes = self.input_sizes.as_ref();
-        match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
-            (Some(into), Activations::Bf16(x)) => {
-                let shape = MatrixShape {
-                    rows: product.rows,
-                    width: product.linear.inner,
-                };
-                self.kernels.abs_max(x, into, shape)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel

@@ -13,7 +13,7 @@ use crate::{
             Kernels, LayerCache, MatrixShape, PAGE, PickTables, StridedRows, TEXT_HEAD, TILE,
         },
         memory::{Buffer, Pointer},
-        products::{Epilogue, LinearRef, Product, bucket},
+        products::{Epilogue, Product, bucket},
         program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
         weights::GpuTextWeights,
@@ -49,30 +49,6 @@ fn parts_max(tiles: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Results of the decoder that the heads read, and a buffer that they may overwrite.
-#[derive(Clone, Copy)]
-pub struct DecodedStates {
-    /// `[positions, width]`, after the last block, before `post_ln`.
-    pub hidden: Pointer<bf16>,
-    /// `[positions, width]`: the decoder has read it.
-    pub scratch: Pointer<bf16>,
-    /// `[positions]`: 1 where the row had ended before this step.
-    pub is_zombie: Pointer<i32>,
-}
-
-impl DecodedStates {
-    /// The step's tables of decisions.
-    pub fn picks(&self, tables: StepTables<'_>) -> PickTables {
-        let layout = tables.layout;
-        PickTables {
-            pick: tables.at(layout.pick),
-            is_zombie: self.is_zombie,
-            choice: tables.at(layout.choice),
-            banned: tables.at(layout.banned),
-        }
-    }
-}
-
 /// The text decoder: its weights, the KV cache, and the buffers between its layers. Rows are positions.
 pub struct TextDecoder {
     config: TextConfig,
@@ -91,13 +67,16 @@ pub struct TextDecoder {
     pub layer_values: usize,
     /// Cosine and sine of each position's angles, `[context][16][2]`.
     rope_cos_sin: Buffer<f32>,
+    /// `[positions, width]`: after the last block, before `post_ln`, where all blocks have run.
     pub hidden: Buffer<bf16>,
-    normed: Buffer<bf16>,
+    /// `[positions, width]`: free for the heads, because the decoder has read it.
+    pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
-    proj_fc2_in: Buffer<bf16>,
+    pub proj_fc2_in: Buffer<bf16>,
     partial_values: Buffer<f32>,
     partial_max_sums: Buffer<f32>,
+    /// `[positions]`: 1 where the row had ended before this step.
     is_zombie: Buffer<i32>,
 }
 
@@ -138,17 +117,15 @@ impl TextDecoder {
         })
     }
 
-    pub fn states(&self) -> DecodedStates {
-        DecodedStates {
-            hidden: self.hidden.start(),
-            scratch: self.normed.start(),
+    /// The step's tables of decisions.
+    pub fn picks(&self, tables: StepTables<'_>) -> PickTables {
+        let layout = tables.layout;
+        PickTables {
+            pick: tables.at(layout.pick),
             is_zombie: self.is_zombie.start(),
+            choice: tables.at(layout.choice),
+            banned: tables.at(layout.banned),
         }
-    }
-
-    /// A buffer that steps of many positions in fp8 do not use.
-    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.proj_fc2_in.start()
     }
 
     /// True when all blocks of the step are one launch.
@@ -216,19 +193,11 @@ impl TextDecoder {
             .collect()
     }
 
-    /// The layers of all blocks, two each.
-    pub fn block_layers(&self) -> Vec<LinearRef> {
-        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
-        layers.map(|linear| linear.at()).collect()
-    }
-
-    /// Runs the blocks in fp8 from now on. `inputs` are the largest inputs of the layers of
-    /// [`block_layers`](Self::block_layers). Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels, inputs: &[f32]) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for linear in layers {
-            linear.quantise(kernels)?;
-        }
+        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
+        let inputs = &inputs?;
         let positions = self.hidden.start().len() / self.config.dim;
         let (width, inner) = (self.config.dim, self.config.ff_dim);
         let rows = |width| E4m3Rows::new(&kernels.stream, positions, width);

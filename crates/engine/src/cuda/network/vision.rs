@@ -15,25 +15,13 @@ use crate::{
             StridedRows,
         },
         memory::{Buffer, Pointer, copy},
-        products::{Epilogue, LinearRef, Product, bucket},
+        products::{Epilogue, Product, bucket},
+        program::StepTables,
         reuse::FeatureCopy,
         weights::GpuVisionWeights,
     },
     model::{ModelConfig, VisionConfig},
 };
-
-/// Where the features of a step's crops come from.
-#[derive(Clone, Copy)]
-pub struct FeatureSources<'a> {
-    /// `[images, 3]`: an image's first crop, rows and columns of tiles.
-    pub image: Pointer<i32>,
-    /// `[crops]`: where the features of each crop are.
-    pub source: Pointer<i32>,
-    /// Features kept from earlier steps, crop after crop.
-    pub kept: Pointer<bf16>,
-    /// Features of this step that are to be kept.
-    pub keeps: &'a [FeatureCopy],
-}
 
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
 pub struct VisionEncoder {
@@ -51,7 +39,7 @@ pub struct VisionEncoder {
     pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     attended: Buffer<bf16>,
-    inner: Buffer<bf16>,
+    pub inner: Buffer<bf16>,
     combined: Buffer<bf16>,
     projected: Buffer<bf16>,
     pub tokens: Buffer<bf16>,
@@ -93,16 +81,6 @@ impl VisionEncoder {
         StridedRows::packed(self.patches.start(), width)
     }
 
-    /// Tokens of images, `[images * image tokens, width of the decoder]`.
-    pub fn image_tokens(&self) -> Pointer<bf16> {
-        self.tokens.start()
-    }
-
-    /// A buffer that steps in fp8 do not use.
-    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.inner.start()
-    }
-
     /// Queues the encoder over the patches of `crops` crops, at least one.
     pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
         let (tokens, width) = (self.image_tokens, self.config.enc_dim);
@@ -135,21 +113,22 @@ impl VisionEncoder {
         kernels.layer_norm(hidden, norm, out, shape)
     }
 
-    /// Queues the tokens of `images` images, from the features of this step and from kept ones. Copies features that are to
-    /// be kept only after everything that is read.
+    /// Queues the tokens of the step's images, from the features of this step and from those that are `kept`, crop after crop, from
+    /// earlier steps. Copies features that are to be kept only after everything that is read.
     pub fn project(
         &self,
         runner: &LayerRunner,
-        images: usize,
-        features: FeatureSources<'_>,
+        tables: StepTables<'_>,
+        kept: Pointer<bf16>,
+        keeps: &[FeatureCopy],
     ) -> Result<(), CudaError> {
         let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
-        let (made, kept) = (self.normed.start(), features.kept);
+        let (images, made) = (tables.counts.images, self.normed.start());
         let inputs = CombineInputs {
             features: made,
             kept,
-            image: features.image,
-            source: features.source,
+            image: tables.at(tables.layout.image),
+            source: tables.at(tables.layout.crop_source),
         };
         let shape = CombineShape {
             images,
@@ -161,7 +140,7 @@ impl VisionEncoder {
             .kernels
             .combine(&inputs, self.combined.start(), shape)?;
         let crop = tokens * width;
-        for keep in features.keeps {
+        for keep in keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
             copy(&runner.kernels.stream, from, to, crop)?;
         }
@@ -185,19 +164,11 @@ impl VisionEncoder {
         expected
     }
 
-    /// The layers of all blocks, four each.
-    pub fn block_layers(&self) -> Vec<LinearRef> {
-        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
-        layers.map(|linear| linear.at()).collect()
-    }
-
-    /// Runs the blocks in fp8 from now on. `inputs` are the largest inputs of the layers of
-    /// [`block_layers`](Self::block_layers). Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels, inputs: &[f32]) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for linear in layers {
-            linear.quantise(kernels)?;
-        }
+        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
+        let inputs = &inputs?;
         let patches = self.crops_max * self.image_tokens;
         let rows = |width| E4m3Rows::new(&kernels.stream, patches, width);
         let (normed, attended) = (rows(self.config.enc_dim)?, rows(self.config.enc_dim)?);
@@ -235,12 +206,14 @@ impl VisionEncoder {
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [first, attended, second, inner] = self.block_inputs(block);
-        let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
+        let block = &self.weights.blocks[block];
+        let [qkv, proj] = [block.qkv.at(), block.proj.at()];
+        let [fc1, fc2] = [block.fc1.at(), block.fc2.at()];
         [
-            qkv.at().product(first, attention, rows, Epilogue::Bias),
-            proj.at().product(attended, hidden, rows, Epilogue::BiasAdd),
-            fc1.at().product(second, inner, rows, Epilogue::BiasGelu),
-            fc2.at().product(inner, hidden, rows, Epilogue::BiasAdd),
+            qkv.product(first, attention, rows, Epilogue::Bias),
+            proj.product(attended, hidden, rows, Epilogue::BiasAdd),
+            fc1.product(second, inner, rows, Epilogue::BiasGelu),
+            fc2.product(inner, hidden, rows, Epilogue::BiasAdd),
         ]
     }
 

@@ -33,6 +33,8 @@ pub struct LinearRef {
     pub bias: Pointer<bf16>,
     /// The same in f32, for results in f32.
     pub bias_f32: Option<Pointer<f32>>,
+    /// The largest size of an input so far, where inputs are measured.
+    pub largest_input: Option<Pointer<f32>>,
     /// The weights once more, in e4m3.
     pub e4m3: Option<(Pointer<u8>, Scale)>,
     pub outputs: usize,
@@ -63,7 +65,7 @@ impl LinearRef {
             bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
             e4m3: self.e4m3.map(|(weight, scale)| (weight.at(weights), scale)),
             outputs: range.len(),
-            inner: self.inner,
+            ..*self
         }
     }
 

@@ -43,6 +43,7 @@ impl Case {
                 weight: w.start(),
                 bias: b.start(),
                 bias_f32: None,
+                largest_input: None,
                 e4m3: None,
                 outputs: OUTPUTS,
                 inner: INNER,
