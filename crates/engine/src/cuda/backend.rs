@@ -357,7 +357,7 @@ impl Backend for CudaBackend {
             crops_reused: buffers.step.crops_reused,
             times,
         };
-        self.last = Some((slot, buffers.event_set()));
+        self.last = Some((slot, buffers.event_set));
         self.slots[slot.0].frames.release();
         Ok(committed)
     }

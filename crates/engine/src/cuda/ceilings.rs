@@ -51,16 +51,6 @@ pub struct SustainedSpeed {
     pub to: Mono,
 }
 
-impl SustainedSpeed {
-    /// With `work` per call.
-    fn of_calls(self, work: f64) -> Self {
-        Self {
-            per_s: self.per_s * work,
-            ..self
-        }
-    }
-}
-
 /// Measures GPU `index`, each figure over the last half of `load`. Blocks for three times `load` and some seconds; takes
 /// 1.5 GB of the GPU's memory meanwhile.
 pub fn measure_ceilings(
@@ -133,8 +123,7 @@ impl CeilingBench<'_> {
         let product = linear.product(x, out, SIDE, Epilogue::Bias);
         self.products.prepare(&[product])?;
         let flop = 2.0 * (SIDE as f64).powi(3);
-        let found = self.sustained(PRODUCTS, || self.products.run(&product))?;
-        Ok(found.of_calls(flop * 1e-12))
+        self.sustained(PRODUCTS, flop * 1e-12, || self.products.run(&product))
     }
 
     fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
@@ -144,7 +133,7 @@ impl CeilingBench<'_> {
         let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
         let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
         let gb = (2 * COPY_BYTES) as f64 * 1e-9;
-        Ok(self.sustained(COPIES, call)?.of_calls(gb))
+        self.sustained(COPIES, gb, call)
     }
 
     /// A square matrix of the values, from number `first` on, again and again.
@@ -157,10 +146,11 @@ impl CeilingBench<'_> {
         Buffer::from_host(&self.stream, &values)
     }
 
-    /// Calls a second over the last half of the load, by the GPU's own time. `call` queues work on the stream.
+    /// Work a second over the last half of the load, by the GPU's own time. `call` queues `work` on the stream.
     fn sustained(
         &self,
         batch: usize,
+        work: f64,
         call: impl Fn() -> Result<(), CudaError>,
     ) -> Result<SustainedSpeed, CudaError> {
         let began = self.clock.now();
@@ -179,7 +169,7 @@ impl CeilingBench<'_> {
         let (half, last) = (marks.len() / 2, marks.len() - 1);
         let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
         Ok(SustainedSpeed {
-            per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
+            per_s: ((last - half) * batch) as f64 * work / (f64::from(ms) * 1e-3),
             from: moments[half],
             to: self.clock.now(),
         })

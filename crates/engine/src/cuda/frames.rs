@@ -27,18 +27,13 @@ pub struct FramePreprocessor {
     config: VisionConfig,
     /// The normalised value of each byte.
     table: Buffer<bf16>,
-    taps: HashMap<AxisScaling, TapTables>,
+    /// By pixels along an axis before and after scaling.
+    taps: HashMap<(usize, usize), TapTables>,
+    /// By how a picture is cut.
     corners: HashMap<Tiling, Buffer<i32>>,
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
-}
-
-/// Pixels along one axis before and after scaling.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct AxisScaling {
-    from: usize,
-    to: usize,
 }
 
 /// How a frame is scaled and cut.
@@ -111,8 +106,7 @@ impl FramePreprocessor {
         let FrameCut { from, tiling } = cut;
         let (width, height) = tiling.resized(&self.config);
         let to = PixelSize { width, height };
-        let scalings = [(from.width, to.width), (from.height, to.height)];
-        let [across, down] = scalings.map(|(from, to)| AxisScaling { from, to });
+        let (across, down) = ((from.width, to.width), (from.height, to.height));
         self.make_tables([across, down], tiling)?;
         let most = from.width.max(to.width) * from.height.max(to.height) * 3;
         grow(&mut self.between, &self.stream, most)?;
@@ -158,10 +152,14 @@ impl FramePreprocessor {
     }
 
     /// Makes the tables that are missing.
-    fn make_tables(&mut self, scalings: [AxisScaling; 2], tiling: Tiling) -> Result<(), CudaError> {
+    fn make_tables(
+        &mut self,
+        scalings: [(usize, usize); 2],
+        tiling: Tiling,
+    ) -> Result<(), CudaError> {
         for scaling in scalings {
             if !self.taps.contains_key(&scaling) {
-                let made = self.taps_of(scaling)?;
+                let made = self.taps_of(scaling.0, scaling.1)?;
                 self.taps.insert(scaling, made);
             }
         }
@@ -178,8 +176,8 @@ impl FramePreprocessor {
         Ok(())
     }
 
-    fn taps_of(&self, scaling: AxisScaling) -> Result<TapTables, CudaError> {
-        let taps = taps(scaling.from, scaling.to);
+    fn taps_of(&self, from: usize, to: usize) -> Result<TapTables, CudaError> {
+        let taps = taps(from, to);
         let most = taps.iter().map(|tap| tap.weights.len()).max().unwrap_or(1);
         let first: Vec<i32> = taps.iter().map(|tap| tap.first as i32).collect();
         let count: Vec<i32> = taps.iter().map(|tap| tap.weights.len() as i32).collect();

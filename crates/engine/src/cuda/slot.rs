@@ -92,7 +92,7 @@ pub struct GpuSlot {
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
     events: [StepEvents; 2],
-    event_set: usize,
+    pub event_set: usize,
     copied: CudaEvent,
     /// The step in flight.
     pub step: QueuedStep,
@@ -149,11 +149,6 @@ impl GpuSlot {
     /// Takes the other set of events, for a new step.
     pub fn next_events(&mut self) {
         self.event_set = 1 - self.event_set;
-    }
-
-    /// Which set [`GpuSlot::events`] is.
-    pub fn event_set(&self) -> usize {
-        self.event_set
     }
 
     /// The end of the step that used that set.

@@ -30,14 +30,9 @@ pub struct GpuLinear {
     /// The largest size of an input so far, while fp8 is calibrated.
     largest_input: Option<Buffer<f32>>,
     /// The weights once more, where products are in fp8.
-    e4m3: Option<QuantisedWeight>,
+    e4m3: Option<(Buffer<u8>, Scales)>,
     outputs: usize,
     inner: usize,
-}
-
-struct QuantisedWeight {
-    weight: Buffer<u8>,
-    scale: Scales,
 }
 
 pub struct GpuNorm {
@@ -136,15 +131,13 @@ impl GpuTextBlock {
 
 impl GpuLinear {
     pub fn at(&self) -> LinearRef {
+        let e4m3 = self.e4m3.as_ref();
         LinearRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
             largest_input: self.largest_input.as_ref().map(Buffer::start),
-            e4m3: self
-                .e4m3
-                .as_ref()
-                .map(|e4m3| (e4m3.weight.start(), e4m3.scale.at(0))),
+            e4m3: e4m3.map(|(weight, scale)| (weight.start(), scale.at(0))),
             outputs: self.outputs,
             inner: self.inner,
         }
@@ -171,7 +164,7 @@ impl GpuLinear {
         let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
         let to = StridedRows::packed(weight.start(), self.inner);
         kernels.quantise(from, to, scale.at(0), shape)?;
-        self.e4m3 = Some(QuantisedWeight { weight, scale });
+        self.e4m3 = Some((weight, scale));
         match self.largest_input.take() {
             Some(largest) => Ok(largest.to_host(stream)?[0]),
             None => Err(CudaError::Fp8("its inputs were not measured".into())),
