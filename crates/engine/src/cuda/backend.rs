@@ -1,6 +1,6 @@
 //! [`CudaBackend`]: the engine's steps on a GPU.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use half::bf16;
 
@@ -15,7 +15,7 @@ use super::{
     memory::Buffer,
     network::{LayerRunner, Network},
     products::Products,
-    program::{self, RowPicks, TableLayout},
+    program::{self, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
     slot::{GpuSlot, QueuedStep, Streams, record},
@@ -336,8 +336,8 @@ impl Backend for CudaBackend {
         self.flights.commit(slot)?;
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
-        let decided = |row: &RowPicks| {
-            let records = &records[row.first..][..row.count];
+        let decided = |picks: &Range<usize>| {
+            let records = &records[picks.clone()];
             records.iter().map(DecisionRecord::picked).collect()
         };
         let counts = &buffers.step.counts;

@@ -16,8 +16,9 @@ use super::{
     kernels::{ByValue, CachedAttention, Kernels, TEXT_HEAD, TILE, launch, require},
     library::Gpu,
     memory::{Buffer, Pointer},
+    products::LinearRef,
     program::StepCounts,
-    weights::{GpuLinear, GpuTextBlock},
+    weights::GpuTextBlock,
 };
 use crate::model::TextConfig;
 
@@ -141,7 +142,8 @@ impl OneLaunchDecoder {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let words: Vec<u64> = layers.iter().flat_map(in_bf16).collect();
+        let words = layers.iter().filter_map(|block| layer_words(block, None));
+        let words: Vec<u64> = words.flatten().collect();
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &words)?,
             is_e4m3: false,
@@ -160,7 +162,7 @@ impl OneLaunchDecoder {
         blocks: &[GpuTextBlock],
         scales: impl Fn(usize) -> [f32; 2],
     ) -> Result<(), CudaError> {
-        let layer = |(index, block)| in_e4m3(block, scales(index));
+        let layer = |(index, block)| layer_words(block, Some(scales(index)));
         let layers: Option<Vec<_>> = blocks.iter().enumerate().map(layer).collect();
         if let Some(layers) = layers {
             self.layers = Buffer::from_host(stream, &layers.concat())?;
@@ -257,48 +259,34 @@ impl OneLaunchDecoder {
     }
 }
 
-/// `struct Layer` of `decode_ring.cuh`, with weights in bf16.
-fn in_bf16(block: &GpuTextBlock) -> [u64; LAYER_WORDS] {
-    let weights = [&block.qkv_fc1, &block.proj_fc2].map(|linear| linear.at().weight.address());
-    words(block, weights, [(1.0, 1.0); 2])
-}
-
-/// The same with weights in e4m3, `None` without them; `scales` are those of the inputs of the two layers.
-fn in_e4m3(block: &GpuTextBlock, scales: [f32; 2]) -> Option<[u64; LAYER_WORDS]> {
-    let (qkv_fc1, proj_fc2) = (block.qkv_fc1.at().e4m3?, block.proj_fc2.at().e4m3?);
-    let factors = |scale: f32, of_weight: f32| (scale.recip(), scale * of_weight);
-    let factors = [
-        factors(scales[0], qkv_fc1.1.value),
-        factors(scales[1], proj_fc2.1.value),
-    ];
-    Some(words(
-        block,
-        [qkv_fc1.0.address(), proj_fc2.0.address()],
-        factors,
-    ))
-}
-
-/// `factors`: of inputs and of sums of each layer.
-fn words(
-    block: &GpuTextBlock,
-    [qkv_fc1, proj_fc2]: [u64; 2],
-    factors: [(f32, f32); 2],
-) -> [u64; LAYER_WORDS] {
-    let norm = block.ln.at();
-    let bias = |linear: &GpuLinear| linear.at().bias.address();
-    let [qkv_fc1_factors, proj_fc2_factors] = factors.map(|(of_input, of_sum)| {
-        u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32
-    });
-    [
+/// `struct Layer` of `decode_ring.cuh`: with weights in bf16 or, with the `scales` of the inputs of its two products, in e4m3. `None`
+/// without such weights.
+fn layer_words(block: &GpuTextBlock, scales: Option<[f32; 2]>) -> Option<[u64; LAYER_WORDS]> {
+    // The weights, and the factors of inputs and of sums.
+    let product = |linear: &LinearRef, scale: Option<f32>| {
+        let (weight, of_input, of_sum) = match scale {
+            None => (linear.weight.address(), 1.0_f32, 1.0_f32),
+            Some(scale) => {
+                let (weight, of_weight) = linear.e4m3?;
+                (weight.address(), scale.recip(), scale * of_weight.value)
+            }
+        };
+        let factors = u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32;
+        Some((weight, factors))
+    };
+    let (norm, qkv_fc1, proj_fc2) = (block.ln.at(), block.qkv_fc1.at(), block.proj_fc2.at());
+    let (qkv_fc1_weight, qkv_fc1_factors) = product(&qkv_fc1, scales.map(|s| s[0]))?;
+    let (proj_fc2_weight, proj_fc2_factors) = product(&proj_fc2, scales.map(|s| s[1]))?;
+    Some([
         norm.weight.address(),
         norm.bias.address(),
-        qkv_fc1,
-        bias(&block.qkv_fc1),
-        proj_fc2,
-        bias(&block.proj_fc2),
+        qkv_fc1_weight,
+        qkv_fc1.bias.address(),
+        proj_fc2_weight,
+        proj_fc2.bias.address(),
         qkv_fc1_factors,
         proj_fc2_factors,
-    ]
+    ])
 }
 
 #[cfg(test)]

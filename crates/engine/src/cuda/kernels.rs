@@ -41,7 +41,7 @@ pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
-pub use frames::{Coefficients, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
+pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, EncoderRef, ImageShape, NormRef};
 pub use skinny::SkinnyOutput;
 pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};

@@ -10,7 +10,7 @@
 //!
 //! Every table has a fixed place in the block, so that a slot's kernels read from fixed addresses.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 use super::{
     kernels::{PAGE, TILE},
@@ -154,17 +154,10 @@ pub struct StepCounts {
     pub tokens: usize,
     /// At least one token needs a mask of the host.
     pub needs_masks: bool,
-    /// In the order of the rows.
-    pub row_picks: Vec<RowPicks>,
+    /// The decisions of each row.
+    pub row_picks: Vec<Range<usize>>,
     /// For each token its row in the step, when it wants a mask.
     pub masked_rows: Vec<Option<usize>>,
-}
-
-/// The decisions of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowPicks {
-    pub first: usize,
-    pub count: usize,
 }
 
 /// The tables of a step on the GPU, and the numbers of their entries.
@@ -295,10 +288,8 @@ impl TableWriter<'_> {
         }
         self.counts.row_positions += row.inputs.positions();
         let picks = row.picks.len();
-        let row_picks = RowPicks {
-            first: self.counts.picks,
-            count: picks,
-        };
+        let first_pick = self.counts.picks;
+        let row_picks = first_pick..first_pick + picks;
         self.counts.row_picks.push(row_picks);
         for (i, pick) in row.picks.iter().enumerate() {
             let position = self.counts.row_positions - picks + i;

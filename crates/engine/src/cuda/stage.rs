@@ -13,7 +13,7 @@ use cudarc::driver::CudaStream;
 use super::{
     error::CudaError,
     foreign::{ForeignMemory, ForeignRows},
-    kernels::{Coefficients, PixelSize, PlanarFrame},
+    kernels::{PixelSize, PlanarFrame},
     memory::{Buffer, PinnedBuffer, upload},
 };
 use crate::model::yuv_coefficients;
@@ -158,7 +158,7 @@ impl FrameStage {
             planes,
             format,
             strides,
-            yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
+            yuv: yuv_coefficients(picture.matrix(), picture.range()),
             size: PixelSize { width, height },
         })
     }

@@ -9,11 +9,6 @@ use crate::cuda::{
 };
 use spotter_core::PixelFormat;
 
-/// Coefficients of `rgb_from_planes`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Coefficients(pub [i32; 6]);
-
 /// Size of a picture in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PixelSize {
@@ -29,7 +24,8 @@ pub struct PlanarFrame {
     pub format: PixelFormat,
     /// Bytes from row to row: of the first plane, and of the others.
     pub strides: [usize; 2],
-    pub yuv: Coefficients,
+    /// `struct Coefficients` of `frame.cu`.
+    pub yuv: [i32; 6],
     pub size: PixelSize,
 }
 
