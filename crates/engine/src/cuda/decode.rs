@@ -274,12 +274,12 @@ fn layer_words(block: &GpuTextBlock, scales: Option<[f32; 2]>) -> Option<[u64; L
         let factors = u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32;
         Some((weight, factors))
     };
-    let (norm, qkv_fc1, proj_fc2) = (block.ln.at(), block.qkv_fc1.at(), block.proj_fc2.at());
+    let (norm, qkv_fc1, proj_fc2) = (&block.ln, block.qkv_fc1.at(), block.proj_fc2.at());
     let (qkv_fc1_weight, qkv_fc1_factors) = product(&qkv_fc1, scales.map(|s| s[0]))?;
     let (proj_fc2_weight, proj_fc2_factors) = product(&proj_fc2, scales.map(|s| s[1]))?;
     Some([
-        norm.weight.address(),
-        norm.bias.address(),
+        norm.weight.start().address(),
+        norm.bias.start().address(),
         qkv_fc1_weight,
         qkv_fc1.bias.address(),
         proj_fc2_weight,

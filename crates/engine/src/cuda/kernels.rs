@@ -42,7 +42,7 @@ pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
-pub use layers::{CombineInputs, CombineShape, EmbedInputs, EncoderRef, ImageShape, NormRef};
+pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use skinny::SkinnyOutput;
 pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};
 

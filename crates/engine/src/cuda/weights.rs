@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderRef, Kernels, MatrixShape, NormRef, StridedRows},
+    kernels::{Kernels, MatrixShape, StridedRows},
     memory::Buffer,
     products::LinearRef,
 };
@@ -35,16 +35,21 @@ pub struct GpuLinear {
     inner: usize,
 }
 
+/// Scale and shift, `[width]` each.
 pub struct GpuNorm {
-    weight: Buffer<bf16>,
-    bias: Buffer<bf16>,
+    pub weight: Buffer<bf16>,
+    pub bias: Buffer<bf16>,
 }
 
 /// An encoder of coordinates or sizes.
 pub struct GpuEncoder {
-    frequencies: Buffer<f32>,
-    linear: GpuLinear,
-    half: usize,
+    pub frequencies: Buffer<f32>,
+    /// `[width, 2 * half]`.
+    pub weight: Buffer<bf16>,
+    /// `[width]`.
+    pub bias: Buffer<bf16>,
+    /// Number of frequencies of one value.
+    pub half: usize,
 }
 
 /// A block of the vision encoder.
@@ -168,26 +173,6 @@ impl GpuLinear {
         match self.largest_input.take() {
             Some(largest) => Ok(largest.to_host(stream)?[0]),
             None => Err(CudaError::Fp8("its inputs were not measured".into())),
-        }
-    }
-}
-
-impl GpuNorm {
-    pub fn at(&self) -> NormRef {
-        NormRef {
-            weight: self.weight.start(),
-            bias: self.bias.start(),
-        }
-    }
-}
-
-impl GpuEncoder {
-    pub fn at(&self) -> EncoderRef {
-        EncoderRef {
-            frequencies: self.frequencies.start(),
-            weight: self.linear.weight.start(),
-            bias: self.linear.bias.start(),
-            half: self.half,
         }
     }
 }

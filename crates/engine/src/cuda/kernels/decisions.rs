@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::{Kernels, MatrixShape, NormRef, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
+use super::{Kernels, MatrixShape, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord, weights::GpuNorm};
 
 /// Tables of `decide` and `choose_token`.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +19,12 @@ pub struct PickTables {
 }
 
 /// Inputs of `decide` beside its tables.
-#[derive(Clone, Copy, Debug)]
-pub struct DecideInputs {
+#[derive(Clone, Copy)]
+pub struct DecideInputs<'a> {
     /// `[positions, width]`, after the last block.
     pub hidden: Pointer<bf16>,
     /// The norm before the vocabulary's head.
-    pub norm: NormRef,
+    pub norm: &'a GpuNorm,
     /// `[2, width]`: the vocabulary's rows of the coordinate token and of the end token.
     pub on_end_weight: Pointer<bf16>,
     /// `[2]`.
@@ -59,7 +59,7 @@ impl Kernels {
     /// `decide.cu`: `shape.rows` decisions from hidden states of `shape.width` values.
     pub fn decide(
         &self,
-        inputs: &DecideInputs,
+        inputs: &DecideInputs<'_>,
         tables: &PickTables,
         out: DecisionBuffers,
         shape: MatrixShape,
@@ -78,8 +78,8 @@ impl Kernels {
                 inputs.hidden,
                 tables.pick,
                 tables.is_zombie,
-                inputs.norm.weight,
-                inputs.norm.bias,
+                inputs.norm.weight.start(),
+                inputs.norm.bias.start(),
                 inputs.on_end_weight,
                 inputs.on_end_bias,
                 inputs.coords,

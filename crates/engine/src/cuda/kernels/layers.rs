@@ -3,37 +3,21 @@
 use half::bf16;
 
 use super::{Activations, Kernels, MatrixShape, Scale, StridedRows, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    record::DecisionRecord,
+    weights::{GpuEncoder, GpuNorm},
+};
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
 const FEW_ROWS: usize = 256;
 /// Values of the widest row that a block takes.
 const FEW_WIDTH: usize = 4096;
 
-/// Scale and shift.
-#[derive(Clone, Copy, Debug)]
-pub struct NormRef {
-    /// `[width]`.
-    pub weight: Pointer<bf16>,
-    /// `[width]`.
-    pub bias: Pointer<bf16>,
-}
-
-/// An encoder of coordinates or sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct EncoderRef {
-    pub frequencies: Pointer<f32>,
-    /// `[width, 2 * half]`.
-    pub weight: Pointer<bf16>,
-    /// `[width]`.
-    pub bias: Pointer<bf16>,
-    /// Number of frequencies of one value.
-    pub half: usize,
-}
-
 /// What `embed` reads and writes.
-#[derive(Clone, Copy, Debug)]
-pub struct EmbedInputs {
+#[derive(Clone, Copy)]
+pub struct EmbedInputs<'a> {
     /// `[rows]`: token, coordinate, size or carried decision, as in `embed.cu`.
     pub kind: Pointer<i32>,
     /// `[rows]`: first and second value.
@@ -42,8 +26,8 @@ pub struct EmbedInputs {
     pub decided: Pointer<DecisionRecord>,
     /// `[vocabulary, width]`.
     pub wte: Pointer<bf16>,
-    pub coord: EncoderRef,
-    pub size: EncoderRef,
+    pub coord: &'a GpuEncoder,
+    pub size: &'a GpuEncoder,
     /// `[rows, width]`: the embedded rows.
     pub hidden: Pointer<bf16>,
     /// `[rows]`: written too.
@@ -90,7 +74,7 @@ impl Kernels {
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
-        norm: NormRef,
+        norm: &GpuNorm,
         out: Activations,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
@@ -113,12 +97,20 @@ impl Kernels {
             &name,
             (blocks, 1, 1),
             256,
-            [x, norm.weight, norm.bias, out, rows, width, scale]
+            [
+                x,
+                norm.weight.start(),
+                norm.bias.start(),
+                out,
+                rows,
+                width,
+                scale
+            ]
         )
     }
 
     /// `embed.cu`: rows.
-    pub fn embed(&self, inputs: &EmbedInputs, shape: MatrixShape) -> Result<(), CudaError> {
+    pub fn embed(&self, inputs: &EmbedInputs<'_>, shape: MatrixShape) -> Result<(), CudaError> {
         let (hidden, is_zombie) = (inputs.hidden, inputs.is_zombie);
         let (coord, size, [a, b]) = (inputs.coord, inputs.size, inputs.values);
         let MatrixShape { rows, width } = shape;
@@ -141,13 +133,13 @@ impl Kernels {
                 b,
                 inputs.decided,
                 inputs.wte,
-                coord.frequencies,
-                coord.weight,
-                coord.bias,
+                coord.frequencies.start(),
+                coord.weight.start(),
+                coord.bias.start(),
                 coord.half,
-                size.frequencies,
-                size.weight,
-                size.bias,
+                size.frequencies.start(),
+                size.weight.start(),
+                size.bias.start(),
                 size.half,
                 hidden,
                 is_zombie,

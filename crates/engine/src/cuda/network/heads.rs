@@ -100,7 +100,7 @@ impl RegionHeads {
             };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
             let normed = StridedRows::packed(text.normed.start(), width);
-            let norm = weights.post_ln.at();
+            let norm = &weights.post_ln;
             kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
             let logits = self.logits.start();
             runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
@@ -112,7 +112,7 @@ impl RegionHeads {
         let bias = coord_or_end.bias_f32.unwrap_or(self.coords.start());
         let inputs = DecideInputs {
             hidden,
-            norm: weights.post_ln.at(),
+            norm: &weights.post_ln,
             on_end_weight: coord_or_end.weight,
             on_end_bias: bias,
             coords: self.coords.start(),

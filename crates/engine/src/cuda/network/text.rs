@@ -150,8 +150,8 @@ impl TextDecoder {
                 values: [tables.at(layout.a), tables.at(layout.b)],
                 decided,
                 wte,
-                coord: self.weights.coord_encoder.at(),
-                size: self.weights.size_encoder.at(),
+                coord: &self.weights.coord_encoder,
+                size: &self.weights.size_encoder,
                 hidden: self.hidden.start(),
                 is_zombie: self.is_zombie.start(),
             };
@@ -249,7 +249,7 @@ impl TextDecoder {
         let [qkv, fc1, out] = self.block_products(layer, all, output);
         let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
         let shape = MatrixShape { rows: all, width };
-        kernels.layer_norm(hidden, block.ln.at(), qkv.x, shape)?;
+        kernels.layer_norm(hidden, &block.ln, qkv.x, shape)?;
         runner.product(&qkv)?;
         let attention = self.attention(layer, tables);
         kernels.rope_scatter(&attention, all)?;

@@ -93,7 +93,7 @@ impl VisionEncoder {
         kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
-            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, shape)?;
+            kernels.layer_norm(hidden, &block.ln1, qkv.x, shape)?;
             runner.product(&qkv)?;
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv_rows,
@@ -104,11 +104,11 @@ impl VisionEncoder {
                 head_dim: self.config.head_dim(),
             })?;
             runner.product(&proj)?;
-            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, shape)?;
+            kernels.layer_norm(hidden, &block.ln2, fc1.x, shape)?;
             runner.product(&fc1)?;
             runner.product(&fc2)?;
         }
-        let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
+        let (norm, normed) = (&self.weights.post_ln, self.normed.start());
         let out = Activations::bf16(normed, width);
         kernels.layer_norm(hidden, norm, out, shape)
     }

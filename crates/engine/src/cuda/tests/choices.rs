@@ -3,9 +3,10 @@
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        kernels::{DecideInputs, DecisionBuffers, MatrixShape, NormRef, PickTables, TokenLogits},
+        kernels::{DecideInputs, DecisionBuffers, MatrixShape, PickTables, TokenLogits},
         memory::Buffer,
         record::DecisionRecord,
+        weights::GpuNorm,
     },
     model::BINS,
     scheduler::backend::Picked,
@@ -73,9 +74,9 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
         (rig.floats(&bias), rig.floats(&coords), rig.floats(&sizes));
     let out = Buffer::<DecisionRecord>::zeros(&rig.stream, picks.len()).unwrap();
     let carried = Buffer::<DecisionRecord>::zeros(&rig.stream, 4).unwrap();
-    let norm = NormRef {
-        weight: up.1.start(),
-        bias: up.2.start(),
+    let norm = &GpuNorm {
+        weight: up.1,
+        bias: up.2,
     };
     let pick_tables = PickTables {
         pick: tables.0.start(),

@@ -108,7 +108,8 @@ impl GpuLoader<'_> {
         Ok(GpuEncoder {
             half: frequencies.len() / inputs,
             frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
-            linear: self.linear(linear)?,
+            weight: self.buffer(linear.weight)?,
+            bias: self.buffer(linear.bias)?,
         })
     }
 }
