@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use half::bf16;
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
 use crate::{
     cuda::{
@@ -26,30 +26,6 @@ use crate::{
     },
 };
 use spotter_core::Picture;
-
-/// A buffer of the network. Rows of the step are at its start, without gaps; the rows behind them are of earlier steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetworkBuffer {
-    /// Patches behind the last block of the encoder, `[crops * image tokens, encoder's width]`.
-    Patches,
-    /// The same behind the last norm.
-    Features,
-    /// Tokens of images, `[images * image tokens, width]`.
-    Tokens,
-    /// Positions behind the last block of the decoder, `[positions, width]`: rows, then images. Those of images are one block
-    /// behind.
-    Hidden,
-    /// `[layers][layer_values]`, a layer as in `kernels/common.cuh`.
-    Keys,
-    /// The same.
-    Values,
-    /// Logits of coordinates, `[decisions, 1024]`.
-    Coords,
-    /// Logits of sizes, `[decisions, 2048]`.
-    Sizes,
-    /// Logits of tokens, `[decisions, vocabulary]`.
-    Logits,
-}
 
 impl CudaBackend {
     /// Without the decoder in one launch: it runs kernel by kernel.
@@ -76,44 +52,31 @@ impl CudaBackend {
         &self.config
     }
 
-    /// The first `len` values of a buffer after the last step. Waits for it.
-    pub fn read(&self, part: NetworkBuffer, len: usize) -> Result<Vec<f32>, CudaError> {
-        self.read_range(part, 0..len)
-    }
-
-    fn read_range(&self, part: NetworkBuffer, range: Range<usize>) -> Result<Vec<f32>, CudaError> {
-        let (network, stream) = (&self.network, &self.streams.compute);
-        let narrow = |buffer: &Buffer<bf16>| {
-            let values = buffer.to_host(stream)?;
-            Ok(values[range.clone()].iter().map(|x| x.to_f32()).collect())
-        };
-        let wide = |buffer: &Buffer<f32>| Ok(buffer.to_host(stream)?[range.clone()].to_vec());
-        match part {
-            NetworkBuffer::Patches => narrow(&network.vision.hidden),
-            NetworkBuffer::Features => narrow(&network.vision.normed),
-            NetworkBuffer::Tokens => narrow(&network.vision.tokens),
-            NetworkBuffer::Hidden => narrow(&network.text.hidden),
-            NetworkBuffer::Keys => narrow(&network.text.keys),
-            NetworkBuffer::Values => narrow(&network.text.values),
-            NetworkBuffer::Coords => wide(&network.heads.coords),
-            NetworkBuffer::Sizes => wide(&network.heads.sizes),
-            NetworkBuffer::Logits => wide(&network.heads.logits),
-        }
+    /// Some values of one of its buffers after the last step. Rows of the step are at its start, without gaps; the rows behind them
+    /// are of earlier steps. Waits for it.
+    pub fn read<T>(&self, buffer: &Buffer<T>, range: Range<usize>) -> Result<Vec<f32>, CudaError>
+    where
+        T: Copy + DeviceRepr + ValidAsZeroBits + Into<f32>,
+    {
+        let values = buffer.to_host(&self.streams.compute)?;
+        Ok(values[range].iter().map(|&value| value.into()).collect())
     }
 
     /// Keys and values of a layer, in the layout of `kernels/common.cuh`.
     pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
         let values = self.network.text.layer_values;
         let range = layer * values..(layer + 1) * values;
-        let keys = self.read_range(NetworkBuffer::Keys, range.clone())?;
-        Ok([keys, self.read_range(NetworkBuffer::Values, range)?])
+        let keys = self.read(&self.network.text.keys, range.clone())?;
+        Ok([keys, self.read(&self.network.text.values, range)?])
     }
 
     /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
     pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
         let width = self.config.text.dim;
-        let tokens = self.read(NetworkBuffer::Tokens, self.config.image_tokens() * width)?;
-        Ok([tokens, self.read(NetworkBuffer::Hidden, positions * width)?])
+        let tokens = 0..self.config.image_tokens() * width;
+        let tokens = self.read(&self.network.vision.tokens, tokens)?;
+        let hidden = self.read(&self.network.text.hidden, 0..positions * width)?;
+        Ok([tokens, hidden])
     }
 }
 
@@ -173,12 +136,11 @@ impl Inside for CudaBackend {
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let config = self.config();
         let (tokens, crops) = (config.image_tokens(), crops(self, picture));
-        let features = self.read(
-            NetworkBuffer::Features,
-            crops * tokens * config.vision.enc_dim,
-        );
-        let embedded = self.read(NetworkBuffer::Tokens, tokens * config.text.dim);
-        [features.unwrap(), embedded.unwrap()]
+        let vision = &self.network.vision;
+        let features = 0..crops * tokens * config.vision.enc_dim;
+        let features = self.read(&vision.normed, features).unwrap();
+        let embedded = 0..tokens * config.text.dim;
+        [features, self.read(&vision.tokens, embedded).unwrap()]
     }
 
     fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
@@ -195,16 +157,18 @@ impl Inside for CudaBackend {
 
     fn hidden(&mut self, positions: usize) -> Vec<f32> {
         let width = self.config().text.dim;
-        self.read(NetworkBuffer::Hidden, positions * width).unwrap()
+        self.read(&self.network.text.hidden, 0..positions * width)
+            .unwrap()
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
+        let heads = &self.network.heads;
         let (part, len) = match head {
-            Head::Coord => (NetworkBuffer::Coords, BINS),
-            Head::Size => (NetworkBuffer::Sizes, 2 * BINS),
-            Head::Vocabulary => (NetworkBuffer::Logits, self.config().text.vocab_size),
+            Head::Coord => (&heads.coords, BINS),
+            Head::Size => (&heads.sizes, 2 * BINS),
+            Head::Vocabulary => (&heads.logits, self.config().text.vocab_size),
         };
-        self.read(part, len).unwrap()
+        self.read(part, 0..len).unwrap()
     }
 }
 
