@@ -1,6 +1,6 @@
 //! [`CudaBackend`]: the engine's steps on a GPU.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use half::bf16;
 
@@ -8,17 +8,17 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::{FramePreprocessor, WantedCrops},
+    frames::FramePreprocessor,
     graphs::{GraphShape, Graphs},
-    kernels::{DecisionBuffers, Kernels, PAGE, PlanarFrame, TEXT_HEAD},
+    kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
-    network::{FeatureSources, Network, NetworkParts, StepTables},
+    network::{LayerRunner, Network},
     products::Products,
-    program::{self, BlockFormat, RowPicks, TableLayout},
+    program::{self, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
-    slot::{GpuSlot, QueuedStep, SlotRoom, Streams, record},
+    slot::{GpuSlot, QueuedStep, Streams, record},
     weights::GpuWeights,
 };
 use crate::{
@@ -29,9 +29,6 @@ use crate::{
     step_check::{Flights, check},
 };
 use spotter_core::{Clock, Picture};
-
-#[cfg(test)]
-mod inside;
 
 /// Limits of a [`CudaBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +83,10 @@ pub struct CudaBackend {
     vocab: usize,
     flights: Flights,
     layout: TableLayout,
-    streams: Streams,
+    pub(super) streams: Streams,
     // Dropped before the network, whose kernels and buffers they refer to.
-    graphs: Graphs,
-    network: Network,
+    pub(super) graphs: Graphs,
+    pub(super) network: Network,
     frames: FramePreprocessor,
     reuse: Reuse,
     /// Features of crops, for [`Reuse`]'s entries.
@@ -101,7 +98,7 @@ pub struct CudaBackend {
     clock: StepClock,
     /// Slot and set of events of the step committed last.
     last: Option<(SlotId, usize)>,
-    config: ModelConfig,
+    pub(super) config: ModelConfig,
     // Last, so that it outlives everything above.
     gpu: Gpu,
 }
@@ -114,15 +111,10 @@ impl CudaBackend {
         weights: model::Weights,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
-        let CudaSettings {
-            gpu: index,
-            cache,
-            capacity,
-            precision,
-        } = settings;
+        let (cache, capacity) = (settings.cache, settings.capacity);
         supported(config)?;
-        let gpu = library::open(index)?;
-        if let Precision::Fp8(_) = precision {
+        let gpu = library::open(settings.gpu)?;
+        if let Precision::Fp8(_) = settings.precision {
             fp8::supported(config, &gpu)?;
         }
         let streams = Streams::new(&gpu.context)?;
@@ -133,28 +125,12 @@ impl CudaBackend {
         let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
         let limits = limits(config, capacity, gpu.free_bytes()?)?;
-        let layout = TableLayout::new(&limits, limits.positions);
-        let crops =
-            (capacity.images * (config.vision.max_crops + 1)).max(config.vision.max_crops * 2);
-        let network = Network::new(NetworkParts {
-            gpu: &gpu,
-            stream,
-            config,
-            weights,
-            kernels,
-            products,
-            limits: &limits,
-            layout: &layout,
-            crops,
-        })?;
+        let layout = TableLayout::new(&limits);
+        let runner = LayerRunner::new(kernels, products);
+        let network = Network::new(runner, config, weights, &layout)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let room = SlotRoom {
-            layout: &layout,
-            vocab,
-            frame_bytes,
-        };
-        let slot = |_| GpuSlot::new(&gpu.context, &streams, room);
+        let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes);
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
         let mut backend = Self {
             limits,
@@ -174,7 +150,7 @@ impl CudaBackend {
             streams,
             gpu,
         };
-        if let Precision::Fp8(pictures) = precision {
+        if let Precision::Fp8(pictures) = settings.precision {
             backend.quantise(pictures)?;
         }
         backend.network.prepare()?;
@@ -187,30 +163,27 @@ impl CudaBackend {
             return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
         }
         let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
-        let stream = Arc::clone(&self.streams.compute);
-        self.network.measure_inputs(&stream)?;
+        self.network.measure_inputs()?;
         for picture in pictures {
             let step = fp8::calibration_step(picture, &self.config, &self.limits);
             self.launch(SlotId(0), step).map_err(failed)?;
             self.commit(SlotId(0)).map_err(failed)?;
         }
         self.graphs.clear();
-        self.network.quantise(&stream)
+        self.network.quantise()
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
-        let format = BlockFormat {
-            limits: &self.limits,
-            layout: &self.layout,
-        };
-        let counts = program::write(step, slot, format, buffers.block_mut())?;
+        let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
         let cuts = self.plan(slot, step)?;
-        let (fresh, all) = (
-            self.reuse.batch(),
-            cuts.iter().map(|cut| cut.crops.len()).sum::<usize>(),
-        );
+        let fresh = self.reuse.batch();
+        let all: usize = cuts.iter().map(|cut| cut.crops.len()).sum();
+        let model_size = |cut: &PictureCrops| {
+            let (width, height) = cut.tiling.resized(&self.config.vision);
+            (width as u32, height as u32)
+        };
         let buffers = &mut self.slots[slot.0];
         let encoded = step
             .images
@@ -223,20 +196,14 @@ impl CudaBackend {
         buffers.upload(&self.streams)?;
         buffers.step = QueuedStep {
             counts,
-            model_sizes: cuts
-                .iter()
-                .map(|cut| {
-                    let (width, height) = cut.tiling.resized(&self.config.vision);
-                    (width as u32, height as u32)
-                })
-                .collect(),
+            model_sizes: cuts.iter().map(model_size).collect(),
             crops_encoded: fresh,
             crops_reused: all - fresh,
         };
         let compute = &self.streams.compute;
         record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
-            self.queue_images(slot, step.images.len(), &staged, &encoded)?;
+            self.queue_images(slot, &staged, &encoded)?;
         }
         self.queue_rows(slot)?;
         self.reuse.keep_bytes();
@@ -247,39 +214,31 @@ impl CudaBackend {
     fn queue_images(
         &mut self,
         slot: SlotId,
-        images: usize,
         staged: &[PlanarFrame],
         cuts: &[&PictureCrops],
     ) -> Result<(), BackendError> {
         let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
-        let rows = self.network.patch_rows();
+        let rows = self.network.vision.patch_rows();
         let mut crop = 0;
         for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
-            let crops = WantedCrops {
-                tiling: cut.tiling,
-                wanted: &wanted,
-            };
-            self.frames
-                .patches(self.network.kernels(), frame, crops, out)?;
+            let kernels = &self.network.runner.kernels;
+            self.frames.patches(kernels, frame, &wanted, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         let fresh = crop;
         record(&buffers.events().prepared, compute)?;
-        let features = FeatureSources {
-            image: buffers.block.start().at(self.layout.image.start),
-            source: buffers.block.start().at(self.layout.crop_source.start),
-            kept: self.kept.start(),
-            keeps: self.reuse.keeps(),
-        };
         let network = &self.network;
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
-            self.graphs.run(Some(shape), || network.encode(fresh))?;
+            let encode = || network.vision.encode(&network.runner, fresh);
+            self.graphs.run(Some(shape), encode)?;
         }
-        network.project(images, features)?;
+        let (tables, kept) = (buffers.tables(&self.layout), self.kept.start());
+        let vision = &network.vision;
+        vision.project(&network.runner, tables, kept, self.reuse.keeps())?;
         Ok(record(&buffers.events().encoded, compute)?)
     }
 
@@ -294,7 +253,7 @@ impl CudaBackend {
             // A picture that is only on the GPU is not copied to be compared, see `reuse`.
             let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
             let crops = self.reuse.plan(camera, &job.picture, tiling);
-            let most = self.network.crops_max();
+            let most = self.network.vision.crops_max;
             if first + crops.len() > source.len || self.reuse.batch() > most {
                 return Err(BackendError(format!(
                     "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
@@ -315,18 +274,11 @@ impl CudaBackend {
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         let counts = &buffers.step.counts;
-        let tables = StepTables {
-            layout: &self.layout,
-            block: buffers.block.start(),
-            counts,
-        };
-        let results = DecisionBuffers {
-            records: buffers.records.start(),
-            carried: self.carried.start(),
-        };
+        let tables = buffers.tables(&self.layout);
+        let results = buffers.decisions(&self.carried);
         let (network, carried) = (&self.network, self.carried.start());
         // One launch needs no graph.
-        let forward = match network.is_one_launch(counts) {
+        let forward = match network.text.is_one_launch(counts) {
             true => None,
             false => Some(GraphShape::forward(slot, counts)),
         };
@@ -373,15 +325,8 @@ impl Backend for CudaBackend {
         let rows = buffers.step.counts.masked_rows.clone();
         buffers.upload_masks(&self.streams, rows.iter().map(of_row))?;
         record(&buffers.events().masked, &self.streams.compute)?;
-        let tables = StepTables {
-            layout: &self.layout,
-            block: buffers.block.start(),
-            counts: &buffers.step.counts,
-        };
-        let results = DecisionBuffers {
-            records: buffers.records.start(),
-            carried: self.carried.start(),
-        };
+        let tables = buffers.tables(&self.layout);
+        let results = buffers.decisions(&self.carried);
         let masks = buffers.masks.start();
         self.network.choose_tokens(tables, masks, results)?;
         Ok(buffers.download(&self.streams)?)
@@ -391,19 +336,13 @@ impl Backend for CudaBackend {
         self.flights.commit(slot)?;
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
-        let decided = |row: &RowPicks| {
-            let records = records[row.first..row.first + row.count].iter();
-            records
-                .map(DecisionRecord::picked)
-                .collect::<Result<Vec<Picked>, _>>()
+        let decided = |picks: &Range<usize>| {
+            let records = &records[picks.clone()];
+            records.iter().map(DecisionRecord::picked).collect()
         };
         let counts = &buffers.step.counts;
-        let picked = counts
-            .row_picks
-            .iter()
-            .map(decided)
-            .collect::<Result<_, _>>();
-        let picked = picked.map_err(|_| {
+        let picked: Option<Vec<Vec<Picked>>> = counts.row_picks.iter().map(decided).collect();
+        let picked = picked.ok_or_else(|| {
             BackendError(format!(
                 "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
                 self.gpu.name
@@ -418,7 +357,7 @@ impl Backend for CudaBackend {
             crops_reused: buffers.step.crops_reused,
             times,
         };
-        self.last = Some((slot, buffers.event_set()));
+        self.last = Some((slot, buffers.event_set));
         self.slots[slot.0].frames.release();
         Ok(committed)
     }

@@ -3,18 +3,18 @@
 //!
 //! Sustained: a card at its power limit is faster in its first second than later, so only the last half of a load counts. Values are random, because multiplying zeros takes less power.
 
-mod product;
-
 use std::{sync::Arc, time::Duration};
 
 use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
-use product::{Format, SquareProduct};
 
 use super::{
     error::{CudaError, tried},
+    fp8::Scales,
+    kernels::{Activations, Scale, StridedRows},
     library,
-    memory::{Buffer, copy, wait_between, wait_for_event},
+    memory::{Buffer, Pointer, copy, wait_between, wait_for_event},
+    products::{Epilogue, LinearRef, Products},
 };
 use spotter_core::{Clock, Mono};
 
@@ -51,16 +51,6 @@ pub struct SustainedSpeed {
     pub to: Mono,
 }
 
-impl SustainedSpeed {
-    /// With `work` per call.
-    fn of_calls(self, work: f64) -> Self {
-        Self {
-            per_s: self.per_s * work,
-            ..self
-        }
-    }
-}
-
 /// Measures GPU `index`, each figure over the last half of `load`. Blocks for three times `load` and some seconds; takes
 /// 1.5 GB of the GPU's memory meanwhile.
 pub fn measure_ceilings(
@@ -69,10 +59,9 @@ pub fn measure_ceilings(
     clock: &dyn Clock,
 ) -> Result<Ceilings, CudaError> {
     let gpu = library::open(index)?;
-    let capability = gpu.context.compute_capability();
-    let capability = capability.map_err(tried("reading the compute capability of the GPU"))?;
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
     let bench = CeilingBench {
+        products: Products::new(&gpu, Arc::clone(&stream), &library::kernel_cache())?,
         stream,
         load,
         clock,
@@ -80,7 +69,7 @@ pub fn measure_ceilings(
     let normal = normal_values();
     Ok(Ceilings {
         bf16_tflop: bench.bf16(&normal)?,
-        fp8_tflop: match capability >= (8, 9) {
+        fp8_tflop: match gpu.has_fp8() {
             true => Some(bench.fp8(&normal)?),
             false => None,
         },
@@ -89,6 +78,7 @@ pub fn measure_ceilings(
 }
 
 struct CeilingBench<'a> {
+    products: Products,
     stream: Arc<CudaStream>,
     load: Duration,
     clock: &'a dyn Clock,
@@ -97,31 +87,43 @@ struct CeilingBench<'a> {
 impl CeilingBench<'_> {
     fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
-        let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
-        self.tflop(Format::Bf16, [a, b])
+        let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
+        self.tflop(Activations::bf16(x.start(), SIDE), weight.start(), None)
     }
 
     fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
-        let [a, b] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
-        self.tflop(Format::Fp8, [a, b])
+        let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
+        let scales = Scales::new(&self.stream, &[1.0])?;
+        let rows = StridedRows::packed(x.start(), SIDE);
+        // Weights in bf16, which every layer has, are not read.
+        let in_bf16 = Buffer::zeros(&self.stream, SIDE * SIDE)?;
+        let e4m3 = Some((weight.start(), scales.at(0)));
+        self.tflop(Activations::E4m3(rows, scales.at(0)), in_bf16.start(), e4m3)
     }
 
-    /// `matrices` hold values of the format.
-    fn tflop<T>(
+    fn tflop(
         &self,
-        format: Format,
-        matrices: [Buffer<T>; 2],
-    ) -> Result<SustainedSpeed, CudaError>
-    where
-        T: DeviceRepr + ValidAsZeroBits,
-    {
-        let product = SquareProduct::new(&self.stream, format)?;
-        let [a, b] = matrices.each_ref().map(|matrix| matrix.start().address());
+        x: Activations,
+        weight: Pointer<bf16>,
+        e4m3: Option<(Pointer<u8>, Scale)>,
+    ) -> Result<SustainedSpeed, CudaError> {
+        let bias = Buffer::zeros(&self.stream, SIDE)?;
+        let out = Buffer::zeros(&self.stream, SIDE * SIDE)?;
+        let linear = LinearRef {
+            weight,
+            bias: bias.start(),
+            bias_f32: None,
+            largest_input: None,
+            e4m3,
+            outputs: SIDE,
+            inner: SIDE,
+        };
+        let out = Activations::bf16(out.start(), SIDE);
+        let product = linear.product(x, out, SIDE, Epilogue::Bias);
+        self.products.prepare(&[product])?;
         let flop = 2.0 * (SIDE as f64).powi(3);
-        // SAFETY: both are whole matrices, which live until the measurement has waited for its last product.
-        let call = || unsafe { product.queue(a, b) };
-        Ok(self.sustained(PRODUCTS, call)?.of_calls(flop * 1e-12))
+        self.sustained(PRODUCTS, flop * 1e-12, || self.products.run(&product))
     }
 
     fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
@@ -131,7 +133,7 @@ impl CeilingBench<'_> {
         let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
         let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
         let gb = (2 * COPY_BYTES) as f64 * 1e-9;
-        Ok(self.sustained(COPIES, call)?.of_calls(gb))
+        self.sustained(COPIES, gb, call)
     }
 
     /// A square matrix of the values, from number `first` on, again and again.
@@ -144,10 +146,11 @@ impl CeilingBench<'_> {
         Buffer::from_host(&self.stream, &values)
     }
 
-    /// Calls a second over the last half of the load, by the GPU's own time. `call` queues work on the stream.
+    /// Work a second over the last half of the load, by the GPU's own time. `call` queues `work` on the stream.
     fn sustained(
         &self,
         batch: usize,
+        work: f64,
         call: impl Fn() -> Result<(), CudaError>,
     ) -> Result<SustainedSpeed, CudaError> {
         let began = self.clock.now();
@@ -166,7 +169,7 @@ impl CeilingBench<'_> {
         let (half, last) = (marks.len() / 2, marks.len() - 1);
         let ms = wait_between(&marks[half], &marks[last], "measuring the GPU")?;
         Ok(SustainedSpeed {
-            per_s: ((last - half) * batch) as f64 / (f64::from(ms) * 1e-3),
+            per_s: ((last - half) * batch) as f64 * work / (f64::from(ms) * 1e-3),
             from: moments[half],
             to: self.clock.now(),
         })

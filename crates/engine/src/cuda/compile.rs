@@ -65,28 +65,43 @@ const HEADERS: [KernelSource; 9] = [
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
+impl KernelSource {
+    /// Names of its kernels. A declaration is in one line.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.text.lines().filter_map(|line| {
+            let declares =
+                line.starts_with("extern \"C\" __global__") || line.starts_with("KERNEL ");
+            let head = match line.split_once("__launch_bounds__(") {
+                Some((_, rest)) => rest.split_once(')')?.1,
+                None => line,
+            };
+            let name = head.split_once('(')?.0.split_whitespace().last()?;
+            declares.then_some(name)
+        })
+    }
+}
+
 /// Machine code for `arch`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
 pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
-    let program = NvrtcProgram::new(source)?;
+    let failed = |error, log| CudaError::Compile {
+        file: source.file,
+        arch: arch.to_owned(),
+        source: error,
+        log,
+    };
+    let program = NvrtcProgram::new(source).map_err(|error| failed(error, String::new()))?;
     let arch_option = format!("--gpu-architecture={arch}");
     let options: Vec<&str> = OPTIONS.into_iter().chain([&*arch_option]).collect();
     // SAFETY: the program is alive until the end of this function.
     let compiled = unsafe { result::compile_program(program.0, &options) };
-    compiled.map_err(|source_error| CudaError::Compile {
-        file: source.file,
-        arch: arch.to_owned(),
-        source: source_error,
-        log: program.log(),
-    })?;
-    program.cubin().map_err(|error| CudaError::Compile {
-        file: source.file,
-        arch: arch.to_owned(),
-        source: error,
-        log: String::new(),
-    })
+    compiled.map_err(|error| failed(error, program.log()))?;
+    program
+        .cubin()
+        .map_err(|error| failed(error, String::new()))
 }
 
-/// The same through the cache in `folder`. A file that cannot be read is compiled again; one that cannot be written is an error.
+/// The same through the cache in `folder`. A file that is missing or damaged is compiled again; one that cannot be written is an
+/// error.
 pub fn cached_cubin(
     source: &KernelSource,
     arch: &str,
@@ -94,11 +109,17 @@ pub fn cached_cubin(
     folder: &Path,
 ) -> Result<Vec<u8>, CudaError> {
     let path = folder.join(cache_name(source, arch, driver_version));
-    if let Ok(code) = fs::read(&path) {
-        return Ok(code);
+    let hash = |code: &[u8]| xxh3_128(code).to_le_bytes();
+    // The hash is behind the code.
+    let cached = fs::read(&path).unwrap_or_default();
+    if let Some((code, kept)) = cached.split_last_chunk()
+        && hash(code) == *kept
+    {
+        return Ok(code.to_vec());
     }
     let code = cubin(source, arch)?;
-    write_file_atomically(&path, &code).map_err(|source| CudaError::Cache { path, source })?;
+    let file = [&code[..], &hash(&code)].concat();
+    write_file_atomically(&path, &file).map_err(|source| CudaError::Cache { path, source })?;
     Ok(code)
 }
 
@@ -127,7 +148,7 @@ fn version() -> (c_int, c_int) {
 struct NvrtcProgram(sys::nvrtcProgram);
 
 impl NvrtcProgram {
-    fn new(source: &KernelSource) -> Result<Self, CudaError> {
+    fn new(source: &KernelSource) -> Result<Self, NvrtcError> {
         // A kernel has no zero byte; if one had, its text would end there and not compile.
         let c_text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let headers = HEADERS.map(|header| (c_text(header.text), c_text(header.file)));
@@ -146,12 +167,7 @@ impl NvrtcProgram {
                 names.as_ptr(),
             )
         };
-        status.result().map_err(|source_error| CudaError::Compile {
-            file: source.file,
-            arch: String::new(),
-            source: source_error,
-            log: String::new(),
-        })?;
+        status.result()?;
         Ok(Self(program))
     }
 

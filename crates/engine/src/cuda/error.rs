@@ -29,16 +29,7 @@ pub enum CudaError {
         major: i32,
         minor: i32,
     },
-    /// No tensor cores for fp8.
-    #[error(
-        "the GPU {name} has compute capability {major}.{minor}, fp8 needs 8.9 or newer; set precision = \"bf16\""
-    )]
-    NoFp8 {
-        name: String,
-        major: i32,
-        minor: i32,
-    },
-    /// The model does not support fp8.
+    /// The GPU or the model does not support fp8.
     #[error("this model does not run in fp8: {0}; set precision = \"bf16\"")]
     Fp8(String),
     /// Too little memory is left.

@@ -22,7 +22,7 @@ use super::{
     error::{CudaError, tried},
     memory::{Pointer, wait_for_context},
 };
-use spotter_core::{DeviceMemory, Picture};
+use spotter_core::DeviceMemory;
 
 /// A function that takes over a buffer that GStreamer decoded on the device ([`take_frame`]).
 pub type FrameImport = fn(gst::Buffer) -> Result<DeviceMemory, String>;
@@ -38,38 +38,16 @@ pub fn take_frame(buffer: gst::Buffer) -> Result<DeviceMemory, String> {
     Ok(Box::new(foreign.map_err(|e| e.to_string())?))
 }
 
-/// Planes of a picture in a decoder's memory on a GPU.
-#[derive(Clone, Copy)]
-pub struct ForeignPlanes<'a> {
-    pub memory: &'a ForeignMemory,
-    /// Bytes from the memory's beginning to each plane.
-    pub offsets: [usize; 3],
-}
-
-/// Where a picture's planes are, when a decoder left them on a GPU.
-pub fn foreign_planes(picture: &Picture) -> Option<ForeignPlanes<'_>> {
-    let planes = picture.on_device()?;
-    Some(ForeignPlanes {
-        memory: planes.memory.downcast_ref()?,
-        offsets: planes.offsets,
-    })
-}
-
-/// Rows of a plane.
+/// Rows of a plane in a decoder's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct PlaneRows {
-    /// Bytes of a row that are pixels.
-    pub row_bytes: usize,
-    pub rows: usize,
-}
-
-/// Where the rows of a plane are in a decoder's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct PlaneSource {
+pub struct ForeignRows {
     /// Bytes before the first row.
     pub offset: usize,
     /// Bytes from row to row.
     pub stride: usize,
+    /// Bytes of a row that are pixels.
+    pub row_bytes: usize,
+    pub rows: usize,
 }
 
 /// Memory on a GPU that was allocated in another context of this process.
@@ -120,12 +98,15 @@ impl ForeignMemory {
     pub fn copy_rows(
         &self,
         stream: &CudaStream,
-        from: PlaneSource,
-        rows: PlaneRows,
+        from: ForeignRows,
         to: Pointer<u8>,
     ) -> Result<(), CudaError> {
-        let PlaneSource { offset, stride } = from;
-        let PlaneRows { row_bytes, rows } = rows;
+        let ForeignRows {
+            offset,
+            stride,
+            row_bytes,
+            rows,
+        } = from;
         let last = rows
             .checked_sub(1)
             .and_then(|rows| rows.checked_mul(stride));

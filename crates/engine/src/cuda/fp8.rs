@@ -8,7 +8,7 @@
 //! range, and rounding it up costs a part of the range at most. A power of two also hides the last bits of the measurement, so that
 //! equal pictures give equal scales. Magnitudes beyond the measured ones saturate.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 
@@ -16,11 +16,11 @@ use super::{
     error::CudaError,
     kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
-    memory::{Buffer, Pointer},
-    products::{LinearRef, bucket},
+    memory::Buffer,
+    products::bucket,
 };
 use crate::{
-    model::{ModelConfig, TextConfig, VisionConfig},
+    model::ModelConfig,
     scheduler::backend::{
         BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step,
     },
@@ -80,137 +80,51 @@ impl Scales {
     }
 }
 
-/// Sizes of layers' inputs, collected while steps run in bf16.
-pub struct InputSizes {
-    /// By address of the layer's weights.
-    slots: HashMap<u64, usize>,
-    largest: Buffer<f32>,
-}
-
-impl InputSizes {
-    /// For these layers.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        linears: impl Iterator<Item = LinearRef>,
-    ) -> Result<Self, CudaError> {
-        let slots: HashMap<u64, usize> = linears
-            .enumerate()
-            .map(|(slot, linear)| (linear.weight.address(), slot))
-            .collect();
-        Ok(Self {
-            largest: Buffer::zeros(stream, slots.len())?,
-            slots,
-        })
-    }
-
-    /// Where the largest size of the layer's inputs is kept; `None` when the layer is not measured.
-    pub fn of(&self, linear: &LinearRef) -> Option<Pointer<f32>> {
-        let slot = self.slots.get(&linear.weight.address())?;
-        Some(self.largest.start().at(*slot))
-    }
-
-    /// The largest sizes so far, in the order of the layers. Waits for the stream.
-    pub fn largest(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
-        self.largest.to_host(stream)
-    }
-}
-
-fn scales(stream: &Arc<CudaStream>, largest: &[f32]) -> Result<Scales, CudaError> {
-    let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
-    Scales::new(stream, &scales?)
-}
-
-fn e4m3_rows(stream: &Arc<CudaStream>, rows: usize, width: usize) -> Result<E4m3Rows, CudaError> {
-    Ok(E4m3Rows {
-        values: Buffer::zeros(stream, bucket(rows) * width)?,
-        width,
-    })
-}
-
 /// Memory for rows in e4m3.
-struct E4m3Rows {
+pub struct E4m3Rows {
     values: Buffer<u8>,
     width: usize,
 }
 
 impl E4m3Rows {
-    fn scaled(&self, scale: Scale) -> Activations {
-        Activations::E4m3(StridedRows::packed(self.values.start(), self.width), scale)
+    pub fn new(stream: &Arc<CudaStream>, rows: usize, width: usize) -> Result<Rc<Self>, CudaError> {
+        let values = Buffer::zeros(stream, bucket(rows) * width)?;
+        Ok(Rc::new(Self { values, width }))
     }
 }
 
-/// Inputs of the vision encoder's layers in e4m3, with their scales.
-pub struct VisionFp8 {
-    /// Of each block: into qkv, proj, fc1, fc2.
+/// Inputs in e4m3 of the `N` layers of each block, with their scales.
+pub struct E4m3Inputs<const N: usize> {
     scales: Scales,
-    normed: E4m3Rows,
-    attended: E4m3Rows,
-    inner: E4m3Rows,
+    rows: [Rc<E4m3Rows>; N],
 }
 
-impl VisionFp8 {
-    /// For up to `patches` patches; `largest` are the largest inputs of the four layers of each block.
+impl<const N: usize> E4m3Inputs<N> {
+    /// `largest` are the largest inputs of the layers, block by block; layers may share their memory.
     pub fn new(
         stream: &Arc<CudaStream>,
-        config: &VisionConfig,
-        patches: usize,
         largest: &[f32],
+        rows: [Rc<E4m3Rows>; N],
     ) -> Result<Self, CudaError> {
+        let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
         Ok(Self {
-            scales: scales(stream, largest)?,
-            normed: e4m3_rows(stream, patches, config.enc_dim)?,
-            attended: e4m3_rows(stream, patches, config.enc_dim)?,
-            inner: e4m3_rows(stream, patches, config.enc_ff_dim)?,
+            scales: Scales::new(stream, &scales?)?,
+            rows,
         })
     }
 
-    /// Inputs of the four layers of a block.
-    pub fn inputs(&self, block: usize) -> [Activations; 4] {
-        let scale = |nth| self.scales.at(block * 4 + nth);
-        [
-            self.normed.scaled(scale(0)),
-            self.attended.scaled(scale(1)),
-            self.normed.scaled(scale(2)),
-            self.inner.scaled(scale(3)),
-        ]
-    }
-}
-
-/// Inputs of the text decoder's layers in e4m3, with their scales.
-pub struct TextFp8 {
-    /// Of each block: into qkv and fc1; into proj and fc2.
-    scales: Scales,
-    normed: E4m3Rows,
-    proj_fc2_in: E4m3Rows,
-}
-
-impl TextFp8 {
-    /// For up to `positions` positions; `largest` are the largest inputs of the two layers of each block.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        config: &TextConfig,
-        positions: usize,
-        largest: &[f32],
-    ) -> Result<Self, CudaError> {
-        Ok(Self {
-            scales: scales(stream, largest)?,
-            normed: e4m3_rows(stream, positions, config.dim)?,
-            proj_fc2_in: e4m3_rows(stream, positions, config.dim + config.ff_dim)?,
+    /// Inputs of the layers of a block.
+    pub fn of_block(&self, block: usize) -> [Activations; N] {
+        std::array::from_fn(|nth| {
+            let E4m3Rows { values, width } = &*self.rows[nth];
+            let rows = StridedRows::packed(values.start(), *width);
+            Activations::E4m3(rows, self.scales.at(block * N + nth))
         })
     }
 
-    /// Scales of a block's inputs, in the order of [`inputs`](Self::inputs).
-    pub fn scales(&self, block: usize) -> [f32; 2] {
-        [0, 1].map(|nth| self.scales.at(block * 2 + nth).value)
-    }
-
-    /// Inputs of a block: normed states, and attention's result beside the MLP's inner values.
-    pub fn inputs(&self, block: usize) -> [Activations; 2] {
-        let scale = |nth| self.scales.at(block * 2 + nth);
-        [
-            self.normed.scaled(scale(0)),
-            self.proj_fc2_in.scaled(scale(1)),
-        ]
+    /// Scales of these.
+    pub fn scales(&self, block: usize) -> [f32; N] {
+        std::array::from_fn(|nth| self.scales.at(block * N + nth).value)
     }
 }
 
@@ -218,11 +132,10 @@ impl TextFp8 {
 pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
     if !gpu.has_fp8() {
         let (major, minor) = gpu.capability;
-        return Err(CudaError::NoFp8 {
-            name: gpu.name.clone(),
-            major,
-            minor,
-        });
+        return Err(CudaError::Fp8(format!(
+            "the GPU {} has compute capability {major}.{minor}, 8.9 or newer is needed",
+            gpu.name
+        )));
     }
     wide_enough(config)
 }
@@ -244,19 +157,16 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
 
 /// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.
 pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &BackendLimits) -> Step {
-    let template = &config.tokenizer.templates.detect;
     let vocab = config.text.vocab_size;
     let words = (1..=TOKENS).map(|i| (i * vocab / (TOKENS + 1)) as u32);
-    let ids = template.prefix.iter().copied().chain(words);
-    let inputs = ids
-        .chain(template.suffix.iter().copied())
-        .map(DecoderInput::Token);
-    let drafted = [
+    let mut inputs = config
+        .family
+        .object_prompt(&words.collect::<Vec<_>>(), config);
+    inputs.extend([
         DecoderInput::Coord(0.25),
         DecoderInput::Coord(0.75),
         DecoderInput::Size(0.1, 0.4),
-    ];
-    let inputs: Vec<DecoderInput> = inputs.chain(drafted).collect();
+    ]);
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens) as u32;
     let prefix = pages(limits.prefix_positions);
     let own = prefix..prefix + pages(inputs.len());

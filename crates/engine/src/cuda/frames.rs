@@ -15,7 +15,7 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapsRef},
+    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapTables},
     memory::Buffer,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling};
@@ -27,76 +27,20 @@ pub struct FramePreprocessor {
     config: VisionConfig,
     /// The normalised value of each byte.
     table: Buffer<bf16>,
-    taps: HashMap<AxisScaling, TapTables>,
-    corners: HashMap<TileGrid, Buffer<i32>>,
+    /// By pixels along an axis before and after scaling.
+    taps: HashMap<(usize, usize), TapTables>,
+    /// By how a picture is cut.
+    corners: HashMap<Tiling, Buffer<i32>>,
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
 }
 
-/// How a picture is cut, and which of its crops become patches.
+/// How a frame is scaled and cut.
 #[derive(Clone, Copy)]
-pub struct WantedCrops<'a> {
-    pub tiling: Tiling,
-    /// For each crop, the whole picture first.
-    pub wanted: &'a [bool],
-}
-
-/// Pixels along one axis before and after scaling.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct AxisScaling {
-    from: usize,
-    to: usize,
-}
-
-/// Tiles that a scaled picture is cut into.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct TileGrid {
-    down: usize,
-    across: usize,
-}
-
-/// A scaled size of a picture, and how it is cut.
-#[derive(Clone, Copy)]
-struct CutShape {
+struct FrameCut {
     from: PixelSize,
-    to: PixelSize,
-    tiles: TileGrid,
-}
-
-impl CutShape {
-    fn across(&self) -> AxisScaling {
-        AxisScaling {
-            from: self.from.width,
-            to: self.to.width,
-        }
-    }
-
-    fn down(&self) -> AxisScaling {
-        AxisScaling {
-            from: self.from.height,
-            to: self.to.height,
-        }
-    }
-}
-
-/// Weights of a scaling along one axis, on the GPU.
-struct TapTables {
-    first: Buffer<i32>,
-    count: Buffer<i32>,
-    weights: Buffer<i32>,
-    most: usize,
-}
-
-impl TapTables {
-    fn at(&self) -> TapsRef {
-        TapsRef {
-            first: self.first.start(),
-            count: self.count.start(),
-            weights: self.weights.start(),
-            most: self.most,
-        }
-    }
+    tiling: Tiling,
 }
 
 impl FramePreprocessor {
@@ -131,34 +75,20 @@ impl FramePreprocessor {
         &mut self,
         kernels: &Kernels,
         frame: &PlanarFrame,
-        crops: WantedCrops<'_>,
+        wanted: &[bool],
         out: StridedRows,
     ) -> Result<(), CudaError> {
-        let WantedCrops { tiling, wanted } = crops;
-        let from = frame.size;
-        grow(&mut self.rgb, &self.stream, from.width * from.height * 3)?;
+        let PixelSize { width, height } = frame.size;
+        grow(&mut self.rgb, &self.stream, width * height * 3)?;
         kernels.rgb_from_planes(frame, self.rgb.start())?;
-        let side = self.config.crop_size;
         let (whole, parts) = wanted.split_at(1.min(wanted.len()));
-        let whole_shape = CutShape {
-            from,
-            to: PixelSize {
-                width: side,
-                height: side,
-            },
-            tiles: TileGrid { down: 1, across: 1 },
+        let mut cut = FrameCut {
+            from: frame.size,
+            tiling: Tiling { rows: 1, cols: 1 },
         };
-        let out = self.cut(kernels, whole_shape, whole, out)?;
-        let (width, height) = tiling.resized(&self.config);
-        let tiled_shape = CutShape {
-            from,
-            to: PixelSize { width, height },
-            tiles: TileGrid {
-                down: tiling.rows,
-                across: tiling.cols,
-            },
-        };
-        self.cut(kernels, tiled_shape, parts, out)?;
+        let out = self.cut(kernels, cut, whole, out)?;
+        cut.tiling = tiling(width, height, &self.config);
+        self.cut(kernels, cut, parts, out)?;
         Ok(())
     }
 
@@ -166,25 +96,24 @@ impl FramePreprocessor {
     fn cut(
         &mut self,
         kernels: &Kernels,
-        shape: CutShape,
+        cut: FrameCut,
         wanted: &[bool],
         mut out: StridedRows,
     ) -> Result<StridedRows, CudaError> {
         if !wanted.contains(&true) {
             return Ok(out);
         }
-        self.make_tables(shape)?;
-        let CutShape { from, to, tiles } = shape;
+        let FrameCut { from, tiling } = cut;
+        let (width, height) = tiling.resized(&self.config);
+        let to = PixelSize { width, height };
+        let (across, down) = ((from.width, to.width), (from.height, to.height));
+        self.make_tables([across, down], tiling)?;
         let most = from.width.max(to.width) * from.height.max(to.height) * 3;
         grow(&mut self.between, &self.stream, most)?;
         grow(&mut self.scaled, &self.stream, most)?;
-        let (across, down) = (&self.taps[&shape.across()], &self.taps[&shape.down()]);
+        let (across, down) = (&self.taps[&across], &self.taps[&down]);
         let (rgb, between, scaled) = (self.rgb.start(), self.between.start(), self.scaled.start());
-        let pass = |taps: &TapTables, from, to| ScalePass {
-            taps: taps.at(),
-            from,
-            to,
-        };
+        let pass = |taps, from, to| ScalePass { taps, from, to };
         if is_down_first((from.width, from.height), (to.width, to.height)) {
             let half = PixelSize {
                 width: from.width,
@@ -200,7 +129,7 @@ impl FramePreprocessor {
             kernels.scale_across(rgb, between, &pass(across, from, half))?;
             kernels.scale_down(between, scaled, &pass(down, half, to))?;
         }
-        let corners = self.corners[&tiles].start();
+        let corners = self.corners[&tiling].start();
         let (grid, patch) = (self.config.grid(), self.config.enc_patch_size);
         let mut tile = 0;
         for run in wanted.chunk_by(|a, b| a == b) {
@@ -222,30 +151,33 @@ impl FramePreprocessor {
         Ok(out)
     }
 
-    /// Makes the missing tables of a shape.
-    fn make_tables(&mut self, shape: CutShape) -> Result<(), CudaError> {
-        for scaling in [shape.across(), shape.down()] {
+    /// Makes the tables that are missing.
+    fn make_tables(
+        &mut self,
+        scalings: [(usize, usize); 2],
+        tiling: Tiling,
+    ) -> Result<(), CudaError> {
+        for scaling in scalings {
             if !self.taps.contains_key(&scaling) {
-                let made = self.taps_of(scaling)?;
+                let made = self.taps_of(scaling.0, scaling.1)?;
                 self.taps.insert(scaling, made);
             }
         }
-        let tiles = shape.tiles;
-        if !self.corners.contains_key(&tiles) {
+        if !self.corners.contains_key(&tiling) {
             let window = self.config.window_pixels();
-            let corner = |tile| [tile % tiles.across * window, tile / tiles.across * window];
-            let corners: Vec<i32> = (0..tiles.down * tiles.across)
+            let corner = |tile| [tile % tiling.cols * window, tile / tiling.cols * window];
+            let corners: Vec<i32> = (0..tiling.rows * tiling.cols)
                 .flat_map(corner)
                 .map(|pixels| pixels as i32)
                 .collect();
             let made = Buffer::from_host(&self.stream, &corners)?;
-            self.corners.insert(tiles, made);
+            self.corners.insert(tiling, made);
         }
         Ok(())
     }
 
-    fn taps_of(&self, scaling: AxisScaling) -> Result<TapTables, CudaError> {
-        let taps = taps(scaling.from, scaling.to);
+    fn taps_of(&self, from: usize, to: usize) -> Result<TapTables, CudaError> {
+        let taps = taps(from, to);
         let most = taps.iter().map(|tap| tap.weights.len()).max().unwrap_or(1);
         let first: Vec<i32> = taps.iter().map(|tap| tap.first as i32).collect();
         let count: Vec<i32> = taps.iter().map(|tap| tap.weights.len() as i32).collect();

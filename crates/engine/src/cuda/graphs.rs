@@ -28,47 +28,22 @@ pub enum GraphShape {
     Encode {
         crops: usize,
     },
-    /// All blocks of the decoder.
-    Forward {
-        slot: SlotId,
-        images: usize,
-        /// Positions of rows.
-        row_positions: usize,
-        tiles: usize,
-    },
-    /// Heads, and decisions but those of tokens.
-    Decide {
-        slot: SlotId,
-        picks: usize,
-        /// Of these, with a coordinate.
-        coords: usize,
-        /// Of these, with a size.
-        sizes: usize,
-        /// Of these, tokens.
-        tokens: usize,
-    },
+    /// All blocks of the decoder: images, positions of rows, tiles.
+    Forward(SlotId, [usize; 3]),
+    /// Heads, and decisions but those of tokens: decisions, those with a coordinate, with a size, and tokens.
+    Decide(SlotId, [usize; 4]),
 }
 
 impl GraphShape {
     /// Of the decoder in the step in `slot`.
     pub fn forward(slot: SlotId, counts: &StepCounts) -> Self {
-        Self::Forward {
-            slot,
-            images: counts.images,
-            row_positions: counts.row_positions,
-            tiles: counts.tiles,
-        }
+        Self::Forward(slot, [counts.images, counts.row_positions, counts.tiles])
     }
 
     /// Of the heads in the step in `slot`; `None` when nothing is decided.
     pub fn decide(slot: SlotId, counts: &StepCounts) -> Option<Self> {
-        (counts.picks > 0).then_some(Self::Decide {
-            slot,
-            picks: counts.picks,
-            coords: counts.coords,
-            sizes: counts.sizes,
-            tokens: counts.tokens,
-        })
+        let numbers = [counts.picks, counts.coords, counts.sizes, counts.tokens];
+        (counts.picks > 0).then_some(Self::Decide(slot, numbers))
     }
 }
 
@@ -106,32 +81,20 @@ impl Graphs {
         };
         self.uses += 1;
         let last_use = self.uses;
-        let graph = match self.entries.get_mut(&shape) {
-            None => {
-                queue()?;
-                self.make_room();
-                self.entries.insert(
-                    shape,
-                    GraphEntry {
-                        graph: None,
-                        last_use,
-                    },
-                );
-                return Ok(());
-            }
-            Some(GraphEntry {
-                graph: Some(graph),
-                last_use: last,
-            }) => {
-                *last = last_use;
-                return graph.launch().map_err(tried("launching a graph"));
-            }
-            Some(GraphEntry { graph: None, .. }) => self.capture(queue)?,
+        let Some(entry) = self.entries.get_mut(&shape) else {
+            queue()?;
+            self.make_room();
+            let graph = None;
+            self.entries.insert(shape, GraphEntry { graph, last_use });
+            return Ok(());
         };
-        graph.launch().map_err(tried("launching a graph"))?;
-        let graph = Some(graph);
-        self.entries.insert(shape, GraphEntry { graph, last_use });
-        Ok(())
+        entry.last_use = last_use;
+        let graph = match entry.graph.take() {
+            Some(graph) => graph,
+            None => capture(&self.stream, queue)?,
+        };
+        let graph = entry.graph.insert(graph);
+        graph.launch().map_err(tried("launching a graph"))
     }
 
     /// Discards all graphs, because the network has changed. None of them may be in flight.
@@ -148,20 +111,20 @@ impl Graphs {
             self.entries.remove(&shape);
         }
     }
+}
 
-    fn capture(
-        &self,
-        queue: impl FnOnce() -> Result<(), CudaError>,
-    ) -> Result<CudaGraph, CudaError> {
-        let failed = tried("recording a graph");
-        self.stream
-            .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-            .map_err(&failed)?;
-        let queued = queue();
-        // Ended in any case: a stream that is capturing accepts no other work.
-        let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
-        queued?;
-        let graph = graph.map_err(&failed)?;
-        graph.ok_or_else(|| CudaError::Shape("a step without work was recorded".into()))
-    }
+fn capture(
+    stream: &Arc<CudaStream>,
+    queue: impl FnOnce() -> Result<(), CudaError>,
+) -> Result<CudaGraph, CudaError> {
+    let failed = tried("recording a graph");
+    stream
+        .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        .map_err(&failed)?;
+    let queued = queue();
+    // Ended in any case: a stream that is capturing accepts no other work.
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0));
+    queued?;
+    let graph = graph.map_err(&failed)?;
+    graph.ok_or_else(|| CudaError::Shape("a step without work was recorded".into()))
 }

@@ -1,6 +1,6 @@
 //! The driver with a GPU, NVRTC and cuBLASLt. Nothing is linked; they are found at run time.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use cudarc::{
     cublaslt,
@@ -28,8 +28,6 @@ pub struct Gpu {
     pub multiprocessors: usize,
     /// Shared memory that a block may have, bytes.
     pub shared_bytes: usize,
-    /// All blocks of a kernel may wait for each other.
-    pub has_cooperative_launch: bool,
     /// Bytes of its memory.
     pub memory_bytes: usize,
 }
@@ -87,10 +85,17 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
         shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             as usize,
-        has_cooperative_launch: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH) != 0,
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })
+}
+
+/// Where compiled kernels and chosen algorithms are kept: the user's cache folder, which systemd's unit names too.
+pub fn kernel_cache() -> PathBuf {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
+    cache.join("spotter/kernels")
 }
 
 /// cudarc panics when it calls into a missing library, so each is looked for first.
@@ -129,14 +134,9 @@ fn driver_version() -> i32 {
 }
 
 fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::from("GPU");
-    for (i, byte) in bytes.iter().enumerate() {
-        if matches!(i, 0 | 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    let [a, b, c, d, e] = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    format!("GPU-{a}-{b}-{c}-{d}-{e}")
 }
 
 #[cfg(test)]

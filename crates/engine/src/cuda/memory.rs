@@ -102,20 +102,12 @@ pub struct Buffer<T> {
 }
 
 /// A position in a [`Buffer`], and the number of values behind it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Pointer<T> {
     address: u64,
     len: usize,
     of: PhantomData<T>,
 }
-
-impl<T> Clone for Pointer<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Pointer<T> {}
 
 impl<T> Pointer<T> {
     /// Address on the GPU.

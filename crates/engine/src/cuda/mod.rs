@@ -50,7 +50,7 @@ pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision};
 pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
 pub use foreign::{FrameImport, take_frame};
-pub use library::{Gpu, open};
+pub use library::{Gpu, kernel_cache, open};
 
 #[cfg(test)]
 mod tests;

@@ -9,29 +9,30 @@
 //! (`algorithm_cache`). Equal shapes have one plan, so equal steps give equal results.
 
 mod algorithm_cache;
-mod choice;
-mod handles;
 mod plan;
 mod product;
 mod trial;
 
 use std::{
     cell::RefCell,
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, HashSet},
     path::Path,
+    rc::Rc,
     sync::Arc,
 };
 
 use cudarc::{
     cublaslt::{result::CublasError, sys},
-    driver::CudaStream,
+    driver::{CudaStream, sys::CUstreamCaptureStatus},
 };
 
 use self::{
     algorithm_cache::AlgorithmCache,
-    handles::BlasHandle,
-    plan::{Algorithm, Descriptors, NumberTypes, Operands, ProductQueue, ProductShape},
-    product::ProductToF32,
+    plan::{
+        Algorithm, BlasHandle, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue,
+        ProductShape, WORKSPACE_BYTES,
+    },
+    product::skew,
     trial::Trial,
 };
 use super::{
@@ -43,8 +44,10 @@ use super::{
 
 pub use product::{Epilogue, LinearRef, Product};
 
-/// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
-const WORKSPACE_BYTES: usize = 32 << 20;
+/// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
+const TIMED_ROWS: usize = 64;
+/// Algorithms that are timed for a shape.
+const CANDIDATES: usize = 24;
 
 struct Plan {
     descriptors: Descriptors,
@@ -55,7 +58,7 @@ struct Plan {
 pub struct Products {
     // Before the handle, which they belong to.
     /// `None` when cuBLASLt has no algorithm for the shape.
-    plans: RefCell<HashMap<ProductShape, Option<Plan>>>,
+    plans: RefCell<HashMap<ProductShape, Option<Rc<Plan>>>>,
     handle: BlasHandle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
@@ -90,7 +93,7 @@ impl Products {
             plans: RefCell::default(),
             handle,
             workspace: Buffer::zeros(&stream, WORKSPACE_BYTES)?,
-            algorithms: RefCell::new(AlgorithmCache::open(cache, &gpu.arch, about)),
+            algorithms: RefCell::new(AlgorithmCache::open(cache, &gpu.arch, &about)),
             stream,
         })
     }
@@ -101,30 +104,24 @@ impl Products {
         let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
         // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
-        let unknown = || shapes.iter().filter(|shape| self.is_unknown(shape));
-        let count = unknown().count();
-        let trial = if count > 0 {
-            tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
-            // When memory is too short for the largest, each shape allocates its own.
-            Trial::new(&self.stream, unknown()).ok()
-        } else {
-            None
+        let is_timed = |shape: &&ProductShape| {
+            let algorithms = self.algorithms.borrow();
+            shape.rows >= TIMED_ROWS && algorithms.get(&format!("{shape:?}")).is_none()
         };
-        for (done, shape) in shapes.iter().enumerate() {
-            if let Entry::Vacant(new) = self.plans.borrow_mut().entry(*shape) {
-                new.insert(self.plan(shape, trial.as_ref())?);
-            }
-            if count > 0 && (done + 1) % 64 == 0 {
-                tracing::info!("{} of {} products planned", done + 1, shapes.len());
-            }
+        let count = shapes.iter().filter(is_timed).count();
+        if count > 0 {
+            tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
         }
-        self.save();
+        for shape in &shapes {
+            self.planned(shape)?;
+        }
+        self.algorithms.borrow_mut().save();
         Ok(())
     }
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
     pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
-        self.with_plan(&product.shape(), |plan| Ok(plan.is_some()))
+        Ok(self.planned(&product.shape())?.is_some())
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
@@ -143,17 +140,28 @@ impl Products {
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let wanted = ProductToF32 {
-            linear,
-            x,
-            out,
-            rows,
+        let shape = ProductShape {
+            rows: bucket(rows),
+            outputs: linear.outputs,
+            inner: linear.inner,
+            x_stride: x.stride,
+            out_stride: linear.outputs,
+            epilogue: Epilogue::Bias,
+            numbers: NumberTypes::Bf16ToF32,
+            skew: skew(x.start.address(), out.address()),
         };
-        self.queue_checked(
-            &wanted.shape(),
-            &wanted.operands(),
-            wanted.is_within_buffers(),
-        )
+        let bias = linear.bias_f32.map(|bias| bias.address());
+        let operands = Operands {
+            weight: linear.weight.address(),
+            bias: bias.unwrap_or(linear.bias.address()),
+            x: x.start.address(),
+            out: out.address(),
+            scales: [0; 3],
+        };
+        let is_within_buffers = x.has_room_for(shape.rows, linear.inner)
+            && out.len() >= shape.rows * linear.outputs
+            && linear.is_within_buffers();
+        self.queue_checked(&shape, &operands, is_within_buffers)
     }
 
     fn queue(&self) -> ProductQueue<'_> {
@@ -177,48 +185,75 @@ impl Products {
             )));
         }
         let failed = refused("a product", shape);
-        let none = CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
-        self.with_plan(shape, |plan| {
-            let plan = plan.ok_or(none).map_err(&failed)?;
-            // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
-            // this stream alone, as is the workspace.
-            let queued = unsafe {
-                plan.descriptors
-                    .queue(self.queue(), &plan.algorithm, operands)
-            };
-            queued.map_err(&failed)
-        })
+        let plan = self.planned(shape)?;
+        self.algorithms.borrow_mut().save();
+        let plan = plan.ok_or(CublasError(NOT_SUPPORTED)).map_err(&failed)?;
+        // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
+        // this stream alone, as is the workspace.
+        let queued = unsafe {
+            plan.descriptors
+                .queue(self.queue(), &plan.algorithm, operands)
+        };
+        queued.map_err(&failed)
     }
 
     /// Plans the shape at its first use.
-    fn with_plan<T>(
-        &self,
-        shape: &ProductShape,
-        act: impl FnOnce(Option<&Plan>) -> Result<T, CudaError>,
-    ) -> Result<T, CudaError> {
-        let mut plans = self.plans.borrow_mut();
-        let plan = match plans.entry(*shape) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let plan = self.plan(shape, None)?;
-                self.save();
-                new.insert(plan)
-            }
-        };
-        act(plan.as_ref())
+    fn planned(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
+        if let Some(plan) = self.plans.borrow().get(shape) {
+            return Ok(plan.clone());
+        }
+        let plan = self.plan(shape)?;
+        self.plans.borrow_mut().insert(*shape, plan.clone());
+        Ok(plan)
     }
 
-    fn plan(&self, shape: &ProductShape, trial: Option<&Trial>) -> Result<Option<Plan>, CudaError> {
+    fn plan(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
-        let algorithm = match self.algorithm(shape, &descriptors, trial) {
+        let algorithm = match self.algorithm(shape, &descriptors) {
             Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
-        Ok(Some(Plan {
+        Ok(Some(Rc::new(Plan {
             descriptors,
             algorithm,
-        }))
+        })))
+    }
+
+    /// The algorithm for a shape: kept, timed, or cuBLASLt's first.
+    fn algorithm(
+        &self,
+        shape: &ProductShape,
+        descriptors: &Descriptors,
+    ) -> Result<Algorithm, CublasError> {
+        if shape.rows < TIMED_ROWS {
+            return Ok(descriptors.candidates(&self.handle, 1)?[0]);
+        }
+        let name = format!("{shape:?}");
+        if let Some(data) = self.algorithms.borrow().get(&name) {
+            let known = Algorithm { data };
+            if descriptors.can_run(&self.handle, &known) {
+                return Ok(known);
+            }
+        }
+        let candidates = descriptors.candidates(&self.handle, CANDIDATES)?;
+        // Recorded work does not run, and a wait would end the recording.
+        let status = self.stream.capture_status();
+        if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {
+            return Ok(candidates[0]);
+        }
+        let trial = Trial::new(&self.stream, shape);
+        match trial.and_then(|trial| trial.fastest(self.queue(), descriptors, &candidates)) {
+            Ok(Some(fastest)) => {
+                self.algorithms.borrow_mut().put(name, fastest.data);
+                Ok(fastest)
+            }
+            Ok(None) => Err(CublasError(NOT_SUPPORTED)),
+            Err(error) => {
+                tracing::debug!("products of {name} are not timed: {error}");
+                Ok(candidates[0])
+            }
+        }
     }
 }
 

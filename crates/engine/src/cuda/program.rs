@@ -10,12 +10,15 @@
 //!
 //! Every table has a fixed place in the block, so that a slot's kernels read from fixed addresses.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
-use super::kernels::{PAGE, TILE};
+use super::{
+    kernels::{PAGE, TILE},
+    memory::Pointer,
+};
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, Pick, Row, Sampling,
-    SlotId, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
+    Sampling, SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -35,6 +38,7 @@ pub struct Table {
 /// The most entries of a step, and where its tables are.
 #[derive(Clone, Debug)]
 pub struct TableLayout {
+    pub limits: BackendLimits,
     /// Positions of rows.
     pub row_positions: usize,
     /// Positions of rows and images.
@@ -86,8 +90,9 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// For steps within `limits`, with at most `row_positions` positions of rows.
-    pub fn new(limits: &BackendLimits, row_positions: usize) -> Self {
+    /// For steps within `limits`.
+    pub fn new(limits: &BackendLimits) -> Self {
+        let row_positions = limits.positions;
         let positions = row_positions + limits.images * limits.prefix_positions;
         let picks = row_positions.min(limits.rows * 160);
         // At worst each row is a tile of its own, and the last tile of each row is not full.
@@ -101,6 +106,7 @@ impl TableLayout {
             Table { start, len }
         };
         Self {
+            limits: *limits,
             row_positions,
             positions,
             picks,
@@ -148,37 +154,36 @@ pub struct StepCounts {
     pub tokens: usize,
     /// At least one token needs a mask of the host.
     pub needs_masks: bool,
-    /// In the order of the rows.
-    pub row_picks: Vec<RowPicks>,
+    /// The decisions of each row.
+    pub row_picks: Vec<Range<usize>>,
     /// For each token its row in the step, when it wants a mask.
     pub masked_rows: Vec<Option<usize>>,
 }
 
-/// The decisions of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowPicks {
-    pub first: usize,
-    pub count: usize,
+/// The tables of a step on the GPU, and the numbers of their entries.
+#[derive(Clone, Copy)]
+pub struct StepTables<'a> {
+    /// Where they are in the block.
+    pub layout: &'a TableLayout,
+    pub block: Pointer<i32>,
+    pub counts: &'a StepCounts,
 }
 
-/// BackendLimits of the backend, and where the tables of a step go.
-#[derive(Clone, Copy)]
-pub struct BlockFormat<'a> {
-    pub limits: &'a BackendLimits,
-    pub layout: &'a TableLayout,
+impl StepTables<'_> {
+    pub fn at(&self, table: Table) -> Pointer<i32> {
+        self.block.at(table.start)
+    }
 }
 
 /// Fills `block` with the tables of `step`, which runs in `slot`.
 pub fn write(
     step: &Step,
     slot: SlotId,
-    format: BlockFormat<'_>,
+    layout: &TableLayout,
     block: &mut [i32],
 ) -> Result<StepCounts, BackendError> {
-    let BlockFormat { limits, layout } = format;
     let mut writer = TableWriter {
         layout,
-        limits,
         block,
         counts: StepCounts::default(),
         page_words: 0,
@@ -203,7 +208,6 @@ pub fn write(
 
 struct TableWriter<'a> {
     layout: &'a TableLayout,
-    limits: &'a BackendLimits,
     block: &'a mut [i32],
     counts: StepCounts,
     page_words: usize,
@@ -211,6 +215,7 @@ struct TableWriter<'a> {
     prefixes: HashMap<u32, PrefixTile>,
 }
 
+#[derive(Clone, Copy)]
 struct PrefixTile {
     table: usize,
     tile: usize,
@@ -234,8 +239,12 @@ impl TableWriter<'_> {
     }
 
     fn word(&mut self, table: Table, index: usize, value: i32) {
-        debug_assert!(index < table.len);
-        self.block[table.start + index] = value;
+        self.words(table, index, &[value]);
+    }
+
+    fn words(&mut self, table: Table, index: usize, words: &[i32]) {
+        debug_assert!(index + words.len() <= table.len);
+        self.block[table.start + index..][..words.len()].copy_from_slice(words);
     }
 
     /// Copies a page table. Returns where it begins.
@@ -262,31 +271,30 @@ impl TableWriter<'_> {
             self.word(self.layout.slot, at, cache_slot(&row.kv, position));
             let (kind, a, b) = match &row.inputs {
                 Feed::Host(inputs) => input(inputs[i]),
-                Feed::Carry(from) => (3, (from.slot.0 * self.limits.rows + from.row) as i32, 0),
+                Feed::Carry(from) => (
+                    3,
+                    (from.slot.0 * self.layout.limits.rows + from.row) as i32,
+                    0,
+                ),
             };
             self.word(self.layout.kind, at, kind);
             self.word(self.layout.a, at, a);
             self.word(self.layout.b, at, b);
             self.put(self.layout.own_table, at, own_table);
-            self.put(
-                self.layout.own_length,
-                at,
-                position + 1 - row.kv.prefix_positions,
-            );
+            let own_length = position + 1 - row.kv.prefix_positions;
+            self.put(self.layout.own_length, at, own_length);
             let place = self.place(&row.kv, at)?;
             self.word(self.layout.place, at, place);
         }
         self.counts.row_positions += row.inputs.positions();
         let picks = row.picks.len();
-        let row_picks = RowPicks {
-            first: self.counts.picks,
-            count: picks,
-        };
+        let first_pick = self.counts.picks;
+        let row_picks = first_pick..first_pick + picks;
         self.counts.row_picks.push(row_picks);
         for (i, pick) in row.picks.iter().enumerate() {
             let position = self.counts.row_positions - picks + i;
             // Only the decision of a row with one decision can be carried to a later step.
-            let carried = (picks == 1).then_some(slot.0 * self.limits.rows + index);
+            let carried = (picks == 1).then_some(slot.0 * self.layout.limits.rows + index);
             self.pick(pick, position, carried, index)?;
         }
         Ok(())
@@ -298,32 +306,31 @@ impl TableWriter<'_> {
             self.counts.without_prefix += 1;
             return Ok(-1);
         };
-        let known = self
-            .prefixes
-            .get(&first.0)
-            .map(|p| (p.table, p.tile, p.rows));
-        let (table, tile, row) = match known {
-            Some((table, tile, rows)) if rows < TILE => (table, tile, rows),
+        let known = self.prefixes.get(&first.0).copied();
+        let tile = match known {
+            Some(tile) if tile.rows < TILE => tile,
             _ => {
                 let table = match known {
-                    Some((table, ..)) => table,
+                    Some(full) => full.table,
                     None => self.pages(kv.prefix.iter().map(|page| page.0))?,
                 };
                 let tile = self.counts.tiles;
                 self.counts.tiles += 1;
                 self.put(self.layout.tile_table, tile, table);
                 self.put(self.layout.tile_length, tile, kv.prefix_positions);
-                for row in 0..TILE {
-                    self.word(self.layout.tile_row, tile * TILE + row, -1);
+                self.words(self.layout.tile_row, tile * TILE, &[-1; TILE]);
+                PrefixTile {
+                    table,
+                    tile,
+                    rows: 0,
                 }
-                (table, tile, 0)
             }
         };
-        self.put(self.layout.tile_row, tile * TILE + row, at);
-        let rows = row + 1;
-        self.prefixes
-            .insert(first.0, PrefixTile { table, tile, rows });
-        Ok((tile * TILE + row) as i32)
+        let place = tile.tile * TILE + tile.rows;
+        self.put(self.layout.tile_row, place, at);
+        let rows = tile.rows + 1;
+        self.prefixes.insert(first.0, PrefixTile { rows, ..tile });
+        Ok(place as i32)
     }
 
     fn pick(
@@ -339,24 +346,17 @@ impl TableWriter<'_> {
             Pick::Size => 2,
             Pick::Token { .. } => 3,
         };
-        let logits = match pick {
-            Pick::Size => {
-                self.put(self.layout.size_rows, self.counts.sizes, position);
-                self.counts.sizes += 1;
-                self.counts.sizes - 1
-            }
-            _ => {
-                self.put(self.layout.coord_rows, self.counts.coords, position);
-                self.counts.coords += 1;
-                self.counts.coords - 1
-            }
+        let (table, count) = match pick {
+            Pick::Size => (self.layout.size_rows, &mut self.counts.sizes),
+            _ => (self.layout.coord_rows, &mut self.counts.coords),
         };
+        let logits = *count;
+        *count += 1;
+        self.put(table, logits, position);
         let carried = carried.map_or(-1, |carried| carried as i32);
         let index = self.counts.picks;
         let words = [kind, position as i32, logits as i32, carried];
-        for (i, word) in words.into_iter().enumerate() {
-            self.word(self.layout.pick, index * 4 + i, word);
-        }
+        self.words(self.layout.pick, index * 4, &words);
         if let Pick::Token { mask, sampling } = pick {
             let token = TokenPick {
                 pick: index as i32,
@@ -415,9 +415,7 @@ impl TableWriter<'_> {
             position,
             0,
         ];
-        for (i, word) in words.into_iter().enumerate() {
-            self.word(self.layout.choice, token * 8 + i, word);
-        }
+        self.words(self.layout.choice, token * 8, &words);
         for (i, &id) in banned.iter().enumerate() {
             self.put(self.layout.banned, token * BANNED + i, id as usize);
         }
@@ -428,8 +426,8 @@ impl TableWriter<'_> {
         Ok(())
     }
 
-    fn image(&mut self, pages: &[crate::scheduler::backend::PageId]) -> Result<(), BackendError> {
-        let prefix = self.limits.prefix_positions;
+    fn image(&mut self, pages: &[PageId]) -> Result<(), BackendError> {
+        let prefix = self.layout.limits.prefix_positions;
         let first = self.counts.row_positions + self.counts.images * prefix;
         let kv = KvTable {
             prefix: pages.to_vec(),
@@ -438,11 +436,8 @@ impl TableWriter<'_> {
         };
         for position in 0..prefix {
             self.put(self.layout.position, first + position, position);
-            self.word(
-                self.layout.slot,
-                first + position,
-                cache_slot(&kv, position),
-            );
+            let slot = cache_slot(&kv, position);
+            self.word(self.layout.slot, first + position, slot);
         }
         self.counts.images += 1;
         Ok(())

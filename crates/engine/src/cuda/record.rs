@@ -30,13 +30,13 @@ unsafe impl DeviceRepr for DecisionRecord {}
 unsafe impl ValidAsZeroBits for DecisionRecord {}
 
 impl DecisionRecord {
-    /// The decision; an error when it was computed from NaN.
-    pub fn picked(&self) -> Result<Picked, NotANumber> {
-        if self.probability.is_nan() || self.sharpness.is_nan() {
-            return Err(NotANumber);
-        }
+    /// The decision; `None` when it was computed from NaN: a page was read before it was written, or the weights are damaged.
+    pub fn picked(&self) -> Option<Picked> {
         let (probability, sharpness) = (self.probability, self.sharpness);
-        Ok(match self.kind {
+        if probability.is_nan() || sharpness.is_nan() {
+            return None;
+        }
+        Some(match self.kind {
             END => Picked::End { probability },
             COORD => Picked::Coord {
                 bin: self.first as u16,
@@ -57,7 +57,3 @@ impl DecisionRecord {
         })
     }
 }
-
-/// A page was read before it was written, or the weights are damaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotANumber;

@@ -19,7 +19,7 @@
 //!
 //! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 
-use std::{collections::HashMap, ops::Range, rc::Rc};
+use std::{collections::HashMap, ops::Range};
 
 use crate::model::{Tiling, VisionConfig, taps};
 use spotter_core::{CameraId, ColourMatrix, ColourRange, Picture, PixelFormat};
@@ -49,7 +49,6 @@ pub struct Reuse {
     max_difference: u8,
     /// Each has the entries of as many crops.
     cameras: Vec<Option<CameraCrops>>,
-    regions: HashMap<(usize, usize), Rc<[Region]>>,
     images: u64,
     step: StepCrops,
 }
@@ -67,19 +66,29 @@ struct CameraCrops {
     shape: PixelEncoding,
     /// [`Reuse::images`] at its last picture.
     seen: u64,
-    tiles: Vec<ReferencePixels>,
+    /// Of each crop, the whole picture first.
+    crops: Vec<ReferencePixels>,
 }
 
 /// What a crop was encoded from.
-#[derive(Clone, Default)]
 struct ReferencePixels {
+    region: Region,
     /// Until its bytes are copied.
     picture: Option<Picture>,
     bytes: Option<Vec<u8>>,
 }
 
 impl ReferencePixels {
-    fn is_like(&self, picture: &Picture, region: &Region, max_difference: u8) -> bool {
+    fn new(region: Region) -> Self {
+        Self {
+            region,
+            picture: None,
+            bytes: None,
+        }
+    }
+
+    fn is_like(&self, picture: &Picture, max_difference: u8) -> bool {
+        let region = &self.region;
         match (&self.picture, &self.bytes) {
             (Some(before), _) => {
                 let mut pairs = rows(picture, region).zip(rows(before, region));
@@ -99,11 +108,11 @@ impl ReferencePixels {
         }
     }
 
-    fn keep_bytes(&mut self, region: &Region) {
+    fn keep_bytes(&mut self) {
         if let Some(picture) = self.picture.take() {
             let bytes = self.bytes.get_or_insert_default();
             bytes.clear();
-            rows(&picture, region).for_each(|row| bytes.extend_from_slice(row));
+            rows(&picture, &self.region).for_each(|row| bytes.extend_from_slice(row));
         }
     }
 }
@@ -130,7 +139,6 @@ impl Reuse {
             vision: vision.clone(),
             max_difference,
             cameras: (0..cameras).map(|_| None).collect(),
-            regions: HashMap::new(),
             images: 0,
             step: StepCrops::default(),
         }
@@ -155,29 +163,22 @@ impl Reuse {
     ) -> Vec<Crop> {
         let each = Self::crops_each(&self.vision);
         let slot = camera.filter(|_| tiling.crops() <= each);
-        let Some(slot) = slot.and_then(|camera| self.slot(camera, picture)) else {
+        let slot = slot.and_then(|camera| self.slot(camera, picture, tiling));
+        let Some((slot, camera)) = slot.and_then(|slot| Some((slot, self.cameras[slot].as_mut()?)))
+        else {
             return (0..tiling.crops()).map(|_| self.step.fresh()).collect();
         };
-        let regions = self.regions(picture, tiling);
-        let mut crops = Vec::with_capacity(regions.len());
-        for (index, region) in regions.iter().enumerate() {
-            let entry = slot * each + index;
-            let known = self.cameras[slot]
-                .as_mut()
-                .and_then(|c| c.tiles.get_mut(index));
-            let (Some(known), step) = (known, &mut self.step) else {
-                crops.push(self.step.fresh());
-                continue;
-            };
-            crops.push(match known.is_like(picture, region, self.max_difference) {
-                true => step.kept(entry),
-                false => {
-                    known.picture = Some(picture.clone());
-                    step.fresh_for(entry)
-                }
-            });
-        }
+        let crops = camera.crops.iter_mut().enumerate();
         crops
+            .map(|(index, known)| {
+                let entry = slot * each + index;
+                if known.is_like(picture, self.max_difference) {
+                    return self.step.kept(entry);
+                }
+                known.picture = Some(picture.clone());
+                self.step.fresh_for(entry)
+            })
+            .collect()
     }
 
     /// Releases the step's pictures: copies the bytes that later ones are compared with. This is the slowest call of this file, so the
@@ -185,15 +186,11 @@ impl Reuse {
     pub fn keep_bytes(&mut self) {
         let each = Self::crops_each(&self.vision);
         for keep in &self.step.keeps {
-            let (slot, index) = (keep.entry / each, keep.entry % each);
-            let Some(camera) = self.cameras.get_mut(slot).and_then(Option::as_mut) else {
-                continue;
-            };
             // Another camera may have replaced this one within the step; its crops are later in the list.
-            let regions = self.regions.get(&camera.shape.size);
-            let region = regions.and_then(|regions| regions.get(index));
-            if let (Some(tile), Some(region)) = (camera.tiles.get_mut(index), region) {
-                tile.keep_bytes(region);
+            if let Some(camera) = &mut self.cameras[keep.entry / each]
+                && let Some(crop) = camera.crops.get_mut(keep.entry % each)
+            {
+                crop.keep_bytes();
             }
         }
     }
@@ -209,7 +206,7 @@ impl Reuse {
     }
 
     /// The place of a camera; a new camera replaces the one that was not used for the longest time.
-    fn slot(&mut self, id: &CameraId, picture: &Picture) -> Option<usize> {
+    fn slot(&mut self, id: &CameraId, picture: &Picture, tiling: Tiling) -> Option<usize> {
         self.images += 1;
         let shape = PixelEncoding {
             format: picture.format(),
@@ -227,21 +224,16 @@ impl Reuse {
         match &mut self.cameras[slot] {
             Some(camera) if camera.id == *id && camera.shape == shape => camera.seen = self.images,
             place => {
+                let regions = regions_of(shape.size, tiling, &self.vision).into_iter();
                 *place = Some(CameraCrops {
                     id: id.clone(),
                     shape,
                     seen: self.images,
-                    tiles: vec![ReferencePixels::default(); Self::crops_each(&self.vision)],
+                    crops: regions.map(ReferencePixels::new).collect(),
                 });
             }
         }
         Some(slot)
-    }
-
-    fn regions(&mut self, picture: &Picture, tiling: Tiling) -> Rc<[Region]> {
-        let size = (picture.width(), picture.height());
-        let regions = self.regions.entry(size);
-        Rc::clone(regions.or_insert_with(|| regions_of(size, tiling, &self.vision).into()))
     }
 }
 

@@ -14,8 +14,9 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 
 use super::{
     error::{CudaError, tried},
+    kernels::DecisionBuffers,
     memory::{Buffer, PinnedBuffer, download, upload, wait_for_event, wait_for_stream},
-    program::{StepCounts, TableLayout},
+    program::{StepCounts, StepTables, TableLayout},
     record::DecisionRecord,
     stage::FrameStage,
 };
@@ -76,16 +77,6 @@ pub struct QueuedStep {
     pub crops_reused: usize,
 }
 
-/// How much a slot has room for.
-#[derive(Clone, Copy)]
-pub struct SlotRoom<'a> {
-    pub layout: &'a TableLayout,
-    /// Tokens that a mask allows or forbids.
-    pub vocab: usize,
-    /// Bytes of decoded frames; the buffer grows for steps with more.
-    pub frame_bytes: usize,
-}
-
 /// One of the slots.
 pub struct GpuSlot {
     host_block: PinnedBuffer<i32>,
@@ -96,33 +87,28 @@ pub struct GpuSlot {
     /// `[tokens, words]`.
     pub masks: Buffer<u32>,
     mask_words: usize,
-    pub records: Buffer<DecisionRecord>,
+    records: Buffer<DecisionRecord>,
     host_records: PinnedBuffer<DecisionRecord>,
     uploaded: CudaEvent,
     /// On the compute stream. Two sets in turn: the end of a step is still read when its slot's next step is launched.
     events: [StepEvents; 2],
-    event_set: usize,
+    pub event_set: usize,
     copied: CudaEvent,
     /// The step in flight.
     pub step: QueuedStep,
 }
 
 impl GpuSlot {
-    /// Room for one step.
+    /// Room for one step with masks of `vocab` tokens; the one for `frame_bytes` of decoded frames grows for steps with more.
     pub fn new(
-        context: &Arc<CudaContext>,
         streams: &Streams,
-        room: SlotRoom<'_>,
+        layout: &TableLayout,
+        vocab: usize,
+        frame_bytes: usize,
     ) -> Result<Self, CudaError> {
-        let SlotRoom {
-            layout,
-            vocab,
-            frame_bytes,
-        } = room;
         let event = |flags| {
-            context
-                .new_event(Some(flags))
-                .map_err(tried("making an event"))
+            let event = streams.compute.context().new_event(Some(flags));
+            event.map_err(tried("making an event"))
         };
         let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
@@ -165,14 +151,26 @@ impl GpuSlot {
         self.event_set = 1 - self.event_set;
     }
 
-    /// Which set [`GpuGpuSlot::events`] is.
-    pub fn event_set(&self) -> usize {
-        self.event_set
-    }
-
     /// The end of the step that used that set.
     pub fn end_of(&self, set: usize) -> &CudaEvent {
         &self.events[set].computed
+    }
+
+    /// The tables of the step in flight.
+    pub fn tables<'a>(&'a self, layout: &'a TableLayout) -> StepTables<'a> {
+        StepTables {
+            layout,
+            block: self.block.start(),
+            counts: &self.step.counts,
+        }
+    }
+
+    /// Where its decisions go.
+    pub fn decisions(&self, carried: &Buffer<DecisionRecord>) -> DecisionBuffers {
+        DecisionBuffers {
+            records: self.records.start(),
+            carried: carried.start(),
+        }
     }
 
     /// The block that the host fills before [`GpuSlot::uploaded`].

@@ -12,8 +12,8 @@ use cudarc::driver::CudaStream;
 
 use super::{
     error::CudaError,
-    foreign::{ForeignPlanes, PlaneRows, PlaneSource, foreign_planes},
-    kernels::{Coefficients, PixelSize, PlanarFrame},
+    foreign::{ForeignMemory, ForeignRows},
+    kernels::{PixelSize, PlanarFrame},
     memory::{Buffer, PinnedBuffer, upload},
 };
 use crate::model::yuv_coefficients;
@@ -56,8 +56,7 @@ impl FrameStage {
         self.used = 0;
         let mut staged = vec![None; pictures.len()];
         for (staged, picture) in staged.iter_mut().zip(pictures) {
-            *staged =
-                foreign_planes(picture).and_then(|from| self.copy_on_device(copies, picture, from));
+            *staged = self.copy_on_device(copies, picture);
         }
         for (staged, picture) in staged.iter_mut().zip(pictures) {
             if staged.is_none() {
@@ -72,23 +71,22 @@ impl FrameStage {
         self.held.clear();
     }
 
-    /// Queues copies of a picture from a decoder's memory. `None`, with one log message, when the driver rejects it.
-    fn copy_on_device(
-        &mut self,
-        copies: &CudaStream,
-        picture: &Picture,
-        from: ForeignPlanes<'_>,
-    ) -> Option<PlanarFrame> {
+    /// Queues copies of a picture that a decoder left on a GPU. `None` for others, and, with one log message, when the driver
+    /// rejects it.
+    fn copy_on_device(&mut self, copies: &CudaStream, picture: &Picture) -> Option<PlanarFrame> {
+        let from = picture.on_device()?;
+        let memory: &ForeignMemory = from.memory.downcast_ref()?;
         // Held before the first copy is queued, which runs even when the next one is rejected.
         self.held.push(picture.clone());
         let begin = self.used;
-        let staged = self.place(picture, |stage, index, rows| {
-            let source = PlaneSource {
+        let staged = self.place(picture, |stage, index, row_bytes, rows| {
+            let source = ForeignRows {
                 offset: from.offsets[index],
                 stride: picture.stride(index),
+                row_bytes,
+                rows,
             };
-            let to = stage.device.start().at(stage.used);
-            from.memory.copy_rows(copies, source, rows, to)
+            memory.copy_rows(copies, source, stage.device.start().at(stage.used))
         });
         match staged {
             Ok(staged) => Some(staged),
@@ -111,8 +109,8 @@ impl FrameStage {
     ) -> Result<PlanarFrame, CudaError> {
         let begin = self.used;
         let mut pieces = Vec::new();
-        let staged = self.place(picture, |stage, index, rows| {
-            pieces.extend(Piece::of_plane(index, rows, stage.used));
+        let staged = self.place(picture, |stage, index, row_bytes, rows| {
+            pieces.extend(Piece::of_plane(index, row_bytes, rows, stage.used));
             Ok(())
         })?;
         let (mut room, mut at) = (&mut self.host.as_mut_slice()[begin..self.used], begin);
@@ -138,11 +136,11 @@ impl FrameStage {
         Ok(staged)
     }
 
-    /// Assigns a place to each plane, from [`FrameStage::used`] on, and calls `fill` for it.
+    /// Assigns a place to each plane, from [`FrameStage::used`] on, and calls `fill` for its number, bytes of a row, and rows.
     fn place(
         &mut self,
         picture: &Picture,
-        mut fill: impl FnMut(&mut Self, usize, PlaneRows) -> Result<(), CudaError>,
+        mut fill: impl FnMut(&mut Self, usize, usize, usize) -> Result<(), CudaError>,
     ) -> Result<PlanarFrame, CudaError> {
         let (format, width, height) = (picture.format(), picture.width(), picture.height());
         let mut planes = [self.device.start(); 3];
@@ -153,14 +151,14 @@ impl FrameStage {
             };
             *plane = self.device.start().at(self.used);
             strides[index.min(1)] = row_bytes;
-            fill(self, index, PlaneRows { row_bytes, rows })?;
+            fill(self, index, row_bytes, rows)?;
             self.used = (self.used + row_bytes * rows).next_multiple_of(ALIGNED);
         }
         Ok(PlanarFrame {
             planes,
             format,
             strides,
-            yuv: Coefficients(yuv_coefficients(picture.matrix(), picture.range())),
+            yuv: yuv_coefficients(picture.matrix(), picture.range()),
             size: PixelSize { width, height },
         })
     }
@@ -178,8 +176,12 @@ struct Piece {
 
 impl Piece {
     /// All pieces of a plane that begins at `first` of the buffer.
-    fn of_plane(plane: usize, rows: PlaneRows, first: usize) -> impl Iterator<Item = Self> {
-        let PlaneRows { row_bytes, rows } = rows;
+    fn of_plane(
+        plane: usize,
+        row_bytes: usize,
+        rows: usize,
+        first: usize,
+    ) -> impl Iterator<Item = Self> {
         let at_once = PIECE_BYTES.div_ceil(row_bytes);
         (0..rows).step_by(at_once).map(move |top| Self {
             plane,
@@ -228,7 +230,7 @@ mod tests {
     fn pieces_hold_each_row_of_a_plane_once_and_in_order() {
         for (row_bytes, rows) in [(1280, 720), (1, 1), (PIECE_BYTES, 3), (PIECE_BYTES + 7, 2)] {
             let (mut top, mut at) = (0, 512);
-            for piece in Piece::of_plane(1, PlaneRows { row_bytes, rows }, 512) {
+            for piece in Piece::of_plane(1, row_bytes, rows, 512) {
                 assert_eq!((piece.top, piece.first, piece.plane), (top, at, 1));
                 (top, at) = (top + piece.rows, at + piece.bytes());
             }

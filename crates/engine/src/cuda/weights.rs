@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{EncoderRef, Kernels, MatrixShape, NormRef, StridedRows},
+    kernels::{Kernels, MatrixShape, StridedRows},
     memory::Buffer,
     products::LinearRef,
 };
@@ -27,27 +27,29 @@ pub struct GpuLinear {
     weight: Buffer<bf16>,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
+    /// The largest size of an input so far, while fp8 is calibrated.
+    largest_input: Option<Buffer<f32>>,
     /// The weights once more, where products are in fp8.
-    e4m3: Option<QuantisedWeight>,
+    e4m3: Option<(Buffer<u8>, Scales)>,
     outputs: usize,
     inner: usize,
 }
 
-struct QuantisedWeight {
-    weight: Buffer<u8>,
-    scale: Scales,
-}
-
+/// Scale and shift, `[width]` each.
 pub struct GpuNorm {
-    weight: Buffer<bf16>,
-    bias: Buffer<bf16>,
+    pub weight: Buffer<bf16>,
+    pub bias: Buffer<bf16>,
 }
 
 /// An encoder of coordinates or sizes.
 pub struct GpuEncoder {
-    frequencies: Buffer<f32>,
-    linear: GpuLinear,
-    half: usize,
+    pub frequencies: Buffer<f32>,
+    /// `[width, 2 * half]`.
+    pub weight: Buffer<bf16>,
+    /// `[width]`.
+    pub bias: Buffer<bf16>,
+    /// Number of frequencies of one value.
+    pub half: usize,
 }
 
 /// A block of the vision encoder.
@@ -111,20 +113,12 @@ pub struct GpuHeadWeights {
 }
 
 impl GpuVisionBlock {
-    pub fn linears(&self) -> [&GpuLinear; 4] {
-        [&self.qkv, &self.proj, &self.fc1, &self.fc2]
-    }
-
     pub fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
         [&mut self.qkv, &mut self.proj, &mut self.fc1, &mut self.fc2]
     }
 }
 
 impl GpuTextBlock {
-    pub fn linears(&self) -> [&GpuLinear; 2] {
-        [&self.qkv_fc1, &self.proj_fc2]
-    }
-
     pub fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
     }
@@ -142,56 +136,43 @@ impl GpuTextBlock {
 
 impl GpuLinear {
     pub fn at(&self) -> LinearRef {
+        let e4m3 = self.e4m3.as_ref();
         LinearRef {
             weight: self.weight.start(),
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
-            e4m3: self
-                .e4m3
-                .as_ref()
-                .map(|e4m3| (e4m3.weight.start(), e4m3.scale.at(0))),
+            largest_input: self.largest_input.as_ref().map(Buffer::start),
+            e4m3: e4m3.map(|(weight, scale)| (weight.start(), scale.at(0))),
             outputs: self.outputs,
             inner: self.inner,
         }
     }
 
-    /// Makes the weights in e4m3 too. `largest` is their largest magnitude.
-    pub fn quantise(
-        &mut self,
-        stream: &Arc<CudaStream>,
-        kernels: &Kernels,
-        largest: f32,
-    ) -> Result<(), CudaError> {
-        let scale = Scales::new(stream, &[fp8::scale(largest, 1.0)?])?;
-        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = StridedRows::packed(weight.start(), self.inner);
+    /// Measures its inputs from now on.
+    pub fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+        self.largest_input = Some(Buffer::zeros(&kernels.stream, 1)?);
+        Ok(())
+    }
+
+    /// Makes the weights in e4m3 too. Returns the largest size of the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
+        let stream = &kernels.stream;
         let from = StridedRows::packed(self.weight.start(), self.inner);
         let shape = MatrixShape {
             rows: self.outputs,
             width: self.inner,
         };
+        let largest = Buffer::zeros(stream, 1)?;
+        kernels.abs_max(from, largest.start(), shape)?;
+        let scale = fp8::scale(largest.to_host(stream)?[0], 1.0)?;
+        let scale = Scales::new(stream, &[scale])?;
+        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
+        let to = StridedRows::packed(weight.start(), self.inner);
         kernels.quantise(from, to, scale.at(0), shape)?;
-        self.e4m3 = Some(QuantisedWeight { weight, scale });
-        Ok(())
-    }
-}
-
-impl GpuNorm {
-    pub fn at(&self) -> NormRef {
-        NormRef {
-            weight: self.weight.start(),
-            bias: self.bias.start(),
-        }
-    }
-}
-
-impl GpuEncoder {
-    pub fn at(&self) -> EncoderRef {
-        EncoderRef {
-            frequencies: self.frequencies.start(),
-            weight: self.linear.weight.start(),
-            bias: self.linear.bias.start(),
-            half: self.half,
+        self.e4m3 = Some((weight, scale));
+        match self.largest_input.take() {
+            Some(largest) => Ok(largest.to_host(stream)?[0]),
+            None => Err(CudaError::Fp8("its inputs were not measured".into())),
         }
     }
 }
@@ -214,33 +195,43 @@ impl GpuWeights {
         let lm_bias = text.lm_head.bias.into_f32();
         let width = config.text.dim;
         let coord_or_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
+        let vision_block = |block: model::VisionBlock| {
+            Ok::<_, CudaError>(GpuVisionBlock {
+                ln1: loader.norm(block.ln1)?,
+                qkv: loader.linear(block.qkv)?,
+                proj: loader.linear(block.proj)?,
+                ln2: loader.norm(block.ln2)?,
+                fc1: loader.linear(block.fc1)?,
+                fc2: loader.linear(block.fc2)?,
+            })
+        };
+        let text_block = |block: model::TextBlock| {
+            Ok::<_, CudaError>(GpuTextBlock {
+                ln: loader.norm(block.ln)?,
+                qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
+                proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
+            })
+        };
         Ok(Self {
             vision: GpuVisionWeights {
                 patch_emb: loader.padded(vision.patch_emb, config.vision.patch_values())?,
                 pos_emb: loader.buffer(vision.pos_emb)?,
-                blocks: loader.each(vision.blocks, |block| {
-                    Ok(GpuVisionBlock {
-                        ln1: loader.norm(block.ln1)?,
-                        qkv: loader.linear(block.qkv)?,
-                        proj: loader.linear(block.proj)?,
-                        ln2: loader.norm(block.ln2)?,
-                        fc1: loader.linear(block.fc1)?,
-                        fc2: loader.linear(block.fc2)?,
-                    })
-                })?,
+                blocks: vision
+                    .blocks
+                    .into_iter()
+                    .map(vision_block)
+                    .collect::<Result<_, _>>()?,
                 post_ln: loader.norm(vision.post_ln)?,
                 proj_fc1: loader.linear(vision.proj_fc1)?,
                 proj_fc2: loader.linear(vision.proj_fc2)?,
             },
             text: GpuTextWeights {
                 wte: loader.buffer(text.wte)?,
-                blocks: loader.each(text.blocks, |block| {
-                    Ok(GpuTextBlock {
-                        ln: loader.norm(block.ln)?,
-                        qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
-                        proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
-                    })
-                })?,
+                blocks: text
+                    .blocks
+                    .into_iter()
+                    .map(text_block)
+                    .collect::<Result<_, _>>()?,
                 coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
                 size_encoder: loader.encoder(region.size_features, region.size_encoder, 2)?,
             },

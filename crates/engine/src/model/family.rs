@@ -10,7 +10,7 @@ use spotter_core::Task;
 use super::{
     grammar::{AnswerGrammar, Skill},
     moondream2::{ModelConfig, ModelConfigError, Moondream2, Weights},
-    prompt::{ModelPrompt, PromptError},
+    prompt::{DecoderInput, ModelPrompt, PromptError},
     source::{TensorSource, WeightsError},
     tokenizer::Tokenizer,
 };
@@ -49,6 +49,9 @@ pub trait ModelFamily: fmt::Debug + Sync {
         tokenizer: &Tokenizer,
         reasoning: bool,
     ) -> Result<ModelPrompt, PromptError>;
+
+    /// What asks the model for the object whose name has these ids.
+    fn object_prompt(&self, words: &[u32], config: &ModelConfig) -> Vec<DecoderInput>;
 
     /// What an answer of this kind is made of.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar;

@@ -3,11 +3,7 @@
 //! `device = "auto"` takes the GPUs when they work, else the CPU, and says which and why; `cuda` takes the GPUs or fails. A
 //! machine on which some of the listed GPUs work and others do not is never what was meant, so both refuse it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, path::Path, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -227,7 +223,7 @@ impl ModelDevice {
                 };
                 let settings = cuda::CudaSettings {
                     gpu: index,
-                    cache: &kernel_cache(),
+                    cache: &cuda::kernel_cache(),
                     capacity,
                     precision,
                 };
@@ -295,14 +291,6 @@ fn gpu_capacity(
         // The configuration's range is that of a byte.
         tile_difference: tile_difference as u8,
     }
-}
-
-/// Where compiled kernels are kept: the user's cache folder, which systemd's unit names too.
-fn kernel_cache() -> PathBuf {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(home).unwrap_or_else(std::env::temp_dir);
-    cache.join("spotter/kernels")
 }
 
 #[cfg(test)]

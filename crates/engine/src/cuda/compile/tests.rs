@@ -1,22 +1,26 @@
-//! Every kernel compiles for every architecture; needs NVRTC and no GPU.
+//! Every kernel compiles for every architecture; needs NVRTC (`.ci/packages test` installs it) and no GPU.
+
+use std::fs;
 
 use cudarc::nvrtc::sys::is_culib_present;
 use rayon::prelude::*;
 
-use super::{SOURCES, cubin};
+use super::{SOURCES, cached_cubin, cubin};
 
 const ARCHITECTURES: [&str; 6] = ["sm_80", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_120"];
 
+fn assert_nvrtc() {
+    // SAFETY: it only tries to load the library.
+    let is_present = unsafe { is_culib_present() };
+    assert!(
+        is_present,
+        "NVRTC is missing: run `.ci/packages test`, then `make test`"
+    );
+}
+
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
-    // SAFETY: it only tries to load the library.
-    if !unsafe { is_culib_present() } {
-        let why =
-            "NVRTC is not there, so kernels are not compiled; `.ci/packages test` installs it";
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        println!("{why}");
-        return;
-    }
+    assert_nvrtc();
     let all = SOURCES
         .iter()
         .flat_map(|source| ARCHITECTURES.map(|arch| (source, arch)));
@@ -27,29 +31,31 @@ fn every_kernel_compiles_for_every_architecture() {
     });
 }
 
-/// The name in a line that declares a kernel.
-fn declared_kernel(line: &str) -> Option<&str> {
-    let declares = line.starts_with("extern \"C\" __global__") || line.starts_with("KERNEL ");
-    let head = match line.split_once("__launch_bounds__(") {
-        Some((_, rest)) => rest.split_once(')')?.1,
-        None => line,
-    };
-    let name = head.split_once('(')?.0.split_whitespace().last()?;
-    declares.then_some(name)
+#[test]
+fn a_damaged_file_in_the_cache_is_compiled_again() {
+    assert_nvrtc();
+    let folder = tempfile::tempdir().unwrap();
+    let source = SOURCES.iter().find(|s| s.file == "quantise.cu").unwrap();
+    let compile = || cached_cubin(source, "sm_90a", 13_000, folder.path()).unwrap();
+    let code = compile();
+    let file = fs::read_dir(folder.path()).unwrap().next().unwrap();
+    let file = file.unwrap().path();
+    let good = fs::read(&file).unwrap();
+    let mut flipped = good.clone();
+    flipped[code.len() / 2] ^= 1;
+    for bad in [&flipped[..], &good[..good.len() - 7], b"short", b""] {
+        fs::write(&file, bad).unwrap();
+        assert_eq!(compile(), code);
+        assert_eq!(fs::read(&file).unwrap(), good, "the file is replaced");
+    }
 }
 
-/// `Kernels::load` looks for the first file with a space, the name and a parenthesis, also in comments.
 #[test]
-fn every_kernel_name_is_found_in_its_own_file_only() {
-    let mut count = 0;
-    for source in &SOURCES {
-        for name in source.text.lines().filter_map(declared_kernel) {
-            let head = format!(" {name}(");
-            let files = SOURCES.iter().filter(|other| other.text.contains(&head));
-            let files: Vec<&str> = files.map(|other| other.file).collect();
-            assert_eq!(files, [source.file], "{name}");
-            count += 1;
-        }
-    }
+fn every_kernel_has_one_name() {
+    let mut names: Vec<&str> = SOURCES.iter().flat_map(|s| s.kernels()).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
     assert!(count > 40, "{count}");
 }

@@ -3,28 +3,16 @@
 use half::bf16;
 
 use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer};
+use crate::cuda::{error::CudaError, memory::Pointer, program::StepTables};
 
-/// Queries, keys and values of a step's positions, and where they belong.
-#[derive(Clone, Copy, Debug)]
-pub struct RopeInputs {
-    /// `[positions, 3 * heads * 64]`: queries, keys and values. Queries and keys are rotated in place.
+/// What a step's positions attend with in one layer.
+#[derive(Clone, Copy)]
+pub struct CachedAttention<'a> {
+    pub tables: StepTables<'a>,
+    /// `[positions, 3 * heads * 64]`: queries, keys and values.
     pub qkv: Pointer<bf16>,
-    /// `[positions]`: position in the sequence.
-    pub position: Pointer<i32>,
-    /// `[positions]`: slot of the cache, or -1.
-    pub slot: Pointer<i32>,
     /// `[context, 16, 2]`: cosine and sine of each angle.
     pub rope_cos_sin: Pointer<f32>,
-    pub positions: usize,
-    pub heads: usize,
-}
-
-/// What rows of a step attend with in one layer.
-#[derive(Clone, Copy, Debug)]
-pub struct CachedAttention {
-    /// `[positions, 3 * heads * 64]`, rotated.
-    pub qkv: Pointer<bf16>,
     pub cache: LayerCache,
     pub parts: AttentionParts,
     pub heads: usize,
@@ -35,32 +23,6 @@ pub struct CachedAttention {
 pub struct LayerCache {
     pub keys: Pointer<bf16>,
     pub values: Pointer<bf16>,
-}
-
-/// Tables of `attend_prefix`.
-#[derive(Clone, Copy, Debug)]
-pub struct PrefixTables {
-    /// Page tables, one after the other.
-    pub pages: Pointer<i32>,
-    /// `[tiles, 16]` rows.
-    pub tile_row: Pointer<i32>,
-    /// First entry in `pages`.
-    pub tile_table: Pointer<i32>,
-    /// Positions of the prefix.
-    pub tile_length: Pointer<i32>,
-}
-
-/// Tables of `attend_own`.
-#[derive(Clone, Copy, Debug)]
-pub struct OwnTables {
-    /// Page tables, one after the other.
-    pub pages: Pointer<i32>,
-    /// First entry in `pages`.
-    pub own_table: Pointer<i32>,
-    /// Own positions that the position attends to.
-    pub own_length: Pointer<i32>,
-    /// Tile and row in it, or -1.
-    pub place: Pointer<i32>,
 }
 
 /// Partial results of the splits of a prefix.
@@ -75,54 +37,44 @@ pub struct AttentionParts {
 }
 
 impl Kernels {
-    /// `rope_scatter.cu`.
-    pub fn rope_scatter(&self, inputs: &RopeInputs, cache: LayerCache) -> Result<(), CudaError> {
-        let &RopeInputs {
+    /// `rope_scatter.cu`: rotates queries and keys in place.
+    pub fn rope_scatter(
+        &self,
+        attention: &CachedAttention<'_>,
+        positions: usize,
+    ) -> Result<(), CudaError> {
+        let &CachedAttention {
+            tables,
             qkv,
-            position,
-            slot,
-            rope_cos_sin,
-            positions,
             heads,
-        } = inputs;
+            cache: LayerCache { keys, values },
+            ..
+        } = attention;
+        let (position, slot) = (
+            tables.at(tables.layout.position),
+            tables.at(tables.layout.slot),
+        );
         require(
             qkv.len() >= positions * 3 * heads * TEXT_HEAD
                 && position.len() >= positions
                 && slot.len() >= positions,
             "rope: a buffer is too small",
         )?;
+        let grid = (heads, positions.div_ceil(PAGE), 1);
+        let angles = attention.rope_cos_sin;
         launch!(
             self,
-            rope_scatter,
-            (heads, positions.div_ceil(PAGE), 1),
+            "rope_scatter",
+            grid,
             128,
-            0,
-            [
-                qkv.address(),
-                position.address(),
-                slot.address(),
-                rope_cos_sin.address(),
-                cache.keys.address(),
-                cache.values.address(),
-                positions as i32,
-                heads as i32,
-            ]
+            [qkv, position, slot, angles, keys, values, positions, heads]
         )
     }
 
     /// `attend_rows.cu`, first kernel.
-    pub fn attend_prefix(
-        &self,
-        attention: &CachedAttention,
-        tables: &PrefixTables,
-        tiles: usize,
-    ) -> Result<(), CudaError> {
-        let &CachedAttention {
-            qkv,
-            cache,
-            parts,
-            heads,
-        } = attention;
+    pub fn attend_prefix(&self, attention: &CachedAttention<'_>) -> Result<(), CudaError> {
+        let (tables, parts, heads) = (attention.tables, attention.parts, attention.heads);
+        let (layout, tiles) = (tables.layout, tables.counts.tiles);
         require(
             parts.values.len() >= tiles * heads * parts.splits * TILE * TEXT_HEAD
                 && parts.max_sums.len() >= tiles * heads * parts.splits * TILE * 2,
@@ -130,21 +82,20 @@ impl Kernels {
         )?;
         launch!(
             self,
-            attend_prefix,
+            "attend_prefix",
             (tiles, heads, parts.splits),
             128,
-            0,
             [
-                qkv.address(),
-                cache.keys.address(),
-                cache.values.address(),
-                tables.pages.address(),
-                tables.tile_row.address(),
-                tables.tile_table.address(),
-                tables.tile_length.address(),
-                parts.values.address(),
-                parts.max_sums.address(),
-                heads as i32,
+                attention.qkv,
+                attention.cache.keys,
+                attention.cache.values,
+                tables.at(layout.pages),
+                tables.at(layout.tile_row),
+                tables.at(layout.tile_table),
+                tables.at(layout.tile_length),
+                parts.values,
+                parts.max_sums,
+                heads
             ]
         )
     }
@@ -152,43 +103,38 @@ impl Kernels {
     /// `attend_rows.cu`, second kernel.
     pub fn attend_own(
         &self,
-        attention: &CachedAttention,
-        tables: &OwnTables,
+        attention: &CachedAttention<'_>,
         out: Activations,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let &CachedAttention {
-            qkv,
-            cache,
-            parts,
-            heads,
-        } = attention;
+        let (tables, parts, heads) = (attention.tables, attention.parts, attention.heads);
         require(
             out.has_room_for(rows, heads * TEXT_HEAD),
             "attention: a buffer is too small",
         )?;
-        let grid = (rows, heads.div_ceil(4), 1);
-        let (name, to, stride) = ("launching attend_own", out.address(), out.stride() as i32);
-        let inputs = [
-            qkv.address(),
-            cache.keys.address(),
-            cache.values.address(),
-            tables.pages.address(),
-            tables.own_table.address(),
-            tables.own_length.address(),
-            tables.place.address(),
-            parts.values.address(),
-            parts.max_sums.address(),
-        ];
-        let [q, k, v, pages, own_table, own_length, place, part, mass] = inputs;
-        let (heads, splits) = (heads as i32, parts.splits as i32);
-        match out {
-            Activations::Bf16(_) => launch!(@on self, &self.attend_own, name, grid, 128, 0,
-                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride]),
-            Activations::E4m3(_, scale) => {
-                launch!(@on self, &self.attend_own_e4m3, name, grid, 128, 0,
-                [q, k, v, pages, own_table, own_length, place, part, mass, to, heads, splits, stride, scale.value.recip()])
-            }
-        }
+        let layout = tables.layout;
+        let (name, scale) = out.writer("attend_own");
+        launch!(
+            self,
+            &name,
+            (rows, heads.div_ceil(4), 1),
+            128,
+            [
+                attention.qkv,
+                attention.cache.keys,
+                attention.cache.values,
+                tables.at(layout.pages),
+                tables.at(layout.own_table),
+                tables.at(layout.own_length),
+                tables.at(layout.place),
+                parts.values,
+                parts.max_sums,
+                out,
+                heads,
+                parts.splits,
+                out.stride(),
+                scale
+            ]
+        )
     }
 }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::{Kernels, MatrixShape, NormRef, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
+use super::{Kernels, MatrixShape, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord, weights::GpuNorm};
 
 /// Tables of `decide` and `choose_token`.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +19,12 @@ pub struct PickTables {
 }
 
 /// Inputs of `decide` beside its tables.
-#[derive(Clone, Copy, Debug)]
-pub struct DecideInputs {
+#[derive(Clone, Copy)]
+pub struct DecideInputs<'a> {
     /// `[positions, width]`, after the last block.
     pub hidden: Pointer<bf16>,
     /// The norm before the vocabulary's head.
-    pub norm: NormRef,
+    pub norm: &'a GpuNorm,
     /// `[2, width]`: the vocabulary's rows of the coordinate token and of the end token.
     pub on_end_weight: Pointer<bf16>,
     /// `[2]`.
@@ -59,7 +59,7 @@ impl Kernels {
     /// `decide.cu`: `shape.rows` decisions from hidden states of `shape.width` values.
     pub fn decide(
         &self,
-        inputs: &DecideInputs,
+        inputs: &DecideInputs<'_>,
         tables: &PickTables,
         out: DecisionBuffers,
         shape: MatrixShape,
@@ -71,23 +71,22 @@ impl Kernels {
         )?;
         launch!(
             self,
-            decide,
+            "decide",
             (picks, 1, 1),
             256,
-            0,
             [
-                inputs.hidden.address(),
-                tables.pick.address(),
-                tables.is_zombie.address(),
-                inputs.norm.weight.address(),
-                inputs.norm.bias.address(),
-                inputs.on_end_weight.address(),
-                inputs.on_end_bias.address(),
-                inputs.coords.address(),
-                inputs.sizes.address(),
-                out.records.address(),
-                out.carried.address(),
-                width as i32,
+                inputs.hidden,
+                tables.pick,
+                tables.is_zombie,
+                inputs.norm.weight.start(),
+                inputs.norm.bias.start(),
+                inputs.on_end_weight,
+                inputs.on_end_bias,
+                inputs.coords,
+                inputs.sizes,
+                out.records,
+                out.carried,
+                width,
             ]
         )
     }
@@ -109,22 +108,22 @@ impl Kernels {
             logits.len() >= rows * vocab,
             "tokens: a buffer is too small",
         )?;
+        let mask_words = vocab.div_ceil(32);
         launch!(
             self,
-            choose_token,
+            "choose_token",
             (rows, 1, 1),
             1024,
-            0,
             [
-                logits.address(),
-                tables.choice.address(),
-                tables.banned.address(),
-                mask.address(),
-                tables.is_zombie.address(),
-                out.records.address(),
-                out.carried.address(),
-                vocab as i32,
-                vocab.div_ceil(32) as i32,
+                logits,
+                tables.choice,
+                tables.banned,
+                mask,
+                tables.is_zombie,
+                out.records,
+                out.carried,
+                vocab,
+                mask_words,
             ]
         )
     }

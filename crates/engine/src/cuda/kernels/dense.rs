@@ -1,18 +1,18 @@
 //! Attention within whole sequences: three kernels for the same formula; the GPU and the head size decide which is the fastest.
 
-use cudarc::driver::CudaFunction;
+use std::mem::MaybeUninit;
 
-use super::{
-    Activations, Kernels, StridedRows, launch, require, tensor_map::TensorMapSpec, with_shared,
-};
-use crate::cuda::{error::CudaError, library::Gpu};
+use cudarc::driver::sys::{self, CUtensorMap, CUtensorMapSwizzle as Swizzle};
+
+use super::{Activations, ByValue, Kernels, StridedRows, launch, require};
+use crate::cuda::error::{CudaError, tried};
 
 /// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
-const TILES_SHARED_BYTES: u32 = ((128 + 4 * 64) * 72 * 2) as u32;
+const TILES_SHARED_BYTES: usize = (128 + 4 * 64) * 72 * 2;
 /// Queries of a block of `attend_wide`, its threads, and rows of the boxes that it copies.
 const WIDE_QUERIES: usize = 192;
 const WIDE_THREADS: u32 = 512;
-const WIDE_BOX: usize = 32;
+const WIDE_BOX: u32 = 32;
 /// Values of a swizzled row of it, and of the rest of a head of 72.
 const WIDE_VALUES: usize = 64;
 const NARROW_VALUES: usize = 8;
@@ -21,13 +21,12 @@ const ANY_KEYS_MAX: usize = 1024;
 
 /// Shared memory of `attend_wide`: two times 192 queries, with 8 zeros behind heads of 72, and six
 /// stages of 96 keys and values.
-const fn wide_shared_bytes(head_dim: usize) -> u32 {
-    let behind = if head_dim > WIDE_VALUES {
-        2 * NARROW_VALUES
-    } else {
-        0
+fn wide_shared_bytes(head_dim: usize) -> usize {
+    let behind = match head_dim > WIDE_VALUES {
+        true => 2 * NARROW_VALUES,
+        false => 0,
     };
-    (2 * WIDE_QUERIES * (WIDE_VALUES + behind) * 2 + 6 * 2 * 96 * head_dim * 2) as u32
+    2 * WIDE_QUERIES * (WIDE_VALUES + behind) * 2 + 6 * 2 * 96 * head_dim * 2
 }
 
 /// A kernel of dense attention.
@@ -56,67 +55,25 @@ pub struct DenseAttention {
     pub head_dim: usize,
 }
 
-/// A kernel that writes bf16, and its variant that writes e4m3.
-struct KernelPair {
-    bf16: CudaFunction,
-    e4m3: CudaFunction,
-}
-
-impl KernelPair {
-    fn find(
-        function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
-        name: &str,
-        shared_bytes: u32,
-    ) -> Result<Self, CudaError> {
-        let found = |name: &str| match shared_bytes {
-            0 => function(name),
-            bytes => with_shared(function(name)?, bytes as usize),
-        };
-        Ok(Self {
-            bf16: found(name)?,
-            e4m3: found(&format!("{name}_e4m3"))?,
-        })
-    }
-}
-
-pub(super) struct DenseKernels {
-    multiprocessors: usize,
-    /// For heads of 64 and of 72 values.
-    wide: Option<[KernelPair; 2]>,
-    tiles: [KernelPair; 2],
-    any: KernelPair,
-}
-
-impl DenseKernels {
-    pub fn find(
-        gpu: &Gpu,
-        function: impl Fn(&str) -> Result<CudaFunction, CudaError>,
-    ) -> Result<Self, CudaError> {
-        let wide = |head_dim: usize| {
-            let name = format!("attend_wide_{head_dim}");
-            KernelPair::find(&function, &name, wide_shared_bytes(head_dim))
-        };
-        Ok(Self {
-            multiprocessors: gpu.multiprocessors,
-            wide: match gpu.arch == "sm_90a" {
-                true => Some([wide(64)?, wide(72)?]),
-                false => None,
-            },
-            tiles: [
-                KernelPair::find(&function, "attend_dense_64", TILES_SHARED_BYTES)?,
-                KernelPair::find(&function, "attend_dense_72", TILES_SHARED_BYTES)?,
-            ],
-            any: KernelPair::find(&function, "attend_dense_any", 0)?,
-        })
-    }
+/// The kernels with dynamic shared memory, and its bytes.
+pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
+    [64, 72].into_iter().flat_map(|head_dim| {
+        [
+            (format!("attend_dense_{head_dim}"), TILES_SHARED_BYTES),
+            (
+                format!("attend_wide_{head_dim}"),
+                wide_shared_bytes(head_dim),
+            ),
+        ]
+    })
 }
 
 impl Kernels {
     /// The kernels that take heads of this size, the fastest first.
     pub fn dense_kernels(&self, head_dim: usize) -> &'static [DenseKernel] {
-        match (head_dim, &self.dense.wide) {
-            (64 | 72, Some(_)) => &[DenseKernel::Wide, DenseKernel::Tiles, DenseKernel::Any],
-            (64 | 72, None) => &[DenseKernel::Tiles, DenseKernel::Any],
+        match (head_dim, self.has("attend_wide_64")) {
+            (64 | 72, true) => &[DenseKernel::Wide, DenseKernel::Tiles, DenseKernel::Any],
+            (64 | 72, false) => &[DenseKernel::Tiles, DenseKernel::Any],
             _ => &[DenseKernel::Any],
         }
     }
@@ -154,48 +111,110 @@ impl Kernels {
         if rows == 0 {
             return Ok(());
         }
-        let size = usize::from(head_dim == 72);
-        let pair = match (kernel, &self.dense.wide) {
-            (DenseKernel::Wide, Some(wide)) => &wide[size],
-            (DenseKernel::Tiles, _) => &self.dense.tiles[size],
-            _ => &self.dense.any,
-        };
-        let (function, out_scale) = match out {
-            Activations::Bf16(_) => (&pair.bf16, 1.0),
-            Activations::E4m3(_, scale) => (&pair.e4m3, scale.value.recip()),
-        };
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let (from, to) = (qkv.start.address(), out.address());
-        let (stride, out_stride) = (qkv.stride as i32, out.stride() as i32);
-        let (length_i32, heads_i32) = (length as i32, heads as i32);
+        let (from, stride, out_stride) = (qkv.start, qkv.stride, out.stride());
         match kernel {
             DenseKernel::Wide => {
-                let boxes = |values, is_swizzled| TensorMapSpec {
-                    sequences,
-                    length,
-                    width: 3 * heads * head_dim,
-                    box_rows: WIDE_BOX,
-                    box_values: values,
-                    is_swizzled,
-                };
-                let wide = boxes(WIDE_VALUES, true).map(qkv)?;
-                let narrow = boxes(NARROW_VALUES, false).map(qkv)?;
+                let (name, out_scale) = out.writer(&format!("attend_wide_{head_dim}"));
+                let wide = tensor_map(attention, WIDE_VALUES, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B)?;
+                let narrow = tensor_map(
+                    attention,
+                    NARROW_VALUES,
+                    Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+                )?;
                 let jobs = length.div_ceil(WIDE_QUERIES) * heads * sequences;
-                let grid = (jobs.min(self.dense.multiprocessors), 1, 1);
-                let (shared, sequences) = (wide_shared_bytes(head_dim), sequences as i32);
-                launch!(@on self, function, "launching attend_wide", grid, WIDE_THREADS, shared,
-                    [wide, narrow, to, length_i32, out_stride, heads_i32, scale, out_scale, sequences])
+                let grid = (jobs.min(self.multiprocessors), 1, 1);
+                launch!(
+                    self,
+                    &name,
+                    grid,
+                    WIDE_THREADS,
+                    [
+                        ByValue(wide),
+                        ByValue(narrow),
+                        out,
+                        length,
+                        out_stride,
+                        heads,
+                        scale,
+                        out_scale,
+                        sequences,
+                    ]
+                )
             }
             DenseKernel::Tiles => {
+                let (name, out_scale) = out.writer(&format!("attend_dense_{head_dim}"));
                 let grid = (length.div_ceil(128), heads, sequences);
-                launch!(@on self, function, "launching attend_dense", grid, 128, TILES_SHARED_BYTES,
-                    [from, to, length_i32, stride, out_stride, heads_i32, scale, out_scale])
+                launch!(
+                    self,
+                    &name,
+                    grid,
+                    128,
+                    [
+                        from, out, length, stride, out_stride, heads, scale, out_scale
+                    ]
+                )
             }
             DenseKernel::Any => {
-                let (grid, head_dim) = ((length.div_ceil(4), heads, sequences), head_dim as i32);
-                launch!(@on self, function, "launching attend_dense_any", grid, 128, 0,
-                    [from, to, length_i32, stride, out_stride, heads_i32, scale, out_scale, head_dim])
+                let (name, out_scale) = out.writer("attend_dense_any");
+                let grid = (length.div_ceil(4), heads, sequences);
+                launch!(
+                    self,
+                    &name,
+                    grid,
+                    128,
+                    [
+                        from, out, length, stride, out_stride, heads, scale, out_scale, head_dim
+                    ]
+                )
             }
         }
     }
+}
+
+/// The layout of the sequences in memory, for a kernel that copies boxes of [`WIDE_BOX`] rows and `box_values` values (`copy_box` in
+/// `barrier.cuh`). Rows beyond a sequence are copied as zeros. Swizzled are the 16-byte pieces of a box's rows, which then have
+/// 128 bytes. The host computes it without the GPU.
+fn tensor_map(
+    attention: &DenseAttention,
+    box_values: usize,
+    swizzle: Swizzle,
+) -> Result<CUtensorMap, CudaError> {
+    let &DenseAttention {
+        qkv,
+        sequences,
+        length,
+        heads,
+        head_dim,
+        ..
+    } = attention;
+    // Strides are in bytes; that of single values is implied.
+    let row_bytes = (qkv.stride * size_of::<half::bf16>()) as u64;
+    let strides = [row_bytes, row_bytes * length as u64];
+    let sizes = [3 * heads * head_dim, length, sequences].map(|size| size as u64);
+    let (box_sizes, steps) = ([box_values as u32, WIDE_BOX, 1], [1; 3]);
+    let mut map = MaybeUninit::uninit();
+    // SAFETY: the arrays have as many entries as the driver reads for three dimensions (one stride fewer), `map` has the size
+    // and the alignment of a tensor map, and the address is only written into it. Kernels read the memory that it
+    // describes, which the caller has checked.
+    let encoded = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            map.as_mut_ptr(),
+            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            3,
+            qkv.start.address() as *mut _,
+            sizes.as_ptr(),
+            strides.as_ptr(),
+            box_sizes.as_ptr(),
+            steps.as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzle,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    let failed = tried("describing rows to copy (they begin at 16 bytes, as their strides are)");
+    encoded.result().map_err(failed)?;
+    // SAFETY: the driver reported success, so it has written the map.
+    Ok(unsafe { map.assume_init() })
 }

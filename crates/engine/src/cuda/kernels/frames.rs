@@ -1,16 +1,13 @@
 //! Frames to patches.
 
-use cudarc::driver::DeviceRepr;
 use half::bf16;
 
-use super::{Kernels, StridedRows, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer};
+use super::{ByValue, Kernels, StridedRows, launch, require};
+use crate::cuda::{
+    error::CudaError,
+    memory::{Buffer, Pointer},
+};
 use spotter_core::PixelFormat;
-
-/// Coefficients of `rgb_from_planes`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Coefficients(pub [i32; 6]);
 
 /// Size of a picture in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,14 +24,14 @@ pub struct PlanarFrame {
     pub format: PixelFormat,
     /// Bytes from row to row: of the first plane, and of the others.
     pub strides: [usize; 2],
-    pub yuv: Coefficients,
+    /// `struct Coefficients` of `frame.cu`.
+    pub yuv: [i32; 6],
     pub size: PixelSize,
 }
 
 /// One pass of a scaling: along the rows or along the columns.
-#[derive(Clone, Copy, Debug)]
-pub struct ScalePass {
-    pub taps: TapsRef,
+pub struct ScalePass<'a> {
+    pub taps: &'a TapTables,
     /// Size of the picture that the pass reads.
     pub from: PixelSize,
     /// Size of the picture that the pass writes; one side is that of `from`.
@@ -58,34 +55,26 @@ pub struct PatchInputs {
     pub patch: usize,
 }
 
-/// Weights of one pass of a scaling, on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct TapsRef {
+/// Weights of a scaling along one axis, on the GPU.
+pub struct TapTables {
     /// First source pixel of each.
-    pub first: Pointer<i32>,
+    pub first: Buffer<i32>,
     /// Source pixels of each.
-    pub count: Pointer<i32>,
+    pub count: Buffer<i32>,
     /// `[pixels, most]`.
-    pub weights: Pointer<i32>,
+    pub weights: Buffer<i32>,
     /// Row length of the weights.
     pub most: usize,
 }
 
-// SAFETY: six 32-bit integers in C layout, as the kernel declares them.
-unsafe impl DeviceRepr for Coefficients {}
-
 impl Kernels {
     /// `frame.cu`: colour.
     pub fn rgb_from_planes(&self, frame: &PlanarFrame, rgb: Pointer<u8>) -> Result<(), CudaError> {
-        let &PlanarFrame {
-            planes,
-            format,
-            strides,
-            yuv,
-            size: PixelSize { width, height },
-        } = frame;
-        let format = match format {
-            PixelFormat::Rgb => 0_i32,
+        let [y, u, v] = frame.planes;
+        let [stride, chroma_stride] = frame.strides;
+        let PixelSize { width, height } = frame.size;
+        let format: usize = match frame.format {
+            PixelFormat::Rgb => 0,
             PixelFormat::Nv12 => 1,
             PixelFormat::I420 => 2,
         };
@@ -93,23 +82,23 @@ impl Kernels {
             rgb.len() >= width * height * 3,
             "colour: a buffer is too small",
         )?;
+        let grid = (width.div_ceil(128), height, 1);
         launch!(
             self,
-            rgb_from_planes,
-            (width.div_ceil(128), height, 1),
+            "rgb_from_planes",
+            grid,
             128,
-            0,
             [
-                planes[0].address(),
-                planes[1].address(),
-                planes[2].address(),
+                y,
+                u,
+                v,
                 format,
-                strides[0] as i32,
-                strides[1] as i32,
-                yuv,
-                rgb.address(),
-                width as i32,
-                height as i32,
+                stride,
+                chroma_stride,
+                ByValue(frame.yuv),
+                rgb,
+                width,
+                height
             ]
         )
     }
@@ -119,29 +108,29 @@ impl Kernels {
         &self,
         from: Pointer<u8>,
         out: Pointer<u8>,
-        pass: &ScalePass,
+        pass: &ScalePass<'_>,
     ) -> Result<(), CudaError> {
         let (in_width, out_width, height) = (pass.from.width, pass.to.width, pass.to.height);
-        let taps = pass.taps;
         require(
             from.len() >= in_width * height * 3 && out.len() >= out_width * height * 3,
             "scaling: a buffer is too small",
         )?;
+        let grid = (out_width.div_ceil(128), height, 1);
+        let [first, count, weights] = pass.taps.tables();
         launch!(
             self,
-            scale_across,
-            (out_width.div_ceil(128), height, 1),
+            "scale_across",
+            grid,
             128,
-            0,
             [
-                from.address(),
-                taps.first.address(),
-                taps.count.address(),
-                taps.weights.address(),
-                taps.most as i32,
-                out.address(),
-                in_width as i32,
-                out_width as i32,
+                from,
+                first,
+                count,
+                weights,
+                pass.taps.most,
+                out,
+                in_width,
+                out_width
             ]
         )
     }
@@ -151,29 +140,22 @@ impl Kernels {
         &self,
         from: Pointer<u8>,
         out: Pointer<u8>,
-        pass: &ScalePass,
+        pass: &ScalePass<'_>,
     ) -> Result<(), CudaError> {
         let (in_height, out_height) = (pass.from.height, pass.to.height);
-        let (row_bytes, taps) = (pass.to.width * 3, pass.taps);
+        let row_bytes = pass.to.width * 3;
         require(
             from.len() >= row_bytes * in_height && out.len() >= row_bytes * out_height,
             "scaling: a buffer is too small",
         )?;
+        let grid = (row_bytes.div_ceil(128), out_height, 1);
+        let [first, count, weights] = pass.taps.tables();
         launch!(
             self,
-            scale_down,
-            (row_bytes.div_ceil(128), out_height, 1),
+            "scale_down",
+            grid,
             128,
-            0,
-            [
-                from.address(),
-                taps.first.address(),
-                taps.count.address(),
-                taps.weights.address(),
-                taps.most as i32,
-                out.address(),
-                row_bytes as i32,
-            ]
+            [from, first, count, weights, pass.taps.most, out, row_bytes]
         )
     }
 
@@ -188,26 +170,32 @@ impl Kernels {
             grid,
             patch,
         } = inputs;
+        let patches = crops * grid * grid;
         require(
-            corner.len() >= crops * 2 && out.start.len() >= crops * grid * grid * out.stride,
+            corner.len() >= crops * 2 && out.start.len() >= patches * out.stride,
             "patches: a buffer is too small",
         )?;
         launch!(
             self,
-            patches,
-            (crops * grid * grid, 1, 1),
+            "patches",
+            (patches, 1, 1),
             128,
-            0,
             [
-                rgb.address(),
-                corner.address(),
-                table.address(),
-                out.start.address(),
-                image_width as i32,
-                grid as i32,
-                patch as i32,
-                out.stride as i32,
+                rgb,
+                corner,
+                table,
+                out.start,
+                image_width,
+                grid,
+                patch,
+                out.stride
             ]
         )
+    }
+}
+
+impl TapTables {
+    fn tables(&self) -> [Pointer<i32>; 3] {
+        [&self.first, &self.count, &self.weights].map(Buffer::start)
     }
 }

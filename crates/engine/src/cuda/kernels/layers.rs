@@ -1,65 +1,36 @@
-//! Norms, embeddings, and the kernels between the vision encoder and the decoder.
+//! Norms, embeddings, the kernels between the vision encoder and the decoder, and conversion to e4m3.
 
 use half::bf16;
 
-use super::{Activations, Kernels, MatrixShape, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord};
+use super::{Activations, Kernels, MatrixShape, Scale, StridedRows, launch, require};
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    record::DecisionRecord,
+    weights::{GpuEncoder, GpuNorm},
+};
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
 const FEW_ROWS: usize = 256;
 /// Values of the widest row that a block takes.
 const FEW_WIDTH: usize = 4096;
 
-/// Scale and shift.
-#[derive(Clone, Copy, Debug)]
-pub struct NormRef {
-    /// `[width]`.
-    pub weight: Pointer<bf16>,
-    /// `[width]`.
-    pub bias: Pointer<bf16>,
-}
-
-/// An encoder of coordinates or sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct EncoderRef {
-    pub frequencies: Pointer<f32>,
-    /// `[width, 2 * half]`.
-    pub weight: Pointer<bf16>,
-    /// `[width]`.
-    pub bias: Pointer<bf16>,
-    /// Number of frequencies of one value.
-    pub half: usize,
-}
-
-/// Tables of `embed`.
-#[derive(Clone, Copy, Debug)]
-pub struct InputTables {
-    /// Token, coordinate, size or carried decision, as in `embed.cu`.
+/// What `embed` reads and writes.
+#[derive(Clone, Copy)]
+pub struct EmbedInputs<'a> {
+    /// `[rows]`: token, coordinate, size or carried decision, as in `embed.cu`.
     pub kind: Pointer<i32>,
-    /// First value.
-    pub a: Pointer<i32>,
-    /// Second value.
-    pub b: Pointer<i32>,
-}
-
-/// What rows are embedded from.
-#[derive(Clone, Copy, Debug)]
-pub struct EmbedInputs {
-    pub tables: InputTables,
+    /// `[rows]`: first and second value.
+    pub values: [Pointer<i32>; 2],
     /// `[slots, rows]`: what rows in flight decided.
     pub decided: Pointer<DecisionRecord>,
     /// `[vocabulary, width]`.
     pub wte: Pointer<bf16>,
-    pub coord: EncoderRef,
-    pub size: EncoderRef,
-}
-
-/// Where embedded rows go.
-#[derive(Clone, Copy, Debug)]
-pub struct EmbeddedRows {
-    /// `[rows, width]`.
+    pub coord: &'a GpuEncoder,
+    pub size: &'a GpuEncoder,
+    /// `[rows, width]`: the embedded rows.
     pub hidden: Pointer<bf16>,
-    /// `[rows]`.
+    /// `[rows]`: written too.
     pub is_zombie: Pointer<i32>,
 }
 
@@ -103,7 +74,7 @@ impl Kernels {
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
-        norm: NormRef,
+        norm: &GpuNorm,
         out: Activations,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
@@ -116,77 +87,63 @@ impl Kernels {
             x.len() >= rows * width && out.has_room_for(rows, width),
             "layer norm: a buffer is too small",
         )?;
-        let few = rows <= FEW_ROWS && width <= FEW_WIDTH;
-        let grid = (if few { rows } else { rows.div_ceil(8) }, 1, 1);
-        let (x, to) = (x.address(), out.address());
-        let (weight, bias) = (norm.weight.address(), norm.bias.address());
-        let (count, wide) = (rows as i32, width as i32);
-        match out {
-            Activations::Bf16(_) => {
-                let function = match few {
-                    true => &self.layer_norm_few,
-                    false => &self.layer_norm,
-                };
-                launch!(@on self, function, "launching layer_norm", grid, 256, 0,
-                    [x, weight, bias, to, count, wide])
-            }
-            Activations::E4m3(_, scale) => {
-                let function = match few {
-                    true => &self.layer_norm_few_e4m3,
-                    false => &self.layer_norm_e4m3,
-                };
-                launch!(@on self, function, "launching layer_norm_e4m3", grid, 256, 0,
-                    [x, weight, bias, to, count, wide, scale.value.recip()])
-            }
-        }
+        let (kernel, blocks) = match rows <= FEW_ROWS && width <= FEW_WIDTH {
+            true => ("layer_norm_few", rows),
+            false => ("layer_norm", rows.div_ceil(8)),
+        };
+        let (name, scale) = out.writer(kernel);
+        launch!(
+            self,
+            &name,
+            (blocks, 1, 1),
+            256,
+            [
+                x,
+                norm.weight.start(),
+                norm.bias.start(),
+                out,
+                rows,
+                width,
+                scale
+            ]
+        )
     }
 
     /// `embed.cu`: rows.
-    pub fn embed(
-        &self,
-        inputs: &EmbedInputs,
-        out: EmbeddedRows,
-        shape: MatrixShape,
-    ) -> Result<(), CudaError> {
-        let &EmbedInputs {
-            tables,
-            decided,
-            wte,
-            coord,
-            size,
-        } = inputs;
+    pub fn embed(&self, inputs: &EmbedInputs<'_>, shape: MatrixShape) -> Result<(), CudaError> {
+        let (hidden, is_zombie) = (inputs.hidden, inputs.is_zombie);
+        let (coord, size, [a, b]) = (inputs.coord, inputs.size, inputs.values);
         let MatrixShape { rows, width } = shape;
         require(
             coord.half <= 256 && size.half <= 256,
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
         require(
-            out.hidden.len() >= rows * width && out.is_zombie.len() >= rows,
+            hidden.len() >= rows * width && is_zombie.len() >= rows,
             "embedding: a buffer is too small",
         )?;
         launch!(
             self,
-            embed,
+            "embed",
             (rows, width.div_ceil(64), 1),
             256,
-            0,
             [
-                tables.kind.address(),
-                tables.a.address(),
-                tables.b.address(),
-                decided.address(),
-                wte.address(),
-                coord.frequencies.address(),
-                coord.weight.address(),
-                coord.bias.address(),
-                coord.half as i32,
-                size.frequencies.address(),
-                size.weight.address(),
-                size.bias.address(),
-                size.half as i32,
-                out.hidden.address(),
-                out.is_zombie.address(),
-                width as i32,
+                inputs.kind,
+                a,
+                b,
+                inputs.decided,
+                inputs.wte,
+                coord.frequencies.start(),
+                coord.weight.start(),
+                coord.bias.start(),
+                coord.half,
+                size.frequencies.start(),
+                size.weight.start(),
+                size.bias.start(),
+                size.half,
+                hidden,
+                is_zombie,
+                width
             ]
         )
     }
@@ -209,19 +166,13 @@ impl Kernels {
                 && out.len() >= images * (tokens + 1) * width,
             "images: a buffer is too small",
         )?;
+        let grid = (images * (tokens + 1), 1, 1);
         launch!(
             self,
-            place_images,
-            (images * (tokens + 1), 1, 1),
+            "place_images",
+            grid,
             256,
-            0,
-            [
-                tokens_in.address(),
-                bos.address(),
-                out.address(),
-                tokens as i32,
-                width as i32,
-            ]
+            [tokens_in, bos, out, tokens, width]
         )
     }
 
@@ -240,11 +191,10 @@ impl Kernels {
         )?;
         launch!(
             self,
-            gather_rows,
+            "gather_rows",
             (rows, 1, 1),
             256,
-            0,
-            [x.address(), index.address(), out.address(), width as i32,]
+            [x, index, out, width]
         )
     }
 
@@ -256,6 +206,12 @@ impl Kernels {
         out: Pointer<bf16>,
         shape: CombineShape,
     ) -> Result<(), CudaError> {
+        let &CombineInputs {
+            features,
+            kept,
+            image,
+            source,
+        } = inputs;
         let CombineShape {
             images,
             grid,
@@ -266,26 +222,17 @@ impl Kernels {
             width.is_multiple_of(8),
             "combining: widths are multiples of 8",
         )?;
+        let cells = images * grid * grid;
         require(
-            out.len() >= images * grid * grid * 2 * width,
+            out.len() >= cells * 2 * width,
             "combining: a buffer is too small",
         )?;
         launch!(
             self,
-            combine,
-            (images * grid * grid, 1, 1),
+            "combine",
+            (cells, 1, 1),
             128,
-            0,
-            [
-                inputs.features.address(),
-                inputs.kept.address(),
-                inputs.image.address(),
-                inputs.source.address(),
-                out.address(),
-                grid as i32,
-                margin as i32,
-                width as i32,
-            ]
+            [features, kept, image, source, out, grid, margin, width]
         )
     }
 
@@ -304,11 +251,64 @@ impl Kernels {
         )?;
         launch!(
             self,
-            add_places,
+            "add_places",
             (rows, 1, 1),
             128,
-            0,
-            [x.address(), places.address(), tokens as i32, width as i32,]
+            [x, places, tokens, width]
+        )
+    }
+
+    /// `quantise.cu`: `out = x / scale` in e4m3.
+    pub fn quantise(
+        &self,
+        x: StridedRows,
+        out: StridedRows<u8>,
+        scale: Scale,
+        shape: MatrixShape,
+    ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
+        require(
+            [width, x.stride, out.stride]
+                .iter()
+                .all(|n| n.is_multiple_of(8)),
+            "quantising: widths and strides are multiples of 8",
+        )?;
+        require(
+            x.has_room_for(rows, width) && out.has_room_for(rows, width),
+            "quantising: a buffer is too small",
+        )?;
+        let factor = scale.value.recip();
+        launch!(
+            self,
+            "quantise",
+            (rows, 1, 1),
+            256,
+            [x.start, out.start, width, x.stride, out.stride, factor]
+        )
+    }
+
+    /// `quantise.cu`: `into = max(into, |x|)` over all values.
+    pub fn abs_max(
+        &self,
+        x: StridedRows,
+        into: Pointer<f32>,
+        shape: MatrixShape,
+    ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
+        require(
+            width.is_multiple_of(8) && x.stride.is_multiple_of(8),
+            "largest magnitude: widths and strides are multiples of 8",
+        )?;
+        require(
+            x.has_room_for(rows, width) && into.len() > 0,
+            "largest magnitude: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "abs_max",
+            (rows, 1, 1),
+            256,
+            [x.start, into, width, x.stride]
         )
     }
 }

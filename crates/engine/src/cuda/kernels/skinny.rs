@@ -1,6 +1,6 @@
 //! Products of few rows with large weights.
 
-use super::{Kernels, StridedRows, launch, require};
+use super::{ByValue, Kernels, StridedRows, launch, require};
 use crate::cuda::{error::CudaError, memory::Pointer, products::LinearRef};
 
 /// Where the sums plus bias go.
@@ -39,25 +39,38 @@ impl Kernels {
             x.start.len() >= (rows - 1) * x.stride + linear.inner,
             "few rows: a buffer is too small",
         )?;
-        let (which, out, out_len, out_stride) = match to {
-            SkinnyOutput::Bf16(out) => (0, out.start.address(), out.start.len(), out.stride),
-            SkinnyOutput::F32(out) => (1, out.address(), out.len(), linear.outputs),
-            SkinnyOutput::Add(out) => (2, out.start.address(), out.start.len(), out.stride),
-            SkinnyOutput::Gelu(out) => (3, out.start.address(), out.start.len(), out.stride),
+        let in_bf16 = |out: StridedRows| (out.start.address(), out.start.len(), out.stride);
+        let (epilogue, (out, out_len, out_stride)) = match to {
+            SkinnyOutput::Bf16(out) => ("to_bf16", in_bf16(out)),
+            SkinnyOutput::F32(out) => ("to_f32", (out.address(), out.len(), linear.outputs)),
+            SkinnyOutput::Add(out) => ("add_to", in_bf16(out)),
+            SkinnyOutput::Gelu(out) => ("gelu_from", in_bf16(out)),
         };
         require(
             out_len >= (rows - 1) * out_stride + linear.outputs,
             "few rows: a buffer is too small",
         )?;
-        let function = &self.skinny[usize::from(rows > 8)][which];
-        let weight = linear.weight.address();
-        let (inner, x_stride, out_stride) =
-            (linear.inner as i32, x.stride as i32, out_stride as i32);
+        let name = format!("skinny_{}_{epilogue}", if rows > 8 { 16 } else { 8 });
         let grid = (linear.outputs / 16, 1, 1);
         // With the last epilogue all outputs go through GELU, to one buffer.
-        launch!(@on self, function, "launching skinny_product", grid, 256, 0, [
-            x.start.address(), weight, linear.bias.address(), out, out, rows as i32, inner, x_stride, out_stride,
-            out_stride, 0_i32,
-        ])
+        launch!(
+            self,
+            &name,
+            grid,
+            256,
+            [
+                x.start,
+                linear.weight,
+                linear.bias,
+                ByValue(out),
+                ByValue(out),
+                rows,
+                linear.inner,
+                x.stride,
+                out_stride,
+                out_stride,
+                0_usize,
+            ]
+        )
     }
 }

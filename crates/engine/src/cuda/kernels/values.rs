@@ -31,17 +31,13 @@ impl<T: Copy> StridedRows<T> {
 
     /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
-        self.skip(row * self.stride)
+        self.behind(row * self.stride)
     }
 
     /// The values of each row behind its first `columns`.
     pub fn behind(self, columns: usize) -> Self {
-        self.skip(columns)
-    }
-
-    fn skip(self, values: usize) -> Self {
         Self {
-            start: self.start.at(values),
+            start: self.start.at(columns),
             ..self
         }
     }
@@ -112,6 +108,14 @@ impl Activations {
         match self {
             Self::Bf16(rows) => rows.start.address(),
             Self::E4m3(rows, _) => rows.start.address(),
+        }
+    }
+
+    /// The kernel that writes them, and what it multiplies values with, which kernels for bf16 do not read.
+    pub(super) fn writer(&self, kernel: &str) -> (String, f32) {
+        match self {
+            Self::Bf16(_) => (kernel.into(), 1.0),
+            Self::E4m3(_, scale) => (format!("{kernel}_e4m3"), scale.value.recip()),
         }
     }
 }

@@ -5,40 +5,30 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{DecodedStates, StepTables, runner::LayerRunner};
+use super::{runner::LayerRunner, text::TextDecoder};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{
-            Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows, TokenLogits,
-        },
-        memory::{Buffer, Pointer},
-        products::{Epilogue, Product, bucket},
-        program::{Table, TableLayout},
-        weights::{GpuHeadWeights, GpuLinear},
+        kernels::{Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows},
+        memory::Buffer,
+        products::{Epilogue, bucket},
+        program::{StepTables, TableLayout},
+        weights::GpuHeadWeights,
     },
     model::{BINS, ModelConfig},
 };
-
-/// A head of two layers, and the positions whose hidden states it reads.
-struct HeadInputs<'a> {
-    decoder: &'a [GpuLinear; 2],
-    index: Table,
-    rows: usize,
-    out: Pointer<f32>,
-}
 
 /// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
 pub struct RegionHeads {
     width: usize,
     inner_dim: usize,
-    vocab: usize,
+    pub vocab: usize,
     weights: GpuHeadWeights,
     gathered: Buffer<bf16>,
     inner: Buffer<bf16>,
-    pub(super) coords: Buffer<f32>,
-    pub(super) sizes: Buffer<f32>,
-    pub(super) logits: Buffer<f32>,
+    pub coords: Buffer<f32>,
+    pub sizes: Buffer<f32>,
+    pub logits: Buffer<f32>,
 }
 
 impl RegionHeads {
@@ -68,42 +58,38 @@ impl RegionHeads {
     pub fn decide(
         &self,
         runner: &LayerRunner,
-        states: DecodedStates,
+        text: &TextDecoder,
         tables: StepTables<'_>,
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
         let (weights, width) = (&self.weights, self.width);
         let kernels = &runner.kernels;
-        let hidden = states.hidden;
+        let hidden = text.hidden.start();
         let gathered = StridedRows::packed(self.gathered.start(), width);
         let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
-        let coords = HeadInputs {
-            decoder: &weights.coord_decoder,
-            index: layout.coord_rows,
-            rows: counts.coords,
-            out: self.coords.start(),
-        };
-        let sizes = HeadInputs {
-            decoder: &weights.size_decoder,
-            index: layout.size_rows,
-            rows: counts.sizes,
-            out: self.sizes.start(),
-        };
-        for head in [coords, sizes] {
-            let ([fc1, fc2], rows) = (head.decoder, head.rows);
+        let heads = [
+            (
+                &weights.coord_decoder,
+                layout.coord_rows,
+                counts.coords,
+                &self.coords,
+            ),
+            (
+                &weights.size_decoder,
+                layout.size_rows,
+                counts.sizes,
+                &self.sizes,
+            ),
+        ];
+        for ([fc1, fc2], index, rows, out) in heads {
             if rows > 0 {
-                let index = tables.at(head.index);
                 let shape = MatrixShape { rows, width };
-                kernels.gather_rows(hidden, index, gathered.start, shape)?;
-                runner.product(&Product {
-                    linear: fc1.at(),
-                    x: Activations::Bf16(gathered),
-                    out: Activations::Bf16(inner),
-                    rows,
-                    epilogue: Epilogue::BiasGelu,
-                })?;
-                runner.product_to_f32(fc2, inner, head.out, rows)?;
+                kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
+                let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+                let fc1 = fc1.at().product(x, to, rows, Epilogue::BiasGelu);
+                runner.product(&fc1)?;
+                runner.product_to_f32(fc2, inner, out.start(), rows)?;
             }
         }
         if counts.tokens > 0 {
@@ -113,8 +99,8 @@ impl RegionHeads {
                 width,
             };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = StridedRows::packed(states.scratch, width);
-            let norm = weights.post_ln.at();
+            let normed = StridedRows::packed(text.normed.start(), width);
+            let norm = &weights.post_ln;
             kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
             let logits = self.logits.start();
             runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
@@ -126,7 +112,7 @@ impl RegionHeads {
         let bias = coord_or_end.bias_f32.unwrap_or(self.coords.start());
         let inputs = DecideInputs {
             hidden,
-            norm: weights.post_ln.at(),
+            norm: &weights.post_ln,
             on_end_weight: coord_or_end.weight,
             on_end_bias: bias,
             coords: self.coords.start(),
@@ -136,16 +122,6 @@ impl RegionHeads {
             rows: counts.picks,
             width,
         };
-        kernels.decide(&inputs, &tables.picks(states.is_zombie), out, shape)
-    }
-
-    /// Logits of the step's `tokens` tokens, which [`Self::decide`] computes.
-    pub fn token_logits(&self, masks: Pointer<u32>, tokens: usize) -> TokenLogits {
-        TokenLogits {
-            logits: self.logits.start(),
-            mask: masks,
-            rows: tokens,
-            vocab: self.vocab,
-        }
+        kernels.decide(&inputs, &text.picks(tables), out, shape)
     }
 }

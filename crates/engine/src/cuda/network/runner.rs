@@ -1,15 +1,12 @@
 //! The kernels and cuBLASLt on one stream, with which all parts of the network run their layers.
 
-use cudarc::driver::CudaStream;
 use half::bf16;
-use std::sync::Arc;
 
 use crate::cuda::{
     error::CudaError,
-    fp8::InputSizes,
     kernels::{Activations, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Pointer,
-    products::{Epilogue, LinearRef, Product, Products},
+    products::{Epilogue, Product, Products},
     weights::GpuLinear,
 };
 
@@ -17,29 +14,30 @@ use crate::cuda::{
 pub struct LayerRunner {
     pub kernels: Kernels,
     products: Products,
-    /// Sizes of the layers' inputs, while fp8 is calibrated.
-    input_sizes: Option<InputSizes>,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
-    bf16_scratch: Pointer<bf16>,
+    pub bf16_scratch: Option<Pointer<bf16>>,
 }
 
 impl LayerRunner {
-    pub fn new(kernels: Kernels, products: Products, bf16_scratch: Pointer<bf16>) -> Self {
+    pub fn new(kernels: Kernels, products: Products) -> Self {
         Self {
             kernels,
             products,
-            input_sizes: None,
-            bf16_scratch,
+            bf16_scratch: None,
         }
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
-        self.record_input_size(product)?;
+        let (linear, rows) = (&product.linear, product.rows);
         let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
             return self.product_of_e4m3(product);
         };
-        let (linear, rows) = (&product.linear, product.rows);
+        if let Some(largest) = linear.largest_input {
+            let width = linear.inner;
+            let shape = MatrixShape { rows, width };
+            self.kernels.abs_max(x, largest, shape)?;
+        }
         if !Kernels::is_skinny(linear, rows) {
             return self.products.run(product);
         }
@@ -71,61 +69,14 @@ impl LayerRunner {
     /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         self.products.prepare(expected)?;
-        self.products.prepare(&self.bf16_substitutes(expected)?)
-    }
-
-    /// Collects from now on the largest inputs of these layers.
-    pub fn measure_inputs(
-        &mut self,
-        stream: &Arc<CudaStream>,
-        layers: Vec<LinearRef>,
-    ) -> Result<(), CudaError> {
-        self.input_sizes = Some(InputSizes::new(stream, layers.into_iter())?);
-        Ok(())
-    }
-
-    /// Ends the collection. Returns the largest input of each layer. Waits for the stream.
-    pub fn largest_inputs(&mut self, stream: &Arc<CudaStream>) -> Result<Vec<f32>, CudaError> {
-        match self.input_sizes.take() {
-            Some(sizes) => sizes.largest(stream),
-            None => Err(CudaError::Fp8("its inputs were not measured".into())),
-        }
-    }
-
-    /// The largest weight of each layer. Waits for the stream.
-    pub fn largest_weights(
-        &self,
-        stream: &Arc<CudaStream>,
-        layers: &[LinearRef],
-    ) -> Result<Vec<f32>, CudaError> {
-        let sizes = InputSizes::new(stream, layers.iter().copied())?;
-        for linear in layers {
-            if let Some(into) = sizes.of(linear) {
-                let rows = StridedRows::packed(linear.weight, linear.inner);
-                let shape = MatrixShape {
-                    rows: linear.outputs,
-                    width: linear.inner,
-                };
-                self.kernels.abs_max(rows, into, shape)?;
+        let mut substitutes = Vec::new();
+        for product in expected {
+            if !self.products.can_run(product)? {
+                let out = Activations::Bf16(self.bf16_rows(product)?);
+                substitutes.push(Product { out, ..*product });
             }
         }
-        sizes.largest(stream)
-    }
-
-    /// While inputs are measured, measures those of a product. The MLP's first layer reads the same rows as queries, keys and
-    /// values, or fewer.
-    fn record_input_size(&self, product: &Product) -> Result<(), CudaError> {
-        let sizes = self.input_sizes.as_ref();
-        match (sizes.and_then(|s| s.of(&product.linear)), product.x) {
-            (Some(into), Activations::Bf16(x)) => {
-                let shape = MatrixShape {
-                    rows: product.rows,
-                    width: product.linear.inner,
-                };
-                self.kernels.abs_max(x, into, shape)
-            }
-            _ => Ok(()),
-        }
+        self.products.prepare(&substitutes)
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
@@ -137,8 +88,9 @@ impl LayerRunner {
         if self.products.can_run(product)? {
             return self.products.run(product);
         }
-        let (wide, rows) = self.in_bf16(product);
-        self.products.run(&wide)?;
+        let rows = self.bf16_rows(product)?;
+        let out = Activations::Bf16(rows);
+        self.products.run(&Product { out, ..*product })?;
         let shape = MatrixShape {
             rows: product.rows,
             width: product.linear.outputs,
@@ -146,21 +98,10 @@ impl LayerRunner {
         self.kernels.quantise(rows, to, scale, shape)
     }
 
-    /// The product with its result in bf16, and where that result is.
-    fn in_bf16(&self, product: &Product) -> (Product, StridedRows) {
-        let rows = StridedRows::packed(self.bf16_scratch, product.linear.outputs);
-        let out = Activations::Bf16(rows);
-        (Product { out, ..*product }, rows)
-    }
-
-    /// Products in bf16 that replace those of `expected` whose e4m3 results cuBLASLt does not write.
-    fn bf16_substitutes(&self, expected: &[Product]) -> Result<Vec<Product>, CudaError> {
-        let mut bf16_substitutes = Vec::new();
-        for product in expected {
-            if matches!(product.out, Activations::E4m3(..)) && !self.products.can_run(product)? {
-                bf16_substitutes.push(self.in_bf16(product).0);
-            }
-        }
-        Ok(bf16_substitutes)
+    /// Where the result of a product is in bf16 before it becomes e4m3.
+    fn bf16_rows(&self, product: &Product) -> Result<StridedRows, CudaError> {
+        let scratch = self.bf16_scratch;
+        let scratch = scratch.ok_or_else(|| CudaError::Fp8("its layers are not in fp8".into()))?;
+        Ok(StridedRows::packed(scratch, product.linear.outputs))
     }
 }

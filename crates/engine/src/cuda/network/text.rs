@@ -1,30 +1,24 @@
 //! Embedded inputs and image tokens to hidden states: the text decoder with its KV cache.
 
-use std::sync::Arc;
-
-use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{StepTables, runner::LayerRunner};
+use super::runner::LayerRunner;
 use crate::{
     cuda::{
-        decode::{OneLaunchDecoder, OneLaunchInputs, OneLaunchParts},
+        decode::{OneLaunchDecoder, ROWS_MAX},
         error::CudaError,
-        fp8::TextFp8,
+        fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
-            Activations, AttentionParts, CachedAttention, DecodeStates, DecodeTables,
-            DenseAttention, EmbedInputs, EmbeddedRows, ImageShape, InputTables, Kernels,
-            LayerCache, MatrixShape, PAGE, ROWS_MAX, RopeInputs, StridedRows, TEXT_HEAD, TILE,
+            Activations, AttentionParts, CachedAttention, DenseAttention, EmbedInputs, ImageShape,
+            Kernels, LayerCache, MatrixShape, PAGE, PickTables, StridedRows, TEXT_HEAD, TILE,
         },
-        library::Gpu,
         memory::{Buffer, Pointer},
-        products::{Epilogue, LinearRef, Product, bucket},
-        program::{StepCounts, TableLayout},
+        products::{Epilogue, Product, bucket},
+        program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
         weights::GpuTextWeights,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
-    scheduler::backend::BackendLimits,
 };
 
 /// Kernel by kernel, steps of up to this number of positions are in bf16: reading the weights limits their speed. Where a GPU can run
@@ -55,84 +49,53 @@ fn parts_max(tiles: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Results of the decoder that the heads read, and a buffer that they may overwrite.
-#[derive(Clone, Copy)]
-pub struct DecodedStates {
-    /// `[positions, width]`, after the last block, before `post_ln`.
-    pub hidden: Pointer<bf16>,
-    /// `[positions, width]`: the decoder has read it.
-    pub scratch: Pointer<bf16>,
-    /// `[positions]`: 1 where the row had ended before this step.
-    pub is_zombie: Pointer<i32>,
-}
-
 /// The text decoder: its weights, the KV cache, and the buffers between its layers. Rows are positions.
 pub struct TextDecoder {
-    stream: Arc<CudaStream>,
     config: TextConfig,
     image_tokens: usize,
     prefix_positions: usize,
     images_max: usize,
     bos_id: usize,
-    weights: GpuTextWeights,
+    pub weights: GpuTextWeights,
     /// Set where products of many rows are in fp8.
-    fp8: Option<TextFp8>,
+    fp8: Option<E4m3Inputs<2>>,
     /// For steps of few positions, where the GPU and the model allow it.
-    one_launch: Option<OneLaunchDecoder>,
+    pub one_launch: Option<OneLaunchDecoder>,
     /// `[layers][pages, heads, 16, 64]`.
-    pub(super) keys: Buffer<bf16>,
-    pub(super) values: Buffer<bf16>,
-    pub(super) layer_values: usize,
+    pub keys: Buffer<bf16>,
+    pub values: Buffer<bf16>,
+    pub layer_values: usize,
     /// Cosine and sine of each position's angles, `[context][16][2]`.
     rope_cos_sin: Buffer<f32>,
-    pub(super) hidden: Buffer<bf16>,
-    normed: Buffer<bf16>,
+    /// `[positions, width]`: after the last block, before `post_ln`, where all blocks have run.
+    pub hidden: Buffer<bf16>,
+    /// `[positions, width]`: free for the heads, because the decoder has read it.
+    pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
-    proj_fc2_in: Buffer<bf16>,
+    pub proj_fc2_in: Buffer<bf16>,
     partial_values: Buffer<f32>,
     partial_max_sums: Buffer<f32>,
+    /// `[positions]`: 1 where the row had ended before this step.
     is_zombie: Buffer<i32>,
 }
 
-/// What a decoder is built from.
-pub struct TextDecoderParts<'a> {
-    pub stream: &'a Arc<CudaStream>,
-    pub gpu: &'a Gpu,
-    pub kernels: &'a Kernels,
-    pub config: &'a ModelConfig,
-    pub weights: GpuTextWeights,
-    pub limits: &'a BackendLimits,
-    pub layout: &'a TableLayout,
-}
-
 impl TextDecoder {
-    pub fn new(parts: TextDecoderParts<'_>) -> Result<Self, CudaError> {
-        let TextDecoderParts {
-            stream,
-            gpu,
-            kernels,
-            config,
-            weights,
-            limits,
-            layout,
-        } = parts;
-        let text = &config.text;
+    /// With its part of the weights, for steps within the layout.
+    pub fn new(
+        kernels: &Kernels,
+        config: &ModelConfig,
+        weights: GpuTextWeights,
+        layout: &TableLayout,
+    ) -> Result<Self, CudaError> {
+        let (stream, limits, text) = (&kernels.stream, &layout.limits, &config.text);
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
         let layer_values = limits.pages * text.n_heads * PAGE * TEXT_HEAD;
         let positions = layout.positions;
         let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(OneLaunchParts {
-                stream,
-                gpu,
-                kernels,
-                config: text,
-                blocks: &weights.blocks,
-                layer_values,
-            })?,
-            stream: Arc::clone(stream),
+            one_launch: OneLaunchDecoder::new(kernels, text, &weights.blocks)?,
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
             images_max: limits.images,
@@ -154,17 +117,15 @@ impl TextDecoder {
         })
     }
 
-    pub fn states(&self) -> DecodedStates {
-        DecodedStates {
-            hidden: self.hidden.start(),
-            scratch: self.normed.start(),
+    /// The step's tables of decisions.
+    pub fn picks(&self, tables: StepTables<'_>) -> PickTables {
+        let layout = tables.layout;
+        PickTables {
+            pick: tables.at(layout.pick),
             is_zombie: self.is_zombie.start(),
+            choice: tables.at(layout.choice),
+            banned: tables.at(layout.banned),
         }
-    }
-
-    /// A buffer that steps of many positions in fp8 do not use.
-    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.proj_fc2_in.start()
     }
 
     /// True when all blocks of the step are one launch.
@@ -182,26 +143,20 @@ impl TextDecoder {
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
         let (width, rows) = (self.config.dim, counts.row_positions);
-        let inputs = InputTables {
-            kind: tables.at(layout.kind),
-            a: tables.at(layout.a),
-            b: tables.at(layout.b),
-        };
         let wte = self.weights.wte.start();
         if rows > 0 {
             let inputs = EmbedInputs {
-                tables: inputs,
+                kind: tables.at(layout.kind),
+                values: [tables.at(layout.a), tables.at(layout.b)],
                 decided,
                 wte,
-                coord: self.weights.coord_encoder.at(),
-                size: self.weights.size_encoder.at(),
-            };
-            let out = EmbeddedRows {
+                coord: &self.weights.coord_encoder,
+                size: &self.weights.size_encoder,
                 hidden: self.hidden.start(),
                 is_zombie: self.is_zombie.start(),
             };
             let shape = MatrixShape { rows, width };
-            runner.kernels.embed(&inputs, out, shape)?;
+            runner.kernels.embed(&inputs, shape)?;
         }
         if counts.images > 0 {
             let bos = wte.at(self.bos_id * width);
@@ -214,7 +169,9 @@ impl TextDecoder {
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
         if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.can_run(counts)) {
-            return self.forward_in_one_launch(runner, decoder, tables);
+            let (attention, kernels) = (self.attention(0, tables), &runner.kernels);
+            let (hidden, proj_fc2_in) = (self.hidden.start(), self.proj_fc2_in.start());
+            return decoder.run(kernels, &attention, hidden, proj_fc2_in);
         }
         for layer in 0..self.weights.blocks.len() {
             self.block(runner, layer, tables)?;
@@ -231,98 +188,46 @@ impl TextDecoder {
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
         let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
-        let products = |rows| {
-            self.block_products(
-                0,
-                BlockRows {
-                    all: rows,
-                    output: rows,
-                },
-            )
-        };
-        positions.flat_map(products).collect()
+        positions
+            .flat_map(|rows| self.block_products(0, rows, rows))
+            .collect()
     }
 
-    /// The layers of all blocks, two each.
-    pub fn block_layers(&self) -> Vec<LinearRef> {
-        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
-        layers.map(|linear| linear.at()).collect()
-    }
-
-    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
-    /// [`block_layers`](Self::block_layers).
-    pub fn quantise(
-        &mut self,
-        runner: &LayerRunner,
-        inputs: &[f32],
-        weights: &[f32],
-    ) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for (linear, &largest) in layers.zip(weights) {
-            linear.quantise(&self.stream, &runner.kernels, largest)?;
-        }
+        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
+        let inputs = &inputs?;
         let positions = self.hidden.start().len() / self.config.dim;
-        let fp8 = TextFp8::new(&self.stream, &self.config, positions, inputs)?;
+        let (width, inner) = (self.config.dim, self.config.ff_dim);
+        let rows = |width| E4m3Rows::new(&kernels.stream, positions, width);
+        let rows = [rows(width)?, rows(width + inner)?];
+        let fp8 = E4m3Inputs::new(&kernels.stream, inputs, rows)?;
         if let Some(decoder) = &mut self.one_launch {
             let blocks = &self.weights.blocks;
-            decoder.quantise(&self.stream, blocks, |block| fp8.scales(block))?;
+            decoder.quantise(&kernels.stream, blocks, |block| fp8.scales(block))?;
         }
         self.fp8 = Some(fp8);
         Ok(())
     }
 
-    #[cfg(test)]
-    pub fn keep_blocks(&mut self, count: usize) {
-        self.weights.blocks.truncate(count);
-    }
-
-    #[cfg(test)]
-    pub fn forget_one_launch(&mut self) {
-        self.one_launch = None;
-    }
-
-    #[cfg(test)]
-    pub fn has_one_launch(&self) -> bool {
-        self.one_launch.is_some()
-    }
-
-    fn forward_in_one_launch(
-        &self,
-        runner: &LayerRunner,
-        decoder: &OneLaunchDecoder,
-        tables: StepTables<'_>,
-    ) -> Result<(), CudaError> {
-        let counts = tables.counts;
-        let states = DecodeStates {
-            hidden: self.hidden.start(),
-            queries: self.qkv.start(),
-            proj_fc2_in: self.proj_fc2_in.start(),
-        };
-        let cache = LayerCache {
-            keys: self.keys.start(),
-            values: self.values.start(),
-        };
-        let tables = DecodeTables {
-            position: tables.at(tables.layout.position),
-            slot: tables.at(tables.layout.slot),
-            rope_cos_sin: self.rope_cos_sin.start(),
-            prefix: tables.prefix(),
-            own: tables.own(),
-        };
-        let inputs = OneLaunchInputs {
-            states,
-            cache,
+    /// What rows attend with in a layer.
+    fn attention<'a>(&self, layer: usize, tables: StepTables<'a>) -> CachedAttention<'a> {
+        let first = layer * self.layer_values;
+        CachedAttention {
             tables,
-            parts: self.parts(counts),
-        };
-        decoder.run(&runner.kernels, &inputs, counts)
-    }
-
-    fn parts(&self, counts: &StepCounts) -> AttentionParts {
-        AttentionParts {
-            values: self.partial_values.start(),
-            max_sums: self.partial_max_sums.start(),
-            splits: splits(counts.tiles),
+            qkv: self.qkv.start(),
+            rope_cos_sin: self.rope_cos_sin.start(),
+            cache: LayerCache {
+                keys: self.keys.start().at(first),
+                values: self.values.start().at(first),
+            },
+            parts: AttentionParts {
+                values: self.partial_values.start(),
+                max_sums: self.partial_max_sums.start(),
+                splits: splits(tables.counts.tiles),
+            },
+            heads: self.config.n_heads,
         }
     }
 
@@ -334,58 +239,39 @@ impl TextDecoder {
         layer: usize,
         tables: StepTables<'_>,
     ) -> Result<(), CudaError> {
-        let (layout, counts, kernels) = (tables.layout, tables.counts, &runner.kernels);
-        let (width, heads) = (self.config.dim, self.config.n_heads);
-        let prefix = self.prefix_positions;
+        let (counts, kernels) = (tables.counts, &runner.kernels);
+        let (width, prefix) = (self.config.dim, self.prefix_positions);
         let rows = counts.row_positions;
         let all = rows + counts.images * prefix;
         let last = layer + 1 == self.weights.blocks.len();
         let output = if last { rows } else { all };
         let block = &self.weights.blocks[layer];
-        let [qkv, fc1, out] = self.block_products(layer, BlockRows { all, output });
+        let [qkv, fc1, out] = self.block_products(layer, all, output);
         let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
-        let cache = LayerCache {
-            keys: self.keys.start().at(layer * self.layer_values),
-            values: self.values.start().at(layer * self.layer_values),
-        };
         let shape = MatrixShape { rows: all, width };
-        kernels.layer_norm(hidden, block.ln.at(), qkv.x, shape)?;
+        kernels.layer_norm(hidden, &block.ln, qkv.x, shape)?;
         runner.product(&qkv)?;
-        let qkv = StridedRows::packed(self.qkv.start(), 3 * width);
-        let rope = RopeInputs {
-            qkv: qkv.start,
-            position: tables.at(layout.position),
-            slot: tables.at(layout.slot),
-            rope_cos_sin: self.rope_cos_sin.start(),
-            positions: all,
-            heads,
-        };
-        kernels.rope_scatter(&rope, cache)?;
+        let attention = self.attention(layer, tables);
+        kernels.rope_scatter(&attention, all)?;
         if output == 0 {
             return Ok(());
         }
         if output > rows {
             kernels.attend_dense(&DenseAttention {
-                qkv: qkv.from(rows),
+                qkv: StridedRows::packed(self.qkv.start(), 3 * width).from(rows),
                 out: proj_fc2_in.from(rows),
                 sequences: counts.images,
                 length: prefix,
-                heads,
+                heads: self.config.n_heads,
                 head_dim: TEXT_HEAD,
             })?;
         }
         if rows > 0 {
             // Rows to the cache: their images' prefixes, then themselves.
-            let attention = CachedAttention {
-                qkv: qkv.start,
-                cache,
-                parts: self.parts(counts),
-                heads,
-            };
             if counts.tiles > 0 {
-                kernels.attend_prefix(&attention, &tables.prefix(), counts.tiles)?;
+                kernels.attend_prefix(&attention)?;
             }
-            kernels.attend_own(&attention, &tables.own(), proj_fc2_in, rows)?;
+            kernels.attend_own(&attention, proj_fc2_in, rows)?;
         }
         runner.product(&fc1)?;
         runner.product(&out)
@@ -394,55 +280,34 @@ impl TextDecoder {
     /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
     fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
         match &self.fp8 {
-            Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.inputs(block),
-            _ => [
-                Activations::bf16(self.normed.start(), self.config.dim),
-                Activations::bf16(
-                    self.proj_fc2_in.start(),
-                    self.config.dim + self.config.ff_dim,
-                ),
-            ],
+            Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.of_block(block),
+            _ => {
+                let (width, inner) = (self.config.dim, self.config.ff_dim);
+                let normed = Activations::bf16(self.normed.start(), width);
+                let proj_fc2_in = Activations::bf16(self.proj_fc2_in.start(), width + inner);
+                [normed, proj_fc2_in]
+            }
         }
     }
 
-    /// The products of a block: queries, keys and values of all positions, then, for the first `output` positions, the MLP's
+    /// The products of a block: queries, keys and values of `all` positions, then, for the first `output` positions, the MLP's
     /// first layer, and attention's projection and the MLP's second layer as one.
-    fn block_products(&self, layer: usize, positions: BlockRows) -> [Product; 3] {
-        let BlockRows { all, output } = positions;
+    fn block_products(&self, layer: usize, all: usize, output: usize) -> [Product; 3] {
         let width = self.config.dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [normed, proj_fc2_in] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
         let inner = proj_fc2_in.behind(width);
+        let proj_fc2 = block.proj_fc2.at();
         [
-            (block.qkv(), normed, attention, all, Epilogue::Bias),
-            (block.fc1(), normed, inner, output, Epilogue::BiasGelu),
-            (
-                block.proj_fc2.at(),
-                proj_fc2_in,
-                hidden,
-                output,
-                Epilogue::BiasAdd,
-            ),
+            block.qkv().product(normed, attention, all, Epilogue::Bias),
+            block
+                .fc1()
+                .product(normed, inner, output, Epilogue::BiasGelu),
+            proj_fc2.product(proj_fc2_in, hidden, output, Epilogue::BiasAdd),
         ]
-        .map(|(linear, x, out, rows, epilogue)| Product {
-            linear,
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
-}
-
-/// Positions that a block computes.
-#[derive(Clone, Copy)]
-struct BlockRows {
-    /// Positions that get keys and values.
-    all: usize,
-    /// The first of them, whose hidden states the next block or the heads read.
-    output: usize,
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).

@@ -1,6 +1,6 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -9,76 +9,54 @@ use super::runner::LayerRunner;
 use crate::{
     cuda::{
         error::CudaError,
-        fp8::VisionFp8,
+        fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
-            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
+            Activations, CombineInputs, CombineShape, DenseAttention, Kernels, MatrixShape,
+            StridedRows,
         },
         memory::{Buffer, Pointer, copy},
-        products::{Epilogue, LinearRef, Product, bucket},
+        products::{Epilogue, Product, bucket},
+        program::StepTables,
         reuse::FeatureCopy,
         weights::GpuVisionWeights,
     },
     model::{ModelConfig, VisionConfig},
 };
 
-/// Where the features of a step's crops come from.
-#[derive(Clone, Copy)]
-pub struct FeatureSources<'a> {
-    /// `[images, 3]`: an image's first crop, rows and columns of tiles.
-    pub image: Pointer<i32>,
-    /// `[crops]`: where the features of each crop are.
-    pub source: Pointer<i32>,
-    /// Features kept from earlier steps, crop after crop.
-    pub kept: Pointer<bf16>,
-    /// Features of this step that are to be kept.
-    pub keeps: &'a [FeatureCopy],
-}
-
-/// How much a step may hold.
-#[derive(Clone, Copy, Debug)]
-pub struct VisionLimits {
-    pub crops: usize,
-    pub images: usize,
-}
-
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
 pub struct VisionEncoder {
-    stream: Arc<CudaStream>,
     config: VisionConfig,
     /// Patches of a crop, which are also the tokens of an image.
     image_tokens: usize,
-    weights: GpuVisionWeights,
+    pub weights: GpuVisionWeights,
     /// Set where products are in fp8.
-    fp8: Option<VisionFp8>,
-    crops_max: usize,
+    fp8: Option<E4m3Inputs<4>>,
+    /// Crops that fit into a step.
+    pub crops_max: usize,
     images_max: usize,
     patches: Buffer<bf16>,
-    pub(super) hidden: Buffer<bf16>,
-    pub(super) normed: Buffer<bf16>,
+    pub hidden: Buffer<bf16>,
+    pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     attended: Buffer<bf16>,
-    inner: Buffer<bf16>,
+    pub inner: Buffer<bf16>,
     combined: Buffer<bf16>,
     projected: Buffer<bf16>,
-    pub(super) tokens: Buffer<bf16>,
+    pub tokens: Buffer<bf16>,
 }
 
 impl VisionEncoder {
+    /// With its part of the weights, for steps of up to `crops_max` crops and `images_max` images.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuVisionWeights,
-        limits: VisionLimits,
+        [crops_max, images_max]: [usize; 2],
     ) -> Result<Self, CudaError> {
-        let VisionLimits {
-            crops: crops_max,
-            images: images_max,
-        } = limits;
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
         let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
         let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
         Ok(Self {
-            stream: Arc::clone(stream),
             image_tokens,
             weights,
             fp8: None,
@@ -103,21 +81,6 @@ impl VisionEncoder {
         StridedRows::packed(self.patches.start(), width)
     }
 
-    /// Crops that fit into a step.
-    pub fn crops_max(&self) -> usize {
-        self.crops_max
-    }
-
-    /// Tokens of images, `[images * image tokens, width of the decoder]`.
-    pub fn image_tokens(&self) -> Pointer<bf16> {
-        self.tokens.start()
-    }
-
-    /// A buffer that steps in fp8 do not use.
-    pub fn unused_in_fp8(&self) -> Pointer<bf16> {
-        self.inner.start()
-    }
-
     /// Queues the encoder over the patches of `crops` crops, at least one.
     pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
         let (tokens, width) = (self.image_tokens, self.config.enc_dim);
@@ -130,7 +93,7 @@ impl VisionEncoder {
         kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
-            kernels.layer_norm(hidden, block.ln1.at(), qkv.x, shape)?;
+            kernels.layer_norm(hidden, &block.ln1, qkv.x, shape)?;
             runner.product(&qkv)?;
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv_rows,
@@ -141,30 +104,31 @@ impl VisionEncoder {
                 head_dim: self.config.head_dim(),
             })?;
             runner.product(&proj)?;
-            kernels.layer_norm(hidden, block.ln2.at(), fc1.x, shape)?;
+            kernels.layer_norm(hidden, &block.ln2, fc1.x, shape)?;
             runner.product(&fc1)?;
             runner.product(&fc2)?;
         }
-        let (norm, normed) = (self.weights.post_ln.at(), self.normed.start());
+        let (norm, normed) = (&self.weights.post_ln, self.normed.start());
         let out = Activations::bf16(normed, width);
         kernels.layer_norm(hidden, norm, out, shape)
     }
 
-    /// Queues the tokens of `images` images, from the features of this step and from kept ones. Copies features that are to
-    /// be kept only after everything that is read.
+    /// Queues the tokens of the step's images, from the features of this step and from those that are `kept`, crop after crop, from
+    /// earlier steps. Copies features that are to be kept only after everything that is read.
     pub fn project(
         &self,
         runner: &LayerRunner,
-        images: usize,
-        features: FeatureSources<'_>,
+        tables: StepTables<'_>,
+        kept: Pointer<bf16>,
+        keeps: &[FeatureCopy],
     ) -> Result<(), CudaError> {
         let (config, tokens, width) = (&self.config, self.image_tokens, self.config.enc_dim);
-        let (made, kept) = (self.normed.start(), features.kept);
+        let (images, made) = (tables.counts.images, self.normed.start());
         let inputs = CombineInputs {
             features: made,
             kept,
-            image: features.image,
-            source: features.source,
+            image: tables.at(tables.layout.image),
+            source: tables.at(tables.layout.crop_source),
         };
         let shape = CombineShape {
             images,
@@ -176,9 +140,9 @@ impl VisionEncoder {
             .kernels
             .combine(&inputs, self.combined.start(), shape)?;
         let crop = tokens * width;
-        for keep in features.keeps {
+        for keep in keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
-            copy(&self.stream, from, to, crop)?;
+            copy(&runner.kernels.stream, from, to, crop)?;
         }
         let [fc1, fc2] = self.projection(images * tokens);
         runner.product(&fc1)?;
@@ -200,50 +164,33 @@ impl VisionEncoder {
         expected
     }
 
-    /// The layers of all blocks, four each.
-    pub fn block_layers(&self) -> Vec<LinearRef> {
-        let layers = self.weights.blocks.iter().flat_map(|b| b.linears());
-        layers.map(|linear| linear.at()).collect()
-    }
-
-    /// Runs the blocks in fp8 from now on. `inputs` and `weights` are the largest sizes of the layers of
-    /// [`block_layers`](Self::block_layers).
-    pub fn quantise(
-        &mut self,
-        runner: &LayerRunner,
-        inputs: &[f32],
-        weights: &[f32],
-    ) -> Result<(), CudaError> {
+    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        for (linear, &largest) in layers.zip(weights) {
-            linear.quantise(&self.stream, &runner.kernels, largest)?;
-        }
+        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
+        let inputs = &inputs?;
         let patches = self.crops_max * self.image_tokens;
-        self.fp8 = Some(VisionFp8::new(&self.stream, &self.config, patches, inputs)?);
+        let rows = |width| E4m3Rows::new(&kernels.stream, patches, width);
+        let (normed, attended) = (rows(self.config.enc_dim)?, rows(self.config.enc_dim)?);
+        let inner = rows(self.config.enc_ff_dim)?;
+        let rows = [Rc::clone(&normed), attended, normed, inner];
+        self.fp8 = Some(E4m3Inputs::new(&kernels.stream, inputs, rows)?);
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub fn keep_blocks(&mut self, count: usize) {
-        self.weights.blocks.truncate(count);
     }
 
     /// Patches to hidden states.
     fn embedding(&self, rows: usize) -> Product {
-        Product {
-            linear: self.weights.patch_emb.at(),
-            x: Activations::Bf16(self.patch_rows()),
-            out: Activations::bf16(self.hidden.start(), self.config.enc_dim),
-            rows,
-            epilogue: Epilogue::Bias,
-        }
+        let x = Activations::Bf16(self.patch_rows());
+        let out = Activations::bf16(self.hidden.start(), self.config.enc_dim);
+        let linear = self.weights.patch_emb.at();
+        linear.product(x, out, rows, Epilogue::Bias)
     }
 
     /// Inputs of the four layers of a block.
     fn block_inputs(&self, block: usize) -> [Activations; 4] {
         let config = &self.config;
         match &self.fp8 {
-            Some(fp8) => fp8.inputs(block),
+            Some(fp8) => fp8.of_block(block),
             None => {
                 let normed = Activations::bf16(self.normed.start(), config.enc_dim);
                 let attended = Activations::bf16(self.attended.start(), config.enc_dim);
@@ -259,20 +206,15 @@ impl VisionEncoder {
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
         let [first, attended, second, inner] = self.block_inputs(block);
-        let [qkv, proj, fc1, fc2] = self.weights.blocks[block].linears();
+        let block = &self.weights.blocks[block];
+        let [qkv, proj] = [block.qkv.at(), block.proj.at()];
+        let [fc1, fc2] = [block.fc1.at(), block.fc2.at()];
         [
-            (qkv, first, attention, Epilogue::Bias),
-            (proj, attended, hidden, Epilogue::BiasAdd),
-            (fc1, second, inner, Epilogue::BiasGelu),
-            (fc2, inner, hidden, Epilogue::BiasAdd),
+            qkv.product(first, attention, rows, Epilogue::Bias),
+            proj.product(attended, hidden, rows, Epilogue::BiasAdd),
+            fc1.product(second, inner, rows, Epilogue::BiasGelu),
+            fc2.product(inner, hidden, rows, Epilogue::BiasAdd),
         ]
-        .map(|(linear, x, out, epilogue)| Product {
-            linear: linear.at(),
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
 
     /// Features of `rows` cells to tokens.
@@ -281,17 +223,10 @@ impl VisionEncoder {
         let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
         let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
         let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
-        let (fc1, fc2) = (&self.weights.proj_fc1, &self.weights.proj_fc2);
+        let [fc1, fc2] = [&self.weights.proj_fc1, &self.weights.proj_fc2].map(|fc| fc.at());
         [
-            (fc1, combined, projected, Epilogue::BiasGelu),
-            (fc2, projected, out, Epilogue::Bias),
+            fc1.product(combined, projected, rows, Epilogue::BiasGelu),
+            fc2.product(projected, out, rows, Epilogue::Bias),
         ]
-        .map(|(linear, x, out, epilogue)| Product {
-            linear: linear.at(),
-            x,
-            out,
-            rows,
-            epilogue,
-        })
     }
 }

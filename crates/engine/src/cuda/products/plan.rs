@@ -13,14 +13,69 @@ use cudarc::{
     driver::CudaStream,
 };
 
-use super::{
-    handles::{BlasHandle, MatmulDescriptor, MatmulPreference, MatrixLayout},
-    product::Epilogue,
-};
+use super::product::Epilogue;
 use crate::cuda::memory::Pointer;
+
+/// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
+pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
+
+/// A handle or descriptor of cuBLASLt, destroyed when dropped.
+pub(super) struct Owned<T: Copy> {
+    raw: T,
+    destroy: unsafe fn(T) -> Result<(), CublasError>,
+}
+
+impl<T: Copy> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by the function that belongs to `destroy`, destroyed once. A failure leaks some memory, which cannot be freed
+        // otherwise.
+        let _ = unsafe { (self.destroy)(self.raw) };
+    }
+}
+
+pub(super) type BlasHandle = Owned<sys::cublasLtHandle_t>;
+type MatmulDescriptor = Owned<sys::cublasLtMatmulDesc_t>;
+type MatrixLayout = Owned<sys::cublasLtMatrixLayout_t>;
+
+impl BlasHandle {
+    pub fn new() -> Result<Self, CublasError> {
+        Ok(Self {
+            raw: result::create_handle()?,
+            destroy: result::destroy_handle,
+        })
+    }
+}
+
+impl MatmulDescriptor {
+    /// Sets an attribute.
+    ///
+    /// # Safety
+    /// `value` is of the attribute's type.
+    unsafe fn set<T>(&self, attribute: Attribute, value: &T) -> Result<(), CublasError> {
+        let value_at = std::ptr::from_ref(value).cast();
+        // SAFETY: the descriptor is alive; the call copies `size_of::<T>()` bytes, which is the caller's promise.
+        unsafe { result::set_matmul_desc_attribute(self.raw, attribute, value_at, size_of::<T>()) }
+    }
+}
+
+/// The layout of `rows` rows of `width` values, `stride` values apart: to cuBLASLt, rows are columns.
+fn layout(
+    kind: Kind,
+    rows: usize,
+    width: usize,
+    stride: usize,
+) -> Result<MatrixLayout, CublasError> {
+    Ok(Owned {
+        raw: result::create_matrix_layout(kind, width as u64, rows as u64, stride as i64)?,
+        destroy: result::destroy_matrix_layout,
+    })
+}
 
 /// An algorithm in the format of cuBLASLt; valid for one version of it and one type of GPU.
 pub(super) type Algorithm = sys::cublasLtMatmulAlgo_t;
+
+pub(super) const NOT_SUPPORTED: sys::cublasStatus_t =
+    sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED;
 
 /// Addresses with at least this alignment allow all algorithms.
 pub(super) const ALIGNED_BYTES: u64 = 256;
@@ -131,7 +186,11 @@ pub(super) struct Descriptors {
 impl Descriptors {
     /// For products of this shape.
     pub fn new(shape: &ProductShape) -> Result<Self, CublasError> {
-        let operation = MatmulDescriptor::new()?;
+        let sums = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let operation = Owned {
+            raw: result::create_matmul_desc(sums, Kind::CUDA_R_32F)?,
+            destroy: result::destroy_matmul_desc,
+        };
         let epilogue = match shape.epilogue {
             Epilogue::Bias | Epilogue::BiasAdd => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
             Epilogue::BiasGelu => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
@@ -161,92 +220,79 @@ impl Descriptors {
         let addend = shape.numbers.addend();
         Ok(Self {
             operation,
-            weight: MatrixLayout::new(read, shape.outputs, shape.inner, shape.inner)?,
-            x: MatrixLayout::new(read, shape.rows, shape.inner, shape.x_stride)?,
-            out: MatrixLayout::new(written, shape.rows, shape.outputs, shape.out_stride)?,
-            addend: MatrixLayout::new(addend, shape.rows, shape.outputs, shape.out_stride)?,
+            weight: layout(read, shape.outputs, shape.inner, shape.inner)?,
+            x: layout(read, shape.rows, shape.inner, shape.x_stride)?,
+            out: layout(written, shape.rows, shape.outputs, shape.out_stride)?,
+            addend: layout(addend, shape.rows, shape.outputs, shape.out_stride)?,
             has_addend: shape.epilogue == Epilogue::BiasAdd,
             numbers: shape.numbers,
         })
     }
 
-    /// Up to `most` algorithms that need at most `workspace` bytes, first the one that cuBLASLt estimates to be the fastest;
-    /// at least one.
+    /// Up to `most` algorithms, first the one that cuBLASLt estimates to be the fastest; at least one.
     pub fn candidates(
         &self,
         handle: &BlasHandle,
         most: usize,
-        workspace: usize,
     ) -> Result<Vec<Algorithm>, CublasError> {
-        let preference = MatmulPreference::new()?;
-        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in the type of the result.
-        let reductions = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-        let none = sys::cublasLtMatmulHeuristicResult_t {
-            algo: Algorithm { data: [0; 8] },
-            workspaceSize: 0,
-            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
-            wavesCount: 0.0,
-            reserved: [0; 4],
+        use PreferenceAttribute::{
+            CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES as WORKSPACE,
+            CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK as REDUCTION,
         };
-        let (mut found, mut count) = (vec![none; most], 0);
+        let preference = Owned {
+            raw: result::create_matmul_pref()?,
+            destroy: result::destroy_matmul_pref,
+        };
+        // Where an algorithm splits the inner dimension, the parts are added up in f32, not in the type of the result.
+        let reduction = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        let (reduction, bytes) = (reduction as u32, WORKSPACE_BYTES);
+        let (mut found, mut count) = (vec![unsupported(Algorithm { data: [0; 8] }); most], 0);
         // SAFETY: all handles are alive, both attributes get values of their own types, and there is room for `most` results.
         unsafe {
-            preference.set(
-                PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                &workspace,
-            )?;
-            preference.set(
-                PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                &(reductions as u32),
-            )?;
+            let set = |attribute, value: *const c_void, size| {
+                result::set_matmul_pref_attribute(preference.raw, attribute, value, size)
+            };
+            set(WORKSPACE, (&raw const bytes).cast(), size_of::<usize>())?;
+            set(REDUCTION, (&raw const reduction).cast(), size_of::<u32>())?;
             sys::cublasLtMatmulAlgoGetHeuristic(
-                handle.0,
-                self.operation.0,
-                self.weight.0,
-                self.x.0,
-                self.addend.0,
-                self.out.0,
-                preference.0,
+                handle.raw,
+                self.operation.raw,
+                self.weight.raw,
+                self.x.raw,
+                self.addend.raw,
+                self.out.raw,
+                preference.raw,
                 most as i32,
                 found.as_mut_ptr(),
                 &mut count,
             )
         }
         .result()?;
-        let good = found.iter().take(usize::try_from(count).unwrap_or(0));
-        let good = good.filter(|found| found.state.result().is_ok());
-        let good: Vec<Algorithm> = good.map(|found| found.algo).collect();
-        match good.is_empty() {
-            true => Err(CublasError(
-                sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
-            )),
-            false => Ok(good),
+        found.truncate(usize::try_from(count).unwrap_or(0));
+        found.retain(|found| found.state.result().is_ok());
+        match found.is_empty() {
+            true => Err(CublasError(NOT_SUPPORTED)),
+            false => Ok(found.into_iter().map(|found| found.algo).collect()),
         }
     }
 
-    /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this within `workspace` bytes.
-    pub fn can_run(&self, handle: &BlasHandle, algorithm: &Algorithm, workspace: usize) -> bool {
-        let mut found = sys::cublasLtMatmulHeuristicResult_t {
-            algo: *algorithm,
-            workspaceSize: 0,
-            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
-            wavesCount: 0.0,
-            reserved: [0; 4],
-        };
+    /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this.
+    pub fn can_run(&self, handle: &BlasHandle, algorithm: &Algorithm) -> bool {
+        let mut found = unsupported(*algorithm);
         // SAFETY: all handles are alive; the call reads the algorithm and writes the result.
         let status = unsafe {
             sys::cublasLtMatmulAlgoCheck(
-                handle.0,
-                self.operation.0,
-                self.weight.0,
-                self.x.0,
-                self.addend.0,
-                self.out.0,
+                handle.raw,
+                self.operation.raw,
+                self.weight.raw,
+                self.x.raw,
+                self.addend.raw,
+                self.out.raw,
                 algorithm,
                 &mut found,
             )
         };
-        status.result().is_ok() && found.workspaceSize <= workspace
+        status.result().is_ok() && found.workspaceSize <= WORKSPACE_BYTES
     }
 
     /// Queues the product.
@@ -278,24 +324,35 @@ impl Descriptors {
         unsafe {
             self.operation.set(bias, &operands.bias)?;
             result::matmul(
-                handle.0,
-                self.operation.0,
+                handle.raw,
+                self.operation.raw,
                 (&raw const one).cast(),
                 (&raw const beta).cast(),
                 operands.weight as *const c_void,
-                self.weight.0,
+                self.weight.raw,
                 operands.x as *const c_void,
-                self.x.0,
+                self.x.raw,
                 addend as *const c_void,
-                self.addend.0,
+                self.addend.raw,
                 operands.out as *mut c_void,
-                self.out.0,
+                self.out.raw,
                 algorithm,
                 workspace.address() as *mut c_void,
                 workspace.len(),
                 stream.cu_stream().cast(),
             )
         }
+    }
+}
+
+/// Room for what cuBLASLt finds out about an algorithm.
+fn unsupported(algorithm: Algorithm) -> sys::cublasLtMatmulHeuristicResult_t {
+    sys::cublasLtMatmulHeuristicResult_t {
+        algo: algorithm,
+        workspaceSize: 0,
+        state: NOT_SUPPORTED,
+        wavesCount: 0.0,
+        reserved: [0; 4],
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cuda::{
     error::CudaError,
-    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
+    kernels::{Activations, SCALE_STEP, Scale},
     memory::Pointer,
 };
 
@@ -33,6 +33,8 @@ pub struct LinearRef {
     pub bias: Pointer<bf16>,
     /// The same in f32, for results in f32.
     pub bias_f32: Option<Pointer<f32>>,
+    /// The largest size of an input so far, where inputs are measured.
+    pub largest_input: Option<Pointer<f32>>,
     /// The weights once more, in e4m3.
     pub e4m3: Option<(Pointer<u8>, Scale)>,
     pub outputs: usize,
@@ -63,12 +65,29 @@ impl LinearRef {
             bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
             e4m3: self.e4m3.map(|(weight, scale)| (weight.at(weights), scale)),
             outputs: range.len(),
-            inner: self.inner,
+            ..*self
+        }
+    }
+
+    /// The product of `rows` rows with it.
+    pub fn product(
+        self,
+        x: Activations,
+        out: Activations,
+        rows: usize,
+        epilogue: Epilogue,
+    ) -> Product {
+        Product {
+            linear: self,
+            x,
+            out,
+            rows,
+            epilogue,
         }
     }
 
     /// True when the buffers have all weights.
-    fn is_within_buffers(&self) -> bool {
+    pub(super) fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
         let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
         self.weight.len() >= values && narrow
@@ -137,49 +156,6 @@ impl Product {
     }
 }
 
-/// A product of bf16 with bias, whose result is in f32, without gaps.
-pub(super) struct ProductToF32<'a> {
-    pub linear: &'a LinearRef,
-    pub x: StridedRows,
-    pub out: Pointer<f32>,
-    pub rows: usize,
-}
-
-impl ProductToF32<'_> {
-    /// What its algorithm is chosen by.
-    pub fn shape(&self) -> ProductShape {
-        ProductShape {
-            rows: bucket(self.rows),
-            outputs: self.linear.outputs,
-            inner: self.linear.inner,
-            x_stride: self.x.stride,
-            out_stride: self.linear.outputs,
-            epilogue: Epilogue::Bias,
-            numbers: NumberTypes::Bf16ToF32,
-            skew: skew(self.x.start.address(), self.out.address()),
-        }
-    }
-
-    /// True when the buffers have room for all rows of the bucket.
-    pub fn is_within_buffers(&self) -> bool {
-        let rows = bucket(self.rows);
-        self.x.has_room_for(rows, self.linear.inner)
-            && self.out.len() >= rows * self.linear.outputs
-            && self.linear.is_within_buffers()
-    }
-
-    pub fn operands(&self) -> Operands {
-        let bias = self.linear.bias_f32.map(|bias| bias.address());
-        Operands {
-            weight: self.linear.weight.address(),
-            bias: bias.unwrap_or(self.linear.bias.address()),
-            x: self.x.start.address(),
-            out: self.out.address(),
-            scales: [0; 3],
-        }
-    }
-}
-
-fn skew(x: u64, out: u64) -> (u64, u64) {
+pub(super) fn skew(x: u64, out: u64) -> (u64, u64) {
     (x % ALIGNED_BYTES, out % ALIGNED_BYTES)
 }

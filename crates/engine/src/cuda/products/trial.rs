@@ -27,7 +27,7 @@ const WEIGHT_BYTES: usize = 160 << 20;
 
 /// Operands and events for measurements.
 pub(super) struct Trial {
-    stream: Arc<CudaStream>,
+    shape: ProductShape,
     x: Buffer<u8>,
     weights: Buffer<u8>,
     out: Buffer<u8>,
@@ -35,16 +35,9 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// For products of all these shapes.
-    pub fn new<'a>(
-        stream: &Arc<CudaStream>,
-        shapes: impl Iterator<Item = &'a ProductShape>,
-    ) -> Result<Self, CudaError> {
-        let largest = shapes.fold([0; 3], |most: [usize; 3], shape| {
-            let bytes = shape.bytes();
-            std::array::from_fn(|i| most[i].max(bytes[i]))
-        });
-        let [x, weights, out] = largest.map(|bytes| bytes + ALIGNED_BYTES as usize);
+    /// For products of this shape.
+    pub fn new(stream: &Arc<CudaStream>, shape: &ProductShape) -> Result<Self, CudaError> {
+        let [x, weights, out] = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
         let event = || {
             let event = stream
                 .context()
@@ -52,36 +45,21 @@ impl Trial {
             event.map_err(tried("making an event"))
         };
         Ok(Self {
+            shape: *shape,
             x: Buffer::zeros(stream, x)?,
             weights: Buffer::zeros(stream, weights.max(WEIGHT_BYTES))?,
             out: Buffer::zeros(stream, out)?,
             events: [event()?, event()?, event()?],
-            stream: Arc::clone(stream),
         })
     }
 
-    /// True when the operands are large enough.
-    pub fn has_room_for(&self, shape: &ProductShape) -> bool {
-        let room = [&self.x, &self.weights, &self.out].map(|buffer| buffer.start().len());
-        let needed = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
-        room.iter()
-            .zip(needed)
-            .all(|(room, needed)| *room >= needed)
-    }
-
-    /// The fastest of the candidates for a shape that the trial has room for; `None` when none of them runs. Waits for the stream.
+    /// The fastest of the candidates; `None` when none of them runs. `queue` has the stream of the trial. Waits for it.
     pub fn fastest(
         &self,
         queue: ProductQueue<'_>,
-        shape: &ProductShape,
         descriptors: &Descriptors,
         candidates: &[Algorithm],
     ) -> Result<Option<Algorithm>, CudaError> {
-        // The operands are used on the trial's own stream alone.
-        let target = ProductQueue {
-            stream: &self.stream,
-            ..queue
-        };
         let mut best = vec![f32::INFINITY; candidates.len()];
         let (mut spent, mut turn) = (0.0, 0);
         'rounds: for _ in 0..ROUNDS {
@@ -89,13 +67,13 @@ impl Trial {
                 if spent > LIMIT_MS {
                     break 'rounds;
                 }
-                let queue = |run| {
-                    let operands = self.operands(shape, run);
-                    // SAFETY: the operands are this trial's own and large enough, which the caller checks with `has_room_for`; they and
-                    // the workspace are used on this stream alone, and freed behind it.
-                    unsafe { descriptors.queue(target, candidate, &operands) }
+                let run = |run| {
+                    let operands = self.operands(run);
+                    // SAFETY: the operands are this trial's own and large enough; they and the workspace are used on this
+                    // stream alone, and freed behind it.
+                    unsafe { descriptors.queue(queue, candidate, &operands) }
                 };
-                let (all, counted) = self.time(turn, queue)?;
+                let (all, counted) = self.time(queue.stream, turn, run)?;
                 turn += 1 + RUNS;
                 spent += all;
                 *best = best.min(counted);
@@ -111,11 +89,12 @@ impl Trial {
     /// Milliseconds of all runs, and of those that count; infinite when cuBLASLt refuses one.
     fn time<E>(
         &self,
+        stream: &CudaStream,
         turn: usize,
         queue: impl Fn(usize) -> Result<(), E>,
     ) -> Result<(f32, f32), CudaError> {
         let [began, warm, ended] = &self.events;
-        let mark = |event: &CudaEvent| event.record(&self.stream).map_err(tried("timing products"));
+        let mark = |event: &CudaEvent| event.record(stream).map_err(tried("timing products"));
         mark(began)?;
         let mut queued = queue(turn);
         mark(warm)?;
@@ -125,17 +104,14 @@ impl Trial {
         mark(ended)?;
         let between = |from: &CudaEvent| wait_between(from, ended, "timing products");
         let (all, counted) = (between(began)?, between(warm)?);
-        Ok((
-            all,
-            if queued.is_ok() {
-                counted
-            } else {
-                f32::INFINITY
-            },
-        ))
+        match queued {
+            Ok(()) => Ok((all, counted)),
+            Err(_) => Ok((all, f32::INFINITY)),
+        }
     }
 
-    fn operands(&self, shape: &ProductShape, run: usize) -> Operands {
+    fn operands(&self, run: usize) -> Operands {
+        let shape = &self.shape;
         let [_, weight, _] = shape.bytes();
         let step = weight.next_multiple_of(ALIGNED_BYTES as usize);
         let places = (self.weights.start().len() / step).max(1);

@@ -12,11 +12,11 @@ use super::{
 use crate::{
     cuda::{
         kernels::{
-            Activations, AttentionParts, CachedAttention, LayerCache, MatrixShape, OwnTables, PAGE,
-            PrefixTables, RopeInputs, StridedRows, TEXT_HEAD,
+            Activations, AttentionParts, CachedAttention, LayerCache, MatrixShape, PAGE,
+            StridedRows, TEXT_HEAD,
         },
         memory::Buffer,
-        program::{self, BlockFormat, Table, TableLayout},
+        program::{self, StepTables, TableLayout},
     },
     scheduler::backend::{
         BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -131,13 +131,8 @@ impl Bench {
             rows: rows.iter().map(row).collect(),
         };
         let mut block = vec![0; layout.words];
-        let format = BlockFormat {
-            limits: &LIMITS,
-            layout,
-        };
-        let counts = program::write(&step, SlotId(0), format, &mut block).unwrap();
+        let counts = program::write(&step, SlotId(0), layout, &mut block).unwrap();
         let block = rig.ints(&block);
-        let at = |table: Table| block.start().at(table.start);
         let all = counts.row_positions + images.len() * PREFIX;
         let qkv = random.values(all * 3 * WIDTH);
         let up = rig.up(&qkv);
@@ -145,15 +140,6 @@ impl Bench {
             keys: self.keys.start(),
             values: self.values.start(),
         };
-        let rope = RopeInputs {
-            qkv: up.start(),
-            position: at(layout.position),
-            slot: at(layout.slot),
-            rope_cos_sin: self.rope_cos_sin.start(),
-            positions: all,
-            heads: HEADS,
-        };
-        rig.kernels.rope_scatter(&rope, cache).unwrap();
         let partial_values = rig.floats(&vec![
             f32::NAN;
             counts.tiles.max(1) * HEADS * splits * 16 * TEXT_HEAD
@@ -163,7 +149,13 @@ impl Bench {
             counts.tiles.max(1) * HEADS * splits * 16 * 2
         ]);
         let attention = CachedAttention {
+            tables: StepTables {
+                layout,
+                block: block.start(),
+                counts: &counts,
+            },
             qkv: up.start(),
+            rope_cos_sin: self.rope_cos_sin.start(),
             cache,
             parts: AttentionParts {
                 values: partial_values.start(),
@@ -172,35 +164,17 @@ impl Bench {
             },
             heads: HEADS,
         };
-        let prefix = PrefixTables {
-            pages: at(layout.pages),
-            tile_row: at(layout.tile_row),
-            tile_table: at(layout.tile_table),
-            tile_length: at(layout.tile_length),
-        };
+        rig.kernels.rope_scatter(&attention, all).unwrap();
         if counts.tiles > 0 {
-            rig.kernels
-                .attend_prefix(&attention, &prefix, counts.tiles)
-                .unwrap();
+            rig.kernels.attend_prefix(&attention).unwrap();
         }
         let out = rig.room(counts.row_positions * (WIDTH + 8));
         let to = StridedRows {
             start: out.start(),
             stride: WIDTH + 8,
         };
-        let tables = OwnTables {
-            pages: at(layout.pages),
-            own_table: at(layout.own_table),
-            own_length: at(layout.own_length),
-            place: at(layout.place),
-        };
         rig.kernels
-            .attend_own(
-                &attention,
-                &tables,
-                Activations::Bf16(to),
-                counts.row_positions,
-            )
+            .attend_own(&attention, Activations::Bf16(to), counts.row_positions)
             .unwrap();
         let shape = MatrixShape {
             rows: counts.row_positions,
@@ -212,7 +186,7 @@ impl Bench {
             shape,
         };
         assert_e4m3_too(rig, &outputs, |to| {
-            rig.kernels.attend_own(&attention, &tables, to, shape.rows)
+            rig.kernels.attend_own(&attention, to, shape.rows)
         });
         let got = rig.down(&out);
 
@@ -270,7 +244,7 @@ fn rows_see_their_prefix_and_their_own_past() {
     // A read of a position that was never written gives NaN.
     let nan = vec![bf16::NAN; LIMITS.pages * HEADS * PAGE * TEXT_HEAD];
     let bench = Bench {
-        layout: TableLayout::new(&LIMITS, LIMITS.positions),
+        layout: TableLayout::new(&LIMITS),
         rope_cos_sin: rig.floats(&rope_cos_sin.collect::<Vec<_>>()),
         keys: rig.up(&nan),
         values: rig.up(&nan),

@@ -226,6 +226,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
             weight: weight.start(),
             bias: bias.start(),
             bias_f32: None,
+            largest_input: None,
             e4m3: Some((ws.start(), w_scale)),
             outputs,
             inner,

@@ -7,7 +7,7 @@ use half::bf16;
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::{FramePreprocessor, WantedCrops},
+        frames::FramePreprocessor,
         kernels::{PlanarFrame, StridedRows},
         memory::Buffer,
         stage::FrameStage,
@@ -64,11 +64,7 @@ pub(super) fn patches(
     let out = rig.room(count * config.grid() * config.grid() * row);
     let wanted = vec![true; count];
     let rows = StridedRows::packed(out.start(), row);
-    let crops = WantedCrops {
-        tiling,
-        wanted: &wanted,
-    };
-    frames.patches(&rig.kernels, staged, crops, rows).unwrap();
+    frames.patches(&rig.kernels, staged, &wanted, rows).unwrap();
     out
 }
 

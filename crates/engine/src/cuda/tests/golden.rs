@@ -15,7 +15,7 @@ use super::{
     whole::{cuda_for_one, on_cpu},
 };
 use crate::{
-    cuda::{CudaBackend, Precision, network::NetworkBuffer},
+    cuda::{CudaBackend, Precision},
     model::{ModelConfig, Weights},
     testing::{
         figures::{Beyond, Figures, Measure},
@@ -79,10 +79,13 @@ fn behind_blocks(
             prefill(&mut backend, picture);
             let patches = crops(&backend, picture) * config.image_tokens();
             let states = match depth {
-                Depth::Decoder(_) => {
-                    backend.read(NetworkBuffer::Hidden, config.prefix_positions() * position)
+                Depth::Decoder(_) => backend.read(
+                    &backend.network.text.hidden,
+                    0..config.prefix_positions() * position,
+                ),
+                Depth::Encoder(_) => {
+                    backend.read(&backend.network.vision.hidden, 0..patches * patch)
                 }
-                Depth::Encoder(_) => backend.read(NetworkBuffer::Patches, patches * patch),
             };
             see(depth, image, &states.unwrap());
         }

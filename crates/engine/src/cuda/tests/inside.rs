@@ -1,15 +1,24 @@
-//! Access of the golden runs to the backend ([`Inside`]): its buffers in the reference's order.
+//! Access of tests to the backend: its buffers after the last step, also in the reference's order ([`Inside`]), and a backend with
+//! fewer blocks.
+//!
+//! A step without rows leaves the states of its images in front of the last block of the decoder, which makes only keys and
+//! values of them. With the blocks behind some block cut off, the states behind every block can be seen.
 //!
 //! The place of a value follows `kernels/common.cuh` (the cache) and `weights::load` (the order within a head). This is pure and
 //! tested without a GPU.
 
+use std::ops::Range;
+
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
+
 use crate::{
     cuda::{
         CudaBackend,
+        error::CudaError,
         kernels::{PAGE, TEXT_HEAD},
-        network::NetworkBuffer,
+        memory::Buffer,
     },
-    model::{BINS, ROTARY_DIM, tiling},
+    model::{BINS, ModelConfig, ROTARY_DIM, tiling},
     scheduler::backend::Backend as _,
     testing::{
         golden_model::pages,
@@ -17,6 +26,59 @@ use crate::{
     },
 };
 use spotter_core::Picture;
+
+impl CudaBackend {
+    /// Without the decoder in one launch: it runs kernel by kernel.
+    pub fn without_one_launch(mut self) -> Self {
+        self.network.text.one_launch = None;
+        self
+    }
+
+    /// True when steps of few positions run in one launch.
+    pub fn has_one_launch(&self) -> bool {
+        self.network.text.one_launch.is_some()
+    }
+
+    /// With the first blocks only, of the encoder and of the decoder.
+    pub fn with_blocks(self, encoder: usize, decoder: usize) -> Self {
+        let mut backend = self.without_one_launch();
+        backend.graphs.clear();
+        backend.network.vision.weights.blocks.truncate(encoder);
+        backend.network.text.weights.blocks.truncate(decoder);
+        backend
+    }
+
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Some values of one of its buffers after the last step. Rows of the step are at its start, without gaps; the rows behind them
+    /// are of earlier steps. Waits for it.
+    pub fn read<T>(&self, buffer: &Buffer<T>, range: Range<usize>) -> Result<Vec<f32>, CudaError>
+    where
+        T: Copy + DeviceRepr + ValidAsZeroBits + Into<f32>,
+    {
+        let values = buffer.to_host(&self.streams.compute)?;
+        Ok(values[range].iter().map(|&value| value.into()).collect())
+    }
+
+    /// Keys and values of a layer, in the layout of `kernels/common.cuh`.
+    pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
+        let values = self.network.text.layer_values;
+        let range = layer * values..(layer + 1) * values;
+        let keys = self.read(&self.network.text.keys, range.clone())?;
+        Ok([keys, self.read(&self.network.text.values, range)?])
+    }
+
+    /// Tokens of the first image and hidden states of the first positions of the last step. Waits for it.
+    pub fn inside(&self, positions: usize) -> Result<[Vec<f32>; 2], CudaError> {
+        let width = self.config.text.dim;
+        let tokens = 0..self.config.image_tokens() * width;
+        let tokens = self.read(&self.network.vision.tokens, tokens)?;
+        let hidden = self.read(&self.network.text.hidden, 0..positions * width)?;
+        Ok([tokens, hidden])
+    }
+}
 
 /// Place of a key in its layer, `[page][head][16 positions][64]`; `slot` is page * 16 + place in the page.
 fn key_at(heads: usize, slot: usize, head: usize, dimension: usize) -> usize {
@@ -74,12 +136,11 @@ impl Inside for CudaBackend {
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let config = self.config();
         let (tokens, crops) = (config.image_tokens(), crops(self, picture));
-        let features = self.read(
-            NetworkBuffer::Features,
-            crops * tokens * config.vision.enc_dim,
-        );
-        let embedded = self.read(NetworkBuffer::Tokens, tokens * config.text.dim);
-        [features.unwrap(), embedded.unwrap()]
+        let vision = &self.network.vision;
+        let features = 0..crops * tokens * config.vision.enc_dim;
+        let features = self.read(&vision.normed, features).unwrap();
+        let embedded = 0..tokens * config.text.dim;
+        [features, self.read(&vision.tokens, embedded).unwrap()]
     }
 
     fn prefix(&mut self, layer: usize) -> [Vec<f32>; 2] {
@@ -96,16 +157,18 @@ impl Inside for CudaBackend {
 
     fn hidden(&mut self, positions: usize) -> Vec<f32> {
         let width = self.config().text.dim;
-        self.read(NetworkBuffer::Hidden, positions * width).unwrap()
+        self.read(&self.network.text.hidden, 0..positions * width)
+            .unwrap()
     }
 
     fn logits(&mut self, head: Head) -> Vec<f32> {
+        let heads = &self.network.heads;
         let (part, len) = match head {
-            Head::Coord => (NetworkBuffer::Coords, BINS),
-            Head::Size => (NetworkBuffer::Sizes, 2 * BINS),
-            Head::Vocabulary => (NetworkBuffer::Logits, self.config().text.vocab_size),
+            Head::Coord => (&heads.coords, BINS),
+            Head::Size => (&heads.sizes, 2 * BINS),
+            Head::Vocabulary => (&heads.logits, self.config().text.vocab_size),
         };
-        self.read(part, len).unwrap()
+        self.read(part, 0..len).unwrap()
     }
 }
 

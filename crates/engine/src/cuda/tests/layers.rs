@@ -9,12 +9,13 @@ use super::{
 };
 use crate::cuda::{
     kernels::{
-        Activations, CombineInputs, CombineShape, EmbedInputs, EmbeddedRows, EncoderRef,
-        ImageShape, InputTables, Kernels, MatrixShape, NormRef, SkinnyOutput, StridedRows,
+        Activations, CombineInputs, CombineShape, EmbedInputs, ImageShape, Kernels, MatrixShape,
+        SkinnyOutput, StridedRows,
     },
     memory::Buffer,
     products::{Epilogue, LinearRef, Product, bucket},
     record::DecisionRecord,
+    weights::{GpuEncoder, GpuNorm},
 };
 
 #[test]
@@ -29,9 +30,9 @@ fn layer_norms_are_those_of_the_formula() {
             random.values(width),
         );
         let (xs, ws, bs, out) = (rig.up(&x), rig.up(&w), rig.up(&b), rig.room(rows * width));
-        let norm = NormRef {
-            weight: ws.start(),
-            bias: bs.start(),
+        let norm = &GpuNorm {
+            weight: ws,
+            bias: bs,
         };
         let shape = MatrixShape { rows, width };
         rig.kernels
@@ -89,6 +90,7 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: Some(bias_f32.start()),
+            largest_input: None,
             e4m3: None,
             outputs,
             inner,
@@ -174,6 +176,7 @@ fn products_of_few_rows_are_those_of_the_formula() {
             weight: ws.start(),
             bias: bs.start(),
             bias_f32: None,
+            largest_input: None,
             e4m3: None,
             outputs,
             inner,
@@ -349,30 +352,26 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let table = rig.up(&wte);
     let up = |(f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| (rig.floats(f), rig.up(w), rig.up(b));
     let (c, s) = (up(&coord), up(&size));
-    let at = |(f, w, b): &(Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| EncoderRef {
-        frequencies: f.start(),
-        weight: w.start(),
-        bias: b.start(),
+    let encoder = |(f, w, b): (Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| GpuEncoder {
+        frequencies: f,
+        weight: w,
+        bias: b,
         half,
     };
+    let (coord_up, size_up) = (encoder(c, coord_half), encoder(s, size_half));
     let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
     let inputs = EmbedInputs {
-        tables: InputTables {
-            kind: kind.start(),
-            a: a.start(),
-            b: b.start(),
-        },
+        kind: kind.start(),
+        values: [a.start(), b.start()],
         decided: decided.start(),
         wte: table.start(),
-        coord: at(&c, coord_half),
-        size: at(&s, size_half),
-    };
-    let embedded = EmbeddedRows {
+        coord: &coord_up,
+        size: &size_up,
         hidden: out.start(),
         is_zombie: is_zombie.start(),
     };
     rig.kernels
-        .embed(&inputs, embedded, MatrixShape { rows: 7, width })
+        .embed(&inputs, MatrixShape { rows: 7, width })
         .unwrap();
     assert_eq!(
         is_zombie.to_host(&rig.stream).unwrap(),

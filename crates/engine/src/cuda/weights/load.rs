@@ -15,15 +15,6 @@ use crate::{
 pub struct GpuLoader<'a>(pub &'a Arc<CudaStream>);
 
 impl GpuLoader<'_> {
-    /// Every block with `load`.
-    pub fn each<T, U>(
-        &self,
-        blocks: Vec<T>,
-        load: impl Fn(T) -> Result<U, CudaError>,
-    ) -> Result<Vec<U>, CudaError> {
-        blocks.into_iter().map(load).collect()
-    }
-
     pub fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
         Buffer::from_host(self.0, &values(tensor))
     }
@@ -46,6 +37,7 @@ impl GpuLoader<'_> {
             weight: Buffer::from_host(self.0, weight)?,
             bias: Buffer::from_host(self.0, &rounded)?,
             bias_f32: Buffer::from_host(self.0, bias)?,
+            largest_input: None,
             e4m3: None,
             outputs: bias.len(),
             inner: weight.len() / bias.len(),
@@ -116,7 +108,8 @@ impl GpuLoader<'_> {
         Ok(GpuEncoder {
             half: frequencies.len() / inputs,
             frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
-            linear: self.linear(linear)?,
+            weight: self.buffer(linear.weight)?,
+            bias: self.buffer(linear.bias)?,
         })
     }
 }

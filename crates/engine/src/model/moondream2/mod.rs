@@ -30,11 +30,12 @@ pub use weights::{
 use super::{
     family::{ModelFamily, ModelFile},
     grammar::{AnswerGrammar, Skill},
-    prompt::{ModelPrompt, PromptError},
+    prompt::{DecoderInput, ModelPrompt, PromptError},
     source::{TensorSource, WeightsError},
     tokenizer::Tokenizer,
 };
 use spotter_core::Task;
+use templates::object_tokens;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Moondream2;
@@ -99,6 +100,10 @@ impl ModelFamily for Moondream2 {
             inputs: prompt_tokens(task, config, tokenizer, reasoning)?,
             grammar: grammar::grammar(skill, config),
         })
+    }
+
+    fn object_prompt(&self, words: &[u32], config: &ModelConfig) -> Vec<DecoderInput> {
+        object_tokens(&config.tokenizer.templates.detect, words)
     }
 
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {

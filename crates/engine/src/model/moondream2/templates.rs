@@ -24,9 +24,11 @@ pub fn prompt_tokens(
     reasoning: bool,
 ) -> Result<Vec<DecoderInput>, PromptError> {
     let templates = &config.tokenizer.templates;
+    // Objects are encoded with one leading space, questions without.
+    let words = |object: &str| tokenizer.encode(&format!(" {object}"));
     match task {
-        Task::Detect { object } => object_tokens(&templates.detect, object, tokenizer),
-        Task::Point { object } => object_tokens(&templates.point, object, tokenizer),
+        Task::Detect { object } => Ok(object_tokens(&templates.detect, &words(object)?)),
+        Task::Point { object } => Ok(object_tokens(&templates.point, &words(object)?)),
         Task::Query { question, .. } => {
             let words = tokenizer.encode(question)?;
             Ok(query_tokens(&words, &[], config, reasoning))
@@ -77,17 +79,12 @@ pub fn text_only_tokens(
     inputs
 }
 
-/// Objects are encoded with one leading space, questions without.
-fn object_tokens(
-    template: &Template,
-    object: &str,
-    tokenizer: &Tokenizer,
-) -> Result<Vec<DecoderInput>, PromptError> {
-    let words = tokenizer.encode(&format!(" {object}"))?;
-    Ok(tokens(&template.prefix)
-        .chain(tokens(&words))
+/// The positions that ask for an object whose name has these ids.
+pub fn object_tokens(template: &Template, words: &[u32]) -> Vec<DecoderInput> {
+    tokens(&template.prefix)
+        .chain(tokens(words))
         .chain(tokens(&template.suffix))
-        .collect())
+        .collect()
 }
 
 fn tokens(ids: &[u32]) -> impl Iterator<Item = DecoderInput> {
