@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use spotter_core::{Clock, PixelFormat, SystemClock};
+use spotter_core::{Clock, SystemClock};
 use spotter_street::{
     rtsp::{RtspStreet, StreetOptions},
     tape::StreetTape,
@@ -86,7 +86,6 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
             size: (encoding.width as u32, encoding.height as u32),
             fps: encoding.fps,
             bitrate_kbps: encoding.kbit_per_s,
-            format: PixelFormat::I420,
             login: None,
         };
         let mut next = tape.player(number);
