@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use crate::bench::cameras::ThreadUse;
-use spotter::ops::process;
+use spotter::ops::{machine::rss_mib, process};
 
 /// A tick of the machine's time in `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
@@ -35,9 +35,7 @@ impl Reading {
                 .ok()
                 .as_deref()
                 .and_then(busy_time),
-            rss_mib: process::ProcessMeter::default()
-                .read(Default::default())
-                .rss_mib,
+            rss_mib: rss_mib(),
             threads: threads(),
         }
     }
