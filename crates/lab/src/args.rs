@@ -145,7 +145,7 @@ pub enum LoadPart {
     Looks,
     /// 1, 2, 4 and 8 prompts on one frame
     Prompts,
-    /// The street standing still, draft and tile reuse off and on
+    /// One picture that does not change, draft and tile reuse off and on
     Steady,
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     Spread,
-    table::{Table, known},
+    table::{TextTable, known},
 };
 use spotter::ops::machine::Machine;
 use spotter_core::FrameCounters;
@@ -290,7 +290,7 @@ impl fmt::Display for CamerasReport {
         let costs = ["CPU", "CPU/camera", "floor", "server", "others"];
         let sizes = ["RSS MiB", "threads", "decode", "behind capture"];
         let columns = ["cameras", "s"].into_iter().chain(costs).chain(sizes);
-        let mut table = Table::new(columns);
+        let mut table = TextTable::new(columns);
         for row in &self.rows {
             let threads: usize = row.threads.iter().map(|threads| threads.count).sum();
             table.row([
@@ -364,7 +364,7 @@ impl CamerasReport {
             let means: Vec<String> = means.map(|ms| format!("{ms:.1}")).collect();
             writeln!(f, "in the course of the run, ms: {}", means.join(" "))?;
         }
-        let mut table = Table::new(["threads", "count", "CPU/camera"]);
+        let mut table = TextTable::new(["threads", "count", "CPU/camera"]);
         for threads in row.threads.iter().filter(|threads| threads.cpu_pct >= 0.05) {
             let each = format!("{:.2}", threads.cpu_pct / row.cameras.max(1) as f64);
             table.row([threads.name.clone(), threads.count.to_string(), each]);

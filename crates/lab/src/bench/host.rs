@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{Spread, table::Table};
+use super::{Spread, table::TextTable};
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
@@ -239,7 +239,7 @@ impl fmt::Display for HostReport {
             self.step.step_rows
         )?;
         let columns = ["plan", "launch", "finalize", "commit", "plan + commit"];
-        let mut table = Table::new(["rows", "steps"].into_iter().chain(columns));
+        let mut table = TextTable::new(["rows", "steps"].into_iter().chain(columns));
         for row in &self.step.rows {
             let spreads = [
                 Some(row.plan),

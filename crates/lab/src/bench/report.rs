@@ -9,7 +9,7 @@ use super::{
     EvalOptions,
     calibration::{Calibration, CalibrationBin},
     scores::Scores,
-    table::{Table, known},
+    table::{TextTable, known},
 };
 
 /// What is printed; `Display` gives the table, serde the JSON.
@@ -176,7 +176,7 @@ impl fmt::Display for EvalReport {
         write!(f, "{}", figures_table(&self.figures))?;
         let columns = ["", "things", "F1", "precision", "recall", "mean IoU"];
         for parts in self.detect_by.chunk_by(|one, next| one.by == next.by) {
-            let mut table = Table::new(columns);
+            let mut table = TextTable::new(columns);
             for part in parts {
                 let shares = [part.f1, part.precision, part.recall, part.mean_iou].map(share_text);
                 let thing = [part.name.into(), part.things.to_string()];
@@ -185,7 +185,7 @@ impl fmt::Display for EvalReport {
             write!(f, "\ndetect by {}\n{table}", parts[0].by)?;
         }
         for kind in self.scores.iter().filter(|kind| !kind.bins.is_empty()) {
-            let mut table = Table::new(["from", "answers", "score", "right"]);
+            let mut table = TextTable::new(["from", "answers", "score", "right"]);
             for bin in &kind.bins {
                 let [score, right] = [bin.score, bin.right].map(|share| share_text(Some(share)));
                 table.row([bin.from.to_string(), bin.answers.to_string(), score, right]);
@@ -204,8 +204,8 @@ pub(super) fn rate_text(kbit_per_s: Option<u32>) -> String {
 }
 
 /// A line for each, with its requirement.
-pub(super) fn figures_table(figures: &[EvalFigure]) -> Table {
-    let mut table = Table::new(["", "value", "of", "required", ""]);
+pub(super) fn figures_table(figures: &[EvalFigure]) -> TextTable {
+    let mut table = TextTable::new(["", "value", "of", "required", ""]);
     for figure in figures {
         let target = figure.target.map(|t| t.to_string()).unwrap_or_default();
         let verdict = match (figure.value, figure.target, figure.missed_by) {

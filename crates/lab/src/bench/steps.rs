@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     Spread,
-    table::Table,
+    table::TextTable,
     work::{decoder_mb, kv_mb, look_work, vision_mb},
 };
 use spotter::ops::machine::Machine;
@@ -242,7 +242,7 @@ impl fmt::Display for StepsReport {
         )?;
         let parts = ["prepare", "encode", "forward", "decide"];
         let periods = ["blocking", "pipelined", "GFLOP", "TFLOP/s", "read MB"];
-        let mut table = Table::new(["step"].into_iter().chain(parts).chain(periods));
+        let mut table = TextTable::new(["step"].into_iter().chain(parts).chain(periods));
         for row in &self.rows {
             let times = [
                 row.prepare_ms,

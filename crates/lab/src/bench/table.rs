@@ -3,9 +3,9 @@
 use std::fmt;
 
 /// Every column is as wide as its widest cell; the first is aligned to the left, the others to the right.
-pub(crate) struct Table(Vec<Vec<String>>);
+pub(crate) struct TextTable(Vec<Vec<String>>);
 
-impl Table {
+impl TextTable {
     pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
         Self(vec![headings.into_iter().map(Into::into).collect()])
     }
@@ -15,7 +15,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cells = |column: usize| self.0.iter().filter_map(move |row| row.get(column));
         let widest = |column| cells(column).map(|cell| cell.chars().count()).max();
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn table_columns_are_as_wide_as_their_cells() {
-        let mut table = Table::new(["step", "ms"]);
+        let mut table = TextTable::new(["step", "ms"]);
         table.row(["4 × 378x378".into(), known(Some(18.871), 1)]);
         table.row(["1".into(), known(None, 1)]);
         let expected = "step           ms\n4 × 378x378  18.9\n1               -\n";

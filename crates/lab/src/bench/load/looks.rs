@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     Load,
     closed::{Clients, CountWindow, LoadCounters, closed_loop},
-    frames::{noise, still_street},
+    frames::noise,
 };
 use crate::bench::{
     Spread,
@@ -23,7 +23,7 @@ use spotter_engine::{
 
 /// Prompts on one frame.
 const PROMPTS: [usize; 4] = [1, 2, 4, 8];
-/// Prompts of the steady scene: those of the demo's camera.
+/// Prompts of the steady picture: as many as those of the demo's camera.
 const STEADY_PROMPTS: usize = 4;
 
 /// Without reuse of earlier answers or pictures.
@@ -211,10 +211,10 @@ impl Load<'_> {
         Ok(rows)
     }
 
-    /// The still street, without and with reuse.
+    /// One picture that does not change, without and with reuse.
     pub(super) fn steady(&mut self) -> anyhow::Result<Vec<SteadyRow>> {
         let size = self.scene_size();
-        let frames = [still_street(size.0, size.1)?];
+        let frames = noise(size.0, size.1)?;
         let objects = self.args.objects.last().map_or(1, |n| n.get());
         let mut rows = Vec::new();
         for &clients in &self.args.clients {
@@ -230,7 +230,7 @@ impl Load<'_> {
                     tile_reuse: reuse,
                     ..FRESH
                 };
-                let (load, window) = self.figure(case, &frames, options)?;
+                let (load, window) = self.figure(case, &frames[..1], options)?;
                 rows.push(steady_row(reuse, load, &window));
             }
         }

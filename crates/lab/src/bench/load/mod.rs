@@ -3,7 +3,7 @@
 //! ```text
 //!   looks    sizes x clients x objects, every frame another one      ─▶ closed loop ─▶ requests/s, latency, power
 //!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ cost of another prompt
-//!   steady   the still street, reuse off and on                      ─▶ closed loop ─▶ work saved by reuse
+//!   steady   a picture that does not change, reuse off and on        ─▶ closed loop ─▶ work saved by reuse
 //! ```
 //!
 //! Answers end at their bounds and never before (`model::without_ends`), so every request is the same work; one that is
@@ -19,7 +19,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 
 use self::looks::{LoadRow, PromptsRow, SteadyRow};
-use super::table::{Table, known};
+use super::table::{TextTable, known};
 use crate::args::{LoadArgs, LoadPart};
 use spotter::ops::machine::Machine;
 use spotter_core::Clock;
@@ -150,7 +150,7 @@ impl fmt::Display for LoadReport {
         if !self.steady.is_empty() {
             writeln!(
                 f,
-                "\nthe street standing still; draft and tile reuse off and on; crops and drafted decisions a request\n"
+                "\none picture that does not change; draft and tile reuse off and on; crops and drafted decisions a request\n"
             )?;
             let more = |row: &SteadyRow| {
                 let counts = [
@@ -172,8 +172,11 @@ impl fmt::Display for LoadReport {
 }
 
 /// The columns of all parts, then those of one part.
-fn load_table<'a>(more: &[&str], rows: impl Iterator<Item = (&'a LoadRow, Vec<String>)>) -> Table {
-    let mut table = Table::new(LoadRow::COLUMNS.iter().chain(more).copied());
+fn load_table<'a>(
+    more: &[&str],
+    rows: impl Iterator<Item = (&'a LoadRow, Vec<String>)>,
+) -> TextTable {
+    let mut table = TextTable::new(LoadRow::COLUMNS.iter().chain(more).copied());
     for (row, more) in rows {
         table.row(row.cells().into_iter().chain(more));
     }

@@ -9,7 +9,7 @@ use super::TrackOptions;
 use crate::bench::{
     report::{EvalFigure, Target, figures_table, rate_text, share_text},
     stays::{StayTally, Stays},
-    table::Table,
+    table::TextTable,
 };
 
 /// What is printed; `Display` gives the table, serde the JSON.
@@ -89,7 +89,7 @@ impl fmt::Display for TrackReport {
         )?;
         writeln!(f, "{}", figures_table(&self.figures))?;
         let columns = ["class", "stays", "events", "switches", "event by second"];
-        let mut table = Table::new(columns);
+        let mut table = TextTable::new(columns);
         for class in &self.classes {
             let counts = [class.stays, class.events, class.switches].map(|n| n.to_string());
             let by_second = share_text(class.reported_by_second);
