@@ -277,14 +277,15 @@ fn report_capture_times(media: &rtsp_server::RTSPMedia) {
     for element in pipeline.iterate_elements().into_iter().flatten() {
         if element
             .factory()
-            .is_some_and(|factory| factory.name() == "rtpbin")
+            .is_none_or(|factory| factory.name() != "rtpbin")
         {
-            element.set_property("rtcp-sync-send-time", false);
-            let session =
-                element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);
-            if let Some(session) = session {
-                session.set_property("rtcp-min-interval", 1_000_000_000_u64);
-            }
+            continue;
+        }
+        element.set_property("rtcp-sync-send-time", false);
+        let session =
+            element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);
+        if let Some(session) = session {
+            session.set_property("rtcp-min-interval", 1_000_000_000_u64);
         }
     }
 }

@@ -28,33 +28,19 @@ const LIGHTS_S: f64 = 24.0;
 const SCENERY: u64 = 100;
 const SKY: u64 = 101;
 
-/// A street as a function of UTC time.
+/// A street as a function of UTC time, where things move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Street {
     seed: u64,
-    frozen_at: Option<WallTime>,
 }
 
 impl Street {
-    /// A street where things move.
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            frozen_at: None,
-        }
-    }
-
-    /// The same street, but always that of `moment`: every picture of it is the same, grain included.
-    pub fn still(seed: u64, moment: WallTime) -> Self {
-        Self {
-            seed,
-            frozen_at: Some(moment),
-        }
+        Self { seed }
     }
 
     /// The scene at `wall`.
     pub fn at(&self, wall: WallTime) -> Scene {
-        let wall = self.frozen_at.unwrap_or(wall);
         let seconds = wall.unix_nanos() as f64 * 1e-9;
         let mut rng = self.chance(SCENERY, 0);
         let view = View {
