@@ -208,17 +208,13 @@ impl Fleet {
             used.as_secs_f64() / took.as_secs_f64() * 100.0
         };
         let (cpu_pct, server_cpu_pct) = (pct(|r| r.own), pct(|r| r.server));
-        let all = after
-            .all
-            .is_some()
-            .then(|| pct(|r| r.all.unwrap_or_default()));
         let (decode, behind) = self.recorder.delays();
         let row = CamerasRow {
             cameras: self.cameras.len(),
             seconds: took.as_secs_f64(),
             cpu_pct,
             server_cpu_pct,
-            others_cpu_pct: all.map(|all| (all - cpu_pct - server_cpu_pct).max(0.0)),
+            others_cpu_pct: (pct(|r| r.all) - cpu_pct - server_cpu_pct).max(0.0),
             rss_mib: after.rss_mib,
             threads: meter::threads_between(&before, &after, took),
             decode: decode.spread(),

@@ -239,8 +239,8 @@ pub struct CamerasRow {
     pub cpu_pct: f64,
     /// The process that serves the cameras, percent of one core.
     pub server_cpu_pct: f64,
-    /// Everything else on the machine, percent of one core; `None` if unknown.
-    pub others_cpu_pct: Option<f64>,
+    /// Everything else on the machine, percent of one core.
+    pub others_cpu_pct: f64,
     /// This process's memory at the end.
     pub rss_mib: Option<f64>,
     /// Threads of this process.
@@ -300,7 +300,7 @@ impl fmt::Display for CamerasReport {
                 format!("{:.2}", row.cpu_pct / row.cameras.max(1) as f64),
                 format!("{:.2}", self.floor.cpu_pct),
                 format!("{:.1}", row.server_cpu_pct),
-                known(row.others_cpu_pct, 0),
+                format!("{:.0}", row.others_cpu_pct),
                 known(row.rss_mib, 0),
                 threads.to_string(),
                 row.decode.to_string(),

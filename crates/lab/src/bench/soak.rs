@@ -24,7 +24,7 @@ use rand_pcg::Pcg64;
 
 pub use self::report::SoakReport;
 use self::{
-    compare::{AnswerPromise, Likeness, compare, is_sure},
+    compare::{Likeness, compare, is_sure},
     pool::{PoolRequest, pool_requests},
 };
 use spotter::ops::machine::Machine;
@@ -105,7 +105,7 @@ struct SoakRun {
     requests: Vec<PoolRequest>,
     /// For each request its answers alone.
     alone: Vec<Vec<SequenceOutput>>,
-    promise: AnswerPromise,
+    exact: bool,
     cameras: Vec<CameraId>,
     inside: HashMap<LookId, LookInside>,
     random: Pcg64,
@@ -124,11 +124,7 @@ impl SoakRun {
             worker: Worker::new(subject.backend, vocab, Options::default(), subject.clock),
             requests: pool_requests(&subject.config, &subject.tokenizer)?,
             alone: Vec::new(),
-            promise: if subject.exact {
-                AnswerPromise::Exact
-            } else {
-                AnswerPromise::Rounded
-            },
+            exact: subject.exact,
             cameras: (0..CAMERAS).filter_map(camera).collect(),
             inside: HashMap::new(),
             random: Pcg64::seed_from_u64(seed),
@@ -232,7 +228,7 @@ impl SoakRun {
         for (index, (alone, beside)) in self.alone[request].iter().zip(found).enumerate() {
             let tally = &mut self.report.tally;
             tally.sure += u64::from(is_sure(alone));
-            match compare(alone, beside, self.promise) {
+            match compare(alone, beside, self.exact) {
                 Likeness::Same => tally.same += 1,
                 Likeness::Near => tally.near += 1,
                 Likeness::Close => tally.close += 1,

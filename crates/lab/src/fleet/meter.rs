@@ -16,7 +16,7 @@ pub struct Reading {
     /// Of the server.
     pub server: Duration,
     /// Of everything on the machine.
-    pub all: Option<Duration>,
+    pub all: Duration,
     pub rss_mib: Option<f64>,
     /// Of each thread, by its id.
     threads: BTreeMap<u32, (String, Duration)>,
@@ -34,7 +34,8 @@ impl Reading {
             all: fs::read_to_string("/proc/stat")
                 .ok()
                 .as_deref()
-                .and_then(busy_time),
+                .and_then(busy_time)
+                .unwrap_or_default(),
             rss_mib: rss_mib(),
             threads: threads(),
         }

@@ -79,7 +79,16 @@ pub(super) fn closed_loop(
 ) -> anyhow::Result<CountWindow> {
     let began = clock.now();
     let (count, least) = (clients.count, clients.count.max(LEAST));
-    let mut open = ClosedLoop::new(engine, clients, clock)?;
+    let mut open = ClosedLoop {
+        engine,
+        clients,
+        clock,
+        inside: HashMap::new(),
+        counters: LoadCounters::default(),
+    };
+    for client in 0..count {
+        open.submit(client)?;
+    }
     let mut window: Option<(Mono, Work)> = None;
     let mut request_ms = Vec::new();
     let (from, before) = loop {
@@ -90,7 +99,8 @@ pub(super) fn closed_loop(
         let past = clock.now().since(began);
         match window {
             None if past >= load / 2 && open.counters.answered >= count => {
-                window = Some(open.record())
+                open.engine.worker().record();
+                window = Some((clock.now(), open.engine.worker().work()));
             }
             None => {}
             Some(begun) => {
@@ -126,26 +136,7 @@ struct ClosedLoop<'a, 'b> {
     counters: LoadCounters,
 }
 
-impl<'a, 'b> ClosedLoop<'a, 'b> {
-    /// Every client submits a request.
-    fn new(
-        engine: &'b mut Engine,
-        clients: Clients<'a>,
-        clock: &'b dyn Clock,
-    ) -> anyhow::Result<Self> {
-        let mut open = Self {
-            engine,
-            clients,
-            clock,
-            inside: HashMap::new(),
-            counters: LoadCounters::default(),
-        };
-        for client in 0..open.clients.count {
-            open.submit(client)?;
-        }
-        Ok(open)
-    }
-
+impl ClosedLoop<'_, '_> {
     fn submit(&mut self, client: usize) -> anyhow::Result<()> {
         let at = self.clock.now();
         let look = (self.clients.next)(client)?;
@@ -174,14 +165,7 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
         Ok(ended)
     }
 
-    /// Starts the part that counts.
-    fn record(&mut self) -> (Mono, Work) {
-        let worker = self.engine.worker();
-        worker.record();
-        (self.clock.now(), worker.work())
-    }
-
-    /// Cancels the open requests. Returns all steps since [`Self::record`], those in flight too.
+    /// Cancels the open requests. Returns all steps of the part that counts, those in flight too.
     fn leave(self) -> anyhow::Result<Vec<(SlotId, StepTimes)>> {
         for id in self.inside.into_keys() {
             self.engine.cancel(id);

@@ -83,8 +83,8 @@ pub struct LoadSubject {
 impl Load<'_> {
     /// Measures the parts in their order. Blocks for all of it: the load for every figure.
     pub fn run(mut self) -> anyhow::Result<LoadReport> {
-        let has = |part| self.args.part.is_empty() || self.args.part.contains(&part);
-        let parts = [LoadPart::Looks, LoadPart::Prompts, LoadPart::Steady].map(has);
+        let chosen = &self.args.part;
+        let has = |part| chosen.is_empty() || chosen.contains(&part);
         let mut report = LoadReport {
             machine: Machine::default(),
             subject: self.subject.clone(),
@@ -94,14 +94,13 @@ impl Load<'_> {
             prompts: Vec::new(),
             steady: Vec::new(),
         };
-        let [looks, prompts, steady] = parts;
-        if looks {
+        if has(LoadPart::Looks) {
             report.looks = self.looks()?;
         }
-        if prompts {
+        if has(LoadPart::Prompts) {
             report.prompts = self.prompts()?;
         }
-        if steady {
+        if has(LoadPart::Steady) {
             report.steady = self.steady()?;
         }
         report.machine = Machine {
