@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use spotter_cameras::ingest;
 use spotter_core::{
-    PixelFormat, SystemClock,
+    SystemClock,
     config::{self, Environment},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
@@ -60,10 +60,9 @@ async fn watch_a_camera(reported: &str) {
         size: (320, 180),
         fps: 20,
         bitrate_kbps: 1000,
-        format: PixelFormat::Rgb,
         login: None,
     };
-    let grey = |_| vec![120; 320 * 180 * 3];
+    let grey = |_| vec![128; 320 * 180 * 3 / 2];
     let street = RtspStreet::start(options, clock.clone(), grey).expect("a camera");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("site.toml");
@@ -91,7 +90,7 @@ async fn watch_a_camera(reported: &str) {
     let picture = frame.expect("a camera that runs").picture;
     assert!(picture.is_on_host() && picture.on_device().is_none());
     assert_eq!((picture.width(), picture.height()), (320, 180));
-    assert!(picture.row(0, 90)[160].abs_diff(120) < 20);
+    assert!(picture.row(0, 90)[160].abs_diff(128) < 20);
     // The decoder is still the one of the GPU.
     let decoder = handle.health().borrow().stream.decoder.clone();
     assert_eq!(decoder.as_deref(), Some("nvh264dec"));

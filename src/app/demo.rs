@@ -13,7 +13,7 @@ use super::{
     daemon, load, runtime, start_logging,
 };
 use spotter_core::{
-    Clock, PixelFormat, SystemClock, WallTime,
+    Clock, SystemClock, WallTime,
     config::{Config, SourceConfig},
 };
 use spotter_street::{Street, broker, draw_i420, rtsp, timecode};
@@ -125,7 +125,6 @@ fn start_street(
         size: STREET_SIZE,
         fps: STREET_FPS,
         bitrate_kbps: STREET_KBIT_PER_S,
-        format: PixelFormat::I420,
         login: None,
     };
     let draw = move |wall: WallTime| {

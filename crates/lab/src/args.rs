@@ -1,10 +1,9 @@
 //! The arguments of `spotter-lab`. What `--help` shows is written here.
 
-use std::{num::NonZeroUsize, path::PathBuf};
+use std::num::NonZeroUsize;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::bench::{LoadPart, engine::EnginePart};
 use spotter::cli::args::ModelArgs;
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.
@@ -23,10 +22,10 @@ pub struct LabArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Measure the pipelined engine: its gain over a blocking one, the work it saves, the host's work (two minutes)
+    /// Measure the host's work for a step on a simulated device (a second)
     Engine(EngineBenchArgs),
     /// Measure the engine under load, compared with what the device sustains: requests by size, clients and objects,
-    /// several prompts, a still scene, text (five minutes)
+    /// several prompts, a still scene (five minutes)
     Load(LoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(StepsArgs),
@@ -38,7 +37,7 @@ pub enum LabCommand {
         /// How many
         cameras: usize,
     },
-    /// Test that answers stay right under random load, cancellation, deadlines and too little memory
+    /// Test on this device that answers under random load are those of each request alone
     Soak(SoakArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
@@ -58,23 +57,9 @@ pub struct CamerasArgs {
     /// How long the most cameras are measured, seconds; a slow growth of delay or memory shows within an hour
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// What answers the looks
-    #[arg(long, value_enum, default_value = "sim")]
-    pub engine: FleetEngine,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which model, with `--engine model`
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FleetEngine {
-    /// A simulated device, which costs next to nothing: the figures are those of the cameras
-    Sim,
-    /// The model, whose cost is added
-    Model,
 }
 
 /// `spotter-lab soak`
@@ -86,9 +71,6 @@ pub struct SoakArgs {
     /// Seed of all chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Random weights in the shape of a model instead of a model: tests load and memory, but hardly the answers
-    #[arg(long, value_enum, conflicts_with = "model")]
-    pub shape: Option<NoiseShape>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -126,7 +108,7 @@ pub enum NoiseShape {
 pub struct LoadArgs {
     /// Measure this part only; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
-    pub part: Vec<BenchLoadPart>,
+    pub part: Vec<LoadPart>,
     /// Random weights in the shape of a model instead of a model: speed does not depend on the weights
     #[arg(long, value_enum, conflicts_with = "model")]
     pub shape: Option<NoiseShape>,
@@ -145,23 +127,9 @@ pub struct LoadArgs {
     /// Objects that every answer has
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,5")]
     pub objects: Vec<NonZeroUsize>,
-    /// Streams of text; more than the device has rows for are left out
-    #[arg(
-        long,
-        value_name = "N,…",
-        value_delimiter = ',',
-        default_value = "1,8,32"
-    )]
-    pub streams: Vec<NonZeroUsize>,
-    /// Tokens of each answer in text
-    #[arg(long, value_name = "N", default_value = "110")]
-    pub tokens: NonZeroUsize,
     /// Seconds of load for each figure, of which the last half counts; a GPU that gets hot is slower after some
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     pub seconds: f64,
-    /// Write a timeline of host and device of the last figure for ui.perfetto.dev
-    #[arg(long, value_name = "JSON")]
-    pub trace: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -171,27 +139,14 @@ pub struct LoadArgs {
 }
 
 /// Parts of `spotter-lab load`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum BenchLoadPart {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadPart {
     /// Requests with one prompt, by size, objects and clients
     Looks,
     /// 1, 2, 4 and 8 prompts on one frame
     Prompts,
-    /// The street standing still, draft and tile reuse off and on
+    /// One picture that does not change, draft and tile reuse off and on
     Steady,
-    /// Text of several streams, blocking against pipelined, with the cost model's figures
-    Text,
-}
-
-impl From<BenchLoadPart> for LoadPart {
-    fn from(part: BenchLoadPart) -> Self {
-        match part {
-            BenchLoadPart::Looks => Self::Looks,
-            BenchLoadPart::Prompts => Self::Prompts,
-            BenchLoadPart::Steady => Self::Steady,
-            BenchLoadPart::Text => Self::Text,
-        }
-    }
 }
 
 /// `1280x720`
@@ -208,45 +163,12 @@ fn size(text: &str) -> Result<(usize, usize), String> {
 /// `spotter-lab engine`
 #[derive(Clone, Debug, Args)]
 pub struct EngineBenchArgs {
-    /// Measure this part only; may be given several times
-    #[arg(long, value_enum, value_name = "PART")]
-    pub part: Vec<BenchPart>,
-    /// Looks to measure for each row of `street` and `cameras`
-    #[arg(long, value_name = "N", default_value_t = 40)]
-    pub looks: usize,
-    /// Write a timeline of host and device (four cameras, depth 2) for ui.perfetto.dev
-    #[arg(long, value_name = "JSON")]
-    pub trace: Option<PathBuf>,
+    /// The host's work for a step of 32 rows
+    #[arg(long, value_name = "PART", value_parser = ["step"], default_value = "step")]
+    pub part: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which model
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// Parts of `spotter-lab engine`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum BenchPart {
-    /// Depth 2 against depth 1 on a simulated device with published step costs
-    Published,
-    /// The host's work for a step of 32 rows, on a simulated device
-    Step,
-    /// Work saved on the demo's street, each feature off and on
-    Street,
-    /// Looks a second by prompts, cameras and depth, with the cost model's figures
-    Cameras,
-}
-
-impl From<BenchPart> for EnginePart {
-    fn from(part: BenchPart) -> Self {
-        match part {
-            BenchPart::Published => Self::Published,
-            BenchPart::Step => Self::Step,
-            BenchPart::Street => Self::Street,
-            BenchPart::Cameras => Self::Cameras,
-        }
-    }
 }
 
 /// `spotter-lab eval`

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   spotter-lab serve-cameras ──RTSP──▶ ingest ─▶ sampler ─▶ engine        all but the broker, in this process
-//!   another process: one tape, sent to        │        │
-//!   every camera from a key frame of its own  └────────┴─▶ Delays, counters; /proc for the rest ─▶ CamerasReport
+//!   another process: one tape for every       │        │
+//!   camera, from a key frame of its own       └────────┴─▶ Delays, counters; /proc for the rest ─▶ CamerasReport
 //! ```
 //!
 //! Each camera has a server, a phase and a place on the tape of its own: neither pictures nor key frames arrive all at once.
@@ -27,6 +27,7 @@ use crate::bench::cameras::{
 };
 use spotter::{
     app::{self, engine_slot::EngineSlot},
+    cli::out::remark,
     ops::machine::Machine,
 };
 use spotter_cameras::{
@@ -35,16 +36,19 @@ use spotter_cameras::{
 };
 use spotter_core::{
     CaptureSource, Clock, Frame, ManualClock, Mono, WallTime,
-    config::{self, CameraConfig, Environment},
+    config::{self, CameraConfig, Environment, ModelSource},
 };
-use spotter_engine::open::OpenOptions;
 use spotter_engine::{
-    model,
+    model::load_model,
     scheduler::{Options, backend::BackendLimits, sequence::Bounds},
     service::{Engine, EngineModel, EngineSettings, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
-use spotter_street::{Street, calibration_pictures, h264::Encoding, tape::StreetTape};
+use spotter_street::{
+    Street,
+    h264::{CodecError, Encoding},
+    tape::StreetTape,
+};
 
 /// What every camera shows: a common setting of small cameras.
 const STREAM: Encoding = Encoding {
@@ -70,60 +74,47 @@ const FLOOR_TAPES: usize = 12;
 /// Most frames of a camera per second whose delays are kept; a stream that catches up sends more than its rate.
 const FRAMES_A_SECOND: usize = 30;
 
-#[derive(Clone, Debug)]
-pub struct FleetOptions {
-    /// Numbers of cameras, fewest first; the last is measured for all of the time.
-    pub cameras: Vec<usize>,
-    /// How long the last is measured.
-    pub seconds: u64,
-    /// `None`: a simulated device, which costs next to nothing.
-    pub model: Option<config::ModelSettings>,
+/// What every camera shows. The same in each process.
+fn record_tape() -> Result<StreetTape, CodecError> {
+    let (seed, start) = TAPE_STREET;
+    StreetTape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)
 }
 
-/// Blocks for the whole measurement; `report_progress` gets its steps in words.
+/// Measures each of `numbers` of cameras, fewest first; the last for all of `seconds`. Blocks for the whole measurement.
 pub fn measure(
-    options: &FleetOptions,
+    numbers: &[usize],
+    seconds: u64,
     clock: &Arc<dyn Clock>,
-    mut report_progress: impl FnMut(&str),
 ) -> anyhow::Result<CamerasReport> {
     ingest::start_gstreamer()?;
-    report_progress("recording the tape");
-    let (seed, start) = TAPE_STREET;
-    let tape = StreetTape::record(Street::new(seed), start, STREAM, TAPE_PAIRS)?;
-    report_progress("measuring the decoder alone");
+    remark("recording the tape");
+    let tape = record_tape()?;
+    remark("measuring the decoder alone");
     let floor = floor(&tape)?;
-    let most = options.cameras.iter().copied().max().unwrap_or_default();
-    let server = CameraServer::start(&tape, most)?;
+    let most = numbers.last().copied().unwrap_or_default();
+    let server = CameraServer::start(most)?;
     let runtime = app::runtime()?;
-    let mut report = CamerasReport {
-        machine: Machine::default(),
-        engine: String::new(),
+    let mut rows = Vec::new();
+    for &number in numbers {
+        let seconds = match number == most {
+            true => seconds,
+            false => seconds.min(SHORT_S),
+        };
+        remark(format_args!("{number} cameras for {seconds} s"));
+        rows.push(runtime.block_on(async {
+            let fleet = Fleet::start(&server.urls[..number], seconds, clock).await?;
+            fleet.measure(seconds, server.pid()).await
+        })?);
+    }
+    Ok(CamerasReport {
         stream: (STREAM.width, STREAM.height, STREAM.fps, STREAM.kbit_per_s),
         looks_hz: LOOKS_HZ,
         floor,
-        floor_after: floor,
-        mib_per_camera: None,
-        rows: Vec::new(),
-    };
-    for &number in &options.cameras {
-        let seconds = match number == most {
-            true => options.seconds,
-            false => options.seconds.min(SHORT_S),
-        };
-        report_progress(&format!("{number} cameras for {seconds} s"));
-        let run = async {
-            let model = options.model.clone();
-            let fleet = Fleet::start(&server.urls[..number], model, seconds, clock).await?;
-            fleet.measure(seconds, server.pid()).await
-        };
-        let (row, engine) = runtime.block_on(run)?;
-        report.rows.push(row);
-        report.engine = engine;
-    }
-    report.mib_per_camera = memory_slope(&report.rows);
-    report.floor_after = self::floor(&tape)?;
-    report.machine = Machine::now();
-    Ok(report)
+        floor_after: self::floor(&tape)?,
+        mib_per_camera: memory_slope(&rows),
+        rows,
+        machine: Machine::now(),
+    })
 }
 
 fn floor(tape: &StreetTape) -> anyhow::Result<DecodeFloor> {
@@ -142,22 +133,16 @@ struct Fleet {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
     slot: EngineSlot,
-    engine: String,
     recorder: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 }
 
 impl Fleet {
     /// Starts the cameras and waits until all of them stream and their clocks are known.
-    async fn start(
-        urls: &[String],
-        model: Option<config::ModelSettings>,
-        seconds: u64,
-        clock: &Arc<dyn Clock>,
-    ) -> anyhow::Result<Self> {
+    async fn start(urls: &[String], seconds: u64, clock: &Arc<dyn Clock>) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
         let sampler = Sampler::new(&cameras, Arc::clone(clock));
-        let (slot, engine) = start_engine(&cameras, model, &sampler, clock).await?;
+        let slot = start_engine(&cameras, &sampler, clock).await?;
         let recorder = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
@@ -171,7 +156,6 @@ impl Fleet {
             cameras: handles,
             sampler,
             slot,
-            engine,
             recorder,
             clock: Arc::clone(clock),
         };
@@ -206,15 +190,12 @@ impl Fleet {
         }
     }
 
-    /// Measures, then stops the cameras; returns the row with the engine's name.
-    async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<(CamerasRow, String)> {
+    /// Measures, then stops the cameras.
+    async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<CamerasRow> {
         let counters = self.sampler.counters();
         let (before, from) = (Reading::now(Some(server)), self.clock.now());
         self.recorder.begin(from);
-        let half = Duration::from_secs(seconds) / 2;
-        self.look_until(sleep(half)).await?;
-        let (middle, then) = (Reading::now(Some(server)), self.clock.now());
-        self.look_until(sleep(half)).await?;
+        self.look_until(sleep(Duration::from_secs(seconds))).await?;
         let (after, to) = (Reading::now(Some(server)), self.clock.now());
         self.recorder.end();
         let took = to.since(from);
@@ -227,27 +208,19 @@ impl Fleet {
             used.as_secs_f64() / took.as_secs_f64() * 100.0
         };
         let (cpu_pct, server_cpu_pct) = (pct(|r| r.own), pct(|r| r.server));
-        let all = after
-            .all
-            .is_some()
-            .then(|| pct(|r| r.all.unwrap_or_default()));
         let (decode, behind) = self.recorder.delays();
         let row = CamerasRow {
             cameras: self.cameras.len(),
             seconds: took.as_secs_f64(),
             cpu_pct,
             server_cpu_pct,
-            others_cpu_pct: all.map(|all| (all - cpu_pct - server_cpu_pct).max(0.0)),
+            others_cpu_pct: (pct(|r| r.all) - cpu_pct - server_cpu_pct).max(0.0),
             rss_mib: after.rss_mib,
             threads: meter::threads_between(&before, &after, took),
             decode: decode.spread(),
             behind: behind.spread(),
             trend: behind.trend(),
             course_ms: behind.course().into_iter().map(|(_, ms)| ms).collect(),
-            halves_cpu_pct: [
-                own_pct(&before, &middle, then.since(from)),
-                own_pct(&middle, &after, to.since(then)),
-            ],
             frames,
         };
         for camera in self.cameras.drain(..) {
@@ -261,13 +234,8 @@ impl Fleet {
             self.sampler.done(&outcome);
         }
         self.slot.close(until).await;
-        Ok((row, self.engine))
+        Ok(row)
     }
-}
-
-/// This process between two readings, percent of one core.
-fn own_pct(before: &Reading, after: &Reading, took: Duration) -> f64 {
-    after.own.saturating_sub(before.own).as_secs_f64() / took.as_secs_f64() * 100.0
 }
 
 /// A camera for each URL, as a file configures it.
@@ -282,41 +250,25 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
     Ok(loaded.config.cameras)
 }
 
-/// Starts the engine on its thread, with all cameras; returns its name too.
+/// Starts the engine on its thread, with all cameras.
 async fn start_engine(
     cameras: &[CameraConfig],
-    model: Option<config::ModelSettings>,
     sampler: &Sampler,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(EngineSlot, String)> {
+) -> anyhow::Result<EngineSlot> {
     let own = Arc::clone(clock);
-    let budget = model
-        .as_ref()
-        .map_or(Duration::from_secs(1), |model| model.budget);
-    let build = move || match model {
-        Some(settings) => {
-            let (engine, card) = Engine::open(
-                &settings,
-                OpenOptions::calibrated_by(calibration_pictures),
-                own,
-            )?;
-            let name = format!("{} on {}", card.name, card.device);
-            Ok((engine, card.permits, name))
-        }
-        None => Ok((simulated(own)?, 1, "a simulated device".to_owned())),
-    };
-    let (engine, end, name) = handle::start_and_report(build).await?;
-    let share = sampler.share(TimeLimits::new(budget, None));
+    let build = move || Ok((simulated(own)?, 1, ()));
+    let (engine, end, ()) = handle::start_and_report(build).await?;
+    let share = sampler.share(TimeLimits::new(Duration::from_secs(1), None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
     let slot = EngineSlot::new("bench".into(), (engine, end), ids, share);
     slot.seat(sampler);
-    Ok((slot, name))
+    Ok(slot)
 }
 
 /// The embedded model's shape on a device whose steps cost nothing.
 fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
-    let settings = config::ModelSettings::of(config::ModelSource::Embedded);
-    let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
+    let loaded = load_model(&ModelSource::Embedded).map_err(|e| e.to_string())?;
     let context = loaded.config.prefix_positions() + 200;
     let limits = BackendLimits {
         slots: 2,

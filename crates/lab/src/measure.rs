@@ -1,14 +1,6 @@
 //! The commands: they build an engine, measure it and print the report.
 
-use std::{
-    fmt,
-    fs::File,
-    io::{self, BufWriter, Write as _},
-    num::NonZeroUsize,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
@@ -16,12 +8,11 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, EvalOptions, Load, LoadOptions, LoadPart, MachineCeilings, ProgressLine,
-    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
-    engine::{EngineOptions, EnginePart, chrome_trace},
+    self, Ceiling, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine, STEPS_MIN,
+    SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
 };
 use crate::{
-    args::{CamerasArgs, EngineBenchArgs, EvalArgs, FleetEngine, LoadArgs, SoakArgs, StepsArgs},
+    args::{CamerasArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs},
     fleet,
 };
 use spotter::ops::machine::Machine;
@@ -29,8 +20,7 @@ use spotter_core::{Clock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
     gpu_stats::Gauge,
-    open::{self, ModelCard, OpenOptions},
-    scheduler::timeline::Timeline,
+    open::{self, Bare, ModelCard, OpenOptions},
     service::Engine,
 };
 
@@ -41,25 +31,24 @@ fn open_options() -> OpenOptions {
     OpenOptions::calibrated_by(spotter_street::calibration_pictures)
 }
 
-fn build_engine(
-    settings: config::ModelSettings,
+fn real_clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+fn build_backend(
+    settings: &config::ModelSettings,
+    noise: bool,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Engine, ModelCard)> {
-    Engine::open(&settings, open_options(), Arc::clone(clock)).map_err(anyhow::Error::msg)
+) -> anyhow::Result<Bare> {
+    let bare = open::build_backend(settings, noise, open_options(), Arc::clone(clock));
+    bare.map_err(anyhow::Error::msg)
 }
 
 /// `spotter-lab steps`
 pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
     let load = length(args.seconds)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = args.model.settings();
-    let built = open::build_backend(
-        &settings,
-        args.shape.is_some(),
-        open_options(),
-        Arc::clone(&clock),
-    );
-    let mut bare = built.map_err(anyhow::Error::msg)?;
+    let clock = real_clock();
+    let mut bare = build_backend(&args.model.settings(), args.shape.is_some(), &clock)?;
     let mut steps = Steps {
         backend: bare.placed.backend.as_mut(),
         config: &bare.config,
@@ -67,8 +56,7 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
         steps_min: STEPS_MIN,
         clock: clock.as_ref(),
     };
-    let mut progress = ProgressLine::on_stderr("kinds of steps", steps.kinds() as u64);
-    let rows = steps.run(|| progress.step())?;
+    let rows = steps.run(|row| remark(&row.what))?;
     let report = StepsReport {
         machine: Machine::now(),
         device: format!("{}, {}", bare.placed.device, bare.placed.precision),
@@ -85,12 +73,11 @@ fn length(seconds: f64) -> anyhow::Result<Duration> {
 
 /// `spotter-lab load`
 pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
-    let options = load_options(args)?;
-    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let load = length(args.seconds)?;
+    let clock = real_clock();
     let mut settings = args.model.settings();
-    let objects = options.objects.iter().copied().max().unwrap_or_default();
-    settings.max_objects = settings.max_objects.max(objects as u32);
+    let objects = args.objects.iter().max().map_or(0, |n| n.get() as u32);
+    settings.max_objects = settings.max_objects.max(objects);
     let built = open::build_endless_engine(
         &settings,
         args.shape.is_some(),
@@ -98,39 +85,21 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
         Arc::clone(&clock),
     );
     let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
-    let (ceilings, gauge) = ceilings(&settings, &card, options.load, &clock)?;
-    let figures = options.figures(engine.worker().limits().rows);
-    let mut progress = ProgressLine::on_stderr("figures", figures as u64);
+    let (ceilings, gauge) = ceilings(&settings, &card, load, &clock)?;
     let load = Load {
         engine: &mut engine,
         clock: clock.as_ref(),
         gauge: gauge.as_ref(),
         ceilings,
-        model: card.name.to_string(),
-        device: format!("{}, {}", card.device, card.precision),
-        permits: card.permits,
-    };
-    let report = load.run(&options, &mut progress)?;
-    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
-        trace.write(timeline)?;
-    }
-    print(&report, args.json)
-}
-
-fn load_options(args: &LoadArgs) -> anyhow::Result<LoadOptions> {
-    let numbers = |list: &[NonZeroUsize]| list.iter().map(|n| n.get()).collect();
-    Ok(LoadOptions {
-        parts: match args.part.as_slice() {
-            [] => LoadPart::ALL.to_vec(),
-            some => some.iter().map(|&part| part.into()).collect(),
+        subject: LoadSubject {
+            model: card.name.to_string(),
+            device: format!("{}, {}", card.device, card.precision),
+            permits: card.permits,
         },
-        sizes: args.size.clone(),
-        clients: numbers(&args.clients),
-        objects: numbers(&args.objects),
-        streams: numbers(&args.streams),
-        tokens: args.tokens.get(),
-        load: length(args.seconds)?,
-    })
+        args,
+        load,
+    };
+    print(&load.run()?, args.json)
 }
 
 /// What the engine's device sustains, and its gauge if it is a GPU. Blocks for one load per figure.
@@ -173,36 +142,21 @@ pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
     let mut cameras: Vec<usize> = args.cameras.iter().map(|n| n.get()).collect();
     cameras.sort_unstable();
     cameras.dedup();
-    let options = fleet::FleetOptions {
-        cameras,
-        seconds: args.seconds,
-        model: (args.engine == FleetEngine::Model).then(|| args.model.settings()),
-    };
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let report = fleet::measure(&options, &clock, |step| remark(step))?;
-    print(&report, args.json)
+    print(
+        &fleet::measure(&cameras, args.seconds, &real_clock())?,
+        args.json,
+    )
 }
 
 /// `spotter-lab soak`. A problem is an error.
 pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = args.model.settings();
-    let built = open::build_backend(
-        &settings,
-        args.shape.is_some(),
-        open_options(),
-        Arc::clone(&clock),
-    );
-    let bare = built.map_err(anyhow::Error::msg)?;
-    let on_gpu = bare.placed.gpu.is_some();
-    let gpu = settings.gpus.first().filter(|_| on_gpu);
-    let gpu = gpu.map(|&index| cuda::open(index)).transpose()?;
-    let free_mib = || Some(gpu.as_ref()?.free_bytes().ok()? as f64 / f64::from(1 << 20));
+    let clock = real_clock();
+    let bare = build_backend(&args.model.settings(), false, &clock)?;
     let subject = SoakSubject {
+        exact: bare.placed.gpu.is_none(),
         backend: bare.placed.backend,
         config: bare.config,
-        tokenizer: bare.tokenizer,
-        exact: !on_gpu,
+        tokenizer: bare.tokenizer.context("a model without a tokenizer")?,
         device: bare.placed.device,
         model: bare.name,
         clock,
@@ -212,9 +166,7 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
         looks: u64::MAX,
         seed: args.seed,
     };
-    let report = bench::soak(subject, &options, free_mib, |so_far| {
-        remark(so_far.line());
-    })?;
+    let report = bench::soak(subject, &options, |so_far| remark(so_far.line()))?;
     print(&report, args.json)?;
     let problems = report.problems();
     anyhow::ensure!(problems.is_empty(), "not sound: {}", problems.join("; "));
@@ -223,60 +175,7 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
 
 /// `spotter-lab engine`
 pub fn engine(args: &EngineBenchArgs) -> anyhow::Result<()> {
-    if args.looks == 0 {
-        bail!("--looks 0: at least one look is needed");
-    }
-    let parts = match args.part.as_slice() {
-        [] => EnginePart::ALL.to_vec(),
-        some => some.iter().map(|&part| part.into()).collect(),
-    };
-    if args.trace.is_some() && !parts.contains(&EnginePart::Cameras) {
-        bail!("--trace shows a run of the part `cameras`; add `--part cameras`");
-    }
-    // Opened now, so that a wrong path is reported before the measurement and not after it.
-    let trace = args.trace.as_deref().map(Trace::create).transpose()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = args.model.settings();
-    let mut build = |schedule| {
-        let options = OpenOptions {
-            schedule,
-            ..open_options()
-        };
-        let built = Engine::open(&settings, options, Arc::clone(&clock));
-        built.map(|(engine, card)| (engine, card.name.to_string()))
-    };
-    let options = EngineOptions {
-        parts,
-        looks: args.looks,
-    };
-    let mut progress = ProgressLine::on_stderr("looks", options.steps());
-    let report = bench::engine::engine(&mut build, &options, &clock, &mut progress)?;
-    if let (Some(trace), Some(timeline)) = (trace, &report.timeline) {
-        trace.write(timeline)?;
-    }
-    print(&report, args.json)
-}
-
-/// The file of a timeline.
-struct Trace<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl<'a> Trace<'a> {
-    fn create(path: &'a Path) -> anyhow::Result<Self> {
-        let file = File::create(path);
-        let file = file.with_context(|| format!("--trace {}: cannot write", path.display()))?;
-        Ok(Self { path, file })
-    }
-
-    fn write(self, timeline: &Timeline) -> anyhow::Result<()> {
-        let mut file = BufWriter::new(self.file);
-        serde_json::to_writer(&mut file, &chrome_trace(timeline))
-            .map_err(io::Error::from)
-            .and_then(|()| file.flush())
-            .with_context(|| format!("--trace {}: cannot write", self.path.display()))
-    }
+    print(&bench::host(&real_clock())?, args.json)
 }
 
 /// `spotter-lab eval`
@@ -284,8 +183,8 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     if args.scenes == 0 {
         bail!("--scenes 0: at least one scene is needed");
     }
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (mut engine, card) = build_engine(args.model.settings(), &clock)?;
+    let opened = Engine::open(&args.model.settings(), open_options(), real_clock());
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
     let model = card.name.to_string();
     let kbit_per_s = (args.bitrate > 0).then_some(args.bitrate);
     if args.track {
@@ -296,7 +195,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
             seed: args.seed,
             kbit_per_s,
         };
-        let mut progress = ProgressLine::on_stderr("looks", options.looks().into());
+        let mut progress = ProgressLine::new("looks", options.looks().into());
         let report = bench::track(&mut engine, &options, &mut progress)?;
         return print(&report, args.json);
     }
@@ -306,7 +205,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
         first_seed: args.seed,
         kbit_per_s,
     };
-    let mut progress = ProgressLine::on_stderr("scenes", options.scenes);
+    let mut progress = ProgressLine::new("scenes", options.scenes);
     let report = bench::eval(&mut engine, &options, &mut progress)?;
     print(&report, args.json)
 }

@@ -22,6 +22,22 @@ pub enum Class {
     StopSign,
 }
 
+/// One and several, by index.
+const NAMES: [(&str, &str); 12] = [
+    ("person", "people"),
+    ("car", "cars"),
+    ("truck", "trucks"),
+    ("bus", "buses"),
+    ("bicycle", "bicycles"),
+    ("dog", "dogs"),
+    ("cat", "cats"),
+    ("bird", "birds"),
+    ("ball", "balls"),
+    ("parcel", "parcels"),
+    ("traffic light", "traffic lights"),
+    ("stop sign", "stop signs"),
+];
+
 impl Class {
     /// Every class; a class's place here is its index in records and captions.
     pub const ALL: [Self; 12] = [
@@ -45,37 +61,11 @@ impl Class {
 
     /// One of them, in lower case.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Person => "person",
-            Self::Car => "car",
-            Self::Truck => "truck",
-            Self::Bus => "bus",
-            Self::Bicycle => "bicycle",
-            Self::Dog => "dog",
-            Self::Cat => "cat",
-            Self::Bird => "bird",
-            Self::Ball => "ball",
-            Self::Parcel => "parcel",
-            Self::TrafficLight => "traffic light",
-            Self::StopSign => "stop sign",
-        }
+        NAMES[self.index()].0
     }
 
     pub fn plural(self) -> &'static str {
-        match self {
-            Self::Person => "people",
-            Self::Car => "cars",
-            Self::Truck => "trucks",
-            Self::Bus => "buses",
-            Self::Bicycle => "bicycles",
-            Self::Dog => "dogs",
-            Self::Cat => "cats",
-            Self::Bird => "birds",
-            Self::Ball => "balls",
-            Self::Parcel => "parcels",
-            Self::TrafficLight => "traffic lights",
-            Self::StopSign => "stop signs",
-        }
+        NAMES[self.index()].1
     }
 
     /// The truth names a [`Colour`] for it (of a person: the clothes).
@@ -136,15 +126,9 @@ impl Colour {
 
     /// In lower case.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Red => "red",
-            Self::Orange => "orange",
-            Self::Yellow => "yellow",
-            Self::Green => "green",
-            Self::Blue => "blue",
-            Self::Purple => "purple",
-            Self::White => "white",
-            Self::Black => "black",
-        }
+        const NAMES: [&str; 8] = [
+            "red", "orange", "yellow", "green", "blue", "purple", "white", "black",
+        ];
+        NAMES[self.index()]
     }
 }

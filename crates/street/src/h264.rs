@@ -31,27 +31,16 @@ pub struct Encoding {
     pub kbit_per_s: u32,
 }
 
-impl Encoding {
-    /// Bytes of an I420 frame.
-    fn frame_bytes(&self) -> usize {
-        self.width * self.height * 3 / 2
-    }
-}
-
 /// Sends packed I420 frames (BT.601, limited range) through x264 and libav; iterates over the decoded pictures in order, one
 /// for each frame sent. Each `next` blocks until the next picture is decoded.
 pub fn through_h264(
     encoding: Encoding,
     frames: impl Iterator<Item = Vec<u8>> + Send + 'static,
-) -> Result<DecodedPictures, CodecError> {
+) -> Result<impl Iterator<Item = Result<Picture, CodecError>>, CodecError> {
     let decoder = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
-    let pipeline = CodecPipeline::start(
-        RAW,
-        &format!("{} ! {decoder}", x264(&encoding)),
-        encoding,
-        frames,
-    )?;
-    Ok(DecodedPictures { pipeline, encoding })
+    let elements = format!("{} ! {decoder}", x264(&encoding));
+    let samples = CodecPipeline::start(RAW, &elements, encoding, frames)?;
+    Ok(samples.map(move |sample| decoded_picture(&sample?, encoding)))
 }
 
 /// The same frames as x264 sends them: an access unit with start codes for each, a key frame every two seconds. Blocks for
@@ -88,19 +77,8 @@ pub fn decode(
 }
 
 /// Caps of what is pushed, without size and rate.
-struct InputCaps {
-    media_type: &'static str,
-    fields: [(&'static str, &'static str); 2],
-}
-
-const RAW: InputCaps = InputCaps {
-    media_type: "video/x-raw",
-    fields: [("format", "I420"), ("colorimetry", "bt601")],
-};
-const UNITS: InputCaps = InputCaps {
-    media_type: "video/x-h264",
-    fields: [("stream-format", "byte-stream"), ("alignment", "au")],
-};
+const RAW: &str = "video/x-raw,format=I420,colorimetry=bt601";
+const UNITS: &str = "video/x-h264,stream-format=byte-stream,alignment=au";
 
 /// One encoder thread: with more, the picture is cut into as many slices as the machine has cores, and evaluation must see
 /// the same pictures everywhere.
@@ -120,15 +98,17 @@ struct CodecPipeline {
 
 impl CodecPipeline {
     fn start(
-        input: InputCaps,
+        caps: &str,
         elements: &str,
         encoding: Encoding,
         buffers: impl Iterator<Item = Vec<u8>> + Send + 'static,
     ) -> Result<Self, CodecError> {
         let build = |e: &dyn std::fmt::Display| CodecError::Build(e.to_string());
         gstreamer::init().map_err(|e| build(&e))?;
+        let (width, height, fps) = (encoding.width, encoding.height, encoding.fps);
         let launch = format!(
-            "appsrc name=in format=time block=true max-buffers=8 ! {elements} \
+            "appsrc name=in format=time block=true max-buffers=8 \
+             caps={caps},width={width},height={height},framerate={fps}/1 ! {elements} \
              ! appsink name=out sync=false max-buffers=8"
         );
         let pipeline = gstreamer::parse::launch(&launch).map_err(|e| build(&e))?;
@@ -144,17 +124,6 @@ impl CodecPipeline {
         let (Some(source), Some(sink)) = (source, sink) else {
             return Err(build(&"appsrc or appsink is missing"));
         };
-        let mut caps = gstreamer::Caps::builder(input.media_type)
-            .field("width", encoding.width as i32)
-            .field("height", encoding.height as i32)
-            .field(
-                "framerate",
-                gstreamer::Fraction::new(encoding.fps as i32, 1),
-            );
-        for (name, value) in input.fields {
-            caps = caps.field(name, value);
-        }
-        source.set_caps(Some(&caps.build()));
         let codec = Self { pipeline, sink };
         codec
             .pipeline
@@ -213,37 +182,20 @@ fn feed(source: &AppSrc, encoding: Encoding, frames: impl Iterator<Item = Vec<u8
     let _ = source.end_of_stream();
 }
 
-/// The decoded pictures. The pipeline stops when this is dropped.
-pub struct DecodedPictures {
-    pipeline: CodecPipeline,
-    encoding: Encoding,
-}
-
-impl DecodedPictures {
-    fn picture(&self, sample: &gstreamer::Sample) -> Result<Picture, CodecError> {
-        let broken = |text: &str| CodecError::Broken(text.to_owned());
-        let map = sample
-            .buffer()
-            .ok_or_else(|| broken("a sample without pixels"))?;
-        let map = map.map_readable().map_err(|e| broken(&e.to_string()))?;
-        let (width, height) = (self.encoding.width, self.encoding.height);
-        if map.len() < self.encoding.frame_bytes() || width % 8 != 0 {
-            return Err(broken(
-                "the decoder's picture has another layout; use a width that is a multiple of 8",
-            ));
-        }
-        i420_picture(&map[..self.encoding.frame_bytes()], width, height)
-            .map_err(|e| broken(&e.to_string()))
+fn decoded_picture(sample: &gstreamer::Sample, encoding: Encoding) -> Result<Picture, CodecError> {
+    let broken = |text: &str| CodecError::Broken(text.to_owned());
+    let map = sample
+        .buffer()
+        .ok_or_else(|| broken("a sample without pixels"))?;
+    let map = map.map_readable().map_err(|e| broken(&e.to_string()))?;
+    let Encoding { width, height, .. } = encoding;
+    let bytes = width * height * 3 / 2;
+    if map.len() < bytes || width % 8 != 0 {
+        return Err(broken(
+            "the decoder's picture has another layout; use a width that is a multiple of 8",
+        ));
     }
-}
-
-impl Iterator for DecodedPictures {
-    type Item = Result<Picture, CodecError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let sample = self.pipeline.next()?;
-        Some(sample.and_then(|sample| self.picture(&sample)))
-    }
+    i420_picture(&map[..bytes], width, height).map_err(|e| broken(&e.to_string()))
 }
 
 #[cfg(test)]

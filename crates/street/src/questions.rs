@@ -72,21 +72,15 @@ pub fn phrases() -> serde_json::Value {
 /// Questions whose answers are certain: none is about a class with an ignored object. `seed` chooses the absent things.
 pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
     let mut rng = chance::rng(seed, chance::QUESTIONS);
-    let sure: Vec<Class> = Class::ALL
+    let sure = Class::ALL
         .into_iter()
-        .filter(|&class| !truth.is_unsure(class))
-        .collect();
-    let (there, absent): (Vec<Class>, Vec<Class>) = sure
-        .into_iter()
-        .partition(|&class| truth.present(class).next().is_some());
+        .filter(|&class| !truth.is_unsure(class));
+    let is_there = |class: &Class| truth.present(*class).next().is_some();
+    let (there, absent): (Vec<Class>, Vec<Class>) = sure.partition(is_there);
     let mut all = Vec::new();
     for &class in &there {
-        about_present(
-            truth,
-            class,
-            rng.random_range(0..Colour::ALL.len()),
-            &mut all,
-        );
+        let other_colour = rng.random_range(0..Colour::ALL.len());
+        about_present(truth, class, other_colour, &mut all);
     }
     // Two absent classes, one after the other from a random one on.
     if !absent.is_empty() {
@@ -112,12 +106,8 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     all.push(point(class, boxes(None)));
     all.push(query(QuestionKind::YesNo, YES_NO, class, YES));
     if seen.len() <= COUNT_MAX {
-        all.push(query(
-            QuestionKind::Count,
-            COUNT,
-            class,
-            &seen.len().to_string(),
-        ));
+        let count = seen.len().to_string();
+        all.push(query(QuestionKind::Count, COUNT, class, &count));
     }
     if !class.is_coloured() {
         return;
@@ -144,35 +134,32 @@ fn about_absent(class: Class, all: &mut Vec<Question>) {
 }
 
 fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>) -> Question {
+    let object = filled(form, class, colour);
     Question {
         kind: QuestionKind::Detect,
         class,
-        task: Task::Detect {
-            object: filled(form, class, colour),
-        },
+        task: Task::Detect { object },
         expected: Expected::Boxes(boxes),
     }
 }
 
 fn point(class: Class, boxes: Vec<NormBox>) -> Question {
+    let object = filled(THING, class, None);
     Question {
         kind: QuestionKind::Point,
         class,
-        task: Task::Point {
-            object: filled(THING, class, None),
-        },
+        task: Task::Point { object },
         expected: Expected::PointsIn(boxes),
     }
 }
 
 fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question {
+    let question = filled(form, class, None);
+    let choices = Vec::new();
     Question {
         kind,
         class,
-        task: Task::Query {
-            question: filled(form, class, None),
-            choices: Vec::new(),
-        },
+        task: Task::Query { question, choices },
         expected: Expected::Text(answer.into()),
     }
 }

@@ -7,10 +7,10 @@ use tiny_skia::Rect;
 use super::{
     chance,
     paint::{bounds, item_of_object, item_of_prop},
-    routes::any_colour,
+    routes::{any_colour, any_weather},
     scene::{
         Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Lens, ObjectIdentity, Prop, PropKind,
-        RIDER, Scene, SceneLayout, SceneObject, View, Weather,
+        RIDER, Scene, SceneLayout, SceneObject, View,
     },
 };
 
@@ -65,12 +65,7 @@ fn empty(seed: u64, rng: &mut Pcg32) -> Scene {
         5 | 6 => rng.random_range(0.42..0.62),
         _ => rng.random_range(0.78..1.0),
     };
-    let weather = match rng.random_range(0..10) {
-        0..=4 => Weather::Clear,
-        5 | 6 => Weather::Overcast,
-        7 | 8 => Weather::Rain,
-        _ => Weather::Fog,
-    };
+    let weather = any_weather(rng);
     Scene {
         view: View {
             horizon_y,
@@ -141,10 +136,11 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
         let Some(extents) = bounds(&item_of_object(scene, 0, &object).shapes) else {
             continue;
         };
+        let place = (object.foot_y, extents);
         if !fits(extents)
             || taken
                 .iter()
-                .any(|other| covered(other, &(object.foot_y, extents)) > covered_max)
+                .any(|other| covered(other, &place) > covered_max)
         {
             continue;
         }

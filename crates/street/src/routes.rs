@@ -3,7 +3,9 @@
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::scene::{CANVAS_WIDTH, Class, Colour, Facing, ObjectIdentity, RIDER, SceneObject, View};
+use super::scene::{
+    CANVAS_WIDTH, Class, Colour, Facing, ObjectIdentity, RIDER, SceneObject, View, Weather,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Motion {
@@ -194,7 +196,7 @@ pub(super) const ROUTES: &[Route] = &[
 ];
 
 /// A moment of a passage.
-pub(super) struct Moment {
+pub(super) struct PassageMoment {
     /// Share of the passage, 0..1.
     pub done: f64,
     /// The same in seconds.
@@ -205,7 +207,7 @@ pub(super) struct Moment {
 
 impl Route {
     /// The thing at `moment`. `rng` is at the same state for every moment of one passage.
-    pub fn object(&self, rng: &mut Pcg32, moment: &Moment) -> SceneObject {
+    pub fn object(&self, rng: &mut Pcg32, moment: &PassageMoment) -> SceneObject {
         let class = self.classes[rng.random_range(0..self.classes.len())];
         let variant = self
             .variant
@@ -218,14 +220,11 @@ impl Route {
         let (x, facing) = match self.motion {
             Motion::Across(facing) => {
                 let way = -margin + (CANVAS_WIDTH + 2.0 * margin) * moment.done as f32;
-                (
-                    if facing == Facing::Right {
-                        way
-                    } else {
-                        CANVAS_WIDTH - way
-                    },
-                    facing,
-                )
+                let x = match facing {
+                    Facing::Right => way,
+                    Facing::Left => CANVAS_WIDTH - way,
+                };
+                (x, facing)
             }
             Motion::Stay(from, to) => (
                 rng.random_range(from..to),
@@ -277,4 +276,14 @@ fn half_length_m(class: Class) -> f32 {
 /// Any colour, all equally likely.
 pub(super) fn any_colour(rng: &mut Pcg32) -> Colour {
     Colour::ALL[rng.random_range(0..Colour::ALL.len())]
+}
+
+/// Clear half of the time.
+pub(super) fn any_weather(rng: &mut Pcg32) -> Weather {
+    match rng.random_range(0..10) {
+        0..=4 => Weather::Clear,
+        5 | 6 => Weather::Overcast,
+        7 | 8 => Weather::Rain,
+        _ => Weather::Fog,
+    }
 }

@@ -15,7 +15,7 @@ use gstreamer_app::{AppSrc, AppSrcCallbacks};
 use gstreamer_rtsp_server::{self as rtsp_server, prelude::*};
 use tracing::error;
 
-use spotter_core::{Clock, PixelFormat, WallTime};
+use spotter_core::{Clock, WallTime};
 
 /// Settings of the camera. Not printable, because it contains a password.
 #[derive(Clone)]
@@ -29,8 +29,6 @@ pub struct StreetOptions {
     pub fps: u32,
     /// Bits of the encoded video, thousands a second.
     pub bitrate_kbps: u32,
-    /// Format of the drawn pictures, packed without padding: RGB is width * height * 3 bytes, I420 and NV12 half of that.
-    pub format: PixelFormat,
     /// User and password that a viewer needs.
     pub login: Option<(String, String)>,
 }
@@ -51,8 +49,8 @@ pub enum StreetError {
 /// What is pushed into the pipeline.
 #[derive(Clone, Copy)]
 enum RtspContent {
-    /// Pictures, which the pipeline encodes.
-    Pictures(PixelFormat),
+    /// Packed I420 pictures, which the pipeline encodes.
+    Pictures,
     /// Access units of H.264.
     Units,
 }
@@ -67,18 +65,17 @@ pub struct RtspStreet {
 
 impl RtspStreet {
     /// Starts listening. `draw` is called in a GStreamer thread when a picture is due, while a viewer is connected, with the
-    /// time to draw; it returns the bytes of one picture in the format of the options.
+    /// time to draw; it returns the bytes of one picture as packed I420.
     pub fn start(
         options: StreetOptions,
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
-        let content = RtspContent::Pictures(options.format);
-        Self::serve(options, content, clock, draw)
+        Self::serve(options, RtspContent::Pictures, clock, draw)
     }
 
     /// The same with access units of H.264 instead of pictures, which are sent unchanged: `next` returns one with start
-    /// codes whenever a picture is due. Format and bit rate of the options are ignored.
+    /// codes whenever a picture is due. The bit rate of the options is ignored.
     pub fn play(
         options: StreetOptions,
         clock: Arc<dyn Clock>,
@@ -186,15 +183,10 @@ fn factory(
     let fps = options.fps.max(1);
     let size = format!("width={width},height={height},framerate={fps}/1");
     let made = match content {
-        RtspContent::Pictures(format) => {
-            let (format, convert) = match format {
-                PixelFormat::Rgb => ("RGB", "! videoconvert "),
-                PixelFormat::I420 => ("I420", ""),
-                PixelFormat::Nv12 => ("NV12", ""),
-            };
+        RtspContent::Pictures => {
             let (kbps, key_every) = (options.bitrate_kbps, fps * 2);
             format!(
-                "caps=video/x-raw,format={format},{size} {convert}\
+                "caps=video/x-raw,format=I420,{size} \
                  ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbps} key-int-max={key_every} \
                  ! video/x-h264,profile=main"
             )
@@ -285,14 +277,15 @@ fn report_capture_times(media: &rtsp_server::RTSPMedia) {
     for element in pipeline.iterate_elements().into_iter().flatten() {
         if element
             .factory()
-            .is_some_and(|factory| factory.name() == "rtpbin")
+            .is_none_or(|factory| factory.name() != "rtpbin")
         {
-            element.set_property("rtcp-sync-send-time", false);
-            let session =
-                element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);
-            if let Some(session) = session {
-                session.set_property("rtcp-min-interval", 1_000_000_000_u64);
-            }
+            continue;
+        }
+        element.set_property("rtcp-sync-send-time", false);
+        let session =
+            element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);
+        if let Some(session) = session {
+            session.set_property("rtcp-min-interval", 1_000_000_000_u64);
         }
     }
 }
@@ -333,11 +326,10 @@ mod tests {
                 size: (64, 48),
                 fps: 5,
                 bitrate_kbps: 100,
-                format: PixelFormat::Rgb,
                 login: None,
             };
             let clock = Arc::new(SystemClock::new());
-            let street = RtspStreet::start(options, clock, |_| vec![0; 64 * 48 * 3]).unwrap();
+            let street = RtspStreet::start(options, clock, |_| vec![0; 64 * 48 * 3 / 2]).unwrap();
             listen = street.address();
             assert_eq!(street.url(), format!("rtsp://{listen}/street"));
         }

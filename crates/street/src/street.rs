@@ -28,33 +28,19 @@ const LIGHTS_S: f64 = 24.0;
 const SCENERY: u64 = 100;
 const SKY: u64 = 101;
 
-/// A street as a function of UTC time.
+/// A street as a function of UTC time, where things move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Street {
     seed: u64,
-    frozen_at: Option<WallTime>,
 }
 
 impl Street {
-    /// A street where things move.
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            frozen_at: None,
-        }
-    }
-
-    /// The same street, but always that of `moment`: every picture of it is the same, grain included.
-    pub fn still(seed: u64, moment: WallTime) -> Self {
-        Self {
-            seed,
-            frozen_at: Some(moment),
-        }
+        Self { seed }
     }
 
     /// The scene at `wall`.
     pub fn at(&self, wall: WallTime) -> Scene {
-        let wall = self.frozen_at.unwrap_or(wall);
         let seconds = wall.unix_nanos() as f64 * 1e-9;
         let mut rng = self.chance(SCENERY, 0);
         let view = View {
@@ -120,7 +106,7 @@ impl Street {
             slot,
             rider,
         };
-        let moment = routes::Moment {
+        let moment = routes::PassageMoment {
             done,
             since_s: into_s - starts_s,
             view: *view,
@@ -137,12 +123,7 @@ impl Street {
     fn weather(&self, seconds: f64) -> (Weather, f32) {
         let slots = seconds / WEATHER_S;
         let mut rng = self.chance(SKY, slots.floor() as i64);
-        let weather = match rng.random_range(0..10) {
-            0..=4 => Weather::Clear,
-            5 | 6 => Weather::Overcast,
-            7 | 8 => Weather::Rain,
-            _ => Weather::Fog,
-        };
+        let weather = routes::any_weather(&mut rng);
         let into_s = slots.fract() * WEATHER_S;
         let ramp = (into_s.min(WEATHER_S - into_s) / WEATHER_RAMP_S).min(1.0);
         (weather, ramp as f32 * rng.random_range(0.65..0.95))
@@ -182,18 +163,11 @@ fn fixtures(rng: &mut Pcg32, seconds: f64) -> Vec<SceneObject> {
         phase: phase as f32,
         look: 0,
     };
-    let (left, right) = (
-        rng.random_range(60.0..150.0),
-        rng.random_range(500.0..590.0),
-    );
+    let left = rng.random_range(60.0..150.0);
+    let right = rng.random_range(500.0..590.0);
+    let lights = (seconds / LIGHTS_S).rem_euclid(1.0);
     vec![
-        fixture(
-            0,
-            Class::TrafficLight,
-            left,
-            298.0,
-            (seconds / LIGHTS_S).rem_euclid(1.0),
-        ),
+        fixture(0, Class::TrafficLight, left, 298.0, lights),
         fixture(1, Class::StopSign, right, 301.0, 0.0),
     ]
 }

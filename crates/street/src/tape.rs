@@ -1,20 +1,12 @@
-//! A street recorded once as H.264, so that many cameras can show it at almost no cost. A tape can be written to another
-//! process; [`rtsp`](super::rtsp) sends it.
+//! A street recorded once as H.264, so that many cameras can show it at almost no cost. [`rtsp`](super::rtsp) sends it.
 
-use std::{
-    io::{self, Read, Write},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{
     Street, draw_i420,
     h264::{self, CodecError, Encoding},
 };
 use spotter_core::WallTime;
-
-/// Input with a larger unit is no tape.
-const UNIT_BYTES_MAX: u32 = 1 << 24;
-const UNITS_MAX: u32 = 1 << 16;
 
 /// Access units with their rate, from a key frame to before a key frame. Clones share them.
 #[derive(Clone, Debug)]
@@ -43,11 +35,6 @@ impl StreetTape {
         Ok(Self { encoding, units })
     }
 
-    /// How it was encoded.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
-    }
-
     /// The units one after the other, from the `pair`-th key frame on, for ever.
     pub fn player(&self, pair: usize) -> impl FnMut() -> Vec<u8> + Send + use<> {
         let units = Arc::clone(&self.units);
@@ -68,60 +55,6 @@ impl StreetTape {
         });
         h264::decode(self.encoding, all)
     }
-
-    /// Writes it for [`StreetTape::read`].
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let Encoding {
-            width,
-            height,
-            fps,
-            kbit_per_s,
-        } = self.encoding;
-        let head = [width as u32, height as u32, fps, kbit_per_s];
-        for number in head.into_iter().chain([self.units.len() as u32]) {
-            to.write_all(&number.to_le_bytes())?;
-        }
-        for unit in self.units.iter() {
-            to.write_all(&(unit.len() as u32).to_le_bytes())?;
-            to.write_all(unit)?;
-        }
-        to.flush()
-    }
-
-    /// Reads exactly what [`StreetTape::write`] wrote.
-    pub fn read(from: &mut impl Read) -> io::Result<Self> {
-        let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        let width = number(from)? as usize;
-        let height = number(from)? as usize;
-        let encoding = Encoding {
-            width,
-            height,
-            fps: number(from)?.max(1),
-            kbit_per_s: number(from)?,
-        };
-        let count = number(from)?;
-        if count > UNITS_MAX {
-            return Err(wrong("too many units for a tape"));
-        }
-        let mut units = Vec::with_capacity(count as usize);
-        for _ in 0..count {
-            let bytes = number(from)?;
-            if bytes > UNIT_BYTES_MAX {
-                return Err(wrong("too many bytes for a unit"));
-            }
-            let mut unit = vec![0; bytes as usize];
-            from.read_exact(&mut unit)?;
-            units.push(unit);
-        }
-        let units = Arc::new(units);
-        Ok(Self { encoding, units })
-    }
-}
-
-fn number(from: &mut impl Read) -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    from.read_exact(&mut bytes)?;
-    Ok(u32::from_le_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -149,19 +82,5 @@ mod tests {
         assert_eq!(tape.player(1)(), round[10]);
         assert_eq!(tape.player(2)(), round[0]);
         assert_eq!(tape.decode(2).expect("libav"), 40);
-    }
-
-    #[test]
-    fn a_tape_is_read_as_written_and_other_input_is_rejected() {
-        let tape = tape();
-        let mut bytes = Vec::new();
-        tape.write(&mut bytes).unwrap();
-        bytes.push(99);
-        let mut from = bytes.as_slice();
-        let copy = StreetTape::read(&mut from).unwrap();
-        assert_eq!(from, [99], "the rest stays");
-        assert_eq!(copy.units, tape.units);
-        assert!(StreetTape::read(&mut &bytes[..bytes.len() / 2]).is_err());
-        assert!(StreetTape::read(&mut [0xff; 100].as_slice()).is_err());
     }
 }

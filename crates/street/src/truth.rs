@@ -3,7 +3,7 @@
 use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
 
 use super::{
-    paint::{Item, ShapePart, bounds, items},
+    paint::{FigureShape, Item, ShapePart, bounds, items},
     scene::{
         CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Daylight, ObjectIdentity, Scene, SceneLayout,
         Weather,
@@ -112,11 +112,9 @@ pub fn truth(scene: &Scene) -> Truth {
         );
         let large = inside.width() >= WIDTH_MIN * CANVAS_WIDTH
             && inside.height() >= HEIGHT_MIN * CANVAS_HEIGHT;
-        let found = visible >= VISIBLE_MIN && large;
-        let visibility = if found {
-            Visibility::Present
-        } else {
-            Visibility::Ignored
+        let visibility = match visible >= VISIBLE_MIN && large {
+            true => Visibility::Present,
+            false => Visibility::Ignored,
         };
         seen.push(SeenObject {
             identity: object.identity,
@@ -165,29 +163,18 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
 
 /// Paints the outlines of `item` with `mark` in the red channel, and its fixtures without a mark.
 fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
-    for shape in item
-        .shapes
-        .iter()
-        .filter(|shape| shape.part != ShapePart::Air && shape.alpha == 255)
-    {
-        let red = if shape.part == ShapePart::Body {
-            mark
-        } else {
-            0
-        };
+    let covers = |shape: &&FigureShape| shape.part != ShapePart::Air && shape.alpha == 255;
+    for shape in item.shapes.iter().filter(covers) {
+        let is_body = shape.part == ShapePart::Body;
+        let red = if is_body { mark } else { 0 };
         let shader = Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255));
         let paint = Paint {
             shader,
             anti_alias: false,
             ..Paint::default()
         };
-        mask.fill_path(
-            &shape.path,
-            &paint,
-            FillRule::Winding,
-            Transform::identity(),
-            None,
-        );
+        let transform = Transform::identity();
+        mask.fill_path(&shape.path, &paint, FillRule::Winding, transform, None);
     }
 }
 

@@ -35,7 +35,8 @@ pub fn captions(truth: &Truth) -> [String; 3] {
 
 /// "It is a clear day. In the park there are two dogs."
 fn two_sentences(truth: &Truth, detail: Detail) -> String {
-    let (weather, place) = (weather_and_time(truth), at_the_place(truth.layout));
+    let (weather, place) = (weather_and_time(truth), truth.layout.place());
+    let at = capitalised(preposition(truth.layout));
     let things = list(truth, detail, Class::ALL.len());
     let verb = if starts_plural(truth) { "are" } else { "is" };
     let things = if things.is_empty() {
@@ -43,7 +44,7 @@ fn two_sentences(truth: &Truth, detail: Detail) -> String {
     } else {
         &things
     };
-    format!("It is {weather}. {place} there {verb} {things}.")
+    format!("It is {weather}. {at} the {place} there {verb} {things}.")
 }
 
 fn first_that_fits(texts: impl IntoIterator<Item = String>) -> String {
@@ -120,35 +121,23 @@ fn number(n: usize) -> &'static str {
 }
 
 fn starts_plural(truth: &Truth) -> bool {
-    let first = Class::ALL
-        .iter()
-        .find_map(|&class| match truth.present(class).count() {
-            0 => None,
-            n => Some(n),
-        });
-    first.is_some_and(|n| n > 1)
+    let mut counts = Class::ALL.iter().map(|&class| truth.present(class).count());
+    counts
+        .find(|&count| count > 0)
+        .is_some_and(|count| count > 1)
+}
+
+fn preposition(layout: SceneLayout) -> &'static str {
+    match layout {
+        SceneLayout::Street | SceneLayout::Avenue | SceneLayout::Square => "on",
+        SceneLayout::Park | SceneLayout::CarPark => "in",
+    }
 }
 
 fn at_place(layout: SceneLayout) -> String {
-    let preposition = match layout {
-        SceneLayout::Street | SceneLayout::Avenue | SceneLayout::Square => "on",
-        SceneLayout::Park | SceneLayout::CarPark => "in",
-    };
-    let article = if layout == SceneLayout::Avenue {
-        "an"
-    } else {
-        "a"
-    };
-    format!("{preposition} {article} {}", layout.place())
-}
-
-fn at_the_place(layout: SceneLayout) -> String {
-    match layout {
-        SceneLayout::Street | SceneLayout::Avenue | SceneLayout::Square => {
-            format!("On the {}", layout.place())
-        }
-        SceneLayout::Park | SceneLayout::CarPark => format!("In the {}", layout.place()),
-    }
+    let is_avenue = layout == SceneLayout::Avenue;
+    let article = if is_avenue { "an" } else { "a" };
+    format!("{} {article} {}", preposition(layout), layout.place())
 }
 
 fn place_and_light(truth: &Truth) -> String {
@@ -181,16 +170,14 @@ fn weather_and_time(truth: &Truth) -> String {
 }
 
 fn sentence(things: &str, setting: &str) -> String {
-    let text = if things.is_empty() {
-        format!("nothing {setting}.")
-    } else {
-        format!("{things} {setting}.")
-    };
+    let things = if things.is_empty() { "nothing" } else { things };
+    format!("{} {setting}.", capitalised(things))
+}
+
+fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters.as_str().chars()).collect()
 }
 
 #[cfg(test)]

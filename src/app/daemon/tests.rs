@@ -18,11 +18,11 @@ use spotter_engine::{
 };
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{
-    broker::{Broker, Script},
+    broker::{BrokerScript, ScriptedBroker},
     rtsp::{
-        script::Script as Play,
+        script::CameraScript,
         server::Server,
-        tape::{Codec, Recording, Tape},
+        tape::{CameraTape, Recording, TapeCodec},
     },
 };
 
@@ -140,8 +140,8 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let tape = Arc::new(Tape::record(&Recording::of(Codec::H264)));
-        let play = Play::good(&tape);
+        let tape = Arc::new(CameraTape::record(&Recording::of(TapeCodec::H264)));
+        let play = CameraScript::good(&tape);
         Self {
             folder: tempfile::tempdir().unwrap(),
             camera: Server::start(move |_| play.clone()).await,
@@ -149,7 +149,7 @@ impl Site {
         }
     }
 
-    fn write(&self, broker: &Broker, rate_hz: u32) -> Config {
+    fn write(&self, broker: &ScriptedBroker, rate_hz: u32) -> Config {
         let (state, camera) = (self.folder.path().join("state"), self.camera.url());
         let text = format!(
             "mqtt.url = \"mqtt://127.0.0.1:{}\"\nnode = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"off\"\n\
@@ -175,7 +175,7 @@ impl Site {
 }
 
 /// Run and number of the detections that a broker has received.
-fn detections(broker: &Broker) -> Vec<(String, u64)> {
+fn detections(broker: &ScriptedBroker) -> Vec<(String, u64)> {
     let all = broker.messages().into_iter();
     let detections = all.filter(|message| message.topic == "spotter/edge1/cam/gate/det/person");
     let numbers = detections.map(|message| {
@@ -186,13 +186,13 @@ fn detections(broker: &Broker) -> Vec<(String, u64)> {
     numbers.collect()
 }
 
-async fn more_detections(broker: &Broker) {
+async fn more_detections(broker: &ScriptedBroker) {
     let more = detections(broker).len() + 3;
-    let has_more = |broker: &Broker| detections(broker).len() >= more;
+    let has_more = |broker: &ScriptedBroker| detections(broker).len() >= more;
     broker.until("more detections", has_more).await;
 }
 
-fn has_lost_engine(broker: &Broker) -> bool {
+fn has_lost_engine(broker: &ScriptedBroker) -> bool {
     let health = broker.retained("spotter/edge1/cam/gate/health");
     health.is_some_and(|health| health.contains("engine_lost"))
 }
@@ -221,7 +221,7 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
 
 #[tokio::test]
 async fn lost_engine_is_opened_again_beside_the_others() {
-    let broker = Broker::start(Script::default()).await;
+    let broker = ScriptedBroker::start(BrokerScript::default()).await;
     let mut site = Site::new().await;
     let (allow, allowed) = watch::channel(false);
     let config = site.write(&broker, 20);
@@ -256,9 +256,9 @@ async fn lost_engine_is_opened_again_beside_the_others() {
 #[tokio::test]
 async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
     const REJECTED: u8 = 0x86;
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         connack: REJECTED,
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let site = Site::new().await;

@@ -11,7 +11,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Spread;
+use super::{
+    Spread,
+    table::{TextTable, known},
+};
 use spotter::ops::machine::Machine;
 use spotter_core::FrameCounters;
 
@@ -125,25 +128,17 @@ impl Trend {
         if points.len() < 10 {
             return None;
         }
-        let count = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (mid_s, mid_ms) = (mean(|p| p.0), mean(|p| p.1));
-        let spread_s: f64 = points.iter().map(|p| (p.0 - mid_s).powi(2)).sum();
-        let together: f64 = points.iter().map(|p| (p.0 - mid_s) * (p.1 - mid_ms)).sum();
-        if spread_s <= 0.0 {
-            return None;
-        }
-        let slope = together / spread_s;
-        let residual = |p: &(f64, f64)| p.1 - mid_ms - slope * (p.0 - mid_s);
+        let line = Line::through(points)?;
+        let residual = |p: &(f64, f64)| p.1 - line.middle.1 - line.slope * (p.0 - line.middle.0);
         let residuals: Vec<f64> = points.iter().map(residual).collect();
         let squares: f64 = residuals.iter().map(|ms| ms * ms).sum();
         let products: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
         // A negative correlation would make points count for more.
         let correlation = (products / squares.max(f64::MIN_POSITIVE)).clamp(0.0, 0.99);
-        let count = (count * (1.0 - correlation) / (1.0 + correlation)).max(3.0);
-        let error = (squares / (count - 2.0) / spread_s).sqrt();
+        let count = (points.len() as f64 * (1.0 - correlation) / (1.0 + correlation)).max(3.0);
+        let error = (squares / (count - 2.0) / line.spread).sqrt();
         Some(Self {
-            ms_per_hour: slope * 3600.0,
+            ms_per_hour: line.slope * 3600.0,
             ci95_ms_per_hour: SIGMAS * error * 3600.0,
         })
     }
@@ -160,14 +155,32 @@ pub fn memory_slope(rows: &[CamerasRow]) -> Option<f64> {
         .iter()
         .filter_map(|row| Some((row.cameras as f64, row.rss_mib?)));
     let points: Vec<(f64, f64)> = points.collect();
-    let count = points.len() as f64;
-    let (mid_n, mid_mib) = (
-        points.iter().map(|p| p.0).sum::<f64>() / count,
-        points.iter().map(|p| p.1).sum::<f64>() / count,
-    );
-    let spread: f64 = points.iter().map(|p| (p.0 - mid_n).powi(2)).sum();
-    let together: f64 = points.iter().map(|p| (p.0 - mid_n) * (p.1 - mid_mib)).sum();
-    (spread > 0.0).then(|| together / spread)
+    Some(Line::through(&points)?.slope)
+}
+
+/// A line of least squares.
+struct Line {
+    slope: f64,
+    /// Mean of both coordinates.
+    middle: (f64, f64),
+    /// Sum of the squared distances of the first coordinates from their mean.
+    spread: f64,
+}
+
+impl Line {
+    /// `None` when all points have the same first coordinate.
+    fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let sum = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
+        let count = points.len() as f64;
+        let middle = (sum(&|p| p.0) / count, sum(&|p| p.1) / count);
+        let spread = sum(&|p| (p.0 - middle.0).powi(2));
+        let together = sum(&|p| (p.0 - middle.0) * (p.1 - middle.1));
+        (spread > 0.0).then(|| Self {
+            slope: together / spread,
+            middle,
+            spread,
+        })
+    }
 }
 
 /// Threads of one name.
@@ -226,8 +239,8 @@ pub struct CamerasRow {
     pub cpu_pct: f64,
     /// The process that serves the cameras, percent of one core.
     pub server_cpu_pct: f64,
-    /// Everything else on the machine, percent of one core; `None` if unknown.
-    pub others_cpu_pct: Option<f64>,
+    /// Everything else on the machine, percent of one core.
+    pub others_cpu_pct: f64,
     /// This process's memory at the end.
     pub rss_mib: Option<f64>,
     /// Threads of this process.
@@ -240,27 +253,13 @@ pub struct CamerasRow {
     pub trend: Option<Trend>,
     /// Median of `behind` in each sixtieth of the run.
     pub course_ms: Vec<f64>,
-    /// This process in the first half and in the second, percent of one core: a cost that grows shows here.
-    pub halves_cpu_pct: [f64; 2],
     pub frames: FrameEnds,
-}
-
-impl CamerasRow {
-    pub fn cpu_pct_per_camera(&self) -> f64 {
-        self.cpu_pct / self.cameras.max(1) as f64
-    }
-
-    fn thread_count(&self) -> usize {
-        self.threads.iter().map(|threads| threads.count).sum()
-    }
 }
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CamerasReport {
     pub machine: Machine,
-    /// What answers the looks.
-    pub engine: String,
     /// Pixels across and down, frames a second, and thousands of bits a second of each camera.
     pub stream: (usize, usize, u32, u32),
     /// Looks a second at each camera.
@@ -277,49 +276,38 @@ pub struct CamerasReport {
 impl fmt::Display for CamerasReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, height, fps, kbit_per_s) = self.stream;
-        writeln!(f, "{}; looks answered by {}", self.machine, self.engine)?;
+        writeln!(f, "{}", self.machine)?;
         writeln!(
             f,
-            "cameras: RTSP over TCP, H.264 {width}x{height}, {fps} frames/s, {kbit_per_s} kbit/s, {} looks/s each",
+            "cameras: RTSP over TCP, H.264 {width}x{height}, {fps} frames/s, {kbit_per_s} kbit/s, {} looks/s each, \
+             answered by a simulated device",
             self.looks_hz
         )?;
         writeln!(
             f,
-            "CPU in percent of one core; delays: median / p95, milliseconds"
+            "CPU in percent of one core; delays: median / p95, milliseconds\n"
         )?;
-        writeln!(
-            f,
-            "\n{:>7}{:>6}{:>9}{:>12}{:>8}{:>9}{:>9}{:>9}{:>9}{:>14}{:>16}",
-            "cameras",
-            "s",
-            "CPU",
-            "CPU/camera",
-            "floor",
-            "server",
-            "others",
-            "RSS MiB",
-            "threads",
-            "decode",
-            "behind capture",
-        )?;
-        let known = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.0}"));
+        let costs = ["CPU", "CPU/camera", "floor", "server", "others"];
+        let sizes = ["RSS MiB", "threads", "decode", "behind capture"];
+        let columns = ["cameras", "s"].into_iter().chain(costs).chain(sizes);
+        let mut table = TextTable::new(columns);
         for row in &self.rows {
-            writeln!(
-                f,
-                "{:>7}{:>6.0}{:>9.1}{:>12.2}{:>8.2}{:>9.1}{:>9}{:>9}{:>9}{:>14}{:>16}",
-                row.cameras,
-                row.seconds,
-                row.cpu_pct,
-                row.cpu_pct_per_camera(),
-                self.floor.cpu_pct,
-                row.server_cpu_pct,
-                known(row.others_cpu_pct),
-                known(row.rss_mib),
-                row.thread_count(),
+            let threads: usize = row.threads.iter().map(|threads| threads.count).sum();
+            table.row([
+                row.cameras.to_string(),
+                format!("{:.0}", row.seconds),
+                format!("{:.1}", row.cpu_pct),
+                format!("{:.2}", row.cpu_pct / row.cameras.max(1) as f64),
+                format!("{:.2}", self.floor.cpu_pct),
+                format!("{:.1}", row.server_cpu_pct),
+                format!("{:.0}", row.others_cpu_pct),
+                known(row.rss_mib, 0),
+                threads.to_string(),
                 row.decode.to_string(),
                 row.behind.to_string(),
-            )?;
+            ]);
         }
+        write!(f, "{table}")?;
         let [before, after] = [self.floor, self.floor_after].map(|floor| floor.ms_per_picture);
         writeln!(
             f,
@@ -375,18 +363,13 @@ impl CamerasReport {
             let means = means.map(|part| part.iter().sum::<f64>() / part.len() as f64);
             let means: Vec<String> = means.map(|ms| format!("{ms:.1}")).collect();
             writeln!(f, "in the course of the run, ms: {}", means.join(" "))?;
-            let [first, second] = row.halves_cpu_pct;
-            writeln!(
-                f,
-                "CPU in the first half {first:.1}, in the second {second:.1}"
-            )?;
         }
-        writeln!(f, "\n{:<16}{:>8}{:>12}", "threads", "count", "CPU/camera")?;
+        let mut table = TextTable::new(["threads", "count", "CPU/camera"]);
         for threads in row.threads.iter().filter(|threads| threads.cpu_pct >= 0.05) {
-            let each = threads.cpu_pct / row.cameras.max(1) as f64;
-            writeln!(f, "{:<16}{:>8}{each:>12.2}", threads.name, threads.count)?;
+            let each = format!("{:.2}", threads.cpu_pct / row.cameras.max(1) as f64);
+            table.row([threads.name.clone(), threads.count.to_string(), each]);
         }
-        Ok(())
+        write!(f, "\n{table}")
     }
 }
 

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
-use super::{ask::MeasureError, scores::Origin};
 use spotter_core::{Picture, WallTime};
 use spotter_street::{
     Scene, Street, draw_i420,
@@ -29,27 +29,21 @@ const YEAR_S: i64 = 365 * 24 * 3600;
 
 /// The clip number `seed`: always the same for the same seed.
 pub(super) struct Clip {
-    seed: u64,
     frames: Vec<Scene>,
 }
 
 impl Clip {
     /// Even seeds give random scenes, which do not move except for the grain; odd seeds give moving streets.
     pub fn new(seed: u64) -> Self {
-        let frames = match Self::origin(seed) {
-            Origin::Random => standing(random(seed)),
-            Origin::Street => moving(seed),
+        let frames = match Self::is_street(seed) {
+            true => moving(seed),
+            false => standing(random(seed)),
         };
-        Self { seed, frames }
+        Self { frames }
     }
 
-    /// Where the scene of `seed` comes from.
-    pub fn origin(seed: u64) -> Origin {
-        if seed.is_multiple_of(2) {
-            Origin::Random
-        } else {
-            Origin::Street
-        }
+    pub fn is_street(seed: u64) -> bool {
+        !seed.is_multiple_of(2)
     }
 
     /// The scene that the last picture shows.
@@ -58,41 +52,42 @@ impl Clip {
     }
 
     /// The last picture, through H.264 at this rate; as it was drawn without one. Blocks.
-    pub fn picture(self, kbit_per_s: Option<u32>) -> Result<Picture, MeasureError> {
+    pub fn picture(self, kbit_per_s: Option<u32>) -> anyhow::Result<Picture> {
         match kbit_per_s {
-            None => drawn(self.last(), self.seed),
+            None => drawn(self.last()),
             Some(kbit_per_s) => self.compressed(kbit_per_s),
         }
     }
 
-    fn compressed(self, kbit_per_s: u32) -> Result<Picture, MeasureError> {
-        let (seed, sent) = (self.seed, self.frames.len());
-        let encoding = Encoding {
-            width: WIDTH as usize,
-            height: HEIGHT as usize,
-            fps: FPS,
-            kbit_per_s,
-        };
-        let broken = |source| MeasureError::Codec { seed, source };
-        let pixels = self.frames.into_iter();
-        let pixels = pixels.map(|scene| draw_i420(&scene, WIDTH, HEIGHT));
+    fn compressed(self, kbit_per_s: u32) -> anyhow::Result<Picture> {
+        let sent = self.frames.len();
+        let frames = self.frames.into_iter();
+        let pixels = frames.map(|scene| draw_i420(&scene, WIDTH, HEIGHT));
         let (mut found, mut last) = (0, None);
-        for picture in through_h264(encoding, pixels).map_err(broken)? {
-            last = Some(picture.map_err(broken)?);
+        for picture in through_h264(encoding(FPS, kbit_per_s), pixels)? {
+            last = Some(picture?);
             found += 1;
         }
-        match last {
-            Some(picture) if found == sent => Ok(picture),
-            _ => Err(MeasureError::FramesLost { seed, found, sent }),
-        }
+        // Otherwise the content of the last picture is unknown.
+        ensure!(found == sent, "{found} of {sent} frames were decoded");
+        last.context("a clip without frames")
+    }
+}
+
+/// Encoding of all drawn streets.
+pub(super) fn encoding(fps: u32, kbit_per_s: u32) -> Encoding {
+    Encoding {
+        width: WIDTH as usize,
+        height: HEIGHT as usize,
+        fps,
+        kbit_per_s,
     }
 }
 
 /// The uncompressed picture of a scene.
-pub(super) fn drawn(scene: &Scene, seed: u64) -> Result<Picture, MeasureError> {
+pub(super) fn drawn(scene: &Scene) -> anyhow::Result<Picture> {
     let pixels = draw_i420(scene, WIDTH, HEIGHT);
-    i420_picture(&pixels, WIDTH as usize, HEIGHT as usize)
-        .map_err(|source| MeasureError::Picture { seed, source })
+    Ok(i420_picture(&pixels, WIDTH as usize, HEIGHT as usize)?)
 }
 
 fn standing(scene: Scene) -> Vec<Scene> {

@@ -1,7 +1,10 @@
 //! Accuracy of a model on scenes that no training has seen.
 
+use anyhow::Context as _;
+use serde::Serialize;
+
 use super::{
-    ask::{MeasureError, ask},
+    ask::ask,
     clip::Clip,
     progress::ProgressLine,
     report::{EvalReport, figures, parts, score_figures},
@@ -30,7 +33,7 @@ const UNKNOWN: [&str; 12] = [
 /// Prompts with unknown words for each scene.
 const UNKNOWN_PER_SCENE: usize = 2;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EvalOptions {
     /// Name of the model, for the report.
     pub model: String,
@@ -47,18 +50,16 @@ pub fn eval(
     engine: &mut Engine,
     options: &EvalOptions,
     progress: &mut ProgressLine,
-) -> Result<EvalReport, MeasureError> {
+) -> anyhow::Result<EvalReport> {
     let mut scores = Scores::default();
     for index in 0..options.scenes {
         let seed = options.first_seed.wrapping_add(index);
-        eval_scene(engine, seed, options.kbit_per_s, &mut scores)?;
+        eval_scene(engine, seed, options.kbit_per_s, &mut scores)
+            .with_context(|| format!("scene {seed}"))?;
         progress.step();
     }
     Ok(EvalReport {
-        model: options.model.clone(),
-        scenes: scores.scenes,
-        first_seed: options.first_seed,
-        kbit_per_s: options.kbit_per_s,
+        options: options.clone(),
         figures: figures(&scores),
         detect_by: parts(&scores),
         scores: score_figures(&scores),
@@ -70,7 +71,7 @@ fn eval_scene(
     seed: u64,
     kbit_per_s: Option<u32>,
     scores: &mut Scores,
-) -> Result<(), MeasureError> {
+) -> anyhow::Result<()> {
     let clip = Clip::new(seed);
     let truth = truth(clip.last());
     let picture = clip.picture(kbit_per_s)?;
@@ -82,7 +83,7 @@ fn eval_scene(
     }));
     let answers = ask(engine, picture, tasks)?;
     let setting = EvalSetting {
-        origin: Clip::origin(seed),
+        is_street: Clip::is_street(seed),
         light: truth.light,
     };
     let (to_known, to_unknown) = answers.split_at(known.len());
@@ -92,7 +93,6 @@ fn eval_scene(
     for answer in to_unknown {
         scores.add_unknown(&answer.body);
     }
-    scores.scenes += 1;
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      accuracy, over scenes of unseen seeds
 //!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   track ids and events
-//!   engine  sim, the street ─▶ engine      ─▶ its tables     gain and costs of the pipeline
+//!   host    scheduler ─▶ simulated device ─▶ table       the host's work for a step
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, compared with what the device sustains
 //!   steps   backend alone ─▶ periods      ─▶ table        speed of a device, step by step
 //!   cameras (delays, and figures of the caller) ─▶ its table    costs and delays of cameras
-//!   soak    chance ─▶ engine              ─▶ verdict      correctness and memory over ten minutes and more
+//!   soak    chance ─▶ engine              ─▶ verdict      correctness under random load
 //! ```
 //!
 //! `scores`, `stays`, `report`, `work` and `cameras` are pure. The caller builds the engine; `spotter_street` has the scenes and
@@ -17,8 +17,8 @@ mod ask;
 mod calibration;
 pub mod cameras;
 mod clip;
-pub mod engine;
 mod eval;
+mod host;
 mod load;
 mod progress;
 mod report;
@@ -27,11 +27,13 @@ mod soak;
 mod spread;
 mod stays;
 mod steps;
+mod table;
 mod tracks;
 mod work;
 
 pub use eval::{EvalOptions, eval};
-pub use load::{Ceiling, Load, LoadOptions, LoadPart, MachineCeilings};
+pub use host::host;
+pub use load::{Ceiling, Load, LoadSubject, MachineCeilings};
 pub use progress::ProgressLine;
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;

@@ -6,30 +6,17 @@ use serde::Serialize;
 use spotter_street::score::{HitShare, MatchTally};
 
 use super::{
+    EvalOptions,
     calibration::{Calibration, CalibrationBin},
-    scores::{Aspect, Scores},
+    scores::Scores,
+    table::{TextTable, known},
 };
-
-/// Accuracy that the embedded model must have on unseen scenes.
-mod required {
-    pub const DETECT_F1: f64 = 0.95;
-    pub const DETECT_MEAN_IOU: f64 = 0.85;
-    pub const POINT_INSIDE: f64 = 0.96;
-    pub const ABSENT_MAX: f64 = 0.01;
-    pub const YES_NO: f64 = 0.98;
-    pub const COUNT: f64 = 0.93;
-    pub const COLOUR: f64 = 0.95;
-}
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvalReport {
-    pub model: String,
-    pub scenes: u64,
-    /// Seed of the first; the others follow.
-    pub first_seed: u64,
-    /// Rate of the H.264 that the scenes went through; `None` without.
-    pub kbit_per_s: Option<u32>,
+    #[serde(flatten)]
+    pub options: EvalOptions,
     /// Over everything.
     pub figures: Vec<EvalFigure>,
     /// Boxes by class, size, light and scene.
@@ -63,7 +50,7 @@ pub enum Target {
 /// Boxes of one part: one class, one size and so on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartFigures {
-    pub by: Aspect,
+    pub by: &'static str,
     pub name: &'static str,
     pub things: u64,
     /// Harmonic mean of precision and recall.
@@ -86,27 +73,29 @@ pub struct ScoreFigures {
     pub bins: Vec<CalibrationBin>,
 }
 
-/// The figures of `scores`, with what is required.
+/// The figures of `scores`, with what the embedded model must reach on unseen scenes.
 pub(super) fn figures(scores: &Scores) -> Vec<EvalFigure> {
-    use required::*;
     let (detect, point) = (&scores.detect, &scores.point);
     let things = |tally: &MatchTally| tally.found + tally.missed;
     let answers = |tally: &MatchTally| tally.found + tally.wrong;
+    let share = |name, share: HitShare| EvalFigure::new(name, share.value(), share.asked);
     vec![
-        EvalFigure::new("detect F1 at IoU 0.5", detect.f1(), things(detect)).at_least(DETECT_F1),
+        EvalFigure::new("detect F1 at IoU 0.5", detect.f1(), things(detect))
+            .required(Target::AtLeast(0.95)),
         EvalFigure::new("detect precision", detect.precision(), answers(detect)),
         EvalFigure::new("detect recall", detect.recall(), things(detect)),
         EvalFigure::new("detect mean IoU", detect.mean_iou(), detect.found)
-            .at_least(DETECT_MEAN_IOU),
-        EvalFigure::new("point inside", point.precision(), answers(point)).at_least(POINT_INSIDE),
+            .required(Target::AtLeast(0.85)),
+        EvalFigure::new("point inside", point.precision(), answers(point))
+            .required(Target::AtLeast(0.96)),
         EvalFigure::new("things pointed at", point.recall(), things(point)),
-        EvalFigure::share("boxes for something absent", scores.absent()).at_most(ABSENT_MAX),
-        EvalFigure::share("boxes for an absent class", scores.absent_class),
-        EvalFigure::share("boxes for an absent colour", scores.absent_colour),
-        EvalFigure::share("boxes for unknown words", scores.unknown),
-        EvalFigure::share("yes/no right", scores.yes_no).at_least(YES_NO),
-        EvalFigure::share("count exact", scores.count).at_least(COUNT),
-        EvalFigure::share("colour right", scores.colour).at_least(COLOUR),
+        share("boxes for something absent", scores.absent()).required(Target::AtMost(0.01)),
+        share("boxes for an absent class", scores.absent_class),
+        share("boxes for an absent colour", scores.absent_colour),
+        share("boxes for unknown words", scores.unknown),
+        share("yes/no right", scores.yes_no).required(Target::AtLeast(0.98)),
+        share("count exact", scores.count).required(Target::AtLeast(0.93)),
+        share("colour right", scores.colour).required(Target::AtLeast(0.95)),
     ]
 }
 
@@ -149,39 +138,15 @@ impl EvalFigure {
         }
     }
 
-    fn share(name: &'static str, share: HitShare) -> Self {
-        Self::new(name, share.value(), share.asked)
-    }
-
-    fn at_least(self, least: f64) -> Self {
-        let short_by = self.value.map(|value| least - value);
-        self.with_target(Target::AtLeast(least), short_by)
-    }
-
-    pub(super) fn at_most(self, most: f64) -> Self {
-        let over_by = self.value.map(|value| value - most);
-        self.with_target(Target::AtMost(most), over_by)
-    }
-
-    pub(super) fn within(self, least: f64, most: f64) -> Self {
-        let off_by = self.value.map(|value| (least - value).max(value - most));
-        self.with_target(Target::Within(least, most), off_by)
-    }
-
-    fn with_target(self, target: Target, off_by: Option<f64>) -> Self {
-        Self {
-            target: Some(target),
-            missed_by: off_by.filter(|&off_by| off_by > 0.0),
-            ..self
-        }
-    }
-
-    fn verdict(&self) -> String {
-        match (self.value, self.target, self.missed_by) {
-            (_, _, Some(distance)) => format!("missed by {distance:.4}"),
-            (Some(_), Some(_), None) => "held".into(),
-            _ => String::new(),
-        }
+    pub(super) fn required(mut self, target: Target) -> Self {
+        let off_by = |value: f64| match target {
+            Target::AtLeast(least) => least - value,
+            Target::AtMost(most) => value - most,
+            Target::Within(least, most) => (least - value).max(value - most),
+        };
+        self.target = Some(target);
+        self.missed_by = self.value.map(off_by).filter(|&off_by| off_by > 0.0);
+        self
     }
 }
 
@@ -197,105 +162,65 @@ impl fmt::Display for Target {
 
 impl fmt::Display for EvalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = match self.kbit_per_s {
-            Some(kbit_per_s) => format!("through H.264 at {kbit_per_s} kbit/s"),
-            None => "not compressed".into(),
-        };
-        let (scenes, seed) = (self.scenes, self.first_seed);
+        let EvalOptions {
+            model,
+            scenes,
+            first_seed,
+            kbit_per_s,
+        } = &self.options;
+        let rate = rate_text(*kbit_per_s);
         writeln!(
             f,
-            "{}: {scenes} scenes from seed {seed}, {rate}\n",
-            self.model
+            "{model}: {scenes} scenes from seed {first_seed}, {rate}\n"
         )?;
-        write_figures(f, &self.figures)?;
-        self.write_parts(f)?;
-        self.write_scores(f)
-    }
-}
-
-impl EvalReport {
-    fn write_parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut before = None;
-        for part in &self.detect_by {
-            if before != Some(part.by) {
-                let by = aspect_text(part.by);
-                writeln!(
-                    f,
-                    "\ndetect by {by:<16}{:>8}{:>9}{:>11}{:>9}{:>10}",
-                    "things", "F1", "precision", "recall", "mean IoU"
-                )?;
-                before = Some(part.by);
+        write!(f, "{}", figures_table(&self.figures))?;
+        let columns = ["", "things", "F1", "precision", "recall", "mean IoU"];
+        for parts in self.detect_by.chunk_by(|one, next| one.by == next.by) {
+            let mut table = TextTable::new(columns);
+            for part in parts {
+                let shares = [part.f1, part.precision, part.recall, part.mean_iou].map(share_text);
+                let thing = [part.name.into(), part.things.to_string()];
+                table.row(thing.into_iter().chain(shares));
             }
-            let [f1, precision, recall, iou] =
-                [part.f1, part.precision, part.recall, part.mean_iou].map(share_text);
-            let (name, things) = (part.name, part.things);
-            writeln!(
-                f,
-                "  {name:<24}{things:>8}{f1:>9}{precision:>11}{recall:>9}{iou:>10}"
-            )?;
+            write!(f, "\ndetect by {}\n{table}", parts[0].by)?;
         }
-        Ok(())
-    }
-}
-
-impl EvalReport {
-    fn write_scores(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for kind in self.scores.iter().filter(|kind| !kind.bins.is_empty()) {
-            let title = format!("score of {}", kind.of);
-            writeln!(
-                f,
-                "\n{title:<26}{:>8}{:>9}{:>11}",
-                "answers", "score", "right"
-            )?;
+            let mut table = TextTable::new(["from", "answers", "score", "right"]);
             for bin in &kind.bins {
-                let (from, answers) = (bin.from, bin.answers);
                 let [score, right] = [bin.score, bin.right].map(|share| share_text(Some(share)));
-                writeln!(f, "  from {from:<19}{answers:>8}{score:>9}{right:>11}")?;
+                table.row([bin.from.to_string(), bin.answers.to_string(), score, right]);
             }
-            writeln!(
-                f,
-                "  off by {:<17}{:>8}{:>9}",
-                "",
-                "",
-                share_text(kind.error)
-            )?;
+            let (of, error) = (kind.of, share_text(kind.error));
+            write!(f, "\nscore of {of}, off by {error}\n{table}")?;
         }
         Ok(())
     }
+}
+
+pub(super) fn rate_text(kbit_per_s: Option<u32>) -> String {
+    kbit_per_s.map_or("not compressed".into(), |kbit_per_s| {
+        format!("through H.264 at {kbit_per_s} kbit/s")
+    })
 }
 
 /// A line for each, with its requirement.
-pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, figures: &[EvalFigure]) -> fmt::Result {
-    let header = ["", "value", "of", "required", ""];
-    write_line(f, header.map(str::to_owned))?;
+pub(super) fn figures_table(figures: &[EvalFigure]) -> TextTable {
+    let mut table = TextTable::new(["", "value", "of", "required", ""]);
     for figure in figures {
         let target = figure.target.map(|t| t.to_string()).unwrap_or_default();
-        let (name, value) = (figure.name.to_owned(), share_text(figure.value));
-        write_line(
-            f,
-            [name, value, figure.of.to_string(), target, figure.verdict()],
-        )?;
+        let verdict = match (figure.value, figure.target, figure.missed_by) {
+            (_, _, Some(distance)) => format!("missed by {distance:.4}"),
+            (Some(_), Some(_), None) => "held".into(),
+            _ => String::new(),
+        };
+        let (value, of) = (share_text(figure.value), figure.of.to_string());
+        table.row([figure.name.into(), value, of, target, verdict]);
     }
-    Ok(())
-}
-
-fn write_line(f: &mut fmt::Formatter<'_>, columns: [String; 5]) -> fmt::Result {
-    let [name, value, of, target, verdict] = columns;
-    let line = format!("{name:<28}{value:>8}{of:>9}   {target:<10}{verdict}");
-    writeln!(f, "{}", line.trim_end())
-}
-
-fn aspect_text(aspect: Aspect) -> &'static str {
-    match aspect {
-        Aspect::Class => "class",
-        Aspect::Size => "size",
-        Aspect::Light => "light",
-        Aspect::Scene => "scene",
-    }
+    table
 }
 
 pub(super) fn share_text(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".into(), |value| format!("{value:.4}"))
+    known(value, 4)
 }
 
 #[cfg(test)]

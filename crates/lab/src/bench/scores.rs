@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use spotter_street::score::{
     HitShare, MatchTally, Matches, Thing, match_boxes, match_points, same_answer,
 };
@@ -19,45 +18,21 @@ use spotter_street::{
 const SIZE_BOUNDS_PX: [f64; 2] = [32.0, 96.0];
 const PICTURE_PX: f64 = 640.0 * 360.0;
 
-/// Where a scene comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// [`spotter_street::random`]: any place, without motion.
-    Random,
-    /// [`spotter_street::Street`]: the moving street.
-    Street,
-}
-
 /// Where and when the scene of a picture is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalSetting {
-    /// Where the scene comes from.
-    pub origin: Origin,
-    /// Time of the day.
+    /// From the moving [`spotter_street::Street`], not a [`spotter_street::random`] scene without motion.
+    pub is_street: bool,
     pub light: Daylight,
-}
-
-/// What boxes are counted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aspect {
-    /// The class in the prompt.
-    Class,
-    /// Size of the thing, or of a box on nothing.
-    Size,
-    /// Time of the day.
-    Light,
-    /// Where the scene comes from.
-    Scene,
 }
 
 /// Counts of right and wrong answers. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    pub scenes: u64,
     /// Boxes of all detect prompts for known classes; a box for an absent thing is wrong.
     pub detect: MatchTally,
-    pub detect_by: BTreeMap<(Aspect, &'static str), MatchTally>,
+    /// By what they are divided ("class", "size", "light" of the day, "scene"), and the part.
+    pub detect_by: BTreeMap<(&'static str, &'static str), MatchTally>,
     /// Points of all point prompts; a point on something absent is wrong.
     pub point: MatchTally,
     /// Detect prompts for a class that is absent; a hit is one with a box.
@@ -133,12 +108,19 @@ impl Scores {
         let matches = match_boxes(answered, &required(truth));
         let tally = matches.tally();
         self.detect.add(tally);
-        for (aspect, name) in [
-            (Aspect::Class, question.class.name()),
-            (Aspect::Light, light_name(setting.light)),
-            (Aspect::Scene, origin_name(setting.origin)),
-        ] {
-            self.divided(aspect, name).add(tally);
+        let light = match setting.light {
+            Daylight::Day => "day",
+            Daylight::Dusk => "dusk",
+            Daylight::Night => "night",
+        };
+        let scene = if setting.is_street {
+            "street"
+        } else {
+            "random"
+        };
+        let class = question.class.name();
+        for part in [("class", class), ("light", light), ("scene", scene)] {
+            self.detect_by.entry(part).or_default().add(tally);
         }
         self.add_by_size(&matches, truth, answered);
         if truth.is_empty() {
@@ -153,22 +135,26 @@ impl Scores {
     }
 
     fn add_by_size(&mut self, matches: &Matches, truth: &[NormBox], answered: &[NormBox]) {
+        let mut add = |bounds: &NormBox, tally: MatchTally| {
+            let part = ("size", size_name(bounds));
+            self.detect_by.entry(part).or_default().add(tally);
+        };
         for found in &matches.found {
-            let tally = self.divided(Aspect::Size, size_name(&truth[found.thing]));
-            tally.found += 1;
-            tally.quality_sum += found.quality;
+            let tally = MatchTally {
+                found: 1,
+                quality_sum: found.quality,
+                ..MatchTally::default()
+            };
+            add(&truth[found.thing], tally);
         }
+        let (mut missed, mut wrong) = (MatchTally::default(), MatchTally::default());
+        (missed.missed, wrong.wrong) = (1, 1);
         for &thing in &matches.missed {
-            self.divided(Aspect::Size, size_name(&truth[thing])).missed += 1;
+            add(&truth[thing], missed);
         }
         for &answer in &matches.wrong {
-            self.divided(Aspect::Size, size_name(&answered[answer]))
-                .wrong += 1;
+            add(&answered[answer], wrong);
         }
-    }
-
-    fn divided(&mut self, aspect: Aspect, name: &'static str) -> &mut MatchTally {
-        self.detect_by.entry((aspect, name)).or_default()
     }
 }
 
@@ -208,21 +194,6 @@ fn size_name(bounds: &NormBox) -> &'static str {
         "medium"
     } else {
         "large"
-    }
-}
-
-fn light_name(light: Daylight) -> &'static str {
-    match light {
-        Daylight::Day => "day",
-        Daylight::Dusk => "dusk",
-        Daylight::Night => "night",
-    }
-}
-
-fn origin_name(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Random => "random",
-        Origin::Street => "street",
     }
 }
 

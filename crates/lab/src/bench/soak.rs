@@ -2,73 +2,56 @@
 //!
 //! ```text
 //!   each request alone ─▶ its answer ─┐
-//!                                     ├─▶ compared (compare)      memory, counters, pages ─▶ verdict (report)
+//!                                     ├─▶ compared (compare) ─▶ verdict (report)
 //!   the same in random order, many ───┘
 //!   at once
 //! ```
 //!
-//! The worker is called turn by turn: requests of a small pool (`pool`) arrive at random, some with a deadline that they may
-//! miss, some cancelled before their answer, sometimes one at a time and sometimes more than the device has rows for. Cameras,
-//! drafts and the reuse of tiles are included. Every answer must be the one that the request got alone.
-//!
-//! A soak is a sequence of shifts on one device. Each has an engine of its own, which ends with some looks answered and some
-//! cancelled, idle and without a page in use. In every second shift the device offers so few pages that rows are evicted.
+//! The worker is called turn by turn: requests of a small pool (`pool`) arrive at random, some are cancelled before their
+//! answer, sometimes one at a time and sometimes more than the device has rows for. Cameras, drafts and the reuse of tiles are
+//! included. Every answer must be the one that the request got alone, every look must end, and every page must be free
+//! afterwards.
 
 mod compare;
 mod pool;
 mod report;
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use anyhow::{Context as _, bail};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64;
 
-pub use self::report::{SoakMemory, SoakReport};
+pub use self::report::SoakReport;
 use self::{
-    compare::{AnswerPromise, Likeness, compare, is_sure},
-    pool::{PoolRequest, pool_requests, short_of_pages},
+    compare::{Likeness, compare, is_sure},
+    pool::{PoolRequest, pool_requests},
 };
-use spotter::ops::machine::{Machine, rss_mib};
-use spotter_core::{CameraId, Clock, Mono, PictureError};
+use spotter::ops::machine::Machine;
+use spotter_core::{CameraId, Clock};
 use spotter_engine::{
     model::{ModelConfig, SequenceOutput, Tokenizer},
     scheduler::{
         Options,
-        backend::{Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step},
+        backend::Backend,
         request::{LookEvent, LookId},
-        worker::{DeviceError, Worker},
+        worker::Worker,
     },
 };
 
 /// A look that has not ended after this number of turns counts as lost.
 const TURNS_MAX: u64 = 50_000;
-/// Between two measurements of memory and reports of progress.
+/// Between two reports of progress.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Looks of a shift.
-const SHIFT_LOOKS: u64 = 64;
 /// Looks inside at once; the number changes after some turns.
 const WAVES: [usize; 5] = [1, 3, 8, 16, 24];
 const CAMERAS: usize = 6;
-
-#[derive(Debug, thiserror::Error)]
-pub enum SoakError {
-    #[error("after {0} looks: {1}")]
-    Device(u64, DeviceError),
-    /// A mistake in this program.
-    #[error("drawing a picture: {0}")]
-    Picture(#[from] PictureError),
-    #[error("a prompt: {0}")]
-    Prompt(String),
-    #[error("request {0} cannot be answered alone: {1}")]
-    Alone(usize, String),
-}
 
 pub struct SoakSubject {
     pub backend: Box<dyn Backend>,
     /// Dimensions of the model on it.
     pub config: ModelConfig,
-    /// `None`: prompts are random ids.
-    pub tokenizer: Option<Tokenizer>,
+    pub tokenizer: Tokenizer,
     /// It computes in f32: a request's answer is the same to the bit in every step.
     pub exact: bool,
     pub device: String,
@@ -85,33 +68,26 @@ pub struct SoakOptions {
     pub seed: u64,
 }
 
-/// Blocks for all of it. `gpu_free_mib` measures the GPU's free memory, `report_progress` gets the report so far from time to
-/// time.
+/// Blocks for all of it. `report_progress` gets the report so far from time to time.
 pub fn soak(
     subject: SoakSubject,
     options: &SoakOptions,
-    gpu_free_mib: impl Fn() -> Option<f64>,
     mut report_progress: impl FnMut(&SoakReport),
-) -> Result<SoakReport, SoakError> {
+) -> anyhow::Result<SoakReport> {
     let clock = Arc::clone(&subject.clock);
-    let requests = pool_requests(&subject.config, subject.tokenizer.as_ref())?;
-    let mut run = SoakRun::new(subject, requests, options.seed)?;
-    run.measure(gpu_free_mib());
-    let mut reported = clock.now();
-    while run.elapsed() < options.time && run.report.tally.asked < options.looks {
-        if run.report.tally.asked >= run.shift_ends {
-            run.end_shift()?;
-        }
+    let mut run = SoakRun::new(subject, options.seed)?;
+    let (began, mut reported) = (clock.now(), clock.now());
+    while clock.now().since(began) < options.time && run.report.tally.asked < options.looks {
         run.admit();
         run.turn()?;
         if clock.now().since(reported) >= REPORT_EVERY {
             reported = clock.now();
-            run.measure(gpu_free_mib());
+            run.report.seconds = reported.since(began).as_secs_f64();
             report_progress(&run.report);
         }
     }
-    run.end_shift()?;
-    run.measure(gpu_free_mib());
+    run.finish()?;
+    run.report.seconds = clock.now().since(began).as_secs_f64();
     Ok(run.report)
 }
 
@@ -125,23 +101,14 @@ struct LookInside {
 }
 
 struct SoakRun {
-    device: SharedBackend,
-    vocab: usize,
     worker: Worker,
-    /// Looks that were asked when the shift ends, and whether it has few pages.
-    shift_ends: u64,
-    is_short: bool,
-    clock: Arc<dyn Clock>,
     requests: Vec<PoolRequest>,
     /// For each request its answers alone.
     alone: Vec<Vec<SequenceOutput>>,
-    /// Mean time of a look alone.
-    look: Duration,
-    promise: AnswerPromise,
+    exact: bool,
     cameras: Vec<CameraId>,
     inside: HashMap<LookId, LookInside>,
     random: Pcg64,
-    began: Mono,
     turns: u64,
     /// Looks inside at once, until that turn.
     wave: (usize, u64),
@@ -150,27 +117,14 @@ struct SoakRun {
 
 impl SoakRun {
     /// Answers every request of the pool alone first.
-    fn new(subject: SoakSubject, requests: Vec<PoolRequest>, seed: u64) -> Result<Self, SoakError> {
-        let clock = subject.clock;
-        let device: SharedBackend = Rc::new(RefCell::new(subject.backend));
+    fn new(subject: SoakSubject, seed: u64) -> anyhow::Result<Self> {
         let vocab = subject.config.text.vocab_size;
         let camera = |i| CameraId::new(&format!("c{i}")).ok();
         let mut run = Self {
-            worker: worker(&device, vocab, false, &clock),
-            device,
-            vocab,
-            shift_ends: SHIFT_LOOKS,
-            is_short: false,
-            began: clock.now(),
-            clock,
-            requests,
+            worker: Worker::new(subject.backend, vocab, Options::default(), subject.clock),
+            requests: pool_requests(&subject.config, &subject.tokenizer)?,
             alone: Vec::new(),
-            look: Duration::ZERO,
-            promise: if subject.exact {
-                AnswerPromise::Exact
-            } else {
-                AnswerPromise::Rounded
-            },
+            exact: subject.exact,
             cameras: (0..CAMERAS).filter_map(camera).collect(),
             inside: HashMap::new(),
             random: Pcg64::seed_from_u64(seed),
@@ -184,38 +138,27 @@ impl SoakRun {
             },
         };
         for request in 0..run.requests.len() {
-            let answers = run.answer_alone(request)?;
+            let answers = run.answer_alone(request);
+            let answers = answers.with_context(|| format!("request {request} alone"))?;
             run.alone.push(answers);
         }
-        run.look = run.elapsed() / run.requests.len().max(1) as u32;
-        run.began = run.clock.now();
         Ok(run)
     }
 
-    fn answer_alone(&mut self, request: usize) -> Result<Vec<SequenceOutput>, SoakError> {
-        self.worker.admit(self.requests[request].alone());
+    fn answer_alone(&mut self, request: usize) -> anyhow::Result<Vec<SequenceOutput>> {
+        self.worker.admit(self.requests[request].request(None));
         for _ in 0..TURNS_MAX {
-            let events = self.worker.turn().map_err(|e| SoakError::Device(0, e))?;
-            for event in events {
+            for event in self.worker.turn()? {
                 match event {
                     LookEvent::Answered { findings, .. } => {
                         return Ok(findings.into_iter().map(|f| f.found).collect());
                     }
-                    LookEvent::Failed { why, .. } => {
-                        return Err(SoakError::Alone(request, why.to_string()));
-                    }
+                    LookEvent::Failed { why, .. } => bail!("{why}"),
                     LookEvent::Late { .. } | LookEvent::Object(..) => {}
                 }
             }
         }
-        Err(SoakError::Alone(
-            request,
-            format!("no answer after {TURNS_MAX} turns"),
-        ))
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.clock.now().since(self.began)
+        bail!("no answer after {TURNS_MAX} turns")
     }
 
     /// Admits random looks, at most as many as the wave allows.
@@ -229,36 +172,20 @@ impl SoakRun {
         {
             let index = self.random.random_range(0..self.requests.len());
             let camera = self.random.random_range(0..self.cameras.len());
-            let limits = self.limits();
-            let request = self.requests[index].request(self.cameras.get(camera), limits);
+            let request = self.requests[index].request(self.cameras.get(camera));
             let cancel = self.random.random_bool(0.1);
-            let cancel = cancel.then(|| self.turns + self.random.random_range(0..60));
-            let id = self.worker.admit(request);
-            let since = self.turns;
-            self.inside.insert(
-                id,
-                LookInside {
-                    request: index,
-                    since,
-                    cancel,
-                },
-            );
+            let look = LookInside {
+                request: index,
+                since: self.turns,
+                cancel: cancel.then(|| self.turns + self.random.random_range(0..60)),
+            };
+            self.inside.insert(self.worker.admit(request), look);
             self.report.tally.asked += 1;
         }
     }
 
-    /// Mostly none; else times that a busy device misses sometimes.
-    fn limits(&mut self) -> [Mono; 2] {
-        let now = self.clock.now();
-        let mut limit = |looks: f64| match self.random.random_bool(0.15) {
-            true => now.after(self.look.mul_f64(self.random.random_range(0.0..looks))),
-            false => Mono::from_nanos(u64::MAX),
-        };
-        [limit(6.0), limit(20.0)]
-    }
-
     /// Cancels the looks whose turn has come, and turns the engine.
-    fn turn(&mut self) -> Result<(), SoakError> {
+    fn turn(&mut self) -> anyhow::Result<()> {
         self.turns += 1;
         let turns = self.turns;
         let (worker, tally) = (&mut self.worker, &mut self.report.tally);
@@ -267,12 +194,9 @@ impl SoakRun {
             tally.cancelled += u64::from(cancelled);
             !cancelled
         });
-        let asked = self.report.tally.asked;
-        let events = self
-            .worker
-            .turn()
-            .map_err(|e| SoakError::Device(asked, e))?;
-        for event in events {
+        let asked = tally.asked;
+        let events = worker.turn();
+        for event in events.with_context(|| format!("after {asked} looks"))? {
             self.event(event);
         }
         // Counted once, and forgotten.
@@ -283,21 +207,18 @@ impl SoakRun {
     }
 
     fn event(&mut self, event: LookEvent) {
-        let tally = &mut self.report.tally;
         match event {
             LookEvent::Answered { look, findings, .. } => {
                 if let Some(look) = self.inside.remove(&look) {
-                    tally.answered += 1;
+                    self.report.tally.answered += 1;
                     let found: Vec<SequenceOutput> =
                         findings.into_iter().map(|f| f.found).collect();
                     self.compare(look.request, &found);
                 }
             }
-            LookEvent::Late { look } => {
-                tally.late += u64::from(self.inside.remove(&look).is_some())
-            }
-            LookEvent::Failed { look, .. } => {
-                tally.failed += u64::from(self.inside.remove(&look).is_some());
+            LookEvent::Late { look } | LookEvent::Failed { look, .. } => {
+                let failed = self.inside.remove(&look).is_some();
+                self.report.tally.failed += u64::from(failed);
             }
             LookEvent::Object(..) => {}
         }
@@ -307,7 +228,7 @@ impl SoakRun {
         for (index, (alone, beside)) in self.alone[request].iter().zip(found).enumerate() {
             let tally = &mut self.report.tally;
             tally.sure += u64::from(is_sure(alone));
-            match compare(alone, beside, self.promise) {
+            match compare(alone, beside, self.exact) {
                 Likeness::Same => tally.same += 1,
                 Likeness::Near => tally.near += 1,
                 Likeness::Close => tally.close += 1,
@@ -324,18 +245,8 @@ impl SoakRun {
         }
     }
 
-    fn measure(&mut self, gpu_free_mib: Option<f64>) {
-        let at_s = self.elapsed().as_secs_f64();
-        self.report.seconds = at_s;
-        self.report.memory.push(SoakMemory {
-            at_s,
-            rss_mib: rss_mib(),
-            gpu_free_mib,
-        });
-    }
-
-    /// Cancels half of the looks inside and waits for the others; then another engine gets the device.
-    fn end_shift(&mut self) -> Result<(), SoakError> {
+    /// Cancels half of the looks inside and waits for the others.
+    fn finish(&mut self) -> anyhow::Result<()> {
         let now = self.turns;
         for (index, look) in self.inside.values_mut().enumerate() {
             if index % 2 == 0 {
@@ -346,57 +257,9 @@ impl SoakRun {
         while !(self.inside.is_empty() && self.worker.is_idle()) && self.turns < ends {
             self.turn()?;
         }
-        let (work, report) = (self.worker.work(), &mut self.report);
-        report.steps += work.steps;
-        report.evicted += work.evicted;
-        report.pages_lost += self.worker.pages_in_use();
-        self.is_short = !self.is_short;
-        self.worker = worker(&self.device, self.vocab, self.is_short, &self.clock);
-        self.shift_ends = self.report.tally.asked + SHIFT_LOOKS;
+        self.report.steps = self.worker.work().steps;
+        self.report.pages_lost = self.worker.pages_in_use();
         Ok(())
-    }
-}
-
-/// The device, used by one engine after the other.
-type SharedBackend = Rc<RefCell<Box<dyn Backend>>>;
-
-fn worker(device: &SharedBackend, vocab: usize, is_short: bool, clock: &Arc<dyn Clock>) -> Worker {
-    let limits = device.borrow().limits();
-    let pages = match is_short {
-        true => short_of_pages(&limits),
-        false => limits.pages,
-    };
-    let device = Box::new(FewPagesBackend {
-        device: Rc::clone(device),
-        pages,
-    });
-    Worker::new(device, vocab, Options::default(), Arc::clone(clock))
-}
-
-/// A device that offers fewer pages than it has.
-struct FewPagesBackend {
-    device: SharedBackend,
-    pages: usize,
-}
-
-impl Backend for FewPagesBackend {
-    fn limits(&self) -> BackendLimits {
-        BackendLimits {
-            pages: self.pages,
-            ..self.device.borrow().limits()
-        }
-    }
-    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        self.device.borrow_mut().launch(slot, step)
-    }
-    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.device.borrow_mut().finalize(slot, masks)
-    }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        self.device.borrow_mut().commit(slot)
-    }
-    fn release(&mut self, pages: &[PageId]) {
-        self.device.borrow_mut().release(pages);
     }
 }
 

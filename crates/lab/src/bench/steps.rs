@@ -3,83 +3,37 @@
 //! The backend is called as by the engine, but every step is the same, so that its time is that of one kind of work.
 //! Each figure is compared with the least arithmetic and memory traffic of the step.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::Range, time::Duration};
 
 use serde::Serialize;
 
 use super::{
-    spread::Spread,
+    Spread,
+    table::TextTable,
     work::{decoder_mb, kv_mb, look_work, vision_mb},
 };
 use spotter::ops::machine::Machine;
-use spotter_core::{Clock, Mono, Picture, PictureError};
+use spotter_core::{Clock, Mono, Picture};
 use spotter_engine::{
     model::ModelConfig,
     scheduler::backend::{
-        Backend, BackendError, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId,
-        Step, StepTimes,
+        Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step, StepTimes,
     },
 };
 
-/// A step of images, each with one prompt.
-#[derive(Clone, Copy)]
-struct ImageStep {
-    images: usize,
-    width: usize,
-    height: usize,
-}
-
-const fn images(images: usize, width: usize, height: usize) -> ImageStep {
-    ImageStep {
-        images,
-        width,
-        height,
-    }
-}
-
-const IMAGE_STEPS: [ImageStep; 7] = [
-    images(1, 378, 378),
-    images(4, 378, 378),
-    images(8, 378, 378),
-    images(1, 1280, 720),
-    images(4, 1280, 720),
-    images(8, 1280, 720),
-    images(1, 1920, 1080),
+/// Steps of images, each with one prompt: their number, pixels across and down.
+const IMAGE_STEPS: [(usize, usize, usize); 7] = [
+    (1, 378, 378),
+    (4, 378, 378),
+    (8, 378, 378),
+    (1, 1280, 720),
+    (4, 1280, 720),
+    (8, 1280, 720),
+    (1, 1920, 1080),
 ];
 
-/// A step of decoding rows, and the images whose prefixes they share.
-#[derive(Clone, Copy)]
-struct DecodeStep {
-    rows: usize,
-    images: usize,
-}
-
-const fn decode(rows: usize, images: usize) -> DecodeStep {
-    DecodeStep { rows, images }
-}
-
-const DECODE_STEPS: [DecodeStep; 6] = [
-    decode(1, 1),
-    decode(4, 4),
-    decode(8, 8),
-    decode(16, 8),
-    decode(32, 8),
-    decode(32, 32),
-];
-
-/// A row of a step.
-struct StepRow {
-    /// Number of the row.
-    row: usize,
-    /// Number of the image whose prefix it has.
-    image: usize,
-    /// Images of the step, whose prefixes are in the first pages.
-    images: usize,
-    /// First position behind the prefix that it computes.
-    from: usize,
-    /// Positions that it computes.
-    tokens: usize,
-}
+/// Steps of decoding rows: their number, and the number of images whose prefixes they share.
+const DECODE_STEPS: [(usize, usize); 6] = [(1, 1), (4, 4), (8, 8), (16, 8), (32, 8), (32, 32)];
 
 /// Positions of a prompt.
 const PROMPT: usize = 10;
@@ -87,15 +41,6 @@ const PROMPT: usize = 10;
 const WARM_UP: usize = 3;
 /// Measured steps, at least, for a figure that is compared with others.
 pub const STEPS_MIN: usize = 10;
-
-#[derive(Debug, thiserror::Error)]
-pub enum StepsError {
-    #[error("device: {0}")]
-    Backend(#[from] BackendError),
-    /// A mistake in this program.
-    #[error("drawing a picture: {0}")]
-    Picture(#[from] PictureError),
-}
 
 /// One kind of step; parts are milliseconds of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -137,18 +82,14 @@ pub struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Measures every kind of step that fits the device. Blocks for all of it; `done` is called after each.
-    pub fn run(&mut self, mut done: impl FnMut()) -> Result<Vec<StepsRow>, StepsError> {
+    /// Measures every kind of step that fits the device. Blocks for all of it; `done` gets each.
+    pub fn run(&mut self, mut done: impl FnMut(&StepsRow)) -> anyhow::Result<Vec<StepsRow>> {
         let limits = self.backend.limits();
         let mut rows = Vec::new();
-        for ImageStep {
-            images,
-            width,
-            height,
-        } in IMAGE_STEPS
-            .into_iter()
-            .filter(|step| step.images <= limits.images)
-        {
+        for (images, width, height) in IMAGE_STEPS {
+            if images > limits.images {
+                continue;
+            }
             let bytes = (0..width * height * 3)
                 .map(|i| (i * 31 % 255) as u8)
                 .collect();
@@ -158,39 +99,21 @@ impl Steps<'_> {
             let what = format!("{images} x {width}x{height}");
             let read_mb = decoder_mb(self.config) + vision_mb(self.config);
             rows.push(self.measure(what, &step, work, read_mb)?);
-            done();
+            rows.last().into_iter().for_each(&mut done);
         }
-        for decode in DECODE_STEPS {
-            let Some(step) = self.decode_step(decode) else {
+        for (count, images) in DECODE_STEPS {
+            let Some(step) = self.decode_step(count, images) else {
                 continue;
             };
-            let DecodeStep {
-                rows: count,
-                images,
-            } = decode;
             let what = format!("decode {count}, {images} images");
-            let text = &self.config.text;
-            let per_row = 2.0
-                * (text.n_layers * (4 * text.dim * text.dim + 2 * text.dim * text.ff_dim)) as f64
-                * 1e-9;
+            // Two operations for each weight, which has two bytes.
+            let gflop = decoder_mb(self.config) * 1e-3 * count as f64;
             let prefixes = images * self.config.prefix_positions();
             let read_mb = decoder_mb(self.config) + kv_mb(self.config, prefixes);
-            rows.push(self.measure(what, &step, per_row * count as f64, read_mb)?);
-            done();
+            rows.push(self.measure(what, &step, gflop, read_mb)?);
+            rows.last().into_iter().for_each(&mut done);
         }
         Ok(rows)
-    }
-
-    /// Number of kinds of steps that fit the device.
-    pub fn kinds(&self) -> usize {
-        let limits = self.backend.limits();
-        let images = IMAGE_STEPS
-            .iter()
-            .filter(|step| step.images <= limits.images);
-        let decodes = DECODE_STEPS
-            .iter()
-            .filter(|step| self.decode_step(**step).is_some());
-        images.count() + decodes.count()
     }
 
     fn prefix(&self, image: usize) -> Vec<PageId> {
@@ -201,21 +124,20 @@ impl Steps<'_> {
             .collect()
     }
 
-    fn row(&self, plan: StepRow) -> Row {
+    /// Row number `row` of a step of `images` images with the prefix of one of them; it computes `positions` behind that.
+    fn row(&self, row: usize, image: usize, images: usize, positions: Range<usize>) -> Row {
         let limits = self.backend.limits();
-        let first = self
-            .prefix(plan.images)
-            .first()
-            .map_or(0, |page| page.0 as usize);
+        // The prefixes are in the first pages.
+        let first = images * limits.prefix_positions.div_ceil(limits.page_tokens);
         let own = (PROMPT + 1).div_ceil(limits.page_tokens);
         Row {
-            inputs: Feed::Host(vec![DecoderInput::Token(7); plan.tokens]),
-            position: limits.prefix_positions + plan.from,
+            inputs: Feed::Host(vec![DecoderInput::Token(7); positions.len()]),
+            position: limits.prefix_positions + positions.start,
             kv: KvTable {
-                prefix: self.prefix(plan.image),
+                prefix: self.prefix(image),
                 prefix_positions: limits.prefix_positions,
                 own: (0..own)
-                    .map(|page| PageId((first + plan.row * own + page) as u32))
+                    .map(|page| PageId((first + row * own + page) as u32))
                     .collect(),
             },
             picks: vec![Pick::CoordOrEnd],
@@ -231,32 +153,16 @@ impl Steps<'_> {
         Step {
             images: (0..images).map(job).collect(),
             rows: (0..images)
-                .map(|i| {
-                    self.row(StepRow {
-                        row: i,
-                        image: i,
-                        images,
-                        from: 0,
-                        tokens: PROMPT,
-                    })
-                })
+                .map(|i| self.row(i, i, images, 0..PROMPT))
                 .collect(),
         }
     }
 
     /// `None` when it does not fit. The prefixes are those of the steps before, or zeros.
-    fn decode_step(&self, DecodeStep { rows, images }: DecodeStep) -> Option<Step> {
+    fn decode_step(&self, rows: usize, images: usize) -> Option<Step> {
         let limits = self.backend.limits();
         let rows: Vec<Row> = (0..rows)
-            .map(|i| {
-                self.row(StepRow {
-                    row: i,
-                    image: i % images,
-                    images,
-                    from: PROMPT,
-                    tokens: 1,
-                })
-            })
+            .map(|i| self.row(i, i % images, images, PROMPT..PROMPT + 1))
             .collect();
         let pages = rows
             .iter()
@@ -277,7 +183,7 @@ impl Steps<'_> {
         step: &Step,
         gflop: f64,
         read_mb: f64,
-    ) -> Result<StepsRow, StepsError> {
+    ) -> anyhow::Result<StepsRow> {
         let (blocking, _) = self.periods(step, 1)?;
         let (pipelined, times) = self.periods(step, 2)?;
         let mean = |part: fn(&StepTimes) -> Duration| {
@@ -298,11 +204,7 @@ impl Steps<'_> {
     }
 
     /// Times between commits, with `depth` steps in flight, and the device's times of the steps that count.
-    fn periods(
-        &mut self,
-        step: &Step,
-        depth: usize,
-    ) -> Result<(Spread, Vec<StepTimes>), StepsError> {
+    fn periods(&mut self, step: &Step, depth: usize) -> anyhow::Result<(Spread, Vec<StepTimes>)> {
         let depth = depth.min(self.backend.limits().slots);
         let began = self.clock.now();
         let (mut commits, mut times): (Vec<Mono>, Vec<StepTimes>) = (Vec::new(), Vec::new());
@@ -338,37 +240,25 @@ impl fmt::Display for StepsReport {
             f,
             "milliseconds a step: parts on the device (mean), from step to step (median); what it needs at least\n"
         )?;
-        writeln!(
-            f,
-            "{:<22}{:>9}{:>9}{:>9}{:>9}{:>10}{:>11}{:>10}{:>10}{:>9}",
-            "step",
-            "prepare",
-            "encode",
-            "forward",
-            "decide",
-            "blocking",
-            "pipelined",
-            "GFLOP",
-            "TFLOP/s",
-            "read MB"
-        )?;
+        let parts = ["prepare", "encode", "forward", "decide"];
+        let periods = ["blocking", "pipelined", "GFLOP", "TFLOP/s", "read MB"];
+        let mut table = TextTable::new(["step"].into_iter().chain(parts).chain(periods));
         for row in &self.rows {
-            writeln!(
-                f,
-                "{:<22}{:>9.3}{:>9.3}{:>9.3}{:>9.3}{:>10.3}{:>11.3}{:>10.1}{:>10.1}{:>9.0}",
-                row.what,
+            let times = [
                 row.prepare_ms,
                 row.encode_ms,
                 row.forward_ms,
                 row.decide_ms,
                 row.blocking.median_ms,
                 row.pipelined.median_ms,
-                row.gflop,
-                row.gflop / row.pipelined.median_ms.max(1e-9),
-                row.read_mb,
-            )?;
+            ];
+            let tflop_per_s = row.gflop / row.pipelined.median_ms.max(1e-9);
+            let work = [row.gflop, tflop_per_s].map(|value| format!("{value:.1}"));
+            let cells = times.map(|ms| format!("{ms:.3}")).into_iter().chain(work);
+            let read = format!("{:.0}", row.read_mb);
+            table.row([row.what.clone()].into_iter().chain(cells).chain([read]));
         }
-        Ok(())
+        write!(f, "{table}")
     }
 }
 
@@ -391,10 +281,10 @@ mod tests {
             steps_min: 2,
             clock: &clock,
         };
-        let (kinds, mut done) = (steps.kinds(), 0);
-        let rows = steps.run(|| done += 1).unwrap();
+        let mut done = 0;
+        let rows = steps.run(|_| done += 1).unwrap();
         // The small backend accepts eight rows and four images.
-        assert_eq!((rows.len(), kinds, done), (8, 8, 8));
+        assert_eq!((rows.len(), done), (8, 8));
         assert!(rows.iter().all(|row| row.gflop > 0.0 && row.read_mb > 0.0));
         let encoded = rows.iter().filter(|row| !row.what.starts_with("decode"));
         assert!(encoded.clone().count() > 0 && encoded.clone().all(|row| row.encode_ms > 0.0));

@@ -6,9 +6,12 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
+use serde::Serialize;
+
 use super::{
-    ask::{MeasureError, answers_of},
-    clip::{HEIGHT, WIDTH, drawn},
+    ask::answers_of,
+    clip::{HEIGHT, WIDTH, drawn, encoding},
     progress::ProgressLine,
     stays::{Stays, StreetLook},
 };
@@ -22,7 +25,7 @@ use spotter_events::track::Tracker;
 use spotter_street::score::{MATCH_IOU, MatchTally, Thing, match_boxes};
 use spotter_street::{
     Scene, Street, Truth, draw_i420,
-    h264::{Encoding, through_h264},
+    h264::through_h264,
     scene::{Class, ObjectIdentity},
     truth::{SeenObject, truth},
 };
@@ -36,7 +39,7 @@ const FPS: u32 = 15;
 /// The first look: 2026-01-01, noon of a street whose seed is a multiple of 8, so that ten minutes contain day, dusk and night.
 const START_NS: i64 = 1_767_225_600_000_000_000;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TrackOptions {
     /// Name of the model, for the report.
     pub model: String,
@@ -65,16 +68,11 @@ pub fn track(
     engine: &mut Engine,
     options: &TrackOptions,
     progress: &mut ProgressLine,
-) -> Result<TrackReport, MeasureError> {
+) -> anyhow::Result<TrackReport> {
     let mut watched = WatchedStreet::new(options)?;
     let mut pictures = pictures(options)?;
     for look in 0..options.looks() {
-        let lost = || MeasureError::FramesLost {
-            seed: options.seed,
-            found: look as usize,
-            sent: options.looks() as usize,
-        };
-        let picture = pictures.next().ok_or_else(lost)??;
+        let picture = pictures.next().context("the encoder lost frames")??;
         watched.look(engine, look, picture)?;
         progress.step();
     }
@@ -91,7 +89,7 @@ struct WatchedStreet<'a> {
 }
 
 impl<'a> WatchedStreet<'a> {
-    fn new(options: &'a TrackOptions) -> Result<Self, MeasureError> {
+    fn new(options: &'a TrackOptions) -> anyhow::Result<Self> {
         let camera = camera(options.looks_per_s)?;
         let tracker = Tracker::new("eval".into(), std::slice::from_ref(&camera));
         Ok(Self {
@@ -103,12 +101,7 @@ impl<'a> WatchedStreet<'a> {
         })
     }
 
-    fn look(
-        &mut self,
-        engine: &mut Engine,
-        look: u32,
-        picture: Picture,
-    ) -> Result<(), MeasureError> {
+    fn look(&mut self, engine: &mut Engine, look: u32, picture: Picture) -> anyhow::Result<()> {
         let frame = self.frame(look, picture);
         let answers = answers(engine, &self.camera, frame.clone())?;
         let truth = truth(&street_at(
@@ -125,15 +118,15 @@ impl<'a> WatchedStreet<'a> {
         frame: &Frame,
         answers: &[Answer],
         truth: &Truth,
-    ) -> Result<(), MeasureError> {
+    ) -> anyhow::Result<()> {
         let look = StreetLook {
             number: look as usize,
             at: frame.times.received,
             seen: &truth.seen,
         };
         for (class, answer) in Class::ALL.into_iter().zip(answers) {
-            let missing = || MeasureError::Unanswered(format!("{}: no detection", class.name()));
-            let answer = self.tracker.update(frame, answer).ok_or_else(missing)?;
+            let missing = || format!("{}: no detection", class.name());
+            let answer = self.tracker.update(frame, answer).with_context(missing)?;
             let boxes: Vec<NormBox> = answer.body.objects().iter().filter_map(bounds).collect();
             let things = truth.things(class, None);
             self.boxes.add(match_boxes(&boxes, &things).tally());
@@ -213,7 +206,7 @@ fn bounds(object: &TrackedObject) -> Option<NormBox> {
 }
 
 /// The camera as configured by a file, with a prompt for each class in their order.
-fn camera(looks_per_s: u32) -> Result<CameraConfig, MeasureError> {
+fn camera(looks_per_s: u32) -> anyhow::Result<CameraConfig> {
     let mut text = format!(
         "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.street]\nurl = \"test://\"\nrate = {looks_per_s}\n"
     );
@@ -222,17 +215,20 @@ fn camera(looks_per_s: u32) -> Result<CameraConfig, MeasureError> {
         text += &format!("prompt.{id}.detect = \"{words}\"\n");
     }
     let environment = Environment::new("eval", |_| None);
-    let loaded = config::of_text("the street's camera", &text, &environment);
-    let unfit = |problem: &str| MeasureError::Configuration(problem.to_owned());
-    let cameras = loaded.map_err(|e| unfit(&e.to_string()))?.config.cameras;
-    cameras.into_iter().next().ok_or_else(|| unfit("no camera"))
+    let loaded = config::of_text("the street's camera", &text, &environment)?;
+    loaded
+        .config
+        .cameras
+        .into_iter()
+        .next()
+        .context("no camera")
 }
 
 fn answers(
     engine: &mut Engine,
     camera: &CameraConfig,
     frame: Frame,
-) -> Result<Vec<Answer>, MeasureError> {
+) -> anyhow::Result<Vec<Answer>> {
     let prompts = camera.prompts.iter().map(|prompt| {
         let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Prompt {
@@ -250,35 +246,26 @@ fn answers(
     answers_of(engine.look(look)?)
 }
 
-type StreetPictures = Box<dyn Iterator<Item = Result<Picture, MeasureError>>>;
+type StreetPictures = Box<dyn Iterator<Item = anyhow::Result<Picture>>>;
 
 /// The pictures of the looks, in order. Each `next` blocks until its picture is drawn, or encoded and decoded with all frames
 /// since the look before.
-fn pictures(options: &TrackOptions) -> Result<StreetPictures, MeasureError> {
+fn pictures(options: &TrackOptions) -> anyhow::Result<StreetPictures> {
     let (seed, looks) = (options.seed, options.looks());
     let Some(kbit_per_s) = options.kbit_per_s else {
         let options = options.clone();
-        let picture = move |look| drawn(&street_at(seed, options.since_start(look)), seed);
+        let picture = move |look| drawn(&street_at(seed, options.since_start(look)));
         return Ok(Box::new((0..looks).map(picture)));
     };
     let frames_per_look = (FPS / options.looks_per_s).max(1);
     let fps = options.looks_per_s * frames_per_look;
-    let encoding = Encoding {
-        width: WIDTH as usize,
-        height: HEIGHT as usize,
-        fps,
-        kbit_per_s,
-    };
-    let broken = move |source| MeasureError::Codec { seed, source };
     let pixels = (0..looks * frames_per_look).map(move |frame| {
         let scene = street_at(seed, Duration::from_secs(1) * frame / fps);
         draw_i420(&scene, WIDTH, HEIGHT)
     });
-    let decoded = through_h264(encoding, pixels).map_err(broken)?;
+    let decoded = through_h264(encoding(fps, kbit_per_s), pixels)?;
     let looked_at = decoded.step_by(frames_per_look as usize);
-    Ok(Box::new(
-        looked_at.map(move |picture| picture.map_err(broken)),
-    ))
+    Ok(Box::new(looked_at.map(|picture| Ok(picture?))))
 }
 
 fn street_at(seed: u64, since_start: Duration) -> Scene {

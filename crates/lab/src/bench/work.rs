@@ -60,12 +60,6 @@ pub fn look_work(
     }
 }
 
-/// Arithmetic of one token of text at `position`: its row, and the head over all the vocabulary. GFLOP.
-pub fn token_gflop(config: &ModelConfig, position: usize) -> f64 {
-    let head = product_flop(1, config.text.dim, config.text.vocab_size);
-    (rows_flop(&config.text, position, 1) + head) / GIGA
-}
-
 /// Weights of the decoder's blocks, MB.
 pub fn decoder_mb(config: &ModelConfig) -> f64 {
     let text = &config.text;
@@ -79,11 +73,6 @@ pub fn vision_mb(config: &ModelConfig) -> f64 {
     let block = 4 * vision.enc_dim * vision.enc_dim + 2 * vision.enc_dim * vision.enc_ff_dim;
     let projection = vision.proj_inner_dim * (2 * vision.enc_dim + vision.proj_out_dim);
     bf16_mb(vision.enc_n_layers * block + projection)
-}
-
-/// Weights of the vocabulary's head, MB.
-pub fn vocabulary_mb(config: &ModelConfig) -> f64 {
-    bf16_mb(config.text.dim * config.text.vocab_size)
 }
 
 /// Keys and values of `positions` positions, MB.
@@ -204,10 +193,7 @@ mod tests {
         let released = ModelConfig::default();
         close(decoder_mb(&released), 2416.0);
         close(vision_mb(&released), 820.0 + 71.0);
-        close(vocabulary_mb(&released), 210.0);
         close(kv_mb(&released, 740), 145.5);
-        // 2.416 of the blocks, 0.146 of attention, 0.21 of the head.
-        close(token_gflop(&released, 741), 2.772);
     }
 
     #[test]

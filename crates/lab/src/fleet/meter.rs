@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use crate::bench::cameras::ThreadUse;
-use spotter::ops::process;
+use spotter::ops::{machine::rss_mib, process};
 
 /// A tick of the machine's time in `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
@@ -16,7 +16,7 @@ pub struct Reading {
     /// Of the server.
     pub server: Duration,
     /// Of everything on the machine.
-    pub all: Option<Duration>,
+    pub all: Duration,
     pub rss_mib: Option<f64>,
     /// Of each thread, by its id.
     threads: BTreeMap<u32, (String, Duration)>,
@@ -34,10 +34,9 @@ impl Reading {
             all: fs::read_to_string("/proc/stat")
                 .ok()
                 .as_deref()
-                .and_then(busy_time),
-            rss_mib: process::ProcessMeter::default()
-                .read(Default::default())
-                .rss_mib,
+                .and_then(busy_time)
+                .unwrap_or_default(),
+            rss_mib: rss_mib(),
             threads: threads(),
         }
     }

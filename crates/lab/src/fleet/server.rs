@@ -1,10 +1,9 @@
 //! The cameras of the benchmark, in a process of their own, so that what they cost is not counted.
 //!
-//! It reads the tape from standard input and writes the cameras' URLs to standard output, a line each. It ends when its input
-//! ends.
+//! It writes the cameras' URLs to standard output, a line each, and ends when its standard input ends.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     net::{Ipv4Addr, SocketAddr},
     process::{Child, ChildStdin, Command, Stdio},
     sync::Arc,
@@ -12,11 +11,9 @@ use std::{
 
 use anyhow::Context as _;
 
-use spotter_core::{Clock, PixelFormat, SystemClock};
-use spotter_street::{
-    rtsp::{RtspStreet, StreetOptions},
-    tape::StreetTape,
-};
+use super::{STREAM, record_tape};
+use spotter_core::{Clock, SystemClock};
+use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 /// The process; it ends when this is dropped.
 pub struct CameraServer {
@@ -29,7 +26,7 @@ pub struct CameraServer {
 
 impl CameraServer {
     /// Starts the process and waits until its cameras listen.
-    pub fn start(tape: &StreetTape, cameras: usize) -> anyhow::Result<Self> {
+    pub fn start(cameras: usize) -> anyhow::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .args(["serve-cameras", &cameras.to_string()])
             .stdin(Stdio::piped())
@@ -42,9 +39,6 @@ impl CameraServer {
             input,
             urls: Vec::new(),
         };
-        if let Some(input) = &mut server.input {
-            tape.write(input).context("handing over the tape")?;
-        }
         let lines = output
             .into_iter()
             .flat_map(|out| BufReader::new(out).lines());
@@ -70,23 +64,18 @@ impl Drop for CameraServer {
     }
 }
 
-/// `spotter-lab serve-cameras`: serves the tape on standard input until that is closed. Blocks.
+/// `spotter-lab serve-cameras`: serves the tape until standard input is closed. Blocks.
 pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
-    let mut input = io::stdin().lock();
-    let tape = StreetTape::read(&mut input).context(
-        "reading the tape from standard input; `spotter-lab cameras` starts this process",
-    )?;
+    let tape = record_tape()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut streets = Vec::with_capacity(cameras);
     for number in 0..cameras {
-        let encoding = tape.encoding();
         let options = StreetOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             mount: format!("/{number}"),
-            size: (encoding.width as u32, encoding.height as u32),
-            fps: encoding.fps,
-            bitrate_kbps: encoding.kbit_per_s,
-            format: PixelFormat::I420,
+            size: (STREAM.width as u32, STREAM.height as u32),
+            fps: STREAM.fps,
+            bitrate_kbps: STREAM.kbit_per_s,
             login: None,
         };
         let mut next = tape.player(number);
@@ -95,6 +84,6 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
         streets.push(street);
     }
     io::stdout().flush()?;
-    while input.read(&mut [0; 64])? > 0 {}
+    io::copy(&mut io::stdin(), &mut io::sink())?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// A packet of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packet {
+pub enum ClientPacket {
     Connect(Connect),
     Publish(Publish),
     PubAck {
@@ -70,7 +70,7 @@ pub enum Term {
 pub async fn read(
     from: &mut (impl AsyncRead + Unpin),
     v5: bool,
-) -> std::io::Result<(Packet, usize)> {
+) -> std::io::Result<(ClientPacket, usize)> {
     let head = from.read_u8().await?;
     let (mut length, mut bytes) = (0usize, 0);
     loop {
@@ -86,12 +86,12 @@ pub async fn read(
     Ok((decode(head, &body, v5), 1 + bytes + length))
 }
 
-fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
+fn decode(head: u8, body: &[u8], v5: bool) -> ClientPacket {
     let mut body = BodyBytes(body);
     match head >> 4 {
-        1 => Packet::Connect(connect(&mut body)),
-        3 => Packet::Publish(publish(head, &mut body, v5)),
-        4 => Packet::PubAck { id: body.u16() },
+        1 => ClientPacket::Connect(connect(&mut body)),
+        3 => ClientPacket::Publish(publish(head, &mut body, v5)),
+        4 => ClientPacket::PubAck { id: body.u16() },
         8 => {
             let id = body.u16();
             body.properties(v5, |_, _| {});
@@ -105,7 +105,7 @@ fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
                     retain_handling: options >> 4,
                 });
             }
-            Packet::Subscribe { id, filters }
+            ClientPacket::Subscribe { id, filters }
         }
         10 => {
             let id = body.u16();
@@ -114,10 +114,10 @@ fn decode(head: u8, body: &[u8], v5: bool) -> Packet {
             while !body.0.is_empty() {
                 filters.push(body.text());
             }
-            Packet::Unsubscribe { id, filters }
+            ClientPacket::Unsubscribe { id, filters }
         }
-        12 => Packet::Ping,
-        14 => Packet::Disconnect,
+        12 => ClientPacket::Ping,
+        14 => ClientPacket::Disconnect,
         other => panic!("a client sent packet type {other}"),
     }
 }

@@ -1,4 +1,4 @@
-//! A scripted broker for tests: MQTT 5 and 3.1.1 on loopback, correct except where its [`Script`] differs.
+//! A scripted broker for tests: MQTT 5 and 3.1.1 on loopback, correct except where its [`BrokerScript`] differs.
 //!
 //! It remembers the packets it received and the retained messages. It routes nothing: the test sends messages to the client.
 
@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use codec::{Connect, Packet, Publish};
-pub use script::{Acknowledges, Instead, Script};
+use codec::{ClientPacket, Connect, Publish};
+pub use script::{Acknowledges, BrokerScript, Instead};
 use serve::accept;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf},
@@ -30,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {
     pub connection: usize,
-    pub packet: Packet,
+    pub packet: ClientPacket,
 }
 
 #[derive(Default)]
 struct BrokerMemory {
-    script: Script,
+    script: BrokerScript,
     connections: usize,
     open: usize,
     got: Vec<Got>,
@@ -68,16 +68,16 @@ impl Inner {
         self.memory.lock().expect("no panic while it is locked")
     }
 
-    fn script(&self) -> Script {
+    fn script(&self) -> BrokerScript {
         self.memory().script.clone()
     }
 
-    fn remember(&self, connection: usize, packet: Packet, script: &Script) {
+    fn remember(&self, connection: usize, packet: ClientPacket, script: &BrokerScript) {
         let mut memory = self.memory();
         let refuses = matches!(script.acknowledges, Acknowledges::With(_));
         let (BrokerMemory { routed, got, .. }, mut is_kept) = (&mut *memory, true);
         match (routed, &packet) {
-            (Some(routed), Packet::Publish(message)) => {
+            (Some(routed), ClientPacket::Publish(message)) => {
                 is_kept = message.qos == 0 || !refuses;
                 routed.extend(is_kept.then(|| message.clone()));
             }
@@ -87,7 +87,7 @@ impl Inner {
                 packet: packet.clone(),
             }),
         }
-        if let Packet::Publish(message) = packet
+        if let ClientPacket::Publish(message) = packet
             && message.retain
             && is_kept
         {
@@ -98,22 +98,22 @@ impl Inner {
 }
 
 /// See the module's documentation. Dropping it closes all connections.
-pub struct Broker {
+pub struct ScriptedBroker {
     pub port: u16,
     inner: Arc<Inner>,
     /// Accepts connections; `None` while it does not listen.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Broker {
+impl Drop for ScriptedBroker {
     fn drop(&mut self) {
         self.stop_listening();
         _ = self.inner.orders.send(BrokerOrder::Close);
     }
 }
 
-impl Broker {
-    pub async fn start(script: Script) -> Self {
+impl ScriptedBroker {
+    pub async fn start(script: BrokerScript) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = listener.local_addr().expect("an address").port();
         let (orders, _) = broadcast::channel(64);
@@ -162,7 +162,7 @@ impl Broker {
     }
 
     /// Changes the script from now on.
-    pub fn script(&self, change: impl FnOnce(&mut Script)) {
+    pub fn script(&self, change: impl FnOnce(&mut BrokerScript)) {
         change(&mut self.inner.memory().script);
         self.inner.changed.notify_waiters();
     }
@@ -229,7 +229,7 @@ impl Broker {
     pub fn messages(&self) -> Vec<Publish> {
         let got = self.got().into_iter();
         got.filter_map(|got| match got.packet {
-            Packet::Publish(message) => Some(message),
+            ClientPacket::Publish(message) => Some(message),
             _ => None,
         })
         .collect()
@@ -238,7 +238,7 @@ impl Broker {
     pub fn connects(&self) -> Vec<Connect> {
         let got = self.got().into_iter();
         got.filter_map(|got| match got.packet {
-            Packet::Connect(connect) => Some(connect),
+            ClientPacket::Connect(connect) => Some(connect),
             _ => None,
         })
         .collect()

@@ -6,7 +6,7 @@ use super::codec::Term;
 
 /// Can be changed while the broker runs.
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct BrokerScript {
     /// Answers MQTT 5 with "unsupported", as an old broker does.
     pub is_old: bool,
     /// Code of CONNACK; 0 accepts.

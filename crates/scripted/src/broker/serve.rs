@@ -87,10 +87,14 @@ impl ClientConnection<'_> {
         Ok(())
     }
 
-    async fn answer(&mut self, packet: &Packet, script: &Script) -> std::io::Result<()> {
+    async fn answer(
+        &mut self,
+        packet: &ClientPacket,
+        script: &BrokerScript,
+    ) -> std::io::Result<()> {
         let closed = || Err(std::io::ErrorKind::ConnectionAborted.into());
         match packet {
-            Packet::Connect(connect) => {
+            ClientPacket::Connect(connect) => {
                 let code = match connect.level {
                     5 if script.is_old => {
                         // An old broker answers in its own format.
@@ -107,7 +111,7 @@ impl ClientConnection<'_> {
                 }
                 self.write(&script.greeting).await
             }
-            Packet::Publish(message) if message.qos > 0 => {
+            ClientPacket::Publish(message) if message.qos > 0 => {
                 {
                     let mut memory = self.inner.memory();
                     memory.unanswered += 1;
@@ -128,7 +132,7 @@ impl ClientConnection<'_> {
                     }
                 }
             }
-            Packet::Subscribe { id, filters } => {
+            ClientPacket::Subscribe { id, filters } => {
                 let refusal = if self.is_v5 { 0x87 } else { 0x80 };
                 let is_refused = |name| script.refused_filters.contains(name);
                 let codes = filters.iter().map(|filter| match is_refused(&filter.name) {
@@ -139,13 +143,15 @@ impl ClientConnection<'_> {
                 self.write(&codec::suback(0x90, self.is_v5, *id, &codes))
                     .await
             }
-            Packet::Unsubscribe { id, filters } => {
+            ClientPacket::Unsubscribe { id, filters } => {
                 let codes = vec![0; filters.len()];
                 self.write(&codec::suback(0xb0, self.is_v5, *id, &codes))
                     .await
             }
-            Packet::Ping => self.write(&[0xd0, 0]).await,
-            Packet::Publish(_) | Packet::PubAck { .. } | Packet::Disconnect => Ok(()),
+            ClientPacket::Ping => self.write(&[0xd0, 0]).await,
+            ClientPacket::Publish(_) | ClientPacket::PubAck { .. } | ClientPacket::Disconnect => {
+                Ok(())
+            }
         }
     }
 
@@ -181,7 +187,7 @@ async fn serve(
     let mut unread = Vec::new();
     loop {
         while let Some(packet) = first(&mut unread, client.is_v5).await {
-            if let Packet::Connect(connect) = &packet {
+            if let ClientPacket::Connect(connect) = &packet {
                 client.is_v5 = connect.level == 5;
             }
             // Read once, so that the same script remembers and answers the packet.
@@ -218,7 +224,7 @@ async fn serve(
 }
 
 /// Removes the first whole packet.
-async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<Packet> {
+async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<ClientPacket> {
     let mut slice: &[u8] = unread;
     let packet = codec::read(&mut slice, v5).await;
     let (packet, bytes) = packet.ok()?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::tape::{Codec, EncodedPicture, Tape};
+use super::tape::{CameraTape, EncodedPicture, TapeCodec};
 
 /// RTP ticks a second.
 pub const CLOCK_RATE: u32 = 90_000;
@@ -50,7 +50,7 @@ pub enum Reports {
 
 #[derive(Clone, Debug)]
 pub struct Player {
-    reel: Arc<[Arc<Tape>]>,
+    reel: Arc<[Arc<CameraTape>]>,
     ticks: u32,
     stamps: Stamps,
     damage: Damage,
@@ -61,7 +61,12 @@ pub struct Player {
 
 impl Player {
     /// Plays the tapes of the reel one after the other, in a loop.
-    pub fn new(reel: Arc<[Arc<Tape>]>, every: Duration, stamps: Stamps, damage: Damage) -> Self {
+    pub fn new(
+        reel: Arc<[Arc<CameraTape>]>,
+        every: Duration,
+        stamps: Stamps,
+        damage: Damage,
+    ) -> Self {
         Self {
             reel,
             ticks: (every.as_secs_f64() * f64::from(CLOCK_RATE)).round() as u32,
@@ -195,10 +200,10 @@ fn mixed(number: u64) -> u64 {
 }
 
 /// The media section of an SDP (RFC 4566) for a tape, or for what is beside it.
-pub fn media(tape: &Tape, control: &str) -> String {
+pub fn media(tape: &CameraTape, control: &str) -> String {
     let (kind, map, fmtp) = (tape.payload_type, &tape.rtpmap, &tape.fmtp);
     let mut text = format!("m=video 0 RTP/AVP {kind}\r\na=rtpmap:{kind} {map}\r\n");
-    if tape.codec != Codec::Jpeg && !fmtp.is_empty() {
+    if tape.codec != TapeCodec::Jpeg && !fmtp.is_empty() {
         text += &format!("a=fmtp:{kind} {fmtp}\r\n");
     }
     text + &format!("a=control:{control}\r\n")
@@ -213,8 +218,8 @@ mod tests {
             key,
             payloads: vec![vec![1, 2, 3], vec![4, 5, 6]],
         };
-        let tape = Tape {
-            codec: Codec::H264,
+        let tape = CameraTape {
+            codec: TapeCodec::H264,
             pictures: vec![picture(true), picture(false)],
             payload_type: 96,
             rtpmap: "H264/90000".into(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     conversation::{Login, Takes},
     play::{Damage, Reports, Stamps, media},
-    tape::Tape,
+    tape::CameraTape,
 };
 
 /// What the camera does instead of the right answer.
@@ -36,9 +36,9 @@ pub struct StreamEnding {
 }
 
 #[derive(Clone, Debug)]
-pub struct Script {
+pub struct CameraScript {
     /// Tapes that are played one after the other, in a loop; the first is what the SDP describes.
-    pub reel: Arc<[Arc<Tape>]>,
+    pub reel: Arc<[Arc<CameraTape>]>,
     /// Sections of the SDP before the video.
     pub before: &'static str,
     /// Sections of the SDP after the video.
@@ -65,9 +65,9 @@ pub struct Script {
     pub ending: Option<StreamEnding>,
 }
 
-impl Script {
+impl CameraScript {
     /// A camera without faults, 20 pictures a second.
-    pub fn good(tape: &Arc<Tape>) -> Self {
+    pub fn good(tape: &Arc<CameraTape>) -> Self {
         Self {
             reel: [Arc::clone(tape)].into(),
             before: "",

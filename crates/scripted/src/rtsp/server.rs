@@ -18,7 +18,7 @@ use super::{
     conversation::{Conversation, PacketWay, RequestEffect},
     message::{Incoming, RtspRequest, RtspResponse, interleaved, take},
     play::{Damage, Player},
-    script::{Deed, Script},
+    script::{CameraScript, Deed},
 };
 use spotter_core::{Clock, SystemClock};
 
@@ -58,14 +58,14 @@ pub struct Server {
 
 impl Server {
     /// Listens on loopback. `script` gives the script of each connection, numbered from 0.
-    pub async fn start(script: impl Fn(usize) -> Script + Send + 'static) -> Self {
+    pub async fn start(script: impl Fn(usize) -> CameraScript + Send + 'static) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), script).await
     }
 
     /// As [`Self::start`], at an address.
     pub async fn start_at(
         address: SocketAddr,
-        script: impl Fn(usize) -> Script + Send + 'static,
+        script: impl Fn(usize) -> CameraScript + Send + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -101,7 +101,7 @@ impl Drop for Server {
 async fn listen(
     listener: TcpListener,
     memory: Arc<Mutex<ServerMemory>>,
-    script: impl Fn(usize) -> Script,
+    script: impl Fn(usize) -> CameraScript,
 ) {
     let mut open = JoinSet::new();
     loop {
@@ -145,15 +145,15 @@ struct Connection {
     /// Time of the last request; the session's timeout starts there.
     last_request: Instant,
     clock: SystemClock,
-    script: Script,
+    script: CameraScript,
 }
 
-enum ConnectionEnd {
+enum CameraEnd {
     Deed(Deed),
     ByClient,
 }
 
-impl From<io::Error> for ConnectionEnd {
+impl From<io::Error> for CameraEnd {
     fn from(_: io::Error) -> Self {
         Self::ByClient
     }
@@ -163,7 +163,7 @@ impl Connection {
     async fn new(
         socket: TcpStream,
         number: usize,
-        script: Script,
+        script: CameraScript,
         memory: Arc<Mutex<ServerMemory>>,
     ) -> Self {
         let datagrams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0"));
@@ -207,9 +207,9 @@ impl Connection {
         };
         remember(&self.memory, |memory| memory.streams_since = None);
         match end {
-            ConnectionEnd::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
-            ConnectionEnd::Deed(_) => self.close().await,
-            ConnectionEnd::ByClient => {}
+            CameraEnd::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
+            CameraEnd::Deed(_) => self.close().await,
+            CameraEnd::ByClient => {}
         }
         remember(&self.memory, |memory| memory.open -= 1);
     }
@@ -224,13 +224,13 @@ impl Connection {
         }
     }
 
-    async fn step(&mut self) -> Result<(), ConnectionEnd> {
+    async fn step(&mut self) -> Result<(), CameraEnd> {
         let streams = self.playing && !self.silent;
         let over = self.last_request + self.script.timeout;
         tokio::select! {
             read = self.socket.read_buf(&mut self.received) => {
                 if read? == 0 {
-                    return Err(ConnectionEnd::ByClient);
+                    return Err(CameraEnd::ByClient);
                 }
                 while let Some(incoming) = take(&mut self.received) {
                     if let Incoming::Request(request) = incoming {
@@ -241,12 +241,12 @@ impl Connection {
             }
             () = sleep_until(self.next_picture), if streams => self.pictures().await?,
             () = sleep_until(self.next_report), if streams => self.report().await?,
-            () = sleep_until(over), if streams => return Err(ConnectionEnd::Deed(Deed::Close)),
+            () = sleep_until(over), if streams => return Err(CameraEnd::Deed(Deed::Close)),
         }
         Ok(())
     }
 
-    async fn answer(&mut self, request: &RtspRequest) -> Result<(), ConnectionEnd> {
+    async fn answer(&mut self, request: &RtspRequest) -> Result<(), CameraEnd> {
         let (method, url) = (request.method.clone(), request.url.clone());
         let number = self.number;
         remember(&self.memory, |memory| {
@@ -292,7 +292,7 @@ impl Connection {
         }
     }
 
-    async fn act(&mut self, deed: Deed) -> Result<(), ConnectionEnd> {
+    async fn act(&mut self, deed: Deed) -> Result<(), CameraEnd> {
         match deed {
             Deed::Silence => {
                 self.silent = true;
@@ -304,14 +304,14 @@ impl Connection {
                 self.socket.write_all(&babble).await?;
                 self.silent = true;
             }
-            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(ConnectionEnd::Deed(deed)),
+            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(CameraEnd::Deed(deed)),
         }
         Ok(())
     }
 
     /// Sends the next picture, and at once those that overtake one of its packets, so that its delay does not depend on the
     /// speed of this machine.
-    async fn pictures(&mut self) -> Result<(), ConnectionEnd> {
+    async fn pictures(&mut self) -> Result<(), CameraEnd> {
         self.picture().await?;
         while self.player.holds_one() {
             self.picture().await?;
@@ -319,7 +319,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn picture(&mut self) -> Result<(), ConnectionEnd> {
+    async fn picture(&mut self) -> Result<(), CameraEnd> {
         self.next_picture += self.script.every;
         let played = self.player.pictures();
         if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
@@ -373,7 +373,7 @@ impl Connection {
         }
     }
 
-    async fn report(&mut self) -> Result<(), ConnectionEnd> {
+    async fn report(&mut self) -> Result<(), CameraEnd> {
         self.next_report += self.script.report_every;
         self.reports += 1;
         let now_ns = self.clock.wall().unix_nanos();

@@ -9,7 +9,7 @@ use super::paint;
 
 /// How pictures are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
+pub enum TapeCodec {
     H264,
     H265,
     Jpeg,
@@ -18,7 +18,7 @@ pub enum Codec {
 /// Content of a tape.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    pub codec: Codec,
+    pub codec: TapeCodec,
     /// Pixels across and down.
     pub size: (usize, usize),
     /// Length of the tape, which is played in a loop.
@@ -35,7 +35,7 @@ pub struct Recording {
 
 impl Recording {
     /// A small tape of two groups of pictures.
-    pub fn of(codec: Codec) -> Self {
+    pub fn of(codec: TapeCodec) -> Self {
         Self {
             codec,
             size: (320, 192),
@@ -50,18 +50,18 @@ impl Recording {
     fn launch(&self) -> String {
         let (gop, interlaced, slices) = (self.gop, self.interlaced, u8::from(self.sliced));
         let encode = match self.codec {
-            Codec::H264 => format!(
+            TapeCodec::H264 => format!(
                 "x264enc tune=zerolatency speed-preset=superfast bframes=0 key-int-max={gop} bitrate=1000 \
                  interlaced={interlaced} option-string=scenecut=0:sliced-threads={slices} ! h264parse ! rtph264pay pt=96"
             ),
-            Codec::H265 => format!(
+            TapeCodec::H265 => format!(
                 "x265enc tune=zerolatency speed-preset=superfast key-int-max={gop} bitrate=1000 \
                  option-string=bframes=0:scenecut=0:log-level=none ! h265parse ! rtph265pay pt=96"
             ),
-            Codec::Jpeg => "jpegenc ! rtpjpegpay pt=26".to_owned(),
+            TapeCodec::Jpeg => "jpegenc ! rtpjpegpay pt=26".to_owned(),
         };
         format!("appsrc name=in format=time ! {encode} mtu=1200 config-interval=0 name=pay ! appsink name=out sync=false")
-            .replace(if self.codec == Codec::Jpeg { "config-interval=0" } else { "\0" }, "")
+            .replace(if self.codec == TapeCodec::Jpeg { "config-interval=0" } else { "\0" }, "")
     }
 
     fn caps(&self) -> gst::Caps {
@@ -95,9 +95,9 @@ pub struct EncodedPicture {
 
 /// Encoded pictures; the first is a key picture, and each shows its place in the tape.
 #[derive(Clone, Debug)]
-pub struct Tape {
+pub struct CameraTape {
     /// How they are encoded.
-    pub codec: Codec,
+    pub codec: TapeCodec,
     pub pictures: Vec<EncodedPicture>,
     pub payload_type: u8,
     /// `H264/90000` and the format parameters of the SDP.
@@ -106,7 +106,7 @@ pub struct Tape {
     pub fmtp: String,
 }
 
-impl Tape {
+impl CameraTape {
     /// Encodes. Blocks for as long as that takes.
     pub fn record(recording: &Recording) -> Self {
         gst::init().unwrap();
@@ -141,7 +141,11 @@ impl Tape {
         tape
     }
 
-    fn from_packets(codec: Codec, packets: VecDeque<Vec<u8>>, caps: &gst::StructureRef) -> Self {
+    fn from_packets(
+        codec: TapeCodec,
+        packets: VecDeque<Vec<u8>>,
+        caps: &gst::StructureRef,
+    ) -> Self {
         let mut pictures = Vec::new();
         let mut payloads = Vec::new();
         for packet in packets {
@@ -158,20 +162,20 @@ impl Tape {
             Some(format!("{name}={value}"))
         };
         let names = match codec {
-            Codec::H264 => &["packetization-mode", "sprop-parameter-sets"][..],
-            Codec::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
-            Codec::Jpeg => &[],
+            TapeCodec::H264 => &["packetization-mode", "sprop-parameter-sets"][..],
+            TapeCodec::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
+            TapeCodec::Jpeg => &[],
         };
         let fields: Vec<String> = names.iter().filter_map(|name| text(name)).collect();
         let encoding = match codec {
-            Codec::H264 => "H264",
-            Codec::H265 => "H265",
-            Codec::Jpeg => "JPEG",
+            TapeCodec::H264 => "H264",
+            TapeCodec::H265 => "H265",
+            TapeCodec::Jpeg => "JPEG",
         };
         Self {
             codec,
             pictures,
-            payload_type: if codec == Codec::Jpeg { 26 } else { 96 },
+            payload_type: if codec == TapeCodec::Jpeg { 26 } else { 96 },
             rtpmap: format!("{encoding}/90000"),
             fmtp: fields.join(";"),
         }
@@ -197,22 +201,22 @@ impl Tape {
 }
 
 /// The type of a packet's NAL unit, or of the packet when it holds a piece of one.
-fn nal_type(codec: Codec, payload: &[u8]) -> u8 {
+fn nal_type(codec: TapeCodec, payload: &[u8]) -> u8 {
     match codec {
-        Codec::H264 => payload[0] & 0x1f,
-        Codec::H265 => payload[0] >> 1 & 0x3f,
-        Codec::Jpeg => 0,
+        TapeCodec::H264 => payload[0] & 0x1f,
+        TapeCodec::H265 => payload[0] >> 1 & 0x3f,
+        TapeCodec::Jpeg => 0,
     }
 }
 
 /// The packet begins a slice that needs no other picture (RFC 6184 section 5.8, RFC 7798 section 4.4.3).
-fn starts_key(codec: Codec, payload: &[u8]) -> bool {
+fn starts_key(codec: TapeCodec, payload: &[u8]) -> bool {
     match (codec, nal_type(codec, payload)) {
-        (Codec::H264, 28) => payload[1] & 0x1f == 5,
-        (Codec::H264, nal) => nal == 5,
-        (Codec::H265, 49) => (16..=21).contains(&(payload[2] & 0x3f)),
-        (Codec::H265, nal) => (16..=21).contains(&nal),
-        (Codec::Jpeg, _) => true,
+        (TapeCodec::H264, 28) => payload[1] & 0x1f == 5,
+        (TapeCodec::H264, nal) => nal == 5,
+        (TapeCodec::H265, 49) => (16..=21).contains(&(payload[2] & 0x3f)),
+        (TapeCodec::H265, nal) => (16..=21).contains(&nal),
+        (TapeCodec::Jpeg, _) => true,
     }
 }
 
@@ -222,20 +226,20 @@ mod tests {
 
     #[test]
     fn tapes_have_their_pictures_and_keys() {
-        for codec in [Codec::H264, Codec::H265, Codec::Jpeg] {
-            let tape = Tape::record(&Recording::of(codec));
+        for codec in [TapeCodec::H264, TapeCodec::H265, TapeCodec::Jpeg] {
+            let tape = CameraTape::record(&Recording::of(codec));
             let keys: Vec<usize> = (0..20).filter(|at| tape.pictures[*at].key).collect();
             match codec {
-                Codec::Jpeg => assert_eq!(keys.len(), 20),
+                TapeCodec::Jpeg => assert_eq!(keys.len(), 20),
                 _ => assert_eq!(keys, [0, 10], "{codec:?}"),
             }
             let fields = tape.fmtp.split(';').count();
             assert_eq!(
                 fields,
                 match codec {
-                    Codec::H264 => 2,
-                    Codec::H265 => 3,
-                    Codec::Jpeg => 1,
+                    TapeCodec::H264 => 2,
+                    TapeCodec::H265 => 3,
+                    TapeCodec::Jpeg => 1,
                 }
             );
         }

@@ -4,7 +4,7 @@ use rand::RngExt;
 use rand_pcg::Pcg32;
 
 use super::{
-    figure::{Figure, FigurePoint, FigureShape},
+    figure::{Figure, FigureShape},
     shade::{Rgb, Shade, mix, sky_high, sky_low, tone},
 };
 use crate::{
@@ -28,17 +28,8 @@ pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
         top: sky_high(scene),
         bottom: sky_low(scene),
     }];
-    ground(
-        scene,
-        &mut chance::rng(place.seed, chance::GROUND),
-        &mut bands,
-    );
-    let mut shapes = Vec::new();
-    sky_things(
-        scene,
-        &mut chance::rng(place.seed, chance::SKY),
-        &mut shapes,
-    );
+    ground(scene, &mut bands);
+    let mut shapes = sky_things(scene);
     let mut far = Figure::on_canvas(Shade::at(scene, place.ground_y + 12.0));
     match place.layout {
         SceneLayout::Street | SceneLayout::Square => houses(&mut far, place, &mut rng),
@@ -58,17 +49,14 @@ pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
     }
     shapes.extend(far.into_shapes());
     let mut marks = Figure::on_canvas(Shade::at(scene, place.road_y.1));
-    ground_marks(
-        &mut marks,
-        scene,
-        &mut chance::rng(place.seed, chance::MARKS),
-    );
+    ground_marks(&mut marks, scene);
     shapes.extend(marks.into_shapes());
     (bands, shapes)
 }
 
-fn ground(scene: &Scene, rng: &mut Pcg32, bands: &mut Vec<Band>) {
+fn ground(scene: &Scene, bands: &mut Vec<Band>) {
     let place = &scene.backdrop;
+    let mut rng = chance::rng(place.seed, chance::GROUND);
     let wet = if scene.weather == Weather::Rain {
         1.0 - 0.22 * scene.weather_strength
     } else {
@@ -106,7 +94,8 @@ fn ground(scene: &Scene, rng: &mut Pcg32, bands: &mut Vec<Band>) {
     band((place.road_y.1, CANVAS_HEIGHT), outer);
 }
 
-fn sky_things(scene: &Scene, rng: &mut Pcg32, shapes: &mut Vec<FigureShape>) {
+fn sky_things(scene: &Scene) -> Vec<FigureShape> {
+    let mut rng = chance::rng(scene.backdrop.seed, chance::SKY);
     let far = Shade::at(scene, scene.backdrop.ground_y);
     let mut sky = Figure::on_canvas(far.shining());
     let height = scene.backdrop.ground_y;
@@ -149,7 +138,7 @@ fn sky_things(scene: &Scene, rng: &mut Pcg32, shapes: &mut Vec<FigureShape>) {
             );
         }
     }
-    shapes.extend(sky.into_shapes());
+    sky.into_shapes()
 }
 
 fn houses(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
@@ -182,6 +171,9 @@ fn houses(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
             };
     }
 }
+
+/// Share of the windows that are lit at night.
+const LIT: f64 = 0.35;
 
 /// Canvas units.
 struct House {
@@ -224,7 +216,8 @@ impl House {
         while y + pane_h < base - 26.0 {
             for column in 0..columns {
                 let left = x + step * (column as f32 + 0.27);
-                window(figure, (left, y), (left + pane_w, y + pane_h), rng);
+                let lit = rng.random_bool(LIT);
+                figure.window((left, y), (left + pane_w, y + pane_h), lit);
             }
             y += storey;
         }
@@ -233,15 +226,10 @@ impl House {
         figure.rect((door, base - 22.0), (door + 11.0, base), tone(colour, 0.45));
         if wide > 90.0 {
             let (left, top) = (door + 20.0, base - 21.0);
-            window(figure, (left, top), (left + wide * 0.5, top + 14.0), rng);
+            let lit = rng.random_bool(LIT);
+            figure.window((left, top), (left + wide * 0.5, top + 14.0), lit);
         }
     }
-}
-
-/// A window; at night some are lit.
-fn window(figure: &mut Figure, low: FigurePoint, high: FigurePoint, rng: &mut Pcg32) {
-    let lit = rng.random_bool(0.35);
-    figure.window(low, high, lit);
 }
 
 fn tree_line(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
@@ -252,37 +240,30 @@ fn tree_line(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
         figure.ellipse((x, place.ground_y - size * 0.6), (size * 1.1, size), leaf);
         x += size * rng.random_range(0.6..1.1);
     }
-    figure.rect(
-        (0.0, place.ground_y - 6.0),
-        (CANVAS_WIDTH, place.ground_y + 1.0),
+    strip(
+        figure,
+        place.ground_y - 6.0,
+        place.ground_y + 1.0,
         [72, 104, 56],
     );
 }
 
 fn wall(figure: &mut Figure, place: &Backdrop) {
-    figure.rect(
-        (0.0, place.ground_y - 12.0),
-        (CANVAS_WIDTH, place.ground_y + 1.0),
-        [150, 146, 140],
-    );
-    figure.rect(
-        (0.0, place.ground_y - 14.0),
-        (CANVAS_WIDTH, place.ground_y - 11.0),
-        [120, 118, 114],
-    );
+    let foot_y = place.ground_y;
+    strip(figure, foot_y - 12.0, foot_y + 1.0, [150, 146, 140]);
+    strip(figure, foot_y - 14.0, foot_y - 11.0, [120, 118, 114]);
+}
+
+/// From one side of the picture to the other.
+fn strip(figure: &mut Figure, top: f32, low: f32, colour: Rgb) {
+    figure.rect((0.0, top), (CANVAS_WIDTH, low), colour);
 }
 
 fn avenue_road(figure: &mut Figure, scene: &Scene) {
     let (top, middle) = (scene.backdrop.ground_y, CANVAS_WIDTH / 2.0);
-    figure.poly(
-        &[
-            (middle - 70.0, top),
-            (middle + 70.0, top),
-            (700.0, CANVAS_HEIGHT),
-            (-60.0, CANVAS_HEIGHT),
-        ],
-        [92, 94, 98],
-    );
+    let (left, right) = ((-60.0, CANVAS_HEIGHT), (700.0, CANVAS_HEIGHT));
+    let road = [(middle - 70.0, top), (middle + 70.0, top), right, left];
+    figure.poly(&road, [92, 94, 98]);
     for i in 0..5 {
         let near = |share: f32| top + (CANVAS_HEIGHT - top) * share * share;
         let (from, to) = (near(0.1 + i as f32 * 0.2), near(0.2 + i as f32 * 0.2));
@@ -297,8 +278,9 @@ fn avenue_road(figure: &mut Figure, scene: &Scene) {
     }
 }
 
-fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
+fn ground_marks(figure: &mut Figure, scene: &Scene) {
     let place = &scene.backdrop;
+    let mut rng = chance::rng(place.seed, chance::MARKS);
     let (top, low) = place.road_y;
     for _ in 0..6 {
         let at = (
@@ -316,14 +298,14 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
     match place.layout {
         SceneLayout::Street => {
             for (y, high) in [(top, 3.0), (low, 5.0)] {
-                figure.rect((0.0, y - 1.0), (CANVAS_WIDTH, y + high), [190, 188, 182]);
+                strip(figure, y - 1.0, y + high, [190, 188, 182]);
             }
             let middle = top + (low - top) * 0.46;
             for i in 0..9 {
                 let x = i as f32 * 80.0 - 20.0;
                 figure.rect((x, middle - 1.5), (x + 42.0, middle + 1.5), [226, 224, 214]);
             }
-            crossing(figure, place, rng);
+            crossing(figure, place, &mut rng);
         }
         SceneLayout::CarPark => {
             for i in 0..9 {
@@ -344,7 +326,7 @@ fn ground_marks(figure: &mut Figure, scene: &Scene, rng: &mut Pcg32) {
             for i in 1..8 {
                 let share = i as f32 / 8.0;
                 let y = place.ground_y + (CANVAS_HEIGHT - place.ground_y) * share * share;
-                figure.rect((0.0, y), (CANVAS_WIDTH, y + 1.0 + share), [128, 124, 118]);
+                strip(figure, y, y + 1.0 + share, [128, 124, 118]);
             }
             for i in -8..=8 {
                 let x = i as f32;

@@ -44,18 +44,15 @@ impl Figure {
         // Signs are never mirrored: their letters would be.
         let mirrored = object.facing == Facing::Left && !object.class.is_sign();
         let across = if mirrored { -scale } else { scale };
-        Self::new(
-            Transform::from_row(across, 0.0, 0.0, -scale, object.x, object.foot_y - lift),
-            shade,
-        )
+        let foot_y = object.foot_y - lift;
+        let to_canvas = Transform::from_row(across, 0.0, 0.0, -scale, object.x, foot_y);
+        Self::new(to_canvas, shade)
     }
 
     pub fn of_prop(prop: &Prop, view: &View, shade: Shade) -> Self {
         let scale = view.units_per_m(prop.foot_y) * prop.size;
-        Self::new(
-            Transform::from_row(scale, 0.0, 0.0, -scale, prop.x, prop.foot_y),
-            shade,
-        )
+        let to_canvas = Transform::from_row(scale, 0.0, 0.0, -scale, prop.x, prop.foot_y);
+        Self::new(to_canvas, shade)
     }
 
     /// Built in canvas units directly.
@@ -109,14 +106,7 @@ impl Figure {
 
     /// A polygon with sharp corners.
     pub fn poly(&mut self, points: &[FigurePoint], colour: Rgb) {
-        let mut builder = PathBuilder::with_capacity(points.len() + 1, points.len() + 1);
-        for (i, &(x, y)) in points.iter().enumerate() {
-            if i == 0 {
-                builder.move_to(x, y)
-            } else {
-                builder.line_to(x, y)
-            }
-        }
+        let mut builder = path_along(points);
         builder.close();
         if let Some(path) = builder.finish() {
             self.add(path, colour, 255);
@@ -129,10 +119,7 @@ impl Figure {
         let n = points.len();
         for i in 0..n {
             let (before, corner, after) = (points[(i + n - 1) % n], points[i], points[(i + 1) % n]);
-            let (start, end) = (
-                towards(corner, before, radius),
-                towards(corner, after, radius),
-            );
+            let [start, end] = [before, after].map(|other| towards(corner, other, radius));
             if i == 0 {
                 builder.move_to(start.0, start.1)
             } else {
@@ -148,24 +135,13 @@ impl Figure {
 
     /// A rectangle with round corners.
     pub fn panel(&mut self, low: FigurePoint, high: FigurePoint, radius: f32, colour: Rgb) {
-        self.smooth(
-            &[low, (high.0, low.1), high, (low.0, high.1)],
-            radius,
-            colour,
-        );
+        let corners = [low, (high.0, low.1), high, (low.0, high.1)];
+        self.smooth(&corners, radius, colour);
     }
 
     /// A bent line of `width` metres with round ends.
     pub fn line(&mut self, points: &[FigurePoint], width: f32, colour: Rgb) {
-        let mut builder = PathBuilder::new();
-        for (i, &(x, y)) in points.iter().enumerate() {
-            if i == 0 {
-                builder.move_to(x, y)
-            } else {
-                builder.line_to(x, y)
-            }
-        }
-        if let Some(path) = builder.finish() {
+        if let Some(path) = path_along(points).finish() {
             self.stroke(&path, width, colour);
         }
     }
@@ -207,12 +183,8 @@ impl Figure {
         let (shade, part) = (self.shade, self.part);
         (self.shade, self.part) = (shade.shining(), ShapePart::Air);
         for share in [1.0, 0.72, 0.45] {
-            self.haze_ellipse(
-                centre,
-                (radius.0 * share, radius.1 * share),
-                colour,
-                (strength * 36.0) as u8,
-            );
+            let radius = (radius.0 * share, radius.1 * share);
+            self.haze_ellipse(centre, radius, colour, (strength * 36.0) as u8);
         }
         (self.shade, self.part) = (shade, part);
     }
@@ -223,12 +195,8 @@ impl Figure {
         self.part = ShapePart::Air;
         let alpha = self.shade.shadow_alpha();
         for share in [1.08, 0.9, 0.7] {
-            self.haze_ellipse(
-                (0.0, 0.0),
-                (half_width * share, depth * share),
-                [12, 12, 20],
-                alpha,
-            );
+            let radius = (half_width * share, depth * share);
+            self.haze_ellipse((0.0, 0.0), radius, [12, 12, 20], alpha);
         }
         self.part = part;
     }
@@ -259,6 +227,28 @@ impl Figure {
             });
         }
     }
+}
+
+fn path_along(points: &[FigurePoint]) -> PathBuilder {
+    let mut builder = PathBuilder::new();
+    for (i, &(x, y)) in points.iter().enumerate() {
+        if i == 0 {
+            builder.move_to(x, y)
+        } else {
+            builder.line_to(x, y)
+        }
+    }
+    builder
+}
+
+/// The corners of a symmetric shape from its lower and upper edge, each as half of its width and its height.
+pub(super) fn trapezoid(low: FigurePoint, high: FigurePoint) -> [FigurePoint; 4] {
+    [
+        (-low.0, low.1),
+        (low.0, low.1),
+        (high.0, high.1),
+        (-high.0, high.1),
+    ]
 }
 
 fn rect_from(low: FigurePoint, high: FigurePoint) -> Option<Rect> {

@@ -16,6 +16,6 @@ mod shade;
 mod things;
 mod vehicles;
 
-pub(super) use figure::ShapePart;
+pub(super) use figure::{FigureShape, ShapePart};
 pub(super) use items::{Item, bounds, item_of_object, item_of_prop, items};
 pub use picture::{draw, draw_i420};

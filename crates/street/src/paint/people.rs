@@ -4,7 +4,7 @@ use std::f32::consts::TAU;
 
 use super::{
     figure::{Figure, FigurePoint},
-    shade::{Rgb, paint_of, pick, tone},
+    shade::{Rgb, accent, paint_of, pick, tone},
 };
 use crate::scene::SceneObject;
 
@@ -17,43 +17,27 @@ struct PersonColours {
 }
 
 pub(super) fn person(figure: &mut Figure, object: &SceneObject) {
-    let clothes = object
-        .colour
-        .map_or([120, 120, 120], |c| paint_of(c, object.look));
-    let bright = clothes.iter().any(|&c| c > 90);
+    const TROUSERS: [Rgb; 4] = [[58, 62, 78], [92, 88, 82], [150, 134, 108], [70, 66, 64]];
+    const SKIN: [Rgb; 4] = [
+        [240, 200, 170],
+        [222, 172, 136],
+        [164, 112, 78],
+        [106, 70, 50],
+    ];
+    const HAIR: [Rgb; 5] = [
+        [40, 28, 22],
+        [92, 58, 34],
+        [196, 160, 92],
+        [120, 116, 112],
+        [24, 22, 24],
+    ];
+    let clothes = paint_of(object);
     let look = PersonColours {
         clothes,
-        sleeve: if bright {
-            tone(clothes, 0.84)
-        } else {
-            tone(clothes, 1.10)
-        },
-        trousers: pick(
-            object.look,
-            1,
-            [[58, 62, 78], [92, 88, 82], [150, 134, 108], [70, 66, 64]],
-        ),
-        skin: pick(
-            object.look,
-            2,
-            [
-                [240, 200, 170],
-                [222, 172, 136],
-                [164, 112, 78],
-                [106, 70, 50],
-            ],
-        ),
-        hair: pick(
-            object.look,
-            3,
-            [
-                [40, 28, 22],
-                [92, 58, 34],
-                [196, 160, 92],
-                [120, 116, 112],
-                [24, 22, 24],
-            ],
-        ),
+        sleeve: accent(clothes, 1.10, 0.84),
+        trousers: pick(object.look, 1, TROUSERS),
+        skin: pick(object.look, 2, SKIN),
+        hair: pick(object.look, 3, HAIR),
     };
     match object.variant {
         0 => walking(figure, &look, object.phase),
@@ -83,33 +67,19 @@ fn walking(figure: &mut Figure, look: &PersonColours, phase: f32) {
 
 fn leg(figure: &mut Figure, swing: f32, colour: Rgb) {
     let (foot_x, lift) = (0.34 * swing, 0.05 * (1.0 - swing.abs()));
-    figure.line(
-        &[
-            (0.0, 0.84),
-            (0.17 * swing + 0.05, 0.47),
-            (foot_x, 0.1 + lift),
-        ],
-        0.18,
-        colour,
-    );
+    let knee = (0.17 * swing + 0.05, 0.47);
+    figure.line(&[(0.0, 0.84), knee, (foot_x, 0.1 + lift)], 0.18, colour);
     figure.ellipse((foot_x + 0.06, 0.06 + lift), (0.14, 0.06), [36, 32, 34]);
 }
 
 fn standing(figure: &mut Figure, look: &PersonColours) {
     figure.shadow(0.42, 0.09);
     for side in [-1.0, 1.0] {
-        figure.line(
-            &[(0.1 * side, 0.82), (0.13 * side, 0.1)],
-            0.18,
-            look.trousers,
-        );
+        let leg = [(0.1 * side, 0.82), (0.13 * side, 0.1)];
+        figure.line(&leg, 0.18, look.trousers);
         figure.ellipse((0.15 * side, 0.05), (0.11, 0.055), [36, 32, 34]);
-        limb(
-            figure,
-            &[(0.22 * side, 1.36), (0.31 * side, 1.08), (0.3 * side, 0.82)],
-            0.13,
-            look,
-        );
+        let arm = [(0.22 * side, 1.36), (0.31 * side, 1.08), (0.3 * side, 0.82)];
+        limb(figure, &arm, 0.13, look);
     }
     figure.panel((-0.25, 0.76), (0.25, 1.48), 0.12, look.clothes);
     head(figure, 0.0, look, false);
@@ -122,12 +92,8 @@ fn in_coat(figure: &mut Figure, look: &PersonColours, phase: f32) {
         let x = 0.1 * side + swing * side;
         figure.line(&[(0.1 * side, 0.6), (x, 0.1)], 0.12, look.skin);
         figure.ellipse((x + 0.04, 0.05), (0.11, 0.05), [60, 36, 34]);
-        limb(
-            figure,
-            &[(0.18 * side, 1.38), (0.29 * side, 1.1), (0.27 * side, 0.86)],
-            0.12,
-            look,
-        );
+        let arm = [(0.18 * side, 1.38), (0.29 * side, 1.1), (0.27 * side, 0.86)];
+        limb(figure, &arm, 0.12, look);
     }
     let body = [
         (-0.32, 0.42),
@@ -149,24 +115,18 @@ fn riding(figure: &mut Figure, look: &PersonColours, phase: f32) {
         let (sin, cos) = (turn + offset).sin_cos();
         let foot: FigurePoint = (-0.04 + 0.15 * cos, 0.34 + 0.15 * sin);
         let knee: FigurePoint = (0.2 + 0.05 * cos, 0.78 + 0.08 * sin);
-        figure.line(
-            &[(-0.24, 1.0), knee, foot],
-            0.17,
-            tone(look.trousers, factor),
-        );
+        let trousers = tone(look.trousers, factor);
+        figure.line(&[(-0.24, 1.0), knee, foot], 0.17, trousers);
         figure.ellipse((foot.0 + 0.06, foot.1 - 0.03), (0.13, 0.06), [36, 32, 34]);
     }
-    figure.smooth(
-        &[
-            (-0.42, 0.92),
-            (-0.1, 0.88),
-            (0.24, 1.42),
-            (0.06, 1.6),
-            (-0.14, 1.5),
-        ],
-        0.12,
-        look.clothes,
-    );
+    let back = [
+        (-0.42, 0.92),
+        (-0.1, 0.88),
+        (0.24, 1.42),
+        (0.06, 1.6),
+        (-0.14, 1.5),
+    ];
+    figure.smooth(&back, 0.12, look.clothes);
     limb(
         figure,
         &[(0.08, 1.44), (0.24, 1.16), (0.42, 1.08)],

@@ -1,8 +1,8 @@
 //! Scenery on the ground that is none of the classes.
 
 use super::{
-    figure::Figure,
-    shade::{pick, tone},
+    figure::{Figure, trapezoid},
+    shade::{Rgb, pick, tone},
 };
 use crate::scene::{Prop, PropKind};
 
@@ -26,16 +26,10 @@ pub(super) fn prop(figure: &mut Figure, prop: &Prop) {
 }
 
 fn tree(figure: &mut Figure, prop: &Prop) {
-    let leaf = pick(
-        prop.look,
-        1,
-        [[64, 116, 52], [84, 128, 56], [52, 98, 58], [150, 116, 48]],
-    );
+    const LEAVES: [Rgb; 4] = [[64, 116, 52], [84, 128, 56], [52, 98, 58], [150, 116, 48]];
+    let leaf = pick(prop.look, 1, LEAVES);
     figure.shadow(1.3, 0.14);
-    figure.poly(
-        &[(-0.2, 0.0), (0.2, 0.0), (0.12, 2.0), (-0.12, 2.0)],
-        [92, 66, 44],
-    );
+    figure.poly(&trapezoid((0.2, 0.0), (0.12, 2.0)), [92, 66, 44]);
     for (x, y, r, factor) in [
         (-0.7, 2.4, 0.9, 0.86),
         (0.7, 2.5, 0.85, 0.92),
@@ -55,10 +49,8 @@ fn fir(figure: &mut Figure, prop: &Prop) {
         (1.4, 3.1, 0.9, 1.0),
         (2.3, 4.0, 0.62, 1.12),
     ] {
-        figure.poly(
-            &[(-half, low), (half, low), (0.0, high)],
-            tone(leaf, factor),
-        );
+        let boughs = [(-half, low), (half, low), (0.0, high)];
+        figure.poly(&boughs, tone(leaf, factor));
     }
 }
 
@@ -87,11 +79,7 @@ fn bench(figure: &mut Figure) {
 fn bin(figure: &mut Figure, prop: &Prop) {
     let colour = pick(prop.look, 1, [[70, 84, 74], [88, 90, 96], [96, 78, 60]]);
     figure.shadow(0.36, 0.07);
-    figure.smooth(
-        &[(-0.24, 0.0), (0.24, 0.0), (0.3, 0.85), (-0.3, 0.85)],
-        0.04,
-        colour,
-    );
+    figure.smooth(&trapezoid((0.24, 0.0), (0.3, 0.85)), 0.04, colour);
     figure.panel((-0.34, 0.83), (0.34, 0.95), 0.05, tone(colour, 0.7));
     for x in [-0.12, 0.0, 0.12] {
         figure.line(&[(x, 0.1), (x, 0.75)], 0.03, tone(colour, 0.8));
@@ -125,42 +113,35 @@ fn sign(figure: &mut Figure, prop: &Prop) {
         }
         _ => {
             figure.panel((-0.4, 2.05), (0.4, 2.85), 0.06, [30, 92, 176]);
-            figure.line(
-                &[
-                    (-0.12, 2.2),
-                    (-0.12, 2.7),
-                    (0.14, 2.66),
-                    (0.14, 2.46),
-                    (-0.1, 2.44),
-                ],
-                0.08,
-                [244, 244, 242],
-            );
+            let letter = [
+                (-0.12, 2.2),
+                (-0.12, 2.7),
+                (0.14, 2.66),
+                (0.14, 2.46),
+                (-0.1, 2.44),
+            ];
+            figure.line(&letter, 0.08, [244, 244, 242]);
         }
     }
 }
 
 fn fence(figure: &mut Figure, prop: &Prop) {
-    let colour = pick(
-        prop.look,
-        1,
-        [[146, 112, 76], [206, 202, 192], [96, 98, 102]],
-    );
+    const COLOURS: [Rgb; 3] = [[146, 112, 76], [206, 202, 192], [96, 98, 102]];
+    let colour = pick(prop.look, 1, COLOURS);
     for y in [0.35, 0.75] {
         figure.rect((-2.4, y), (2.4, y + 0.1), tone(colour, 0.85));
     }
     for i in 0..9 {
         let x = -2.4 + 0.6 * i as f32;
-        figure.poly(
-            &[
-                (x - 0.09, 0.0),
-                (x + 0.09, 0.0),
-                (x + 0.09, 0.95),
-                (x, 1.08),
-                (x - 0.09, 0.95),
-            ],
-            colour,
-        );
+        let (left, right) = (x - 0.09, x + 0.09);
+        let slat = [
+            (left, 0.0),
+            (right, 0.0),
+            (right, 0.95),
+            (x, 1.08),
+            (left, 0.95),
+        ];
+        figure.poly(&slat, colour);
     }
 }
 
@@ -176,12 +157,6 @@ fn hydrant(figure: &mut Figure, prop: &Prop) {
 fn cone(figure: &mut Figure) {
     figure.shadow(0.3, 0.05);
     figure.rect((-0.28, 0.0), (0.28, 0.07), [200, 86, 30]);
-    figure.poly(
-        &[(-0.2, 0.05), (0.2, 0.05), (0.04, 0.72), (-0.04, 0.72)],
-        [236, 104, 34],
-    );
-    figure.poly(
-        &[(-0.14, 0.28), (0.14, 0.28), (0.09, 0.46), (-0.09, 0.46)],
-        [244, 242, 238],
-    );
+    figure.poly(&trapezoid((0.2, 0.05), (0.04, 0.72)), [236, 104, 34]);
+    figure.poly(&trapezoid((0.14, 0.28), (0.09, 0.46)), [244, 242, 238]);
 }

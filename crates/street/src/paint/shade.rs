@@ -1,6 +1,6 @@
 //! How light and air change a colour before it is painted.
 
-use crate::scene::{Colour, Scene, Weather};
+use crate::scene::{Colour, Scene, SceneObject, Weather};
 
 /// Red, green, blue, 0..255.
 pub(crate) type Rgb = [u8; 3];
@@ -70,43 +70,37 @@ impl Shade {
     }
 }
 
-/// Day is neutral, dusk warm, night blue and dark, but not so dark that colours are lost.
-fn gain_of(darkness: f32) -> [f32; 3] {
-    const KEYS: [[f32; 3]; 3] = [[1.0, 1.0, 1.0], [0.88, 0.76, 0.72], [0.52, 0.54, 0.66]];
+/// Of the keys for day, dusk and night: the one before `darkness`, and the share of the next.
+fn key_of(darkness: f32) -> (usize, f32) {
     let place = darkness.clamp(0.0, 1.0) * 2.0;
-    let (key, share) = if place < 1.0 {
+    if place < 1.0 {
         (0, place)
     } else {
         (1, place - 1.0)
-    };
+    }
+}
+
+/// Day is neutral, dusk warm, night blue and dark, but not so dark that colours are lost.
+fn gain_of(darkness: f32) -> [f32; 3] {
+    const KEYS: [[f32; 3]; 3] = [[1.0, 1.0, 1.0], [0.88, 0.76, 0.72], [0.52, 0.54, 0.66]];
+    let (key, share) = key_of(darkness);
     std::array::from_fn(|i| KEYS[key][i] + (KEYS[key + 1][i] - KEYS[key][i]) * share)
 }
 
 /// Colour of the sky at the zenith.
 pub(super) fn sky_high(scene: &Scene) -> Rgb {
-    sky(
-        scene,
-        [[86, 142, 214], [82, 84, 140], [10, 14, 32]],
-        [150, 158, 168],
-    )
+    let keys = [[86, 142, 214], [82, 84, 140], [10, 14, 32]];
+    sky(scene, keys, [150, 158, 168])
 }
 
 /// Colour of the sky at the horizon, and of the air.
 pub(super) fn sky_low(scene: &Scene) -> Rgb {
-    sky(
-        scene,
-        [[190, 214, 236], [226, 150, 104], [34, 40, 64]],
-        [196, 200, 206],
-    )
+    let keys = [[190, 214, 236], [226, 150, 104], [34, 40, 64]];
+    sky(scene, keys, [196, 200, 206])
 }
 
 fn sky(scene: &Scene, keys: [Rgb; 3], grey: Rgb) -> Rgb {
-    let place = scene.darkness.clamp(0.0, 1.0) * 2.0;
-    let (key, share) = if place < 1.0 {
-        (0, place)
-    } else {
-        (1, place - 1.0)
-    };
+    let (key, share) = key_of(scene.darkness);
     let clear = mix(keys[key], keys[key + 1], share);
     let cover = if scene.weather == Weather::Clear {
         0.0
@@ -132,22 +126,29 @@ pub(super) fn tone(colour: Rgb, factor: f32) -> Rgb {
     }
 }
 
-/// One paint of that colour; `look` varies it a little, well within what people call by the same name.
-pub(super) fn paint_of(colour: Colour, look: u32) -> Rgb {
-    let base: [i32; 3] = match colour {
-        Colour::Red => [208, 32, 38],
-        Colour::Orange => [242, 128, 20],
-        Colour::Yellow => [246, 216, 44],
-        Colour::Green => [36, 148, 62],
-        Colour::Blue => [36, 84, 204],
-        Colour::Purple => [128, 50, 168],
-        Colour::White => [238, 238, 234],
-        Colour::Black => [28, 28, 32],
+/// One paint of a thing's colour; its look varies it a little, well within what people call by the same name.
+pub(super) fn paint_of(object: &SceneObject) -> Rgb {
+    let base: [i32; 3] = match object.colour {
+        Some(Colour::Red) => [208, 32, 38],
+        Some(Colour::Orange) => [242, 128, 20],
+        Some(Colour::Yellow) => [246, 216, 44],
+        Some(Colour::Green) => [36, 148, 62],
+        Some(Colour::Blue) => [36, 84, 204],
+        Some(Colour::Purple) => [128, 50, 168],
+        Some(Colour::White) => [238, 238, 234],
+        Some(Colour::Black) => [28, 28, 32],
+        None => [128, 128, 128],
     };
     std::array::from_fn(|i| {
-        let jitter = ((look >> (8 + 5 * i)) & 31) as i32 - 16;
+        let jitter = ((object.look >> (8 + 5 * i)) & 31) as i32 - 16;
         (base[i] + jitter * 3 / 4).clamp(8, 250) as u8
     })
+}
+
+/// A tone for details on `colour`: one factor if it is dark, another one if it is not.
+pub(super) fn accent(colour: Rgb, if_dark: f32, if_bright: f32) -> Rgb {
+    let is_dark = colour.iter().all(|&c| c < 90);
+    tone(colour, if is_dark { if_dark } else { if_bright })
 }
 
 /// One of `options`, chosen by some bits of `look` (`at` distinguishes the choices of one thing).

@@ -4,14 +4,12 @@ use std::f32::consts::TAU;
 
 use super::{
     figure::{Figure, FigurePoint, ShapePart},
-    shade::{Rgb, paint_of, pick, tone},
+    shade::{Rgb, accent, paint_of, pick, tone},
 };
 use crate::scene::SceneObject;
 
 pub(super) fn bicycle(figure: &mut Figure, object: &SceneObject) {
-    let colour = object
-        .colour
-        .map_or([90, 90, 90], |c| paint_of(c, object.look));
+    let colour = paint_of(object);
     let (back, front): (FigurePoint, FigurePoint) = ((-0.55, 0.36), (0.57, 0.36));
     figure.shadow(0.95, 0.07);
     for hub in [back, front] {
@@ -19,11 +17,8 @@ pub(super) fn bicycle(figure: &mut Figure, object: &SceneObject) {
         for turn in [0.0_f32, 1.05, 2.1] {
             let (sin, cos) = (turn + object.phase * TAU).sin_cos();
             let (dx, dy) = (0.32 * cos, 0.32 * sin);
-            figure.line(
-                &[(hub.0 - dx, hub.1 - dy), (hub.0 + dx, hub.1 + dy)],
-                0.014,
-                [150, 150, 154],
-            );
+            let spoke = [(hub.0 - dx, hub.1 - dy), (hub.0 + dx, hub.1 + dy)];
+            figure.line(&spoke, 0.014, [150, 150, 154]);
         }
     }
     let (crank, seat, head): (FigurePoint, FigurePoint, FigurePoint) =
@@ -51,26 +46,18 @@ pub(super) fn bicycle(figure: &mut Figure, object: &SceneObject) {
 
 pub(super) fn ball(figure: &mut Figure, object: &SceneObject) {
     const R: f32 = 0.3;
-    let colour = object
-        .colour
-        .map_or([128, 128, 128], |c| paint_of(c, object.look));
-    let dark = colour.iter().all(|&c| c < 90);
-    let mark = if dark {
-        tone(colour, 1.3)
-    } else {
-        tone(colour, 0.66)
-    };
+    let colour = paint_of(object);
+    let mark = accent(colour, 1.3, 0.66);
     if object.lift_m < 0.05 {
         figure.shadow(0.32, 0.07);
     }
     figure.ellipse((0.0, R), (R, R), colour);
     let (sin, cos) = (object.phase * TAU).sin_cos();
     match object.variant {
-        0 => figure.line(
-            &[(-0.26 * cos, R - 0.26 * sin), (0.26 * cos, R + 0.26 * sin)],
-            0.07,
-            mark,
-        ),
+        0 => {
+            let stripe = [(-0.26 * cos, R - 0.26 * sin), (0.26 * cos, R + 0.26 * sin)];
+            figure.line(&stripe, 0.07, mark);
+        }
         1 => {
             for i in 0..4 {
                 let (sin, cos) = (object.phase * TAU + i as f32 * TAU / 4.0).sin_cos();
@@ -79,27 +66,17 @@ pub(super) fn ball(figure: &mut Figure, object: &SceneObject) {
         }
         _ => {
             figure.ring((0.0, R), R * 0.5, 0.04, mark);
-            figure.line(
-                &[(-0.28 * sin, R + 0.28 * cos), (0.28 * sin, R - 0.28 * cos)],
-                0.035,
-                mark,
-            );
+            let seam = [(-0.28 * sin, R + 0.28 * cos), (0.28 * sin, R - 0.28 * cos)];
+            figure.line(&seam, 0.035, mark);
         }
     }
     figure.ellipse((-0.1, R + 0.13), (0.06, 0.045), tone(colour, 1.55));
 }
 
 pub(super) fn parcel(figure: &mut Figure, object: &SceneObject) {
-    let card = pick(
-        object.look,
-        1,
-        [[196, 150, 96], [178, 132, 82], [208, 168, 116]],
-    );
-    let tape = pick(
-        object.look,
-        2,
-        [[232, 214, 170], [150, 110, 66], [222, 196, 140]],
-    );
+    const CARDS: [Rgb; 3] = [[196, 150, 96], [178, 132, 82], [208, 168, 116]];
+    const TAPES: [Rgb; 3] = [[232, 214, 170], [150, 110, 66], [222, 196, 140]];
+    let (card, tape) = (pick(object.look, 1, CARDS), pick(object.look, 2, TAPES));
     let (half, high, deep) = match object.variant {
         0 => (0.36, 0.5, 0.16),
         1 => (0.5, 0.34, 0.2),
@@ -107,50 +84,30 @@ pub(super) fn parcel(figure: &mut Figure, object: &SceneObject) {
     };
     figure.shadow(half + 0.14, 0.07);
     let back = deep * 1.2;
-    figure.poly(
-        &[
+    // The upper side of a strip of the front, as wide as `half` to both sides.
+    let upper = |half: f32| {
+        let far = high + deep;
+        [
             (-half, high),
             (half, high),
-            (half + back, high + deep),
-            (-half + back, high + deep),
-        ],
-        tone(card, 1.18),
-    );
-    figure.poly(
-        &[
-            (half, 0.0),
-            (half + back, deep),
-            (half + back, high + deep),
-            (half, high),
-        ],
-        tone(card, 0.7),
-    );
+            (half + back, far),
+            (-half + back, far),
+        ]
+    };
+    figure.poly(&upper(half), tone(card, 1.18));
+    let [_, near, far, _] = upper(half);
+    let side = [(half, 0.0), (half + back, deep), far, near];
+    figure.poly(&side, tone(card, 0.7));
     figure.rect((-half, 0.0), (half, high), card);
     figure.rect((-0.055, 0.0), (0.055, high), tape);
-    figure.poly(
-        &[
-            (-0.055, high),
-            (0.055, high),
-            (0.055 + back, high + deep),
-            (-0.055 + back, high + deep),
-        ],
-        tape,
-    );
-    figure.rect(
-        (-half + 0.05, high * 0.3),
-        (-0.1, high * 0.62),
-        [240, 238, 230],
-    );
-    figure.rect(
-        (-half + 0.09, high * 0.4),
-        (-0.15, high * 0.45),
-        [70, 70, 74],
-    );
-    figure.rect(
-        (-half + 0.09, high * 0.5),
-        (-0.2, high * 0.54),
-        [70, 70, 74],
-    );
+    figure.poly(&upper(0.055), tape);
+    // a label with two lines
+    let label = (-half + 0.05, high * 0.3);
+    figure.rect(label, (-0.1, high * 0.62), [240, 238, 230]);
+    for (low, right, top) in [(0.4, -0.15, 0.45), (0.5, -0.2, 0.54)] {
+        let left = (-half + 0.09, high * low);
+        figure.rect(left, (right, high * top), [70, 70, 74]);
+    }
 }
 
 pub(super) fn traffic_light(figure: &mut Figure, object: &SceneObject) {
@@ -166,37 +123,26 @@ pub(super) fn traffic_light(figure: &mut Figure, object: &SceneObject) {
     figure.rect((-0.06, 0.0), (0.06, 2.2), [92, 94, 98]);
     figure.part(ShapePart::Body);
     let across = object.variant == 1;
-    let centre = (0.0, 2.6);
+    let middle = 2.6;
     let half = if across { (0.76, 0.28) } else { (0.28, 0.76) };
-    figure.panel(
-        (-half.0, centre.1 - half.1),
-        (half.0, centre.1 + half.1),
-        0.1,
-        casing,
-    );
-    for i in 0..3 {
+    let (low, high) = ((-half.0, middle - half.1), (half.0, middle + half.1));
+    figure.panel(low, high, 0.1, casing);
+    let lamp = |i: usize| {
         let offset = (1.0 - i as f32) * 0.46;
-        let lamp = if across {
-            (-offset, centre.1)
+        if across {
+            (-offset, middle)
         } else {
-            (0.0, centre.1 + offset)
-        };
+            (0.0, middle + offset)
+        }
+    };
+    for i in 0..3 {
         if i == lit {
-            figure.lamp(lamp, (0.185, 0.185), LIT[i]);
+            figure.lamp(lamp(i), (0.185, 0.185), LIT[i]);
         } else {
-            figure.ellipse(lamp, (0.185, 0.185), UNLIT[i]);
+            figure.ellipse(lamp(i), (0.185, 0.185), UNLIT[i]);
         }
     }
-    let offset = (1.0 - lit as f32) * 0.46;
-    figure.glow(
-        if across {
-            (-offset, centre.1)
-        } else {
-            (0.0, centre.1 + offset)
-        },
-        (0.6, 0.6),
-        LIT[lit],
-    );
+    figure.glow(lamp(lit), (0.6, 0.6), LIT[lit]);
 }
 
 pub(super) fn stop_sign(figure: &mut Figure, object: &SceneObject) {

@@ -1,8 +1,8 @@
 //! Cars, trucks and buses: from the side (most) and from the front (the last variant of each).
 
 use super::{
-    figure::{Figure, FigurePoint},
-    shade::{Rgb, paint_of, pick, tone},
+    figure::{Figure, FigurePoint, trapezoid},
+    shade::{Rgb, accent, paint_of, pick, tone},
 };
 use crate::scene::SceneObject;
 
@@ -18,13 +18,18 @@ struct Paintwork {
 }
 
 fn paint(object: &SceneObject) -> Paintwork {
-    let colour = object
-        .colour
-        .map_or([128, 128, 128], |c| paint_of(c, object.look));
-    let dark = colour.iter().all(|&c| c < 90);
+    let colour = paint_of(object);
     Paintwork {
         colour,
-        darker: tone(colour, if dark { 1.14 } else { 0.8 }),
+        darker: accent(colour, 1.14, 0.8),
+    }
+}
+
+/// Both front wheels, seen from the front: from `inner` to `outer` metres beside the middle.
+fn front_wheels(figure: &mut Figure, inner: f32, outer: f32, high: f32) {
+    for side in [-1.0_f32, 1.0] {
+        let (a, b) = (inner * side, outer * side);
+        figure.panel((a.min(b), 0.0), (a.max(b), high), 0.06, TYRE);
     }
 }
 
@@ -103,16 +108,16 @@ const OFF_ROADER: CarOutline = CarOutline {
 
 pub(super) fn car(figure: &mut Figure, object: &SceneObject) {
     let paint = paint(object);
-    let Paintwork { colour, darker } = paint;
     match object.variant {
-        0 => car_side(figure, &SALOON, colour, darker),
-        1 => car_side(figure, &HATCHBACK, colour, darker),
-        2 => car_side(figure, &OFF_ROADER, colour, darker),
+        0 => car_side(figure, &SALOON, paint),
+        1 => car_side(figure, &HATCHBACK, paint),
+        2 => car_side(figure, &OFF_ROADER, paint),
         _ => car_front(figure, paint),
     }
 }
 
-fn car_side(figure: &mut Figure, outline: &CarOutline, colour: Rgb, darker: Rgb) {
+fn car_side(figure: &mut Figure, outline: &CarOutline, paint: Paintwork) {
+    let Paintwork { colour, darker } = paint;
     figure.shadow(2.3, 0.2);
     figure.smooth(&outline.roof, 0.22, colour);
     figure.smooth(&outline.body, 0.2, colour);
@@ -122,18 +127,11 @@ fn car_side(figure: &mut Figure, outline: &CarOutline, colour: Rgb, darker: Rgb)
     let [rear, front, nose, _, tail, _] = outline.body;
     let sill = rear.1;
     figure.rect((rear.0 + 0.1, sill), (front.0 - 0.1, sill + 0.12), darker);
-    figure.line(
-        &[(-0.27, sill + 0.15), (-0.27, tail.1 - 0.05)],
-        0.03,
-        darker,
-    );
+    let door = [(-0.27, sill + 0.15), (-0.27, tail.1 - 0.05)];
+    figure.line(&door, 0.03, darker);
     figure.line(&[(-0.62, 0.84), (-0.42, 0.84)], 0.05, darker);
-    side_lamps(
-        figure,
-        front.0 - 0.06,
-        rear.0 + 0.02,
-        (sill + nose.1) / 2.0 + 0.1,
-    );
+    let lamps_y = (sill + nose.1) / 2.0 + 0.1;
+    side_lamps(figure, front.0 - 0.06, rear.0 + 0.02, lamps_y);
     wheel(figure, -1.3, outline.wheel_radius);
     wheel(figure, 1.3, outline.wheel_radius);
 }
@@ -141,20 +139,9 @@ fn car_side(figure: &mut Figure, outline: &CarOutline, colour: Rgb, darker: Rgb)
 fn car_front(figure: &mut Figure, paint: Paintwork) {
     let Paintwork { colour, darker } = paint;
     figure.shadow(1.05, 0.16);
-    for side in [-1.0_f32, 1.0] {
-        let (a, b) = (0.55 * side, 0.85 * side);
-        figure.panel((a.min(b), 0.0), (a.max(b), 0.5), 0.06, TYRE);
-    }
-    figure.smooth(
-        &[(-0.82, 0.85), (0.82, 0.85), (0.6, 1.48), (-0.6, 1.48)],
-        0.16,
-        colour,
-    );
-    figure.smooth(
-        &[(-0.68, 0.92), (0.68, 0.92), (0.52, 1.38), (-0.52, 1.38)],
-        0.08,
-        GLASS,
-    );
+    front_wheels(figure, 0.55, 0.85, 0.5);
+    figure.smooth(&trapezoid((0.82, 0.85), (0.6, 1.48)), 0.16, colour);
+    figure.smooth(&trapezoid((0.68, 0.92), (0.52, 1.38)), 0.08, GLASS);
     figure.panel((-0.92, 0.24), (0.92, 0.95), 0.16, colour);
     figure.panel((-0.45, 0.42), (0.45, 0.62), 0.06, [34, 34, 38]);
     figure.rect((-0.9, 0.26), (0.9, 0.34), darker);
@@ -184,11 +171,8 @@ pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
         }
         1 => {
             // a tipper full of sand
-            figure.smooth(
-                &[(-3.2, 1.7), (1.2, 1.7), (0.4, 2.35), (-1.6, 2.5)],
-                0.5,
-                [176, 148, 104],
-            );
+            let sand = [(-3.2, 1.7), (1.2, 1.7), (0.4, 2.35), (-1.6, 2.5)];
+            figure.smooth(&sand, 0.5, [176, 148, 104]);
             figure.poly(&[(-3.1, 0.8), (1.2, 0.8), (1.4, 2.0), (-3.5, 2.0)], colour);
             figure.rect((-3.5, 1.88), (1.4, 2.02), darker);
             for x in [-2.3, -1.0, 0.3] {
@@ -205,22 +189,16 @@ pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
             figure.panel((-1.4, 2.7), (-0.7, 2.9), 0.05, CHASSIS);
         }
     }
-    figure.smooth(
-        &[
-            (1.6, 0.5),
-            (3.45, 0.5),
-            (3.45, 1.5),
-            (3.15, 2.55),
-            (1.6, 2.6),
-        ],
-        0.16,
-        colour,
-    );
-    figure.smooth(
-        &[(2.3, 1.5), (3.3, 1.5), (3.05, 2.35), (2.3, 2.35)],
-        0.08,
-        GLASS,
-    );
+    let cab = [
+        (1.6, 0.5),
+        (3.45, 0.5),
+        (3.45, 1.5),
+        (3.15, 2.55),
+        (1.6, 2.6),
+    ];
+    figure.smooth(&cab, 0.16, colour);
+    let window = [(2.3, 1.5), (3.3, 1.5), (3.05, 2.35), (2.3, 2.35)];
+    figure.smooth(&window, 0.08, GLASS);
     figure.line(&[(2.15, 0.7), (2.15, 2.45)], 0.04, darker);
     figure.rect((3.1, 0.4), (3.52, 0.7), CHASSIS);
     side_lamps(figure, 3.4, -3.4, 0.9);
@@ -232,16 +210,9 @@ pub(super) fn truck(figure: &mut Figure, object: &SceneObject) {
 fn truck_front(figure: &mut Figure, object: &SceneObject, paint: Paintwork) {
     let Paintwork { colour, darker } = paint;
     figure.shadow(1.4, 0.18);
-    for side in [-1.0_f32, 1.0] {
-        let (a, b) = (0.7 * side, 1.1 * side);
-        figure.panel((a.min(b), 0.0), (a.max(b), 0.6), 0.06, TYRE);
-    }
-    figure.panel(
-        (-1.3, 0.9),
-        (1.3, 3.2),
-        0.06,
-        pick(object.look, 7, [darker, colour]),
-    );
+    front_wheels(figure, 0.7, 1.1, 0.6);
+    let container = pick(object.look, 7, [darker, colour]);
+    figure.panel((-1.3, 0.9), (1.3, 3.2), 0.06, container);
     figure.panel((-1.15, 0.35), (1.15, 2.6), 0.14, colour);
     figure.panel((-1.02, 1.55), (1.02, 2.4), 0.1, GLASS);
     figure.panel((-0.7, 0.75), (0.7, 1.35), 0.06, [40, 40, 44]);
@@ -281,21 +252,13 @@ fn bus_side(figure: &mut Figure, paint: Paintwork, half: f32, decks: &[f32]) {
             let x = first + step * i as f32;
             figure.panel((x + 0.05, low), (x + step - 0.05, low + 0.85), 0.08, GLASS);
         }
-        figure.panel(
-            (half - 1.2, low),
-            (half - 0.06, low + 0.9),
-            0.1,
-            tone(GLASS, 1.12),
-        );
+        let front = (half - 0.06, low + 0.9);
+        figure.panel((half - 1.2, low), front, 0.1, tone(GLASS, 1.12));
     }
     // the door and the line number
     let low = decks.first().copied().unwrap_or(1.5);
-    figure.panel(
-        (half - 1.25, 0.5),
-        (half - 0.55, low + 0.85),
-        0.06,
-        tone(GLASS, 0.75),
-    );
+    let door = (half - 0.55, low + 0.85);
+    figure.panel((half - 1.25, 0.5), door, 0.06, tone(GLASS, 0.75));
     figure.line(&[(half - 0.9, 0.55), (half - 0.9, low + 0.8)], 0.05, colour);
     figure.lamp((half - 1.9, top - 0.3), (0.55, 0.12), [255, 190, 60]);
     side_lamps(figure, half - 0.08, -half + 0.06, 0.8);
@@ -306,10 +269,7 @@ fn bus_side(figure: &mut Figure, paint: Paintwork, half: f32, decks: &[f32]) {
 fn bus_front(figure: &mut Figure, paint: Paintwork) {
     let Paintwork { colour, darker } = paint;
     figure.shadow(1.4, 0.18);
-    for side in [-1.0_f32, 1.0] {
-        let (a, b) = (0.75 * side, 1.1 * side);
-        figure.panel((a.min(b), 0.0), (a.max(b), 0.5), 0.06, TYRE);
-    }
+    front_wheels(figure, 0.75, 1.1, 0.5);
     figure.panel((-1.28, 0.3), (1.28, 3.1), 0.26, colour);
     figure.panel((-1.14, 1.15), (1.14, 2.5), 0.14, GLASS);
     figure.line(&[(0.0, 1.2), (0.0, 2.45)], 0.05, darker);

@@ -1,9 +1,9 @@
 use super::*;
 
 /// Reads a record as the trainer does.
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(n);
         self.0 = rest;
@@ -27,7 +27,7 @@ fn a_record_reads_back_as_its_scene() {
         let truth = truth::truth(&scene);
         let bytes = record(seed, width, height);
         assert_eq!(bytes.len(), record_bytes(width, height));
-        let mut reader = Reader(&bytes);
+        let mut reader = RecordReader(&bytes);
         assert_eq!(reader.bytes(8), seed.to_le_bytes());
         assert_eq!(reader.u32() as usize, truth.seen.len());
         for i in 0..MAX_OBJECTS {

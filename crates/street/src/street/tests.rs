@@ -24,13 +24,6 @@ fn the_same_moment_shows_the_same_street() {
     assert_ne!(first.objects, Street::new(8).at(at_ms(5_000)).objects);
 }
 
-#[test]
-fn a_still_street_never_changes() {
-    let street = Street::still(7, at_ms(5_000));
-    assert_eq!(street.at(at_ms(0)), street.at(at_ms(100_000)));
-    assert_eq!(street.at(at_ms(0)), Street::new(7).at(at_ms(5_000)));
-}
-
 /// Things may appear and go; while they are there, they move smoothly, and nothing else of them changes.
 #[test]
 fn things_move_smoothly() {

@@ -29,11 +29,11 @@ use spotter_cameras::sampler::TimeLimits;
 use spotter_core::config::Environment;
 use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
-    broker::{Broker, codec::Publish},
+    broker::{ScriptedBroker, codec::Publish},
     rtsp::{
-        script::Script,
+        script::CameraScript,
         server::Server,
-        tape::{Codec, Recording, Tape},
+        tape::{CameraTape, Recording, TapeCodec},
     },
 };
 
@@ -106,15 +106,15 @@ fn lines_but<'a>(log: &'a str, level: &str, expected: &[&str]) -> Vec<&'a str> {
 }
 
 /// A tape that all cameras play.
-fn tape() -> Arc<Tape> {
-    static TAPE: OnceLock<Arc<Tape>> = OnceLock::new();
-    let record = || Arc::new(Tape::record(&Recording::of(Codec::H264)));
+fn tape() -> Arc<CameraTape> {
+    static TAPE: OnceLock<Arc<CameraTape>> = OnceLock::new();
+    let record = || Arc::new(CameraTape::record(&Recording::of(TapeCodec::H264)));
     Arc::clone(TAPE.get_or_init(record))
 }
 
 /// A good H.264 camera.
-fn good() -> Script {
-    Script::good(&tape())
+fn good() -> CameraScript {
+    CameraScript::good(&tape())
 }
 
 /// Sends a signal to this very process.
@@ -142,7 +142,7 @@ fn get(page: SocketAddr, path: &str) -> String {
 
 struct Testbed {
     directory: TempDir,
-    broker: Broker,
+    broker: ScriptedBroker,
     page: SocketAddr,
     scene: Scene,
     urls: Vec<String>,
@@ -157,7 +157,7 @@ const QUICK: &str = "first_frame = \"5s\"\nstall = \"3s\"";
 impl Testbed {
     /// Starts the broker and writes a configuration with cameras at `urls`.
     async fn new(urls: Vec<String>, patience: &'static str) -> Self {
-        let broker = Broker::start(spotter_scripted::broker::Script::default()).await;
+        let broker = ScriptedBroker::start(spotter_scripted::broker::BrokerScript::default()).await;
         broker.consume();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let testbed = Self {

@@ -30,7 +30,7 @@ fn changed_broker_and_name_publish_everything_there() {
 
 async fn moves_to_another_broker() {
     let (servers, testbed) = testbed_with_good_cameras().await;
-    let other = Broker::start(broker::Script::default()).await;
+    let other = ScriptedBroker::start(broker::BrokerScript::default()).await;
     other.consume();
     let scenario = async {
         host::all_see(&testbed).await;

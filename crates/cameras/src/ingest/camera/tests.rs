@@ -55,7 +55,6 @@ fn street_options(listen: SocketAddr) -> StreetOptions {
         size: (320, 180),
         fps: 20,
         bitrate_kbps: 2000,
-        format: PixelFormat::I420,
         login: None,
     }
 }

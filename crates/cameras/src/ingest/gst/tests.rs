@@ -20,7 +20,7 @@ use super::{
 };
 use crate::ingest::{CameraHandle, Health, Phase, spawn_with};
 use spotter_core::{
-    Clock as _, Frame, ManualClock, PixelFormat, SystemClock,
+    Clock as _, Frame, ManualClock, SystemClock,
     config::{CameraTls, RtspConfig, SourceConfig, Transport},
 };
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
@@ -312,7 +312,6 @@ fn street() -> RtspStreet {
         size: (160, 120),
         fps: 10,
         bitrate_kbps: 500,
-        format: PixelFormat::I420,
         login: None,
     };
     let grey = |_| vec![128; 160 * 120 * 3 / 2];

@@ -5,13 +5,16 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{busy::busy, rows::LoadCounters};
-use crate::bench::ask::{MeasureError, answers_of};
+use anyhow::bail;
+use serde::Serialize;
+
+use crate::bench::ask::answers_of;
 use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
     scheduler::{
+        backend::{SlotId, StepTimes},
+        cost::{TimeSpan, working},
         request::{LookId, Work},
-        timeline::Timeline,
     },
     service::{Engine, LookNews},
 };
@@ -19,13 +22,21 @@ use spotter_engine::{
 /// Least number of requests that count, even in a short load.
 const LEAST: usize = 4;
 
-/// The next look of a client.
-pub(super) type NextLoadLook<'a> = dyn FnMut(usize) -> Result<Look, MeasureError> + 'a;
+/// Requests of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoadCounters {
+    pub asked: usize,
+    /// Answered, with all their objects.
+    pub answered: usize,
+    /// Cancelled when the load ended.
+    pub left: usize,
+}
 
 /// The clients and what every answer must have.
 pub(super) struct Clients<'a> {
     pub count: usize,
-    pub next: &'a mut NextLoadLook<'a>,
+    /// The next look of a client.
+    pub next: &'a mut dyn FnMut(usize) -> anyhow::Result<Look>,
     /// Objects in every answer.
     pub objects: usize,
 }
@@ -39,7 +50,8 @@ pub(super) struct CountWindow {
     pub request_ms: Vec<f64>,
     /// The engine's work before it and after it.
     pub work: [Work; 2],
-    pub timeline: Timeline,
+    /// Times of the device for all steps in it.
+    pub steps: Vec<(SlotId, StepTimes)>,
     pub counters: LoadCounters,
 }
 
@@ -49,7 +61,7 @@ impl CountWindow {
     }
 
     pub fn busy(&self) -> Duration {
-        busy(&self.timeline.steps, self.from, self.to)
+        busy(&self.steps, self.from, self.to)
     }
 
     /// Increase of one of the engine's counters.
@@ -64,10 +76,19 @@ pub(super) fn closed_loop(
     clients: Clients,
     load: Duration,
     clock: &dyn Clock,
-) -> Result<CountWindow, MeasureError> {
+) -> anyhow::Result<CountWindow> {
     let began = clock.now();
     let (count, least) = (clients.count, clients.count.max(LEAST));
-    let mut open = ClosedLoop::new(engine, clients, clock)?;
+    let mut open = ClosedLoop {
+        engine,
+        clients,
+        clock,
+        inside: HashMap::new(),
+        counters: LoadCounters::default(),
+    };
+    for client in 0..count {
+        open.submit(client)?;
+    }
     let mut window: Option<(Mono, Work)> = None;
     let mut request_ms = Vec::new();
     let (from, before) = loop {
@@ -78,7 +99,8 @@ pub(super) fn closed_loop(
         let past = clock.now().since(began);
         match window {
             None if past >= load / 2 && open.counters.answered >= count => {
-                window = Some(open.record())
+                open.engine.worker().record();
+                window = Some((clock.now(), open.engine.worker().work()));
             }
             None => {}
             Some(begun) => {
@@ -94,13 +116,13 @@ pub(super) fn closed_loop(
         left: open.inside.len(),
         ..open.counters
     };
-    let timeline = open.leave()?;
+    let steps = open.leave()?;
     Ok(CountWindow {
         from,
         to,
         request_ms,
         work: [before, after],
-        timeline,
+        steps,
         counters,
     })
 }
@@ -114,27 +136,8 @@ struct ClosedLoop<'a, 'b> {
     counters: LoadCounters,
 }
 
-impl<'a, 'b> ClosedLoop<'a, 'b> {
-    /// Every client submits a request.
-    fn new(
-        engine: &'b mut Engine,
-        clients: Clients<'a>,
-        clock: &'b dyn Clock,
-    ) -> Result<Self, MeasureError> {
-        let mut open = Self {
-            engine,
-            clients,
-            clock,
-            inside: HashMap::new(),
-            counters: LoadCounters::default(),
-        };
-        for client in 0..open.clients.count {
-            open.submit(client)?;
-        }
-        Ok(open)
-    }
-
-    fn submit(&mut self, client: usize) -> Result<(), MeasureError> {
+impl ClosedLoop<'_, '_> {
+    fn submit(&mut self, client: usize) -> anyhow::Result<()> {
         let at = self.clock.now();
         let look = (self.clients.next)(client)?;
         let id = self.engine.submit(look, false)?;
@@ -144,7 +147,7 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
     }
 
     /// One turn of the engine; answered clients submit again. Returns the milliseconds of the answered requests.
-    fn turn(&mut self) -> Result<Vec<f64>, MeasureError> {
+    fn turn(&mut self) -> anyhow::Result<Vec<f64>> {
         let mut ended = Vec::new();
         for (id, news) in self.engine.turn()? {
             let LookNews::Ended(outcome) = news else {
@@ -162,15 +165,8 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
         Ok(ended)
     }
 
-    /// Starts the part that counts.
-    fn record(&mut self) -> (Mono, Work) {
-        let worker = self.engine.worker();
-        worker.record();
-        (self.clock.now(), worker.work())
-    }
-
-    /// Cancels the open requests. Returns all steps since [`Self::record`], those in flight too.
-    fn leave(self) -> Result<Timeline, MeasureError> {
+    /// Cancels the open requests. Returns all steps of the part that counts, those in flight too.
+    fn leave(self) -> anyhow::Result<Vec<(SlotId, StepTimes)>> {
         for id in self.inside.into_keys() {
             self.engine.cancel(id);
         }
@@ -178,19 +174,80 @@ impl<'a, 'b> ClosedLoop<'a, 'b> {
             self.engine.turn()?;
         }
         let timeline = self.engine.worker().timeline();
-        Ok(timeline.cloned().unwrap_or_default())
+        Ok(timeline.map_or_else(Vec::new, |timeline| timeline.steps.clone()))
     }
 }
 
 /// Fails if an answer has another number of objects: the figures would be of other work.
-fn check_objects(outcome: Outcome, objects: usize) -> Result<(), MeasureError> {
+fn check_objects(outcome: Outcome, objects: usize) -> anyhow::Result<()> {
     let answers = answers_of(outcome)?;
     let mut counts = answers.iter().map(|answer| answer.body.count());
     match counts.find(|&count| count != Some(objects)) {
         None => Ok(()),
-        Some(found) => Err(MeasureError::Unanswered(format!(
+        Some(found) => bail!(
             "an answer has {} objects, must have {objects}: this model still ends its answers by itself",
             found.unwrap_or_default()
-        ))),
+        ),
+    }
+}
+
+/// Time between `from` and `to` in which the device worked ([`working`]) on at least one of the steps.
+fn busy(steps: &[(SlotId, StepTimes)], from: Mono, to: Mono) -> Duration {
+    let mut spans: Vec<TimeSpan> = steps.iter().flat_map(|(_, times)| working(times)).collect();
+    spans.sort_by_key(|span| span.began);
+    let mut sum = Duration::ZERO;
+    let mut until = from;
+    for span in spans {
+        let (began, ended) = (span.began.max(until), span.ended.min(to));
+        sum += ended.since(began);
+        until = until.max(ended);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(ms: u64) -> Mono {
+        Mono::from_nanos(ms * 1_000_000)
+    }
+
+    fn step(started: u64, rows: u64) -> (SlotId, StepTimes) {
+        let times = StepTimes {
+            started: at(started),
+            rows: ms(rows),
+            ..StepTimes::default()
+        };
+        (SlotId(0), times)
+    }
+
+    #[test]
+    fn steps_that_overlap_count_once_and_only_inside() {
+        let steps = [
+            step(0, 10),
+            step(5, 10),
+            step(20, 5),
+            step(24, 1),
+            step(40, 10),
+        ];
+        assert_eq!(busy(&steps, at(0), at(100)), ms(15 + 5 + 10));
+        assert_eq!(busy(&steps, at(8), at(45)), ms(7 + 5 + 5));
+        assert_eq!(busy(&steps, at(60), at(70)), ms(0));
+    }
+
+    #[test]
+    fn a_wait_for_masks_is_no_work() {
+        let (slot, times) = step(0, 10);
+        let masked = StepTimes {
+            mask_wait: ms(4),
+            sampling: ms(1),
+            ..times
+        };
+        assert_eq!(busy(&[(slot, masked)], at(0), at(100)), ms(11));
     }
 }

@@ -1,23 +1,29 @@
 //! Detect requests in a closed loop: by size, clients and objects; by prompts; on a picture that stays the same.
 
+use std::fmt;
+
+use serde::Serialize;
+
 use super::{
-    LoadBench,
-    closed::{Clients, CountWindow, closed_loop},
-    frames::{noise, still_street},
-    rows::{LoadRow, PromptsRow, SteadyRow},
+    Load,
+    closed::{Clients, CountWindow, LoadCounters, closed_loop},
+    frames::noise,
 };
 use crate::bench::{
-    ask::MeasureError,
-    engine::tasks,
-    spread::Spread,
+    Spread,
+    table::known,
     work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
+use spotter::cli::out::remark;
 use spotter_core::{CameraId, Look, Picture, Task};
-use spotter_engine::scheduler::{Options, request::Decide, sequence::Bounds};
+use spotter_engine::{
+    gpu_stats::Strain,
+    scheduler::{Options, request::Decide, sequence::Bounds},
+};
 
 /// Prompts on one frame.
-pub(super) const PROMPTS: [usize; 4] = [1, 2, 4, 8];
-/// Prompts of the steady scene: those of the demo's camera.
+const PROMPTS: [usize; 4] = [1, 2, 4, 8];
+/// Prompts of the steady picture: as many as those of the demo's camera.
 const STEADY_PROMPTS: usize = 4;
 
 /// Without reuse of earlier answers or pictures.
@@ -29,28 +35,153 @@ const FRESH: Options = Options {
 };
 
 /// The requests of a figure.
-#[derive(Clone, Copy)]
-struct LoadCase {
-    size: (usize, usize),
-    clients: usize,
-    prompts: usize,
-    objects: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LoadCase {
+    /// Pixels across and down of the frames.
+    pub size: (usize, usize),
+    /// Each with one request in the engine at a time.
+    pub clients: usize,
+    /// Detect prompts of a request.
+    pub prompts: usize,
+    /// Objects of each answer.
+    pub objects: usize,
 }
 
-impl LoadBench<'_> {
+impl fmt::Display for LoadCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, height) = self.size;
+        write!(
+            f,
+            "{width}x{height}, {} objects, {} prompts, {} clients",
+            self.objects, self.prompts, self.clients
+        )
+    }
+}
+
+/// Requests of one kind under one load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoadRow {
+    #[serde(flatten)]
+    pub case: LoadCase,
+    /// Requests of the whole load.
+    #[serde(rename = "books")]
+    pub counters: LoadCounters,
+    /// Requests that count: those that were answered in its last half.
+    pub requests: usize,
+    /// Per second of the last half.
+    pub requests_per_s: f64,
+    /// From submission to the answer.
+    pub latency: Spread,
+    /// Steps of the device, each of which may carry many requests.
+    pub steps_per_request: f64,
+    /// Share of the time in which the device worked.
+    pub busy_percent: f64,
+    /// Milliseconds in which it did not work, per step.
+    pub idle_ms_per_step: f64,
+    /// Arithmetic of a request, GFLOP.
+    pub gflop: f64,
+    /// Arithmetic of the requests per second, TFLOP.
+    pub tflop_per_s: f64,
+    /// Of what the device sustains in large products, percent.
+    pub of_ceiling_percent: Option<f64>,
+    /// Time of the arithmetic at that speed, milliseconds: the least distance between two requests.
+    pub floor_ms: Option<f64>,
+    /// The same with all of it in fp8.
+    pub floor_fp8_ms: Option<f64>,
+    /// Least latency of a request alone, milliseconds: arithmetic up to the first decisions, then a step for every further
+    /// one, each of which reads the decoder's weights (bf16) and the image's keys and values.
+    pub floor_alone_ms: Option<f64>,
+    /// Power and clock of the GPU.
+    pub strain: Option<Strain>,
+    /// Energy of a request, J.
+    pub joules: Option<f64>,
+}
+
+impl LoadRow {
+    pub(super) const COLUMNS: [&str; 16] = [
+        "size",
+        "objects",
+        "prompts",
+        "clients",
+        "/s",
+        "ms",
+        "steps",
+        "TFLOP/s",
+        "%",
+        "floor ms (fp8)",
+        "alone",
+        "busy %",
+        "idle/step",
+        "W",
+        "MHz",
+        "J",
+    ];
+
+    pub(super) fn cells(&self) -> [String; 16] {
+        let case = self.case;
+        let floors = [self.floor_ms, self.floor_fp8_ms].map(|floor| known(floor, 2));
+        [
+            format!("{}x{}", case.size.0, case.size.1),
+            case.objects.to_string(),
+            case.prompts.to_string(),
+            case.clients.to_string(),
+            format!("{:.2}", self.requests_per_s),
+            self.latency.to_string(),
+            format!("{:.2}", self.steps_per_request),
+            format!("{:.1}", self.tflop_per_s),
+            known(self.of_ceiling_percent, 0),
+            format!("{} ({})", floors[0], floors[1]),
+            known(self.floor_alone_ms, 2),
+            format!("{:.1}", self.busy_percent),
+            format!("{:.3}", self.idle_ms_per_step),
+            known(self.strain.and_then(|strain| strain.power_w), 0),
+            known(self.strain.and_then(|strain| strain.sm_mhz), 0),
+            known(self.joules, 1),
+        ]
+    }
+}
+
+/// One frame with several prompts, one client.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromptsRow {
+    #[serde(flatten)]
+    pub load: LoadRow,
+    /// Median against that of one prompt.
+    pub ratio: f64,
+}
+
+/// One picture that does not change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SteadyRow {
+    /// Draft and tile reuse are on.
+    pub reuse: bool,
+    /// What it took; the arithmetic is that without reuse.
+    #[serde(flatten)]
+    pub load: LoadRow,
+    /// Crops of a request that went through the vision encoder.
+    pub crops_encoded: f64,
+    /// Crops of a request that were reused.
+    pub crops_reused: f64,
+    /// Decisions of a request that were offered as drafts.
+    pub drafted: f64,
+    /// Of these, confirmed by the model.
+    pub accepted: f64,
+}
+
+impl Load<'_> {
     /// Every size with every number of clients and objects.
-    pub(super) fn looks(&mut self) -> Result<Vec<LoadRow>, MeasureError> {
-        let options = self.options;
+    pub(super) fn looks(&mut self) -> anyhow::Result<Vec<LoadRow>> {
+        let args = self.args;
         let mut rows = Vec::new();
-        for &size in &options.sizes {
+        for &size in &args.size {
             let frames = noise(size.0, size.1)?;
-            for &objects in &options.objects {
-                for &clients in &options.clients {
+            for &objects in &args.objects {
+                for &clients in &args.clients {
                     let case = LoadCase {
                         size,
-                        clients,
+                        clients: clients.get(),
                         prompts: 1,
-                        objects,
+                        objects: objects.get(),
                     };
                     rows.push(self.figure(case, &frames, FRESH)?.0);
                 }
@@ -60,10 +191,10 @@ impl LoadBench<'_> {
     }
 
     /// Prompts on one frame, one client.
-    pub(super) fn prompts(&mut self) -> Result<Vec<PromptsRow>, MeasureError> {
-        let size = self.options.scene_size();
+    pub(super) fn prompts(&mut self) -> anyhow::Result<Vec<PromptsRow>> {
+        let size = self.scene_size();
         let frames = noise(size.0, size.1)?;
-        let objects = self.options.objects.first().copied().unwrap_or(1);
+        let objects = self.args.objects.first().map_or(1, |n| n.get());
         let mut rows: Vec<PromptsRow> = Vec::new();
         for prompts in PROMPTS {
             let case = LoadCase {
@@ -80,18 +211,17 @@ impl LoadBench<'_> {
         Ok(rows)
     }
 
-    /// The still street, without and with reuse.
-    pub(super) fn steady(&mut self) -> Result<Vec<SteadyRow>, MeasureError> {
-        let options = self.options;
-        let size = options.scene_size();
-        let frames = [still_street(size.0, size.1)?];
-        let objects = options.objects.last().copied().unwrap_or(1);
+    /// One picture that does not change, without and with reuse.
+    pub(super) fn steady(&mut self) -> anyhow::Result<Vec<SteadyRow>> {
+        let size = self.scene_size();
+        let frames = noise(size.0, size.1)?;
+        let objects = self.args.objects.last().map_or(1, |n| n.get());
         let mut rows = Vec::new();
-        for &clients in &options.clients {
+        for &clients in &self.args.clients {
             for reuse in [false, true] {
                 let case = LoadCase {
                     size,
-                    clients,
+                    clients: clients.get(),
                     prompts: STEADY_PROMPTS,
                     objects,
                 };
@@ -100,11 +230,20 @@ impl LoadBench<'_> {
                     tile_reuse: reuse,
                     ..FRESH
                 };
-                let (load, window) = self.figure(case, &frames, options)?;
+                let (load, window) = self.figure(case, &frames[..1], options)?;
                 rows.push(steady_row(reuse, load, &window));
             }
         }
         Ok(rows)
+    }
+
+    /// The size for the parts with only one: 1280x720 if it is among the sizes, else the first.
+    fn scene_size(&self) -> (usize, usize) {
+        let usual = (1280, 720);
+        match self.args.size.first() {
+            Some(&first) if !self.args.size.contains(&usual) => first,
+            _ => usual,
+        }
     }
 
     fn figure(
@@ -112,7 +251,8 @@ impl LoadBench<'_> {
         case: LoadCase,
         frames: &[Picture],
         options: Options,
-    ) -> Result<(LoadRow, CountWindow), MeasureError> {
+    ) -> anyhow::Result<(LoadRow, CountWindow)> {
+        remark(case);
         let bounds = Bounds {
             max_objects: case.objects,
             max_tokens: 1,
@@ -125,9 +265,7 @@ impl LoadBench<'_> {
             next: &mut |client| Ok(cameras.look(client)),
             objects: case.objects,
         };
-        let window = closed_loop(self.engine, clients, self.options.load, self.clock)?;
-        self.progress.step();
-        self.timeline = Some(window.timeline.clone());
+        let window = closed_loop(self.engine, clients, self.load, self.clock)?;
         Ok((self.row(case, &tasks, &window), window))
     }
 
@@ -144,10 +282,7 @@ impl LoadBench<'_> {
             .gauge
             .and_then(|gauge| gauge.between(window.from, window.to));
         LoadRow {
-            size: case.size,
-            clients: case.clients,
-            prompts: case.prompts,
-            objects: case.objects,
+            case,
             counters: window.counters,
             requests,
             requests_per_s: per_s,
@@ -160,8 +295,8 @@ impl LoadBench<'_> {
             of_ceiling_percent: ceilings
                 .product_tflop
                 .map(|ceiling| 100.0 * tflop_per_s / ceiling.per_s),
-            floor_ms: ceilings.product_ms(gflop),
-            floor_fp8_ms: ceilings.fp8_ms(gflop),
+            floor_ms: ceilings.product_tflop.map(|ceiling| ceiling.ms(gflop)),
+            floor_fp8_ms: ceilings.fp8_tflop.map(|ceiling| ceiling.ms(gflop)),
             floor_alone_ms: self.floor_alone_ms(case.objects, &work),
             strain,
             joules: strain.and_then(|s| s.power_w).map(|watts| watts / per_s),
@@ -187,7 +322,8 @@ impl LoadBench<'_> {
         // The prompt's prefill decides the first x.
         let steps = (3 * objects - 1) as f64;
         let first = work.vision + work.prefix + work.prompts;
-        Some(self.ceilings.product_ms(first)? + self.ceilings.read_ms(steps * read_mb)?)
+        let ceilings = self.ceilings;
+        Some(ceilings.product_tflop?.ms(first) + ceilings.copy_gb?.ms(steps * read_mb))
     }
 }
 
@@ -203,6 +339,17 @@ fn steady_row(reuse: bool, load: LoadRow, window: &CountWindow) -> SteadyRow {
     }
 }
 
+/// Up to eight detect prompts; the first four are those of the demo's camera.
+pub(super) fn tasks(count: usize) -> Vec<Task> {
+    let objects = [
+        "person", "car", "red car", "dog", "bicycle", "truck", "bird", "cat",
+    ];
+    let task = |object: &str| Task::Detect {
+        object: object.into(),
+    };
+    objects.into_iter().map(task).take(count).collect()
+}
+
 /// A camera for each client. They share one pool of frames, so that no two requests in a row have the same frame unless the
 /// pool has only one.
 struct LoadCameras<'a> {
@@ -212,11 +359,11 @@ struct LoadCameras<'a> {
 }
 
 impl<'a> LoadCameras<'a> {
-    fn new(count: usize, tasks: &[Task], frames: &'a [Picture]) -> Result<Self, MeasureError> {
+    fn new(count: usize, tasks: &[Task], frames: &'a [Picture]) -> anyhow::Result<Self> {
         let look = |client| {
             let mut look = Look::still(frames[0].clone(), tasks.iter().cloned())?;
             look.frame.camera = CameraId::new(&format!("client-{client}"))?;
-            Ok::<Look, MeasureError>(look)
+            anyhow::Ok(look)
         };
         let looks = (0..count).map(look).collect::<Result<_, _>>()?;
         Ok(Self {

@@ -3,70 +3,30 @@
 //! ```text
 //!   looks    sizes x clients x objects, every frame another one      ─▶ closed loop ─▶ requests/s, latency, power
 //!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ cost of another prompt
-//!   steady   the still street, reuse off and on                      ─▶ closed loop ─▶ work saved by reuse
-//!   text     tokens of many streams, depth 1 and 2 in turns          ─▶ the cost model, predicted and observed
+//!   steady   a picture that does not change, reuse off and on        ─▶ closed loop ─▶ work saved by reuse
 //! ```
 //!
 //! Answers end at their bounds and never before (`model::without_ends`), so every request is the same work; one that is
 //! not ends the measurement. Each figure is taken from the last half of its load, when the device has its final temperature.
-//! `closed` is the loop, `frames` has the pictures, `looks` the first three parts, `text` the last, `busy` the time in which the
-//! device works, `rows` and `report` the tables. The caller builds the engine.
+//! `closed` is the loop, `frames` has the pictures, `looks` the parts. The caller builds the engine.
 
-mod busy;
 mod closed;
 mod frames;
 mod looks;
-mod report;
-mod rows;
-mod text;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-pub use report::LoadReport;
 use serde::Serialize;
 
-use super::{ask::MeasureError, progress::ProgressLine};
+use self::looks::{LoadRow, PromptsRow, SteadyRow};
+use super::table::{TextTable, known};
+use crate::args::{LoadArgs, LoadPart};
 use spotter::ops::machine::Machine;
 use spotter_core::Clock;
 use spotter_engine::{
     gpu_stats::{Gauge, Strain},
-    scheduler::timeline::Timeline,
     service::Engine,
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoadPart {
-    /// Requests by size, clients and objects.
-    Looks,
-    /// Several prompts on one frame.
-    Prompts,
-    /// One picture that does not change.
-    Steady,
-    /// Text, blocking against pipelined.
-    Text,
-}
-
-impl LoadPart {
-    pub const ALL: [Self; 4] = [Self::Looks, Self::Prompts, Self::Steady, Self::Text];
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadOptions {
-    pub parts: Vec<LoadPart>,
-    /// Pixels across and down of the frames; at least one. `prompts` and `steady` take 1280x720 if it is among them, else
-    /// the first.
-    pub sizes: Vec<(usize, usize)>,
-    /// Clients, each with one request in the engine at a time; at least one number.
-    pub clients: Vec<usize>,
-    /// Objects that each answer has; at least one number. `prompts` takes the first, `steady` the last.
-    pub objects: Vec<usize>,
-    /// Streams of text; more than the device has rows for are left out.
-    pub streams: Vec<usize>,
-    /// Tokens of each answer in text.
-    pub tokens: usize,
-    /// Load for each figure; the first half of it does not count.
-    pub load: Duration,
-}
 
 /// What the device sustains, measured in the same run. What was not measured is `None`, and so are the floors from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -86,21 +46,11 @@ pub struct Ceiling {
     pub strain: Option<Strain>,
 }
 
-impl MachineCeilings {
-    /// Milliseconds for this arithmetic.
-    fn product_ms(&self, gflop: f64) -> Option<f64> {
+impl Ceiling {
+    /// Milliseconds for this number of GFLOP, or of MB.
+    fn ms(self, work: f64) -> f64 {
         // GFLOP by TFLOP/s are milliseconds, as are MB by GB/s.
-        self.product_tflop.map(|ceiling| gflop / ceiling.per_s)
-    }
-
-    /// The same in fp8.
-    fn fp8_ms(&self, gflop: f64) -> Option<f64> {
-        self.fp8_tflop.map(|ceiling| gflop / ceiling.per_s)
-    }
-
-    /// Milliseconds for reading `mb` MB.
-    fn read_ms(&self, mb: f64) -> Option<f64> {
-        self.copy_gb.map(|ceiling| mb / ceiling.per_s)
+        work / self.per_s
     }
 }
 
@@ -113,97 +63,157 @@ pub struct Load<'a> {
     /// Of the GPU; `None` on a processor.
     pub gauge: Option<&'a Gauge>,
     pub ceilings: MachineCeilings,
-    /// Which model, for the report.
+    /// Which model, on which device in which precision.
+    pub subject: LoadSubject,
+    pub args: &'a LoadArgs,
+    /// Load for each figure; the first half of it does not count.
+    pub load: Duration,
+}
+
+/// What is measured, for the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadSubject {
     pub model: String,
-    /// Which device in which precision, for the report.
+    /// On which device, in which precision.
     pub device: String,
-    /// Looks that a daemon would let into this engine at once, for the report.
+    /// Looks that a daemon would let into this engine at once.
     pub permits: usize,
 }
 
 impl Load<'_> {
-    /// Measures the parts in their order. Blocks for all of it: the load for every figure, twice that for those of text.
-    pub fn run(
-        self,
-        options: &LoadOptions,
-        progress: &mut ProgressLine,
-    ) -> Result<LoadReport, MeasureError> {
-        let has = |part| options.parts.contains(&part);
-        let mut bench = LoadBench {
-            engine: self.engine,
-            clock: self.clock,
-            gauge: self.gauge,
+    /// Measures the parts in their order. Blocks for all of it: the load for every figure.
+    pub fn run(mut self) -> anyhow::Result<LoadReport> {
+        let chosen = &self.args.part;
+        let has = |part| chosen.is_empty() || chosen.contains(&part);
+        let mut report = LoadReport {
+            machine: Machine::default(),
+            subject: self.subject.clone(),
             ceilings: self.ceilings,
-            options,
-            progress,
-            timeline: None,
+            load_s: self.load.as_secs_f64(),
+            looks: Vec::new(),
+            prompts: Vec::new(),
+            steady: Vec::new(),
         };
-        let (mut looks, mut prompts, mut steady, mut text) = Default::default();
         if has(LoadPart::Looks) {
-            looks = bench.looks()?;
+            report.looks = self.looks()?;
         }
         if has(LoadPart::Prompts) {
-            prompts = bench.prompts()?;
+            report.prompts = self.prompts()?;
         }
         if has(LoadPart::Steady) {
-            steady = bench.steady()?;
+            report.steady = self.steady()?;
         }
-        if has(LoadPart::Text) {
-            text = bench.text()?;
-        }
-        let timeline = bench.timeline.take();
-        Ok(LoadReport {
-            machine: Machine {
-                gpu: self.gauge.map(|gauge| gauge.card().clone()),
-                ..Machine::now()
-            },
-            model: self.model,
-            device: self.device,
-            permits: self.permits,
-            ceilings: self.ceilings,
-            load_s: options.load.as_secs_f64(),
-            looks,
-            prompts,
-            steady,
-            text,
-            timeline,
-        })
-    }
-}
-
-impl LoadOptions {
-    /// Steps of the progress line, for an engine with `rows` rows.
-    pub fn figures(&self, rows: usize) -> usize {
-        let of = |part| match part {
-            LoadPart::Looks => self.sizes.len() * self.clients.len() * self.objects.len(),
-            LoadPart::Prompts => looks::PROMPTS.len(),
-            LoadPart::Steady => 2 * self.clients.len(),
-            LoadPart::Text => self.fitting(rows).count(),
+        report.machine = Machine {
+            gpu: self.gauge.map(|gauge| gauge.card().clone()),
+            ..Machine::now()
         };
-        self.parts.iter().map(|&part| of(part)).sum()
-    }
-
-    fn fitting(&self, rows: usize) -> impl Iterator<Item = usize> {
-        self.streams.iter().copied().filter(move |&n| n <= rows)
-    }
-
-    /// The size for the parts with only one size.
-    fn scene_size(&self) -> (usize, usize) {
-        let usual = self.sizes.iter().find(|&&size| size == (1280, 720));
-        let size = usual.or(self.sizes.first()).copied();
-        size.unwrap_or((1280, 720))
+        Ok(report)
     }
 }
 
-struct LoadBench<'a> {
-    engine: &'a mut Engine,
-    clock: &'a dyn Clock,
-    gauge: Option<&'a Gauge>,
-    ceilings: MachineCeilings,
-    options: &'a LoadOptions,
-    progress: &'a mut ProgressLine,
-    /// Of the last figure.
-    timeline: Option<Timeline>,
+/// `Display` gives the tables, serde the JSON. A part that was not chosen is empty.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadReport {
+    pub machine: Machine,
+    #[serde(flatten)]
+    pub subject: LoadSubject,
+    pub ceilings: MachineCeilings,
+    /// Load for each figure, seconds, of which the last half counts.
+    pub load_s: f64,
+    /// Requests by size, objects and clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<LoadRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<PromptsRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steady: Vec<SteadyRow>,
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_setting(f)?;
+        if !self.looks.is_empty() {
+            writeln!(f, "\nfresh frames, nothing known before, one prompt\n")?;
+            let rows = self.looks.iter().map(|row| (row, Vec::new()));
+            write!(f, "{}", load_table(&[], rows))?;
+        }
+        if !self.prompts.is_empty() {
+            writeln!(
+                f,
+                "\nprompts on one frame; ratio: median to that of one prompt\n"
+            )?;
+            let ratio = |row: &PromptsRow| vec![format!("{:.2}", row.ratio)];
+            let rows = self.prompts.iter().map(|row| (&row.load, ratio(row)));
+            write!(f, "{}", load_table(&["ratio"], rows))?;
+        }
+        if !self.steady.is_empty() {
+            writeln!(
+                f,
+                "\none picture that does not change; draft and tile reuse off and on; crops and drafted decisions a request\n"
+            )?;
+            let more = |row: &SteadyRow| {
+                let counts = [
+                    row.crops_encoded,
+                    row.crops_reused,
+                    row.drafted,
+                    row.accepted,
+                ];
+                let reuse = if row.reuse { "on" } else { "off" };
+                let counts = counts.map(|each| format!("{each:.2}"));
+                [reuse.into()].into_iter().chain(counts).collect()
+            };
+            let rows = self.steady.iter().map(|row| (&row.load, more(row)));
+            let columns = ["reuse", "encoded", "reused", "drafted", "accepted"];
+            write!(f, "{}", load_table(&columns, rows))?;
+        }
+        Ok(())
+    }
+}
+
+/// The columns of all parts, then those of one part.
+fn load_table<'a>(
+    more: &[&str],
+    rows: impl Iterator<Item = (&'a LoadRow, Vec<String>)>,
+) -> TextTable {
+    let mut table = TextTable::new(LoadRow::COLUMNS.iter().chain(more).copied());
+    for (row, more) in rows {
+        table.row(row.cells().into_iter().chain(more));
+    }
+    table
+}
+
+impl LoadReport {
+    fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = &self.subject;
+        writeln!(f, "{}", self.machine)?;
+        writeln!(
+            f,
+            "{}; {}; a daemon has {} permits",
+            subject.model, subject.device, subject.permits
+        )?;
+        let ceilings = self.ceilings;
+        for (what, ceiling, unit) in [
+            ("large products", ceilings.product_tflop, "TFLOP/s"),
+            ("large products in fp8", ceilings.fp8_tflop, "TFLOP/s"),
+            ("copies, read and written", ceilings.copy_gb, "GB/s"),
+        ] {
+            let Some(Ceiling { per_s, strain }) = ceiling else {
+                continue;
+            };
+            write!(f, "{what}: {per_s:.3} {unit}")?;
+            if let Some(strain) = strain {
+                let (watts, mhz) = (known(strain.power_w, 0), known(strain.sm_mhz, 0));
+                write!(f, " at {watts} W, {mhz} MHz")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(
+            f,
+            "each figure over the last half of {} s of load; ms: median / p95; floors: arithmetic at the products' speed (in fp8),\n\
+             and a request alone, whose steps each read weights and keys",
+            self.load_s
+        )
+    }
 }
 
 #[cfg(test)]

@@ -2,16 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use clap::Parser as _;
+
 use super::{
-    Ceiling, Load, LoadOptions, LoadPart, LoadReport, MachineCeilings,
+    Ceiling, Load, LoadReport, LoadSubject, MachineCeilings,
     closed::{Clients, closed_loop},
     frames::noise,
+    looks::tasks,
 };
-use crate::bench::{
-    ProgressLine,
-    ask::MeasureError,
-    engine::{chrome_trace, tasks},
-    tests::{micro_endless_engine, micro_engine_with},
+use crate::{
+    args::{LabArguments, LabCommand},
+    bench::tests::{micro_endless_engine, micro_engine_with},
 };
 use spotter_core::{Clock, Look, SystemClock};
 use spotter_engine::{
@@ -20,18 +21,6 @@ use spotter_engine::{
 };
 
 const SIZES: [(usize, usize); 2] = [(84, 84), (160, 120)];
-
-fn options(part: LoadPart) -> LoadOptions {
-    LoadOptions {
-        parts: vec![part],
-        sizes: SIZES.to_vec(),
-        clients: vec![1, 3],
-        objects: vec![1, 5],
-        streams: vec![1, 3, 64],
-        tokens: 12,
-        load: Duration::ZERO,
-    }
-}
 
 fn engine() -> (Engine, Arc<dyn Clock>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -45,8 +34,18 @@ fn ceiling(per_s: f64) -> Option<Ceiling> {
     })
 }
 
-fn measure(part: LoadPart) -> LoadReport {
+fn measure(part: &str) -> LoadReport {
     let (mut engine, clock) = engine();
+    let command = [
+        "spotter-lab",
+        "load",
+        "--size=84x84,160x120",
+        "--clients=1,3",
+    ];
+    let command = command.into_iter().chain(["--objects=1,5", "--part", part]);
+    let LabCommand::Load(args) = LabArguments::parse_from(command).command else {
+        panic!("another command")
+    };
     let load = Load {
         engine: &mut engine,
         clock: clock.as_ref(),
@@ -56,12 +55,15 @@ fn measure(part: LoadPart) -> LoadReport {
             fp8_tflop: None,
             copy_gb: ceiling(20.0),
         },
-        model: "micro".into(),
-        device: "cpu, f32".into(),
-        permits: 2,
+        subject: LoadSubject {
+            model: "micro".into(),
+            device: "cpu, f32".into(),
+            permits: 2,
+        },
+        args: &args,
+        load: Duration::ZERO,
     };
-    let report = load.run(&options(part), &mut ProgressLine::silent());
-    report.expect("a report")
+    load.run().expect("a report")
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
         let mut next = |_| {
             submitted += 1;
             let frame = frames[submitted % frames.len()].clone();
-            Ok::<_, MeasureError>(Look::still(frame, tasks(2))?)
+            Ok(Look::still(frame, tasks(2))?)
         };
         let clients = Clients {
             count: clients,
@@ -95,7 +97,7 @@ fn every_request_is_answered_or_left_and_has_all_its_objects() {
         assert!(window.request_ms.len() >= count);
         let found = window.work[1].objects;
         assert!(found >= (counters.answered * 2 * objects) as u64);
-        assert!(window.timeline.steps.len() as u64 >= window.count(|work| work.steps));
+        assert!(window.steps.len() as u64 >= window.count(|work| work.steps));
         assert!(engine.is_idle());
     }
 }
@@ -106,7 +108,7 @@ fn a_model_that_ends_its_answers_is_rejected() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine_with(Options::default(), &clock);
     let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
-    let mut next = |_| Ok::<_, MeasureError>(Look::still(frames[0].clone(), tasks(1))?);
+    let mut next = |_| Ok(Look::still(frames[0].clone(), tasks(1))?);
     let clients = Clients {
         count: 1,
         next: &mut next,
@@ -120,11 +122,11 @@ fn a_model_that_ends_its_answers_is_rejected() {
 
 #[test]
 fn looks_by_size_objects_and_clients() {
-    let report = measure(LoadPart::Looks);
+    let report = measure("looks");
     let kinds: Vec<_> = report
         .looks
         .iter()
-        .map(|row| (row.size, row.objects, row.clients))
+        .map(|row| (row.case.size, row.case.objects, row.case.clients))
         .collect();
     let sizes = SIZES.iter().flat_map(|&size| [(size, 1), (size, 5)]);
     let expected: Vec<_> = sizes
@@ -132,15 +134,15 @@ fn looks_by_size_objects_and_clients() {
         .collect();
     assert_eq!(kinds, expected);
     for row in &report.looks {
-        assert!(row.requests >= row.clients.max(4));
-        assert!(row.counters.answered >= row.requests + row.clients);
+        assert!(row.requests >= row.case.clients.max(4));
+        assert!(row.counters.answered >= row.requests + row.case.clients);
         assert_eq!(
             row.counters.asked,
             row.counters.answered + row.counters.left
         );
         // A single request has a step for its prompt and one for each further decision.
-        if row.clients == 1 {
-            assert!(row.steps_per_request >= (3 * row.objects) as f64 - 1e-9);
+        if row.case.clients == 1 {
+            assert!(row.steps_per_request >= (3 * row.case.objects) as f64 - 1e-9);
         }
         let (floor, alone) = (row.floor_ms.unwrap(), row.floor_alone_ms.unwrap());
         assert!((floor - row.gflop / 0.5).abs() < 1e-9 && alone > 0.0);
@@ -149,21 +151,22 @@ fn looks_by_size_objects_and_clients() {
     }
     let gflop = |size, objects| {
         let mut rows = report.looks.iter();
-        let row = rows.find(|row| (row.size, row.objects) == (size, objects));
+        let row = rows.find(|row| (row.case.size, row.case.objects) == (size, objects));
         row.expect("a row").gflop
     };
     assert!(gflop(SIZES[0], 5) > gflop(SIZES[0], 1));
     assert!(gflop(SIZES[1], 1) > gflop(SIZES[0], 1), "more crops");
     assert_eq!(report.to_string().matches("160x120").count(), 4);
-    let trace = chrome_trace(&report.timeline.expect("a timeline"));
-    let events = trace["traceEvents"].as_array().expect("events");
-    assert!(events.iter().any(|e| e["tid"] == 2 && e["ph"] == "X"));
 }
 
 #[test]
 fn prompts_share_a_frame() {
-    let report = measure(LoadPart::Prompts);
-    let prompts: Vec<usize> = report.prompts.iter().map(|row| row.load.prompts).collect();
+    let report = measure("prompts");
+    let prompts: Vec<usize> = report
+        .prompts
+        .iter()
+        .map(|row| row.load.case.prompts)
+        .collect();
     assert_eq!(prompts, [1, 2, 4, 8]);
     assert_eq!(report.prompts[0].ratio, 1.0);
     let gflop = |i: usize| report.prompts[i].load.gflop;
@@ -179,7 +182,7 @@ fn prompts_share_a_frame() {
 
 #[test]
 fn a_still_scene_is_not_encoded_again() {
-    let report = measure(LoadPart::Steady);
+    let report = measure("steady");
     for pair in report.steady.chunks(2) {
         let [off, on] = pair else {
             panic!("off and on")
@@ -192,21 +195,4 @@ fn a_still_scene_is_not_encoded_again() {
         assert!(on.load.steps_per_request < off.load.steps_per_request);
     }
     assert_eq!(report.steady.len(), 4);
-}
-
-#[test]
-fn text_is_as_long_as_it_must_be_at_both_depths() {
-    let report = measure(LoadPart::Text);
-    let streams: Vec<usize> = report.text.iter().map(|row| row.streams).collect();
-    assert_eq!(streams, [1, 3], "64 are more than the device has rows for");
-    for row in &report.text {
-        assert_eq!((row.blocking.depth, row.pipelined.depth), (1, 2));
-        for run in [&row.blocking, &row.pipelined] {
-            assert!(run.steps > 0 && run.tokens_per_s > 0.0);
-            assert_eq!(run.cost.zombies, 0.0, "no answer ends unforeseen");
-            assert!(run.cost.exposed_ms <= run.cost.bookkeeping_ms);
-        }
-        assert!(row.floor_ms.is_some_and(|ms| ms > 0.0));
-    }
-    assert!(report.to_string().contains("gain predicted, observed"));
 }

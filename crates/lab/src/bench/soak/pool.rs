@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::SoakError;
 use spotter_core::{CameraId, CaptionLength, Mono, Picture, Prompt, PromptId, Task};
 use spotter_engine::{
     model::{ModelConfig, Skill, Tokenizer},
     scheduler::{
-        backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
         request::{Ask, LookRequest},
@@ -27,12 +25,10 @@ const SIZES: [(u32, u32); 5] = [
     (1920, 1080),
 ];
 /// Answers long enough to need further pages, and short enough to end soon.
-pub const BOUNDS: Bounds = Bounds {
+const BOUNDS: Bounds = Bounds {
     max_objects: 16,
     max_tokens: 40,
 };
-/// Tokens of a random prompt; no prompt of words has more.
-const PROMPT_TOKENS: usize = 12;
 /// Most prompts of a request.
 const PROMPTS: usize = 4;
 
@@ -44,17 +40,8 @@ pub struct PoolRequest {
 }
 
 impl PoolRequest {
-    /// Without a camera: no draft and no tile is reused.
-    pub fn alone(&self) -> LookRequest {
-        self.request(None, [Mono::from_nanos(u64::MAX); 2])
-    }
-
-    /// With a camera, and with the times by which it has to be started and answered.
-    pub fn request(
-        &self,
-        camera: Option<&CameraId>,
-        [start_by, answer_by]: [Mono; 2],
-    ) -> LookRequest {
+    /// Without a camera, no draft and no tile is reused.
+    pub fn request(&self, camera: Option<&CameraId>) -> LookRequest {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
@@ -62,27 +49,19 @@ impl PoolRequest {
         LookRequest {
             camera: camera.cloned(),
             picture: self.picture.clone(),
-            start_by,
-            answer_by,
+            start_by: Mono::from_nanos(u64::MAX),
+            answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),
             objects: false,
         }
     }
 }
 
-/// Pages that suffice for every request alone, prompt after prompt, but not for two at once.
-pub fn short_of_pages(limits: &BackendLimits) -> usize {
-    let pages = |positions: usize| positions.div_ceil(limits.page_tokens);
-    let own = pages(2 * PROMPT_TOKENS + (3 * BOUNDS.max_objects).max(BOUNDS.max_tokens));
-    let needed = 2 * (pages(limits.prefix_positions) + own);
-    needed.min(limits.pages)
-}
-
-/// Draws pictures and makes prompts: words if there is a tokenizer, else random ids. Blocks for a second.
+/// Draws pictures and makes prompts. Blocks for a second.
 pub fn pool_requests(
     config: &ModelConfig,
-    tokenizer: Option<&Tokenizer>,
-) -> Result<Vec<PoolRequest>, SoakError> {
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<Vec<PoolRequest>> {
     let kinds: Vec<(Prompt, Sequence)> = kinds()
         .into_iter()
         .enumerate()
@@ -136,60 +115,32 @@ fn prompt(
     index: usize,
     task: Task,
     config: &ModelConfig,
-    tokenizer: Option<&Tokenizer>,
-) -> Result<(Prompt, Sequence), SoakError> {
-    let words = |text: &str| match tokenizer {
-        Some(tokenizer) => tokenizer
-            .encode(text)
-            .map_err(|e| SoakError::Prompt(e.to_string())),
-        None => Ok(noise(text.len() as u64, text.len(), config)),
-    };
-    let tokens = match tokenizer {
-        Some(tokenizer) => {
-            let prompt = config.family.prompt(&task, config, tokenizer, false);
-            prompt.map_err(|e| SoakError::Prompt(e.to_string()))?.inputs
-        }
-        None => {
-            let ids = noise(index as u64, PROMPT_TOKENS - index % 4, config);
-            ids.into_iter().map(DecoderInput::Token).collect()
-        }
-    };
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<(Prompt, Sequence)> {
+    let prompt = config.family.prompt(&task, config, tokenizer, false)?;
     let skill = match &task {
         Task::Detect { .. } => Skill::Detect,
         Task::Point { .. } => Skill::Point,
         Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
     };
-    let mut sequence = Sequence::new(config.grammar(skill), tokens, BOUNDS);
+    let mut sequence = Sequence::new(config.grammar(skill), prompt.inputs, BOUNDS);
     if let Task::Query { choices, .. } = &task {
-        let texts = choices
-            .iter()
-            .map(|c| words(c))
-            .collect::<Result<Vec<_>, _>>()?;
+        let texts = choices.iter().map(|choice| tokenizer.encode(choice));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
         if let Some(tree) = Choices::new(texts.iter().map(Vec::as_slice)) {
             sequence = sequence.choices(Arc::new(tree));
         }
     }
-    let id = PromptId::new(&format!("p{index}")).map_err(|e| SoakError::Prompt(e.to_string()))?;
-    Ok((
-        Prompt {
-            id,
-            revision: 1,
-            task,
-        },
-        sequence,
-    ))
-}
-
-/// Arbitrary ids, none of which is special.
-fn noise(seed: u64, count: usize, config: &ModelConfig) -> Vec<u32> {
-    let above = 16;
-    let span = (config.text.vocab_size as u64).saturating_sub(above).max(1);
-    let id = |i: u64| (above + (seed * 7919 + i * 104_729 + 31) % span) as u32;
-    (0..count as u64).map(id).collect()
+    let prompt = Prompt {
+        id: PromptId::new(&format!("p{index}"))?,
+        revision: 1,
+        task,
+    };
+    Ok((prompt, sequence))
 }
 
 /// One of ten pictures: five sizes, in RGB and I420.
-fn picture(index: usize) -> Result<Picture, SoakError> {
+fn picture(index: usize) -> anyhow::Result<Picture> {
     let (width, height) = SIZES[index % SIZES.len()];
     let scene = random(FIRST_SEED + index as u64);
     let (w, h) = (width as usize, height as usize);

@@ -3,13 +3,16 @@
 use super::*;
 use crate::bench::tests::micro_parts;
 use spotter_core::ManualClock;
+use spotter_engine::scheduler::backend::{
+    BackendError, BackendLimits, Committed, Picked, RowMask, SlotId, Step,
+};
 
 fn subject(clock: &Arc<dyn Clock>, exact: bool) -> SoakSubject {
     let (backend, config, tokenizer) = micro_parts(Arc::clone(clock));
     SoakSubject {
         backend,
         config,
-        tokenizer: Some(tokenizer),
+        tokenizer,
         exact,
         device: "cpu".into(),
         model: "micro".into(),
@@ -17,8 +20,7 @@ fn subject(clock: &Arc<dyn Clock>, exact: bool) -> SoakSubject {
     }
 }
 
-/// A clock that does not advance: which looks are inside together, and so whether pages run out, does not depend on the speed
-/// of the machine.
+/// A clock that does not advance: which looks are inside together does not depend on the speed of the machine.
 fn stopped_clock() -> Arc<dyn Clock> {
     Arc::new(ManualClock::default())
 }
@@ -29,7 +31,7 @@ fn run(subject: SoakSubject, looks: u64) -> SoakReport {
         looks,
         seed: 5,
     };
-    soak(subject, &options, || None, |_| {}).unwrap()
+    soak(subject, &options, |_| {}).unwrap()
 }
 
 #[test]
@@ -44,7 +46,6 @@ fn answers_under_load_are_those_of_the_request_alone() {
         tally.same,
         tally.same + tally.near + tally.close + tally.wrong
     );
-    assert!(report.evicted > 0, "the cache was never short: {report}");
     assert_eq!((report.pages_lost, report.never_ended), (0, 0));
 }
 
@@ -65,7 +66,6 @@ impl Backend for Liar {
         self.device.finalize(slot, masks)
     }
     fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
-        use spotter_engine::scheduler::backend::Picked;
         let mut committed = self.device.commit(slot)?;
         self.steps += 1;
         if self.steps.is_multiple_of(3) {

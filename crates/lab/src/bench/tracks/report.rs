@@ -7,28 +7,16 @@ use spotter_street::score::MatchTally;
 
 use super::TrackOptions;
 use crate::bench::{
-    report::{EvalFigure, share_text, write_figures},
+    report::{EvalFigure, Target, figures_table, rate_text, share_text},
     stays::{StayTally, Stays},
+    table::TextTable,
 };
-
-/// Required figures, per stay.
-mod required {
-    pub const SWITCHES_MAX: f64 = 0.02;
-    pub const EVENTS_MIN: f64 = 0.95;
-    pub const EVENTS_MAX: f64 = 1.05;
-}
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrackReport {
-    pub model: String,
-    /// Time of the street.
-    pub minutes: u32,
-    pub looks_per_s: u32,
-    /// Seed of the street.
-    pub seed: u64,
-    /// Rate of the H.264 that the street went through; `None` without.
-    pub kbit_per_s: Option<u32>,
+    #[serde(flatten)]
+    pub options: TrackOptions,
     /// Over everything.
     pub figures: Vec<EvalFigure>,
     /// Classes with stays or events.
@@ -63,11 +51,7 @@ impl TrackReport {
                 reported_by_second: tally.share(tally.reported_by[1]),
             });
         Self {
-            model: options.model.clone(),
-            minutes: options.minutes,
-            looks_per_s: options.looks_per_s,
-            seed: options.seed,
-            kbit_per_s: options.kbit_per_s,
+            options: options.clone(),
             figures: figures(stays.all(), boxes),
             classes: classes.collect(),
         }
@@ -79,8 +63,8 @@ fn figures(all: StayTally, boxes: &MatchTally) -> Vec<EvalFigure> {
     let [first, second, third] = all.reported_by;
     let things = boxes.found + boxes.missed;
     vec![
-        share("names that switched", all.switches).at_most(required::SWITCHES_MAX),
-        share("events a stay", all.events).within(required::EVENTS_MIN, required::EVENTS_MAX),
+        share("names that switched", all.switches).required(Target::AtMost(0.02)),
+        share("events a stay", all.events).required(Target::Within(0.95, 1.05)),
         share("event by the first look", first),
         share("event by the second look", second),
         share("event by the third look", third),
@@ -91,29 +75,27 @@ fn figures(all: StayTally, boxes: &MatchTally) -> Vec<EvalFigure> {
 
 impl fmt::Display for TrackReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = match self.kbit_per_s {
-            Some(kbit_per_s) => format!("through H.264 at {kbit_per_s} kbit/s"),
-            None => "not compressed".into(),
-        };
+        let TrackOptions {
+            model,
+            minutes,
+            looks_per_s,
+            seed,
+            kbit_per_s,
+        } = &self.options;
+        let rate = rate_text(*kbit_per_s);
         writeln!(
             f,
-            "{}: {} minutes of street {}, {} looks/s, {rate}\n",
-            self.model, self.minutes, self.seed, self.looks_per_s
+            "{model}: {minutes} minutes of street {seed}, {looks_per_s} looks/s, {rate}\n"
         )?;
-        write_figures(f, &self.figures)?;
-        writeln!(
-            f,
-            "\n{:<26}{:>8}{:>9}{:>11}{:>16}",
-            "by class", "stays", "events", "switches", "event by second"
-        )?;
+        writeln!(f, "{}", figures_table(&self.figures))?;
+        let columns = ["class", "stays", "events", "switches", "event by second"];
+        let mut table = TextTable::new(columns);
         for class in &self.classes {
+            let counts = [class.stays, class.events, class.switches].map(|n| n.to_string());
             let by_second = share_text(class.reported_by_second);
-            writeln!(
-                f,
-                "  {:<24}{:>8}{:>9}{:>11}{by_second:>16}",
-                class.class, class.stays, class.events, class.switches
-            )?;
+            let counts = [class.class.into()].into_iter().chain(counts);
+            table.row(counts.chain([by_second]));
         }
-        Ok(())
+        write!(f, "{table}")
     }
 }

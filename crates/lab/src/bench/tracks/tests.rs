@@ -96,7 +96,7 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
         clock,
     )
     .expect("the embedded model");
-    let report = track(&mut engine, &options(1), &mut ProgressLine::silent()).expect("a report");
+    let report = track(&mut engine, &options(1), &mut ProgressLine::default()).expect("a report");
     println!("{report}");
     let stays: usize = report.classes.iter().map(|class| class.stays).sum();
     let events: usize = report.classes.iter().map(|class| class.events).sum();

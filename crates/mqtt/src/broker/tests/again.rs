@@ -18,7 +18,7 @@ use spotter_core::{
     ManualClock,
     config::{MqttConfig, MqttTls, Secret},
 };
-use spotter_scripted::broker::{Broker, Script};
+use spotter_scripted::broker::{BrokerScript, ScriptedBroker};
 
 const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";
 
@@ -109,9 +109,9 @@ async fn our_own_certificate_is_shown_as_it_is_now() {
 }
 
 async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         connack: 0x86,
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let clock = ManualClock::default();

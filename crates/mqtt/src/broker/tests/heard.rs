@@ -12,8 +12,8 @@ use super::{
 use crate::{BrokerState, Inbound, ReplyTo};
 use spotter_core::ManualClock;
 use spotter_scripted::broker::{
-    Broker, Script,
-    codec::{self, Packet, Publish},
+    BrokerScript, ScriptedBroker,
+    codec::{self, ClientPacket, Publish},
 };
 
 const COMMANDS: &str = "spotter/edge1/cam/+/+/set";
@@ -35,10 +35,10 @@ async fn next(inbox: &mut mpsc::Receiver<Inbound>) -> Inbound {
         .unwrap()
 }
 
-fn subscriptions(broker: &Broker, connection: usize) -> Vec<(String, u8)> {
+fn subscriptions(broker: &ScriptedBroker, connection: usize) -> Vec<(String, u8)> {
     let mut found = Vec::new();
     for got in broker.got() {
-        if let Packet::Subscribe { filters, .. } = got.packet
+        if let ClientPacket::Subscribe { filters, .. } = got.packet
             && got.connection == connection
         {
             assert!(filters.iter().all(|filter| filter.qos == 1));
@@ -51,18 +51,18 @@ fn subscriptions(broker: &Broker, connection: usize) -> Vec<(String, u8)> {
 #[tokio::test]
 async fn commands_come_in_and_nothing_that_comes_in_ends_us() {
     join!(
-        commands(Script::default()),
+        commands(BrokerScript::default()),
         commands(old()),
         too_many_commands(),
-        oversized(Script::default()),
+        oversized(BrokerScript::default()),
         oversized(old()),
         malformed(),
     );
 }
 
-async fn commands(script: Script) {
+async fn commands(script: BrokerScript) {
     let is_old = script.is_old;
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         refused_filters: vec!["spotter/edge1/cmd".into()],
         ..script
     })
@@ -105,8 +105,8 @@ async fn commands(script: Script) {
     publisher.listen(vec![COMMANDS.into(), "homeassistant/status".into()]);
     broker
         .until("a filter given up", |broker| {
-            let given_up = |packet: &Packet| match packet {
-                Packet::Unsubscribe { filters, .. } => filters == &["spotter/edge1/cmd"],
+            let given_up = |packet: &ClientPacket| match packet {
+                ClientPacket::Unsubscribe { filters, .. } => filters == &["spotter/edge1/cmd"],
                 _ => false,
             };
             broker.got().iter().any(|got| given_up(&got.packet))
@@ -126,7 +126,7 @@ async fn commands(script: Script) {
 }
 
 async fn too_many_commands() {
-    let broker = Broker::start(Script::default()).await;
+    let broker = ScriptedBroker::start(BrokerScript::default()).await;
     let publisher = start(&broker);
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec![COMMANDS.into()]);
@@ -155,8 +155,8 @@ async fn too_many_commands() {
     assert_eq!(broker.connects().len(), 1);
 }
 
-async fn oversized(script: Script) {
-    let broker = Broker::start(script).await;
+async fn oversized(script: BrokerScript) {
+    let broker = ScriptedBroker::start(script).await;
     let publisher = start(&broker);
     publisher.listen(vec![COMMANDS.into()]);
     broker.until_retained(STATUS, "online").await;
@@ -185,9 +185,9 @@ async fn malformed() {
         codec::packet(0x32, vec![0, 1, b'a', 0, 0, 0, b'x']),
     ];
     for packet in packets {
-        let broker = Broker::start(Script {
+        let broker = ScriptedBroker::start(BrokerScript {
             greeting: packet.clone(),
-            ..Script::default()
+            ..BrokerScript::default()
         })
         .await;
         let clock = ManualClock::default();

@@ -8,15 +8,15 @@ use super::{ConnectionTiming, PATIENCE, identity, mqtt, publish_states, reach};
 use crate::{BrokerState, Publisher, Update, detection::tests::detection};
 use spotter_core::{CameraId, ManualClock, PromptId, SystemClock};
 use spotter_scripted::broker::{
-    Acknowledges, Broker, Script,
-    codec::{self, Packet, Term},
+    Acknowledges, BrokerScript, ScriptedBroker,
+    codec::{self, ClientPacket, Term},
 };
 
 pub(super) const STATUS: &str = "spotter/edge1/status";
 const COUNT: &str = "spotter/edge1/cam/gate/count/person";
 
 /// A publisher with states, on real time.
-pub(super) fn start(broker: &Broker) -> Publisher {
+pub(super) fn start(broker: &ScriptedBroker) -> Publisher {
     let clock = Arc::new(SystemClock::new());
     let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), clock).unwrap();
     publish_states(&publisher);
@@ -24,7 +24,7 @@ pub(super) fn start(broker: &Broker) -> Publisher {
 }
 
 /// A publisher that is online and whose clock does not move.
-pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
+pub(super) async fn start_at_rest(broker: &ScriptedBroker) -> (Publisher, ManualClock) {
     let clock = ManualClock::default();
     let shared = Arc::new(clock.clone());
     let (publisher, _) = Publisher::start(&mqtt(broker.port), None, &identity(), shared).unwrap();
@@ -41,7 +41,7 @@ pub(super) async fn start_at_rest(broker: &Broker) -> (Publisher, ManualClock) {
 }
 
 /// Advances the clock until the broker has all states.
-pub(super) async fn comes_back(broker: &Broker, clock: &ManualClock) {
+pub(super) async fn comes_back(broker: &ScriptedBroker, clock: &ManualClock) {
     let mut passed = 0;
     while broker.retained(STATUS).as_deref() != Some("online") {
         passed += 1;
@@ -69,10 +69,10 @@ pub(super) async fn away(publisher: &Publisher) -> String {
     state.trouble().unwrap().to_owned()
 }
 
-pub(super) fn old() -> Script {
-    Script {
+pub(super) fn old() -> BrokerScript {
+    BrokerScript {
         is_old: true,
-        ..Script::default()
+        ..BrokerScript::default()
     }
 }
 
@@ -88,9 +88,9 @@ async fn what_the_broker_says_it_takes_is_kept_to() {
 
 async fn tiny_packets() {
     let terms = vec![Term::PacketMax(160), Term::TopicAliasMax(0)];
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         terms,
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let publisher = start(&broker);
@@ -109,10 +109,10 @@ async fn tiny_packets() {
 }
 
 async fn few_at_a_time() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         terms: vec![Term::ReceiveMax(2)],
         acknowledges: Acknowledges::Late(Duration::from_millis(50)),
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let _publisher = start(&broker);
@@ -121,10 +121,10 @@ async fn few_at_a_time() {
 }
 
 async fn no_retained_messages() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         terms: vec![Term::KeepsNothing],
         refuses_retained_wills: true,
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let publisher = start(&broker);
@@ -142,15 +142,18 @@ async fn no_retained_messages() {
 }
 
 async fn its_keep_alive() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         terms: vec![Term::KeepAlive(1)],
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let _publisher = start(&broker);
     broker
         .until("a ping", |broker| {
-            broker.got().iter().any(|got| got.packet == Packet::Ping)
+            broker
+                .got()
+                .iter()
+                .any(|got| got.packet == ClientPacket::Ping)
         })
         .await;
 }
@@ -161,11 +164,11 @@ async fn three_answers_to_a_message_have_three_meanings() {
 }
 
 async fn refused() {
-    let not_authorized = Script {
+    let not_authorized = BrokerScript {
         acknowledges: Acknowledges::With(0x87),
-        ..Script::default()
+        ..BrokerScript::default()
     };
-    let broker = Broker::start(not_authorized).await;
+    let broker = ScriptedBroker::start(not_authorized).await;
     let publisher = start(&broker);
     broker.until_retained(STATUS, "online").await;
     let mut sent = broker.messages().len();
@@ -190,8 +193,8 @@ async fn refused() {
 }
 
 async fn never_answered() {
-    for script in [Script::default(), old()] {
-        let broker = Broker::start(Script {
+    for script in [BrokerScript::default(), old()] {
+        let broker = ScriptedBroker::start(BrokerScript {
             acknowledges: Acknowledges::Never,
             ..script
         })
@@ -215,9 +218,9 @@ async fn never_answered() {
 }
 
 async fn answered_late() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         acknowledges: Acknowledges::Late(Duration::from_secs(2)),
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let publisher = start(&broker);
@@ -235,16 +238,16 @@ async fn answered_late() {
 #[tokio::test]
 async fn a_broker_that_falls_silent_is_noticed_and_one_that_reads_slowly_is_not_left() {
     join!(
-        silent(Script::default(), false),
+        silent(BrokerScript::default(), false),
         silent(old(), false),
-        silent(Script::default(), true),
+        silent(BrokerScript::default(), true),
         slow()
     );
 }
 
 /// `stuffed`: the socket is full as well, so the client library does not reach its timer.
-async fn silent(script: Script, stuffed: bool) {
-    let broker = Broker::start(script).await;
+async fn silent(script: BrokerScript, stuffed: bool) {
+    let broker = ScriptedBroker::start(script).await;
     let (publisher, clock) = start_at_rest(&broker).await;
     broker.until_retained(STATUS, "online").await;
     online(&publisher).await;
@@ -284,9 +287,9 @@ async fn silent(script: Script, stuffed: bool) {
 }
 
 async fn slow() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         reads_slowly: Some((2048, Duration::from_millis(20))),
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let publisher = start(&broker);
@@ -311,17 +314,17 @@ async fn a_cut_anywhere_ends_with_every_state_right() {
     let mut tasks = tokio::task::JoinSet::new();
     for is_old in [false, true] {
         for bytes in [1, 4, 30, 90, 140, 200, 500, 900] {
-            tasks.spawn(cut(Script {
+            tasks.spawn(cut(BrokerScript {
                 is_old,
                 cut_after_read: Some(bytes),
-                ..Script::default()
+                ..BrokerScript::default()
             }));
         }
         for bytes in [1, 3, 4, 6, 9, 13, 20] {
-            tasks.spawn(cut(Script {
+            tasks.spawn(cut(BrokerScript {
                 is_old,
                 cut_after_written: Some(bytes),
-                ..Script::default()
+                ..BrokerScript::default()
             }));
         }
     }
@@ -330,8 +333,8 @@ async fn a_cut_anywhere_ends_with_every_state_right() {
     }
 }
 
-async fn cut(script: Script) {
-    let broker = Broker::start(script).await;
+async fn cut(script: BrokerScript) {
+    let broker = ScriptedBroker::start(script).await;
     let publisher = start(&broker);
     away(&publisher).await;
     broker.forget();
@@ -343,8 +346,8 @@ async fn cut(script: Script) {
 
 #[tokio::test]
 async fn a_rival_is_named_and_tried_once_a_minute() {
-    let says_so = Broker::start(Script::default()).await;
-    let silent = Broker::start(old()).await;
+    let says_so = ScriptedBroker::start(BrokerScript::default()).await;
+    let silent = ScriptedBroker::start(old()).await;
     join!(
         taken_over(&says_so, || says_so.say_raw(codec::disconnect(0x8e)), 1),
         taken_over(&silent, || silent.cut(), 3),
@@ -352,7 +355,7 @@ async fn a_rival_is_named_and_tried_once_a_minute() {
 }
 
 /// `kick` ends the session as if another client took it. The publisher notices the other client after `times` kicks.
-async fn taken_over(broker: &Broker, kick: impl Fn(), times: usize) {
+async fn taken_over(broker: &ScriptedBroker, kick: impl Fn(), times: usize) {
     let (publisher, clock) = start_at_rest(broker).await;
     for time in 1..=times {
         online(&publisher).await;
@@ -393,8 +396,8 @@ async fn a_restart_that_forgets_and_a_refusal_that_passes() {
 }
 
 async fn forgetful() {
-    for script in [Script::default(), old()] {
-        let broker = Broker::start(script).await;
+    for script in [BrokerScript::default(), old()] {
+        let broker = ScriptedBroker::start(script).await;
         let publisher = start(&broker);
         broker.until_retained(STATUS, "online").await;
         broker.cut();
@@ -409,9 +412,9 @@ async fn forgetful() {
 }
 
 async fn busy() {
-    let broker = Broker::start(Script {
+    let broker = ScriptedBroker::start(BrokerScript {
         connack: 0x89,
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     let publisher = start(&broker);
@@ -427,7 +430,7 @@ async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
         link::{self, ConnectMode, ConnectionEvent, DeliveryOptions, Settings},
         policy::Protocol,
     };
-    let broker = Broker::start(Script::default()).await;
+    let broker = ScriptedBroker::start(BrokerScript::default()).await;
     let settings = Settings {
         host: "127.0.0.1".into(),
         port: broker.port,

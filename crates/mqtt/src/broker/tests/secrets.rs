@@ -10,7 +10,7 @@ use spotter_core::{
     SystemClock,
     config::{MqttConfig, MqttTls, Secret},
 };
-use spotter_scripted::broker::{Acknowledges, Broker, Instead, Script, codec};
+use spotter_scripted::broker::{Acknowledges, BrokerScript, Instead, ScriptedBroker, codec};
 
 const USER: &str = "edge";
 const PASSWORD: &str = "c4nary/Sw0rd fish";
@@ -60,44 +60,44 @@ async fn no_error_repeats_the_login() {
     let farewell = [&[0x97], in_words().as_slice()].concat();
     let scripts = [
         // A server that is no broker returns our CONNECT, with the login.
-        Script {
+        BrokerScript {
             instead: Some(Instead::Echo),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             instead: Some(Instead::Say(codec::packet(0x20, refusal))),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             instead: Some(Instead::Say(PASSWORD.as_bytes().to_vec())),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             connack: 0x86,
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             greeting: codec::packet(0xe0, farewell),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             greeting: PASSWORD.as_bytes().to_vec(),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             cut_after_read: Some(100),
-            ..Script::default()
+            ..BrokerScript::default()
         },
-        Script {
+        BrokerScript {
             cut_after_written: Some(2),
             acknowledges: Acknowledges::With(0x87),
-            ..Script::default()
+            ..BrokerScript::default()
         },
     ];
     let mut texts = JoinSet::new();
     let mut brokers = Vec::new();
     for script in scripts {
-        let broker = Broker::start(script).await;
+        let broker = ScriptedBroker::start(script).await;
         texts.spawn(trouble(with_login(broker.port)));
         brokers.push(broker);
     }
@@ -106,9 +106,9 @@ async fn no_error_repeats_the_login() {
     let port = gone.local_addr().unwrap().port();
     drop(gone);
     texts.spawn(trouble(with_login(port)));
-    let plain = Broker::start(Script {
+    let plain = ScriptedBroker::start(BrokerScript {
         instead: Some(Instead::Echo),
-        ..Script::default()
+        ..BrokerScript::default()
     })
     .await;
     texts.spawn(trouble(MqttConfig {

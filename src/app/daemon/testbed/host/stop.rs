@@ -19,8 +19,8 @@ struct Stopped {
 /// Runs a testbed of cameras that play `script` until `scenario` ends, and asserts that the daemon then ends in time.
 async fn stopped(
     name: &str,
-    script: Script,
-    broker: impl FnOnce(&mut spotter_scripted::broker::Script),
+    script: CameraScript,
+    broker: impl FnOnce(&mut spotter_scripted::broker::BrokerScript),
     scenario: impl AsyncFnOnce(&Testbed),
 ) -> Stopped {
     let mut servers = Vec::new();
@@ -117,7 +117,7 @@ async fn stop_everywhere() {
         })
         .await;
     };
-    let refuses = |script: &mut spotter_scripted::broker::Script| script.connack = 0x89;
+    let refuses = |script: &mut spotter_scripted::broker::BrokerScript| script.connack = 0x89;
     stopped("while the broker refuses", good(), refuses, sees_pictures).await;
     stopped(
         "while the broker is away",

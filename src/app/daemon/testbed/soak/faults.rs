@@ -57,9 +57,9 @@ impl FaultLog {
 /// The tapes of cameras, and how long they play.
 #[derive(Clone)]
 pub(super) struct Tapes {
-    usual: Arc<Tape>,
-    larger: Arc<Tape>,
-    rare_keys: Arc<Tape>,
+    usual: Arc<CameraTape>,
+    larger: Arc<CameraTape>,
+    rare_keys: Arc<CameraTape>,
     /// Pictures until a stream ends.
     length: (u64, u64),
 }
@@ -67,8 +67,8 @@ pub(super) struct Tapes {
 impl Tapes {
     /// Streams of seconds, or of a minute when the soak is `long`.
     pub(super) fn record(long: bool) -> Self {
-        let usual = Recording::of(Codec::H264);
-        let of = |recording: Recording| Arc::new(Tape::record(&recording));
+        let usual = Recording::of(TapeCodec::H264);
+        let of = |recording: Recording| Arc::new(CameraTape::record(&recording));
         Self {
             usual: tape(),
             larger: of(Recording {
@@ -84,12 +84,12 @@ impl Tapes {
         }
     }
 
-    pub(super) fn good(&self) -> Script {
+    pub(super) fn good(&self) -> CameraScript {
         good()
     }
 
     /// The script of one connection, and the name of its fault.
-    pub(super) fn script(&self, chance: &mut RandomDraws) -> (Script, String) {
+    pub(super) fn script(&self, chance: &mut RandomDraws) -> (CameraScript, String) {
         let pictures = chance.between(self.length.0, self.length.1) as usize;
         match chance.between(0, 100) {
             0..45 => self.ends(chance, pictures),
@@ -106,7 +106,7 @@ impl Tapes {
         }
     }
 
-    fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (Script, String) {
+    fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
         let good = self.good();
         match chance.between(0, 7) {
             0 => (good.after(0, Deed::Silence), "silence after PLAY".into()),
@@ -122,7 +122,7 @@ impl Tapes {
         }
     }
 
-    fn refuses(&self, chance: &mut RandomDraws) -> (Script, String) {
+    fn refuses(&self, chance: &mut RandomDraws) -> (CameraScript, String) {
         let request = chance.one(&["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]);
         let deed = chance.one(&[
             Deed::Refuse(404),
@@ -140,7 +140,7 @@ impl Tapes {
     }
 
     /// Damages the stream; ends it in order after some pictures.
-    fn damaged(&self, chance: &mut RandomDraws, pictures: usize) -> (Script, String) {
+    fn damaged(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
         let mut script = self.good();
         let name = match chance.between(0, 10) {
             0 => {
@@ -202,7 +202,7 @@ impl Tapes {
 }
 
 /// A fault of the broker begins; returns its name.
-pub(super) fn break_broker(broker: &Broker, chance: &mut RandomDraws) -> String {
+pub(super) fn break_broker(broker: &ScriptedBroker, chance: &mut RandomDraws) -> String {
     let ms = chance.between(20, 2000);
     // Connections are not cut at the same byte each: the daemon would take it for a size limit of the broker.
     match chance.between(0, 11) {
@@ -248,8 +248,8 @@ pub(super) fn break_broker(broker: &Broker, chance: &mut RandomDraws) -> String 
     }
 }
 
-pub(super) async fn restore_broker(broker: &Broker) {
-    broker.script(|script| *script = spotter_scripted::broker::Script::default());
+pub(super) async fn restore_broker(broker: &ScriptedBroker) {
+    broker.script(|script| *script = spotter_scripted::broker::BrokerScript::default());
     if broker.is_gone() {
         broker.come_back().await;
     }

@@ -15,9 +15,9 @@ use spotter_scripted::rtsp::{
     conversation::{Login, Scheme},
     paint,
     play::{Damage, Reports, Stamps, picture_at},
-    script::{Deed, Script},
+    script::{CameraScript, Deed},
     server::Server,
-    tape::{Codec, Recording, Tape},
+    tape::{CameraTape, Recording, TapeCodec},
 };
 
 mod changes;
@@ -37,22 +37,22 @@ const PAUSE_SCALE: f64 = 0.25;
 const SLACK: Duration = Duration::from_secs(20);
 
 /// A tape that several tests play.
-fn tape(codec: Codec) -> Arc<Tape> {
-    static H264: OnceLock<Arc<Tape>> = OnceLock::new();
-    static H265: OnceLock<Arc<Tape>> = OnceLock::new();
-    static JPEG: OnceLock<Arc<Tape>> = OnceLock::new();
+fn tape(codec: TapeCodec) -> Arc<CameraTape> {
+    static H264: OnceLock<Arc<CameraTape>> = OnceLock::new();
+    static H265: OnceLock<Arc<CameraTape>> = OnceLock::new();
+    static JPEG: OnceLock<Arc<CameraTape>> = OnceLock::new();
     let tape = match codec {
-        Codec::H264 => &H264,
-        Codec::H265 => &H265,
-        Codec::Jpeg => &JPEG,
+        TapeCodec::H264 => &H264,
+        TapeCodec::H265 => &H265,
+        TapeCodec::Jpeg => &JPEG,
     };
-    let record = || Arc::new(Tape::record(&Recording::of(codec)));
+    let record = || Arc::new(CameraTape::record(&Recording::of(codec)));
     Arc::clone(tape.get_or_init(record))
 }
 
 /// A good H.264 camera.
-fn good() -> Script {
-    Script::good(&tape(Codec::H264))
+fn good() -> CameraScript {
+    CameraScript::good(&tape(TapeCodec::H264))
 }
 
 fn streams(frames: u64) -> impl Fn(&Health) -> bool {
@@ -81,12 +81,12 @@ struct Judged {
 
 impl Judged {
     /// Connects to a camera that plays the script.
-    fn start(camera: CameraConfig, script: &Script) -> Self {
+    fn start(camera: CameraConfig, script: &CameraScript) -> Self {
         let opener = Arc::new(GstOpener::new(camera.clone(), None));
         Self::start_with(SourceSetup::new(opener, &camera), script)
     }
 
-    fn start_with(stream: SourceSetup, script: &Script) -> Self {
+    fn start_with(stream: SourceSetup, script: &CameraScript) -> Self {
         let tally = Arc::<Mutex<Tally>>::default();
         let (judge, script) = (Arc::clone(&tally), script.clone());
         let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
@@ -159,7 +159,7 @@ impl Judged {
 }
 
 impl Tally {
-    fn take(&mut self, frame: &Frame, script: &Script) {
+    fn take(&mut self, frame: &Frame, script: &CameraScript) {
         let (width, height) = (frame.picture.width(), frame.picture.height());
         let shown = paint::read(width, height, |x, y| frame.picture.row(0, y)[x]);
         let sent = frame.times.rtp.map(|rtp| {
@@ -203,7 +203,7 @@ fn camera_of(server: &Server) -> CameraConfig {
 /// A fault, the health that the camera must report for it, how soon, and when it must reconnect.
 struct Case {
     name: String,
-    script: Script,
+    script: CameraScript,
     fault: Fault,
     phase: Phase,
     /// From the first picture, or from the connection where none comes.
@@ -213,7 +213,7 @@ struct Case {
 
 impl Case {
     /// A case of an ordinary fault: the camera reconnects after a second.
-    fn new(name: impl Into<String>, script: Script, fault: Fault) -> Self {
+    fn new(name: impl Into<String>, script: CameraScript, fault: Fault) -> Self {
         Self {
             name: name.into(),
             script,
@@ -246,7 +246,7 @@ impl Case {
         let mended = Arc::new(AtomicBool::new(false));
         let (bad, watch) = (self.script.clone(), Arc::clone(&mended));
         let script = move |_| match watch.load(Ordering::SeqCst) {
-            true => Script {
+            true => CameraScript {
                 login: None,
                 deeds: Vec::new(),
                 ending: None,

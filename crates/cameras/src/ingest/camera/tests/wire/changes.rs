@@ -3,7 +3,7 @@
 use super::*;
 
 /// Plays one script to the first connection and another to all others.
-async fn first_then(first: Script, then: Script) -> Server {
+async fn first_then(first: CameraScript, then: CameraScript) -> Server {
     Server::start(move |connection| match connection {
         0 => first.clone(),
         _ => then.clone(),
@@ -11,26 +11,26 @@ async fn first_then(first: Script, then: Script) -> Server {
     .await
 }
 
-fn reel(tapes: &[Arc<Tape>]) -> Script {
-    Script {
+fn reel(tapes: &[Arc<CameraTape>]) -> CameraScript {
+    CameraScript {
         reel: tapes.into(),
-        ..Script::good(&tapes[0])
+        ..CameraScript::good(&tapes[0])
     }
 }
 
-fn larger() -> Arc<Tape> {
-    Arc::new(Tape::record(&Recording {
+fn larger() -> Arc<CameraTape> {
+    Arc::new(CameraTape::record(&Recording {
         size: (480, 272),
-        ..Recording::of(Codec::H264)
+        ..Recording::of(TapeCodec::H264)
     }))
 }
 
-fn watch(server: &Server, script: &Script) -> Judged {
+fn watch(server: &Server, script: &CameraScript) -> Judged {
     Judged::start(camera_of(server), script)
 }
 
 /// The same with a camera that must fail.
-fn watch_impatiently(server: &Server, script: &Script) -> Judged {
+fn watch_impatiently(server: &Server, script: &CameraScript) -> Judged {
     let mut camera = camera_of(server);
     (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
     Judged::start(camera, script)
@@ -46,7 +46,11 @@ async fn a_camera_that_is_set_to_something_else_is_watched_on() {
 }
 
 async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection() {
-    let (h264, h265, jpeg) = (tape(Codec::H264), tape(Codec::H265), tape(Codec::Jpeg));
+    let (h264, h265, jpeg) = (
+        tape(TapeCodec::H264),
+        tape(TapeCodec::H265),
+        tape(TapeCodec::Jpeg),
+    );
     let larger = larger();
     let in_the_stream = async {
         let script = reel(&[h264.clone(), larger.clone()]);
@@ -59,10 +63,14 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         let sizes = watched.stop().await.sizes;
         assert_eq!(sizes[..3], [(320, 192), (480, 272), (320, 192)]);
     };
-    let between = async |tapes: [&Arc<Tape>; 2], codec: &str, size: (u32, u32)| {
+    let between = async |tapes: [&Arc<CameraTape>; 2], codec: &str, size: (u32, u32)| {
         // Tapes of one length, so the number of a picture is the same in each.
-        let first = Script::good(tapes[0]);
-        let server = first_then(first.clone().after(15, Deed::Close), Script::good(tapes[1])).await;
+        let first = CameraScript::good(tapes[0]);
+        let server = first_then(
+            first.clone().after(15, Deed::Close),
+            CameraScript::good(tapes[1]),
+        )
+        .await;
         let watched = watch(&server, &first);
         let changed = |health: &Health| {
             health.phase == Phase::Streaming
@@ -79,8 +87,8 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         let mut tapes = vec![h264.clone()];
         tapes.extend(vec![h265.clone(); 30]);
         let first = reel(&tapes);
-        let server = first_then(first.clone(), Script::good(&h265)).await;
-        let watched = watch_impatiently(&server, &Script::good(&h264));
+        let server = first_then(first.clone(), CameraScript::good(&h265)).await;
+        let watched = watch_impatiently(&server, &CameraScript::good(&h264));
         let health = watched.failure().await;
         println!("another codec in the stream: {:?}", health.failure);
         let changed = |health: &Health| health.stream.codec == Some("h265") && health.frames > 40;
@@ -99,7 +107,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
 async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame() {
     // Types of H.265's parameter sets: VPS, SPS, PPS.
     let bare = |types: &[u8]| {
-        let mut tape = (*tape(Codec::H265)).clone().without(types);
+        let mut tape = (*tape(TapeCodec::H265)).clone().without(types);
         tape.fmtp = tape.fmtp.split(";sprop-pps").next().unwrap().to_owned();
         Arc::new(tape)
     };
@@ -119,8 +127,8 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
         watched.stop().await;
     };
     let never = async {
-        let script = Script::good(&without);
-        let server = first_then(script.clone(), Script::good(&whole)).await;
+        let script = CameraScript::good(&without);
+        let server = first_then(script.clone(), CameraScript::good(&whole)).await;
         let watched = watch_impatiently(&server, &script);
         let failure = watched.failure().await.failure.unwrap();
         println!("no PPS: {failure:?}");
@@ -138,7 +146,7 @@ async fn a_new_sender_in_the_same_connection_is_watched_on() {
         rtp: good().stamps.rtp,
         ssrc: 0x0bad_cafe,
     };
-    let script = Script {
+    let script = CameraScript {
         restart: Some((20, restarted)),
         ..good()
     };

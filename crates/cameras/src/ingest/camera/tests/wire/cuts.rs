@@ -80,7 +80,7 @@ fn a_thousand_cuts_leave_nothing_behind() {
 }
 
 async fn cut_and_restore() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let beside = Server::start(|_| good()).await;
     let untouched = Judged::start(camera_of(&beside), &good());
     let mut cameras: Vec<Cut> = Vec::new();

@@ -6,7 +6,7 @@ use crate::ingest::ClockNote;
 /// Streams until the health is as wanted, then for some frames more; every frame is right.
 async fn watched(
     name: &str,
-    script: Script,
+    script: CameraScript,
     frames: u64,
     wanted: impl Fn(&Health) -> bool,
 ) -> (Health, Tally) {
@@ -17,7 +17,7 @@ async fn watched(
 async fn watched_within(
     stall: Duration,
     name: &str,
-    script: Script,
+    script: CameraScript,
     frames: u64,
     wanted: impl Fn(&Health) -> bool,
 ) -> (Health, Tally) {
@@ -37,8 +37,8 @@ async fn watched_within(
     (health, tally)
 }
 
-fn damaged(damage: Damage) -> Script {
-    Script {
+fn damaged(damage: Damage) -> CameraScript {
+    CameraScript {
         damage,
         every: Duration::from_millis(25),
         ..good()
@@ -47,7 +47,7 @@ fn damaged(damage: Damage) -> Script {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let hurt = |health: &Health| health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0;
     let whole =
         |health: &Health| health.counters.rtp_lost == 0 && health.counters.frames_corrupt == 0;
@@ -56,7 +56,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     let counted =
         |health: &Health| health.counters.rtp_foreign > 150 && health.counters.rtp_lost == 0;
     let foreign = watched("foreign", damaged(Damage::Foreign), 200, counted);
-    let wrapping = Script {
+    let wrapping = CameraScript {
         stamps: Stamps {
             sequence: u16::MAX - 50,
             rtp: u32::MAX - 90_000,
@@ -67,20 +67,20 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
     let wrapped = watched("wrap", wrapping, 60, whole);
     let recording = Recording {
         sliced: true,
-        ..Recording::of(Codec::H264)
+        ..Recording::of(TapeCodec::H264)
     };
-    let slices = Script {
-        reel: [Arc::new(Tape::record(&recording))].into(),
+    let slices = CameraScript {
+        reel: [Arc::new(CameraTape::record(&recording))].into(),
         ..damaged(Damage::LoseOneOf(20))
     };
     // A key picture every five seconds: after a loss, no good frame comes for longer than the stall limit.
     let recording = Recording {
         pictures: 200,
         gop: 200,
-        ..Recording::of(Codec::H264)
+        ..Recording::of(TapeCodec::H264)
     };
-    let rare = Script {
-        reel: [Arc::new(Tape::record(&recording))].into(),
+    let rare = CameraScript {
+        reel: [Arc::new(CameraTape::record(&recording))].into(),
         ..damaged(Damage::LosePicture(40))
     };
     let rare = watched_within(STALL, "rare key pictures", rare, 50, hurt);
@@ -104,7 +104,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
 /// The next key picture ends the error, and the session continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let flipped = async |of| {
         let script = damaged(Damage::FlipOneOf(of));
         let play = script.clone();
@@ -126,9 +126,9 @@ async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_camera_says_of_its_clock_is_judged() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let noted = async |reports, note: Option<ClockNote>| {
-        let script = Script {
+        let script = CameraScript {
             reports,
             report_every: Duration::from_millis(300),
             ..good()

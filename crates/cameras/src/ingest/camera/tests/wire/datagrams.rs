@@ -6,7 +6,7 @@ use spotter_scripted::rtsp::conversation::Takes;
 /// Streams by `transport` until the health is as wanted; every frame is right.
 async fn watched(
     name: &str,
-    script: Script,
+    script: CameraScript,
     transport: Transport,
     wanted: impl Fn(&Health) -> bool,
 ) -> (Health, Tally, Server) {
@@ -23,8 +23,8 @@ fn shows(health: &Health, frames: u64) -> bool {
     health.phase == Phase::Streaming && health.frames >= frames
 }
 
-fn by_udp(damage: Damage) -> Script {
-    Script {
+fn by_udp(damage: Damage) -> CameraScript {
+    CameraScript {
         takes: Takes::Udp,
         damage,
         ..good()
@@ -33,7 +33,7 @@ fn by_udp(damage: Damage) -> Script {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let whole = async {
         let is_trusted = |health: &Health| shows(health, 60) && health.clock.trusted;
         let (health, _, server) =
@@ -69,7 +69,7 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
     };
     // The camera ends sessions of clients that send no requests; media packets do not keep a session alive.
     let kept = async {
-        let script = Script {
+        let script = CameraScript {
             timeout: Duration::from_secs(10),
             ..by_udp(Damage::None)
         };
@@ -82,8 +82,8 @@ async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
-    tape(Codec::H264);
-    let only = |takes| Script { takes, ..good() };
+    tape(TapeCodec::H264);
+    let only = |takes| CameraScript { takes, ..good() };
     let auto = async |name: &str, takes, transport: &str, tries: usize| {
         let is_there = |health: &Health| shows(health, 20);
         let (health, _, server) = watched(name, only(takes), Transport::Auto, is_there).await;

@@ -8,7 +8,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_end_of_a_stream_has_its_reason_and_the_stream_comes_back() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for (deed, fault) in [
         (Deed::Silence, Fault::Stalled),
@@ -40,7 +40,7 @@ async fn each_end_of_a_stream_has_its_reason_and_the_stream_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_way_out_says_goodbye_once() {
     let silent = || good().after(15, Deed::Silence);
-    let playing = async |script: fn() -> Script, stall| {
+    let playing = async |script: fn() -> CameraScript, stall| {
         let server = Server::start(move |_| script()).await;
         let mut camera = camera_of(&server);
         camera.stall = stall;
@@ -112,7 +112,7 @@ async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
         Some(Deed::Ignore),
     ] {
         running.spawn(async move {
-            let script = Script {
+            let script = CameraScript {
                 timeout: Duration::from_secs(timeout_s),
                 deeds: deed
                     .map(|deed| ("GET_PARAMETER", deed))

@@ -4,8 +4,8 @@ use super::*;
 
 const REQUESTS: [&str; 4] = ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"];
 
-fn login(scheme: Scheme, password: &'static str) -> Script {
-    Script {
+fn login(scheme: Scheme, password: &'static str) -> CameraScript {
+    CameraScript {
         login: Some(Login {
             scheme,
             user: "viewer",
@@ -17,7 +17,7 @@ fn login(scheme: Scheme, password: &'static str) -> Script {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_refusal_has_its_reason_and_its_pause_and_ends_by_itself() {
-    tape(Codec::H264);
+    tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for request in REQUESTS {
         for (status, fault) in [

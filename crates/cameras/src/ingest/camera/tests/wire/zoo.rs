@@ -11,12 +11,12 @@ const TWO_SOUNDS_AND_METADATA: &str = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4
     m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=control:audio2\r\n\
     m=application 0 RTP/AVP 107\r\na=rtpmap:107 vnd.onvif.metadata/90000\r\na=control:metadata\r\n";
 
-fn recorded(recording: Recording) -> Script {
-    Script::good(&Arc::new(Tape::record(&recording)))
+fn recorded(recording: Recording) -> CameraScript {
+    CameraScript::good(&Arc::new(CameraTape::record(&recording)))
 }
 
 /// Streams this number of frames, all of them right.
-async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Server) {
+async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally, Server) {
     let play = script.clone();
     let server = Server::start(move |_| play.clone()).await;
     let mut camera = camera_of(&server);
@@ -36,20 +36,20 @@ async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Serve
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_video_is_asked_for_wherever_it_stands() {
-    let first = Script {
+    let first = CameraScript {
         before: AAC,
         ..good()
     };
-    let last = Script {
+    let last = CameraScript {
         before: TWO_SOUNDS_AND_METADATA,
         ..good()
     };
-    let middle = Script {
+    let middle = CameraScript {
         before: AAC,
         after: TWO_SOUNDS_AND_METADATA,
         ..good()
     };
-    let asked = async |name: &str, script: Script| {
+    let asked = async |name: &str, script: CameraScript| {
         let (_, _, server) = shown(name, script, 10).await;
         let memory = server.memory();
         let setups = memory
@@ -71,7 +71,7 @@ async fn only_the_video_is_asked_for_wherever_it_stands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cameras_encode_is_shown_right() {
-    let h264 = Recording::of(Codec::H264);
+    let h264 = Recording::of(TapeCodec::H264);
     let few = |codec, size, says_rate| Recording {
         size,
         says_rate,
@@ -79,36 +79,44 @@ async fn what_cameras_encode_is_shown_right() {
     };
     // An H.264 message that a player is to turn the picture by a quarter (display orientation).
     let turn = [6, 47, 3, 0x20, 0x00, 0x88, 0x80];
-    let mut turned = (*tape(Codec::H264)).clone();
+    let mut turned = (*tape(TapeCodec::H264)).clone();
     turned = turned.with_before_keys(&turn);
-    let mut late = (*tape(Codec::H265)).clone();
+    let mut late = (*tape(TapeCodec::H265)).clone();
     late.fmtp.clear();
-    let large = few(Codec::H264, (3840, 2160), true);
+    let large = few(TapeCodec::H264, (3840, 2160), true);
     let large = recorded(Recording {
         pictures: 4,
         gop: 2,
         ..large
     });
     const SLOWEST: Duration = Duration::from_secs(1);
-    let slowly = |script: Script, every| Script { every, ..script };
+    let slowly = |script: CameraScript, every| CameraScript { every, ..script };
     let zoo = [
         ("4K", slowly(large, SLOWEST / 2), (3840, 2160)),
         ("one a second", slowly(good(), SLOWEST), (320, 192)),
-        ("H.265", Script::good(&tape(Codec::H265)), (320, 192)),
-        ("JPEG", Script::good(&tape(Codec::Jpeg)), (320, 192)),
+        (
+            "H.265",
+            CameraScript::good(&tape(TapeCodec::H265)),
+            (320, 192),
+        ),
+        (
+            "JPEG",
+            CameraScript::good(&tape(TapeCodec::Jpeg)),
+            (320, 192),
+        ),
         (
             "no rate",
-            recorded(few(Codec::H264, (320, 192), false)),
+            recorded(few(TapeCodec::H264, (320, 192), false)),
             (320, 192),
         ),
         (
             "odd size",
-            recorded(few(Codec::H264, (322, 182), true)),
+            recorded(few(TapeCodec::H264, (322, 182), true)),
             (322, 182),
         ),
         (
             "odd size H.265",
-            recorded(few(Codec::H265, (328, 184), true)),
+            recorded(few(TapeCodec::H265, (328, 184), true)),
             (328, 184),
         ),
         (
@@ -119,10 +127,10 @@ async fn what_cameras_encode_is_shown_right() {
             }),
             (320, 192),
         ),
-        ("turned", Script::good(&Arc::new(turned)), (320, 192)),
+        ("turned", CameraScript::good(&Arc::new(turned)), (320, 192)),
         (
             "H.265 parameters in the stream alone",
-            Script::good(&Arc::new(late)),
+            CameraScript::good(&Arc::new(late)),
             (320, 192),
         ),
     ];

@@ -1,4 +1,4 @@
-//! The host's work for a step, in real time: the real scheduler, 32 detect rows that all decode, and a simulated device
+//! `spotter-lab engine`: the host's work for a step, in real time: the real scheduler, 32 detect rows that all decode, and a simulated device
 //! that costs nothing, so that what is left is plan, launch, finalize and commit.
 //!
 //! The rows are those of eight looks with four prompts and Moondream 2's dimensions: a prefix of 730 positions, answers of
@@ -8,11 +8,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::simulated_grammar;
-use crate::bench::{ask::MeasureError, spread::Spread};
+use super::{Spread, table::TextTable};
+use spotter::ops::machine::Machine;
 use spotter_core::{Clock, ManualClock, Mono, Picture, WallTime};
 use spotter_engine::{
-    model::Skill,
+    model::{ModelConfig, Skill},
     scheduler::{
         Options,
         backend::{BackendLimits, DecoderInput},
@@ -23,7 +23,6 @@ use spotter_engine::{
         timeline::Timeline,
         worker::{DeviceError, Worker},
     },
-    service::EngineError,
     sim::{SimBackend, SimCosts, SimModel},
 };
 
@@ -64,17 +63,11 @@ enum HostWorkKind {
     HostMasks,
 }
 
-impl HostWorkKind {
-    const ALL: [Self; 3] = [Self::DeviceDecides, Self::HostDecides, Self::HostMasks];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::DeviceDecides => "detect, the device decides",
-            Self::HostDecides => "detect, the host decides",
-            Self::HostMasks => "choices, the host's masks",
-        }
-    }
-}
+const KINDS: [(HostWorkKind, &str); 3] = [
+    (HostWorkKind::DeviceDecides, "detect, the device decides"),
+    (HostWorkKind::HostDecides, "detect, the host decides"),
+    (HostWorkKind::HostMasks, "choices, the host's masks"),
+];
 
 /// The host's work for steps of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,33 +86,38 @@ pub struct HostRow {
     pub plan_commit: Spread,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `Display` gives the table, serde the JSON.
+#[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
+    pub machine: Machine,
+    pub step: StepWork,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepWork {
     /// Rows of each step.
     pub step_rows: usize,
     pub rows: Vec<HostRow>,
 }
 
 /// Measures all kinds. Blocks for a second or less.
-pub(super) fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, MeasureError> {
+pub fn host(clock: &Arc<dyn Clock>) -> Result<HostReport, DeviceError> {
     let mut rows = Vec::new();
-    for kind in HostWorkKind::ALL {
-        rows.push(row(kind, clock)?);
+    for (kind, name) in KINDS {
+        let mut worker = worker(kind, Arc::clone(clock));
+        let mut timelines = Vec::new();
+        for _ in 0..ROUNDS {
+            timelines.push(round(kind, &mut worker)?);
+        }
+        rows.push(row(name, &timelines));
     }
     Ok(HostReport {
-        step_rows: LIMITS.rows,
-        rows,
+        machine: Machine::now(),
+        step: StepWork {
+            step_rows: LIMITS.rows,
+            rows,
+        },
     })
-}
-
-fn row(kind: HostWorkKind, clock: &Arc<dyn Clock>) -> Result<HostRow, MeasureError> {
-    let fatal = |e: DeviceError| MeasureError::Engine(EngineError::Device(e));
-    let mut worker = worker(kind, Arc::clone(clock));
-    let mut spans = HostSpans::default();
-    for _ in 0..ROUNDS {
-        spans.add(&round(kind, &mut worker).map_err(fatal)?);
-    }
-    Ok(spans.row(kind))
 }
 
 /// Submits all looks, and records steps while all rows decode.
@@ -148,46 +146,33 @@ fn round(kind: HostWorkKind, worker: &mut Worker) -> Result<Timeline, DeviceErro
     Ok(timeline)
 }
 
-/// Milliseconds of the recorded spans, by kind.
-#[derive(Default)]
-struct HostSpans {
-    plan: Vec<f64>,
-    launch: Vec<f64>,
-    finalize: Vec<f64>,
-    commit: Vec<f64>,
-}
-
-impl HostSpans {
-    fn add(&mut self, timeline: &Timeline) {
-        let of = |what| host_spans(timeline, what).map(ms);
-        self.plan.extend(of(Host::Plan));
-        self.launch.extend(of(Host::Launch));
-        self.finalize.extend(of(Host::Finalize));
-        self.commit.extend(of(Host::Commit));
-    }
-
-    fn row(&self, kind: HostWorkKind) -> HostRow {
-        let spread = |spans: &[f64]| Spread::of(spans.iter().copied());
-        let both = self.plan.iter().zip(&self.commit);
-        HostRow {
-            kind: kind.name(),
-            steps: self.plan.len(),
-            plan: spread(&self.plan),
-            launch: spread(&self.launch),
-            finalize: (!self.finalize.is_empty()).then(|| spread(&self.finalize)),
-            commit: spread(&self.commit),
-            plan_commit: Spread::of(both.map(|(plan, commit)| plan + commit)),
-        }
+fn row(kind: &'static str, timelines: &[Timeline]) -> HostRow {
+    let spans_ms = |what: Host| -> Vec<f64> {
+        let spans = timelines.iter().flat_map(|one| host_spans(one, what));
+        spans
+            .map(|span| span.duration().as_secs_f64() * 1e3)
+            .collect()
+    };
+    let (plan, finalize, commit) = (
+        spans_ms(Host::Plan),
+        spans_ms(Host::Finalize),
+        spans_ms(Host::Commit),
+    );
+    let both = plan.iter().zip(&commit).map(|(plan, commit)| plan + commit);
+    HostRow {
+        kind,
+        steps: plan.len(),
+        plan_commit: Spread::of(both),
+        plan: Spread::of(plan),
+        launch: Spread::of(spans_ms(Host::Launch)),
+        finalize: (!finalize.is_empty()).then(|| Spread::of(finalize)),
+        commit: Spread::of(commit),
     }
 }
 
 fn host_spans(timeline: &Timeline, what: Host) -> impl Iterator<Item = TimeSpan> + '_ {
     let named = timeline.host.iter().filter(move |(kind, _)| *kind == what);
     named.map(|(_, span)| *span)
-}
-
-fn ms(span: TimeSpan) -> f64 {
-    span.duration().as_secs_f64() * 1e3
 }
 
 /// The device has a clock that does not advance, the host has real time.
@@ -228,11 +213,13 @@ fn sequence(kind: HostWorkKind) -> Sequence {
     };
     let prompt = vec![DecoderInput::Token(9); PROMPT_TOKENS];
     match kind {
-        HostWorkKind::DeviceDecides | HostWorkKind::HostDecides => {
-            Sequence::new(simulated_grammar(Skill::Detect), prompt, bounds)
-        }
+        HostWorkKind::DeviceDecides | HostWorkKind::HostDecides => Sequence::new(
+            ModelConfig::default().grammar(Skill::Detect),
+            prompt,
+            bounds,
+        ),
         HostWorkKind::HostMasks => {
-            let text = simulated_grammar(Skill::Text { reasoning: false });
+            let text = ModelConfig::default().grammar(Skill::Text { reasoning: false });
             let sequence = Sequence::new(text, prompt, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
                 Some(choices) => sequence.choices(Arc::new(choices)),
@@ -244,20 +231,16 @@ fn sequence(kind: HostWorkKind) -> Sequence {
 
 impl fmt::Display for HostReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.machine)?;
         writeln!(
             f,
             "host's work for a step of {} rows, real time; median / p95, microseconds\n\
              launch and finalize with the simulated device's own work\n",
-            self.step_rows
+            self.step.step_rows
         )?;
-        write!(f, "{:28}{:>6}", "rows", "steps")?;
         let columns = ["plan", "launch", "finalize", "commit", "plan + commit"];
-        for name in columns {
-            write!(f, "{name:>16}")?;
-        }
-        writeln!(f)?;
-        for row in &self.rows {
-            write!(f, "{:28}{:>6}", row.kind, row.steps)?;
+        let mut table = TextTable::new(["rows", "steps"].into_iter().chain(columns));
+        for row in &self.step.rows {
             let spreads = [
                 Some(row.plan),
                 Some(row.launch),
@@ -265,12 +248,14 @@ impl fmt::Display for HostReport {
                 Some(row.commit),
                 Some(row.plan_commit),
             ];
-            for spread in spreads {
-                write!(f, "{:>16}", spread.map_or_else(|| "-".into(), micros))?;
-            }
-            writeln!(f)?;
+            let micros = spreads.map(|spread| spread.map_or_else(|| "-".into(), micros));
+            table.row(
+                [row.kind.into(), row.steps.to_string()]
+                    .into_iter()
+                    .chain(micros),
+            );
         }
-        Ok(())
+        write!(f, "{table}")
     }
 }
 
@@ -286,7 +271,7 @@ mod tests {
     /// Every row must be in every measured step, and each plan must have its commit.
     #[test]
     fn every_measured_step_carries_all_rows() {
-        for kind in HostWorkKind::ALL {
+        for (kind, _) in KINDS {
             let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(WallTime::default()));
             let mut worker = worker(kind, clock);
             let timeline = round(kind, &mut worker).expect("a sound device");
