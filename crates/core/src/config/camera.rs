@@ -3,7 +3,7 @@
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
     ZoneConfig, choices, defaults as d,
-    keys::{self, Key, prompt as prompt_keys, settings},
+    keys::{self, KeyForm, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
@@ -14,11 +14,9 @@ use crate::{CameraId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
-    let mut settings = CameraDefaults::default();
-    if let Some(mut table) = root.table(&keys::root::DEFAULTS) {
-        settings = CameraDefaults::read(&mut table, &settings);
-        table.finish();
-    }
+    let mut table = root.table(&keys::root::DEFAULTS);
+    let settings = CameraDefaults::read(&mut table, &CameraDefaults::default());
+    table.finish();
     let tables = root.tables(&keys::root::CAMERA, CameraId::new);
     if tables.is_empty() {
         root.missing(
@@ -47,23 +45,23 @@ struct CameraDefaults {
 impl Default for CameraDefaults {
     fn default() -> Self {
         Self {
-            rate_hz: d::RATE_HZ,
-            width: d::WIDTH as u32,
-            transport: d::TRANSPORT,
-            stall: d::STALL,
-            first_frame: d::FIRST_FRAME,
-            decode: d::DECODE,
+            rate_hz: settings::RATE.form.default(),
+            width: settings::WIDTH.form.default() as u32,
+            transport: settings::TRANSPORT.form.default(),
+            stall: settings::STALL.form.default(),
+            first_frame: settings::FIRST_FRAME.form.default(),
+            decode: settings::DECODE.form.default(),
             motion: MotionConfig {
-                on: false,
-                threshold: d::MOTION_THRESHOLD,
-                hold: d::MOTION_HOLD,
-                at_least_every: d::MOTION_AT_LEAST_EVERY,
+                on: keys::motion::ON.form.default(),
+                threshold: keys::motion::THRESHOLD.form.default(),
+                hold: keys::motion::HOLD.form.default(),
+                at_least_every: keys::motion::AT_LEAST_EVERY.form.default(),
             },
             schedule: None,
             events: EventConfig {
                 confirm: d::CONFIRM,
-                end_after: d::END_AFTER,
-                still_after: d::STILL_AFTER,
+                end_after: keys::events::END_AFTER.form.default(),
+                still_after: keys::events::STILL_AFTER.form.default(),
             },
         }
     }
@@ -139,10 +137,7 @@ fn camera(
     })
 }
 
-fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
-    let Some(mut table) = table else {
-        return base;
-    };
+fn motion(mut table: Reader<'_>, base: MotionConfig) -> MotionConfig {
     let on = table.read(&keys::motion::ON);
     let threshold = table.read(&keys::motion::THRESHOLD);
     let hold = table.read(&keys::motion::HOLD);
@@ -156,10 +151,7 @@ fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
     }
 }
 
-fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
-    let Some(mut table) = table else {
-        return base;
-    };
+fn events(mut table: Reader<'_>, base: EventConfig) -> EventConfig {
     let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
     let end_after = table.read(&keys::events::END_AFTER);
     let still_after = table.read(&keys::events::STILL_AFTER);
@@ -180,12 +172,12 @@ fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
             "no polygon; add polygon = [[x, y], …], shares of the picture",
         );
     }
-    let point = table.read(&keys::zone::POINT);
+    let point = table.read_or_default(&keys::zone::POINT);
     table.finish();
     ZoneConfig {
         id,
         polygon: polygon.as_ref().and_then(corners).unwrap_or_default(),
-        point: point.unwrap_or(d::ZONE_POINT),
+        point,
     }
 }
 
@@ -222,7 +214,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
     let rate = table.get(&keys::prompt::RATE);
     let rate_hz = rate
         .as_ref()
-        .and_then(|value| keys::prompt::RATE.read(value));
+        .and_then(|value| value.number(d::RATE_HZ_RANGE));
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -230,10 +222,11 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table.read(&keys::prompt::MIN_SCORE);
+    let min_score = table.read_or_default(&keys::prompt::MIN_SCORE);
     let area = table.get(&keys::prompt::MIN_AREA);
+    let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
     let zones = table.get(&keys::prompt::ZONES);
-    let snapshot = table.read(&keys::prompt::SNAPSHOT);
+    let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
     let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
@@ -253,14 +246,12 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         revision: 1,
         task: task?,
         rate_hz,
-        min_score: min_score.unwrap_or(d::MIN_SCORE),
-        min_area: area
-            .and_then(|value| keys::prompt::MIN_AREA.read(&value))
-            .unwrap_or(d::MIN_AREA),
+        min_score,
+        min_area,
         zones: zones
             .and_then(|value| prompt_zones(&value, camera))
             .unwrap_or_default(),
-        snapshot: snapshot.unwrap_or(false),
+        snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         events,
     })
@@ -296,7 +287,7 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
             })
         }
         [None, None, None] => {
-            table.missing(&keys.map(Key::name), ONE);
+            table.missing(&keys.map(|key| key.name), ONE);
             None
         }
     }

@@ -10,13 +10,14 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
-    defaults::SCHEMA,
     keys::root,
     problem::Notes,
     reader::{ConfigValue, Reader},
     sections, syntax,
 };
 
+/// Version of the file's shape (`schema`).
+const SCHEMA: u64 = 1;
 /// No configuration is longer, in bytes.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -137,7 +138,7 @@ pub(super) fn read_text(
     let notes = Notes::new(file, text);
     let document = syntax::parse(&notes, text);
     let config = document.as_ref().and_then(|document| {
-        let root = Reader::new(&notes, "", 0..0, document.get_ref());
+        let root = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
         read_root(root, scope, hash(bytes))
     });
     match (config, notes) {
@@ -165,7 +166,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }
-    scope.allow_plain_secrets = root.read(&root::ALLOW_PLAIN_SECRETS).unwrap_or(false);
+    scope.allow_plain_secrets = root.read_or_default(&root::ALLOW_PLAIN_SECRETS);
 
     let node = sections::node(&scope, root.table(&root::NODE));
     let http = sections::http(root.table(&root::HTTP));

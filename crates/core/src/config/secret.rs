@@ -38,7 +38,7 @@ impl SecretKind {
 /// Fetches the secret that `value` names: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
 pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -> Option<Secret> {
     let credential_key = kind.credential_key();
-    let credential_name = credential_key.name();
+    let credential_name = credential_key.name;
     let advice = format!(
         "use {{ env = \"NAME\" }}, {{ {credential_name} = \"NAME\" }} or {{ file = \"PATH\" }}"
     );

@@ -4,7 +4,10 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{SourceConfig, defaults};
+use super::{
+    SourceConfig,
+    keys::{KeyForm, model as keys},
+};
 use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -185,18 +188,19 @@ impl ModelSettings {
     /// A model with every other setting at its default.
     pub fn of(source: ModelSource) -> Self {
         let budget = match source {
-            ModelSource::Embedded => defaults::BUDGET_EMBEDDED,
-            ModelSource::Directory(_) => defaults::BUDGET,
+            // It runs on a small machine's CPU.
+            ModelSource::Embedded => Duration::from_secs(1),
+            ModelSource::Directory(_) => Duration::from_millis(250),
         };
         Self {
             source,
-            device: defaults::DEVICE,
-            gpus: defaults::GPUS.to_vec(),
-            frames: defaults::FRAMES,
-            precision: defaults::PRECISION,
+            device: keys::DEVICE.form.default(),
+            gpus: vec![0],
+            frames: keys::FRAMES.form.default(),
+            precision: keys::PRECISION.form.default(),
             budget,
-            max_objects: defaults::MAX_OBJECTS as u32,
-            tile_difference: defaults::TILE_DIFFERENCE,
+            max_objects: keys::MAX_OBJECTS.form.default() as u32,
+            tile_difference: keys::TILE_DIFFERENCE.form.default(),
         }
     }
 }
