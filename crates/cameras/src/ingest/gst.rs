@@ -34,7 +34,6 @@ use self::{
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
-    template::{TemplateValue, fill},
 };
 use spotter_core::config::CameraConfig;
 
@@ -224,30 +223,21 @@ fn device(text: String) -> Failure {
     Failure::new(Fault::Device, text)
 }
 
-/// The tail that every pipeline ends with.
-fn frames_text(place: PictureMemory, sync: bool) -> Result<String, Failure> {
-    let text = place.launch(sync);
-    text.map_err(|e| device(format!("frames.launch: {e}")))
-}
-
-/// A whole pipeline whose pictures end in the host's memory.
-fn launch(
-    name: &str,
-    template: &str,
-    values: &[(&str, TemplateValue<'_>)],
-    sync: bool,
-) -> Result<gst::Pipeline, Failure> {
-    let frames = frames_text(PictureMemory::Host, sync)?;
-    let mut values = values.to_vec();
-    values.push(("frames", TemplateValue::Elements(&frames)));
-    let text = fill(template, &values).map_err(|e| device(format!("{name}: {e}")))?;
-    parse(name, &text)
+/// Fills the `{name}` placeholders of a launch text in `pipelines`, whose comment lines are left out. URLs, paths and logins are
+/// never filled in, because their text could become an element: they are set as properties of the element named `source`.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let lines = template.lines().filter(|line| !line.starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    values.iter().fold(text, |text, (name, value)| {
+        text.replace(&format!("{{{name}}}"), value)
+    })
 }
 
 /// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
 fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let values = [("source", TemplateValue::Elements(source))];
-    let pipeline = launch("decodebin.launch", DECODEBIN, &values, sync)?;
+    let frames = PictureMemory::Host.launch(sync);
+    let text = fill(DECODEBIN, &[("source", source), ("frames", &frames)]);
+    let pipeline = parse("decodebin.launch", &text)?;
     link_decoded(&pipeline)?;
     Ok(pipeline)
 }

@@ -17,12 +17,11 @@ use crate::ingest::{
     gst::{
         PipelineProbes,
         decoder::{Codec, exists},
-        device, failure, frames_text, named, parse,
+        device, failure, fill, named, parse,
         statistics::SourceKind,
         tail::PictureMemory,
     },
     health::{Failure, Fault},
-    template::{TemplateValue, fill},
     transport::TransportChoice,
 };
 use spotter_core::{
@@ -106,12 +105,11 @@ impl SourceType for RtspSource {
         probes.context.statistics().stream.transport = Some(transport);
         let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
-            ("protocols", TemplateValue::Text(transport)),
-            ("latency_ms", TemplateValue::Text(LATENCY_MS)),
-            ("timeout_us", TemplateValue::Text(&timeout_us)),
+            ("protocols", transport),
+            ("latency_ms", LATENCY_MS),
+            ("timeout_us", &timeout_us),
         ];
-        let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
-        let pipeline = parse("rtsp.launch", &text)?;
+        let pipeline = parse("rtsp.launch", &fill(RTSP, &values))?;
         let source = named(&pipeline, "source")?;
         source.set_property("location", with_login(&self.settings));
         check_certificate(&source, &self.settings.tls, probes);
@@ -312,15 +310,14 @@ fn decode(
         "decoder chosen"
     );
     probes.decode.decode_with(codec, &choice);
-    let frames = frames_text(choice.place, false)?;
+    let frames = choice.place.launch(false);
     let values = [
-        ("depay", TemplateValue::Elements(codec.depay())),
-        ("parse", TemplateValue::Elements(codec.parse())),
-        ("decoder", TemplateValue::Elements(&choice.launch)),
-        ("frames", TemplateValue::Elements(&frames)),
+        ("depay", codec.depay()),
+        ("parse", codec.parse()),
+        ("decoder", &choice.launch),
+        ("frames", &frames),
     ];
-    let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
-    let branch = gst::parse::bin_from_description(&text, true)
+    let branch = gst::parse::bin_from_description(&fill(RTP, &values), true)
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
     probes.pictures.attach(&branch)?;
     probes.packets.watch_depayloader(&named(&branch, "depay")?);

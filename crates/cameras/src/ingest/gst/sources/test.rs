@@ -6,7 +6,7 @@ use gstreamer as gst;
 
 use super::SourceType;
 use crate::ingest::{
-    gst::{PipelineProbes, launch, named, statistics::SourceKind},
+    gst::{PipelineProbes, fill, named, parse, statistics::SourceKind, tail::PictureMemory},
     health::{Failure, Fault},
 };
 
@@ -20,7 +20,8 @@ impl SourceType for TestSource {
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let pipeline = launch("test.launch", TEST, &[], false)?;
+        let frames = PictureMemory::Host.launch(false);
+        let pipeline = parse("test.launch", &fill(TEST, &[("frames", &frames)]))?;
         probes.decode.watch_local(&named(&pipeline, "source")?);
         probes.pictures.attach(&pipeline)?;
         Ok(pipeline)
