@@ -2,27 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{limits::TimeLimits, policy::Schedule};
+use super::policy::Schedule;
 use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
-
-/// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
-/// decoder's memory outside of the lock.
-#[derive(Debug)]
-pub enum PutResult {
-    /// Nothing was due; the frame itself.
-    Skipped(Frame),
-    /// It waits for the engine; with the older frame whose place it took.
-    Waiting(Option<Frame>),
-}
-
-/// A frame taken out of its slot.
-#[derive(Debug)]
-pub enum TakenFrame {
-    /// Within its budget. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
-    Fresh(Frame),
-    /// Older than its budget, and already counted.
-    Late(Frame),
-}
 
 /// One camera. The newest frame wins.
 #[derive(Debug)]
@@ -115,11 +96,12 @@ impl FrameSlot {
         Some(unneeded)
     }
 
-    /// A frame came from ingest.
-    pub fn put(&mut self, frame: Frame, now: Mono) -> PutResult {
+    /// A frame came from ingest. True when it waits for the engine now; with the frame that is no longer needed, so that the
+    /// caller frees the decoder's memory outside of the lock.
+    pub fn put(&mut self, frame: Frame, now: Mono) -> (bool, Option<Frame>) {
         if self.due().is_none_or(|due| now < due) {
             self.counters.arrive_and_end(FrameEnd::Skipped);
-            return PutResult::Skipped(frame);
+            return (false, Some(frame));
         }
         let replaced = self.waiting.replace(frame);
         if replaced.is_some() {
@@ -127,7 +109,7 @@ impl FrameSlot {
             self.lost_on_due_prompts(FrameEnd::Replaced, now);
         }
         self.counters.arrive();
-        PutResult::Waiting(replaced)
+        (true, replaced)
     }
 
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
@@ -135,20 +117,15 @@ impl FrameSlot {
         self.waiting.as_ref().and_then(|_| self.due())
     }
 
-    /// Takes the waiting frame. It is late when work on it should have begun by now.
-    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<TakenFrame> {
+    /// Takes the waiting frame. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
+    pub fn take(&mut self) -> Option<Frame> {
         let frame = self.waiting.take()?;
         self.counters.take();
-        if limits.start_by(frame.times.received) < now {
-            self.counters.end(FrameEnd::Late);
-            self.lost_on_due_prompts(FrameEnd::Late, now);
-            return Some(TakenFrame::Late(frame));
-        }
-        Some(TakenFrame::Fresh(frame))
+        Some(frame)
     }
 
-    /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
-    /// next frame is measured again and motion is noticed at the camera's own rate.
+    /// The taken frame is not looked at: it is late, the motion gate held it back, or it could not be read. Its prompts stay due,
+    /// so the next frame is measured again and motion is noticed at the camera's own rate.
     pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
         self.counters.end(end);
         self.lost_on_due_prompts(end, now);
