@@ -15,7 +15,6 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    clock::ClockHealth,
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
@@ -123,43 +122,31 @@ fn start(
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let first = Health {
-        // The task begins by enabling the session.
-        phase: Phase::Connecting,
-        failure: None,
-        since,
-        attempts: 0,
-        next_retry: None,
-        stream: Default::default(),
-        frames: 0,
-        counters: StreamCounters::default(),
-        losses: 0,
-        reconnects: 0,
-        stalls: 0,
-        reconnects_1h: 0,
-        stalls_1h: 0,
-        abandoned: 0,
-        clock: ClockHealth::default(),
-    };
-    let (reports, health) = watch::channel(first);
     let (orders, received) = mpsc::channel(CHANNEL);
-    let task = CameraTask {
+    let mut task = CameraTask {
         session,
         stream,
         outlet,
         running: None,
         stopping: None,
         last: Progress::default(),
-        totals: PipelineTotals::default(),
+        frames: 0,
+        counters: StreamCounters::default(),
+        abandoned: 0,
         since,
         failures: LogThrottle::default(),
         silent: true,
-        reports,
     };
+    let first = Health {
+        // The task begins by enabling the session.
+        phase: Phase::Connecting,
+        ..task.health()
+    };
+    let (reports, health) = watch::channel(first);
     CameraHandle {
         orders,
         health,
-        task: tokio::spawn(task.run(received)),
+        task: tokio::spawn(task.run(received, reports)),
     }
 }
 
@@ -222,14 +209,6 @@ struct StoppingSource {
     deadline: Mono,
 }
 
-/// Sums over the pipelines that are gone.
-#[derive(Default)]
-struct PipelineTotals {
-    frames: u64,
-    counters: StreamCounters,
-    abandoned: u32,
-}
-
 struct CameraTask {
     session: Session,
     stream: SourceSetup,
@@ -237,19 +216,25 @@ struct CameraTask {
     running: Option<RunningSource>,
     stopping: Option<StoppingSource>,
     last: Progress,
-    totals: PipelineTotals,
+    /// Sums over the pipelines that are gone: frames, losses, and those that did not end.
+    frames: u64,
+    counters: StreamCounters,
+    abandoned: u32,
     since: WallTime,
     failures: LogThrottle<Fault>,
     /// The last log line was about a failure, or there was none.
     silent: bool,
-    reports: watch::Sender<Health>,
 }
 
 impl CameraTask {
-    async fn run(mut self, mut orders: mpsc::Receiver<CameraRequest>) {
+    async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<CameraRequest>,
+        reports: watch::Sender<Health>,
+    ) {
         self.feed(SessionInput::Enable).await;
         loop {
-            self.report();
+            reports.send_replace(self.health());
             let now = self.outlet.clock.now();
             let wake = self.session.next_deadline().map(|due| due.since(now));
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
@@ -283,14 +268,14 @@ impl CameraTask {
             let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
             self.stopped(ended);
         }
-        self.report();
+        reports.send_replace(self.health());
     }
 
     /// Gives an input to the session and performs its actions. A failed action is an input again.
     async fn feed(&mut self, input: SessionInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let (phase, attempts) = (self.session.phase(), self.session.attempts());
+            let (phase, attempts) = (self.session.phase(), self.session.attempts);
             let now = self.outlet.clock.now();
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
@@ -313,7 +298,7 @@ impl CameraTask {
         let opener = self.stream.opener.clone();
         let open = move || opener.open(outlet);
         let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
-            self.totals.abandoned += 1;
+            self.abandoned += 1;
             return Err(stuck("the source did not open in time"));
         };
         let source = opened?;
@@ -331,8 +316,8 @@ impl CameraTask {
             return Err(SessionInput::Stopped);
         };
         let progress = running.source.progress();
-        self.totals.frames += progress.frames;
-        self.totals.counters += progress.counters;
+        self.frames += progress.frames;
+        self.counters += progress.counters;
         self.last = Progress {
             // Already in the totals; the rest is shown while the camera is away.
             frames: 0,
@@ -359,7 +344,7 @@ impl CameraTask {
     fn stopped(&mut self, in_time: bool) {
         self.stopping = None;
         if !in_time {
-            self.totals.abandoned += 1;
+            self.abandoned += 1;
             error!(camera = %self.outlet.camera, "a pipeline did not end in time and was left behind");
         }
     }
@@ -382,14 +367,14 @@ impl CameraTask {
     fn log(&mut self, before: Phase, attempts_before: u32) {
         let (phase, camera) = (self.session.phase(), &self.outlet.camera);
         let now = self.outlet.clock.now();
-        if let Some(failure) = self.session.failure()
-            && self.session.attempts() > attempts_before
+        if let Some(failure) = &self.session.failure
+            && self.session.attempts > attempts_before
         {
             if let Some(suppressed) = self.failures.admit(failure.fault, now) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
                 let retry = self.session.next_retry();
                 let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));
-                let (reason, attempts) = (failure.fault.code(), self.session.attempts());
+                let (reason, attempts) = (failure.fault.code(), self.session.attempts);
                 warn!(%camera, reason, attempts, suppressed, retry_s, "{failure}");
                 self.silent = true;
             }
@@ -404,31 +389,30 @@ impl CameraTask {
         }
     }
 
-    fn report(&mut self) {
+    fn health(&mut self) -> Health {
         if self.running.is_some() {
             self.read_progress();
         }
         let now = self.outlet.clock.now();
         let (reconnects_1h, stalls_1h) = self.session.last_hour(now);
-        let (last, totals, counts) = (&self.last, &self.totals, self.session.counts());
-        let health = Health {
+        let (last, counts) = (&self.last, self.session.counts);
+        Health {
             phase: self.session.phase(),
-            failure: self.session.failure().cloned(),
+            failure: self.session.failure.clone(),
             since: self.since,
-            attempts: self.session.attempts(),
+            attempts: self.session.attempts,
             next_retry: self.session.next_retry().map(|due| due.since(now)),
             stream: last.stream.clone(),
-            frames: totals.frames + last.frames,
-            counters: totals.counters + last.counters,
+            frames: self.frames + last.frames,
+            counters: self.counters + last.counters,
             losses: counts.losses,
             reconnects: counts.reconnects,
             stalls: counts.stalls,
             reconnects_1h,
             stalls_1h,
-            abandoned: totals.abandoned,
+            abandoned: self.abandoned,
             clock: last.clock,
-        };
-        self.reports.send_replace(health);
+        }
     }
 }
 

@@ -202,7 +202,7 @@ impl Source for GstSource {
         self.probes.context.close();
         sources::rtsp::limit_teardown(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
-            error!(camera = %self.probes.context.camera(), "a pipeline did not stop cleanly");
+            error!(camera = %self.probes.context.outlet.camera, "a pipeline did not stop cleanly");
         }
         if let Some(bus) = self.pipeline.bus() {
             bus.unset_sync_handler();
@@ -303,28 +303,26 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
                 let failure = match probes.decode.give_up_decoder(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", context.source())),
-                    None => source.failure(message, &probes).unwrap_or_else(|| {
-                        failure::from_fault(context.source(), source.fault(&message.error()))
-                    }),
+                    Some(text) => device(format!("{}: {text}", &context.source)),
+                    None => source.failure(message, &probes),
                 };
                 context.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
                 probes.decode.warned();
             }
-            gst::MessageView::Eos(_) if context.kind() == SourceKind::File => {
+            gst::MessageView::Eos(_) if context.kind == SourceKind::File => {
                 context.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => context.fail(failure::ended(context.source())),
+            gst::MessageView::Eos(_) => context.fail(failure::ended(&context.source)),
             // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
                     && context.is_interleaved()
                     && !probes.decode.decoding().seen =>
             {
-                context.fail(failure::ended(context.source()));
+                context.fail(failure::ended(&context.source));
             }
             _ => {}
         }

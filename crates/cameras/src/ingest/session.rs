@@ -14,7 +14,7 @@
 //! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
 //! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{cmp::min_by_key, collections::VecDeque, time::Duration};
 
 use super::{
     gate::patience,
@@ -115,16 +115,17 @@ pub struct Session {
     policy: SessionPolicy,
     state: SessionState,
     pipeline: PipelineState,
-    /// Kept until frames come again.
-    failure: Option<Failure>,
-    attempts: u32,
+    /// The last failure, until frames come again.
+    pub failure: Option<Failure>,
+    /// Failed tries since the last good time.
+    pub attempts: u32,
     /// Connections given up without pictures, although packets came, since the camera last streamed for [`GOOD_AFTER`].
     blind: u32,
     /// Of this connection; the distance of key frames stays known.
     seen: SourceActivity,
     last_start: Option<Mono>,
     streamed_before: bool,
-    counts: SessionCounts,
+    pub counts: SessionCounts,
     reconnects: VecDeque<Mono>,
     stalls: VecDeque<Mono>,
 }
@@ -235,21 +236,6 @@ impl Session {
         }
     }
 
-    /// The last failure, until frames come again.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
-    }
-
-    /// Failed tries since the last good time.
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
-    /// What happened so far.
-    pub fn counts(&self) -> SessionCounts {
-        self.counts
-    }
-
     /// When the next try is planned.
     pub fn next_retry(&self) -> Option<Mono> {
         match self.state {
@@ -276,23 +262,20 @@ impl Session {
         } = self.policy;
         let limit = |why, from, after| ConnectionLimit { why, from, after };
         match self.state {
-            SessionState::Connecting { since } => {
-                Some(limit(LimitReason::NoFrame, since, first_frame))
-            }
-            SessionState::WaitingKeyframe { since } => {
+            SessionState::Connecting { since } | SessionState::WaitingKeyframe { since } => {
                 let silent = limit(LimitReason::NoFrame, self.last_sign(since), first_frame);
                 let blind = limit(
                     LimitReason::Blind,
                     since,
                     first_frame.max(self.blind_limit()),
                 );
-                Some(silent.or_sooner(blind))
+                Some(min_by_key(silent, blind, ConnectionLimit::end))
             }
             SessionState::Streaming { since } => {
                 let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
                 let silent = limit(LimitReason::Silent, self.last_sign(since), stall);
                 let blind = limit(LimitReason::Blind, frame, stall.max(self.blind_limit()));
-                Some(silent.or_sooner(blind))
+                Some(min_by_key(silent, blind, ConnectionLimit::end))
             }
             SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => None,
         }
@@ -438,14 +421,6 @@ enum LimitReason {
 impl ConnectionLimit {
     fn end(&self) -> Mono {
         self.from.after(self.after)
-    }
-
-    fn or_sooner(self, other: Self) -> Self {
-        if other.end() < self.end() {
-            other
-        } else {
-            self
-        }
     }
 
     fn failure(&self, streaming: bool) -> Failure {

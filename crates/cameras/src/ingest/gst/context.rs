@@ -19,7 +19,7 @@ use crate::ingest::{
     source::{Outlet, SourceEvent},
     transport::{RtpTransport, TransportChoice},
 };
-use spotter_core::{CameraId, Frame, LogThrottle};
+use spotter_core::LogThrottle;
 
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,11 @@ impl CameraMemory {
 
 /// One pipeline's events and statistics.
 pub struct PipelineContext {
-    outlet: Outlet,
-    source: String,
-    kind: SourceKind,
-    memory: Arc<CameraMemory>,
+    pub outlet: Outlet,
+    /// The source in messages, without a login.
+    pub source: String,
+    pub kind: SourceKind,
+    pub memory: Arc<CameraMemory>,
     open: AtomicBool,
     has_packet: AtomicBool,
     has_failed: AtomicBool,
@@ -71,7 +72,7 @@ pub struct PipelineContext {
 }
 
 impl PipelineContext {
-    /// Of a pipeline that does not play yet. `source` is its source in messages, without a login.
+    /// Of a pipeline that does not play yet.
     pub fn new(
         outlet: Outlet,
         source: String,
@@ -88,22 +89,6 @@ impl PipelineContext {
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
         }
-    }
-
-    pub fn camera(&self) -> &CameraId {
-        &self.outlet.camera
-    }
-
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    pub fn kind(&self) -> SourceKind {
-        self.kind
-    }
-
-    pub fn memory(&self) -> &CameraMemory {
-        &self.memory
     }
 
     pub fn now(&self) -> ClockReading {
@@ -141,16 +126,6 @@ impl PipelineContext {
         }
     }
 
-    /// The number of the next frame, from 1.
-    pub fn next_number(&self) -> u64 {
-        self.outlet.next_number()
-    }
-
-    /// Hands a frame over, in the calling thread.
-    pub fn hand_over(&self, frame: Frame) {
-        (self.outlet.sink)(frame);
-    }
-
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
@@ -173,7 +148,7 @@ impl PipelineContext {
             return;
         };
         drop(omissions);
-        let (camera, suppressed) = (self.camera(), (suppressed > 0).then_some(suppressed));
+        let (camera, suppressed) = (&self.outlet.camera, (suppressed > 0).then_some(suppressed));
         warn!(%camera, suppressed, "frames are left out: {why}");
     }
 }

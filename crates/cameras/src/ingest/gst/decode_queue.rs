@@ -41,12 +41,12 @@ impl DecodeQueue {
     }
 
     /// Notes which decoder works.
-    pub fn decode_with(&self, codec: Codec, choice: &DecoderChoice) {
+    pub fn decode_with(&self, codec: &Codec, choice: &DecoderChoice) {
         let mut decoding = self.lock();
         (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
         drop(decoding);
         let stream = &mut self.context.statistics().stream;
-        stream.codec = Some(codec.as_str());
+        stream.codec = Some(codec.name);
         stream.decoder = Some(choice.element.to_owned());
     }
 
@@ -66,10 +66,10 @@ impl DecodeQueue {
     /// Gives up the decoder if it caused the error; the text says what is done then.
     pub fn give_up_decoder(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
         let (decoding, now) = (self.decoding(), self.context.now().mono);
-        let decoders = &self.context.memory().decoders;
+        let decoders = &self.context.memory.decoders;
         let given_up = decoders.give_up(&decoding, of_decoder, of_streaming, now);
         if let Some(text) = given_up {
-            info!(camera = %self.context.camera(), "{text}");
+            info!(camera = %self.context.outlet.camera, "{text}");
         }
         given_up
     }
@@ -89,9 +89,9 @@ impl DecodeQueue {
         if !is_stuck {
             return;
         }
-        let decoders = &self.context.memory().decoders;
+        let decoders = &self.context.memory.decoders;
         if let Some(text) = decoders.give_up_stuck(&self.decoding(), now) {
-            info!(camera = %self.context.camera(), "{text}");
+            info!(camera = %self.context.outlet.camera, "{text}");
             self.context.fail(device(text.into()));
         }
     }
@@ -194,7 +194,7 @@ impl DecodeQueue {
         let rate = structure.get::<gst::Fraction>("framerate").ok();
         let mut statistics = self.context.statistics();
         if let Some(codec) = Codec::from_media_type(structure.name()) {
-            statistics.stream.codec = Some(codec.as_str());
+            statistics.stream.codec = Some(codec.name);
         }
         statistics.declared(rate.map(|rate| (rate.numer(), rate.denom())));
     }

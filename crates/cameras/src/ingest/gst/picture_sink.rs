@@ -124,16 +124,16 @@ impl PictureSink {
         };
         let shown_size = (picture.width() as u32, picture.height() as u32);
         let frame = Frame {
-            camera: self.context.camera().clone(),
-            number: self.context.next_number(),
+            camera: self.context.outlet.camera.clone(),
+            number: self.context.outlet.next_number(),
             camera_size: camera_size.unwrap_or(shown_size),
             key,
             times,
             picture,
         };
-        self.context.hand_over(frame);
+        (self.context.outlet.sink)(frame);
         if first {
-            self.context.memory().transport().first_frame();
+            self.context.memory.transport().first_frame();
             self.context.send(SourceEvent::FirstFrame);
         }
     }
@@ -148,7 +148,7 @@ impl PictureSink {
                 Ok(picture) => return Ok(picture),
                 Err(text) => {
                     self.refused.store(true, Ordering::Relaxed);
-                    warn!(camera = %self.context.camera(), "pictures are copied to the host instead of staying on the GPU: {text}");
+                    warn!(camera = %self.context.outlet.camera, "pictures are copied to the host instead of staying on the GPU: {text}");
                 }
             }
         }

@@ -29,9 +29,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(5);
 const STUCK_AFTER_GOPS: u32 = 3;
 
 /// What a frame's times can be known from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceKind {
     /// RTP: packets have an arrival, perhaps a capture time.
+    #[default]
     Network,
     /// A file: a frame is received when it is due.
     File,
@@ -41,7 +42,7 @@ pub enum SourceKind {
 
 /// The statistics of one connection: of its packets, encoded frames and pictures. One object, because each of its decisions
 /// needs the arrivals of a frame.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StreamStatistics {
     kind: SourceKind,
     /// Frames on their way to the decoder.
@@ -70,22 +71,7 @@ impl StreamStatistics {
     pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
-            arrivals: Arrivals::default(),
-            clock: CaptureClock::default(),
-            stream: StreamInfo::default(),
-            frames: 0,
-            counters: StreamCounters::default(),
-            senders: Senders::default(),
-            sequence: PacketSequence::default(),
-            backlog: Backlog::default(),
-            to_decode: FrameGate::default(),
-            to_show: PictureGate::default(),
-            recent: VecDeque::new(),
-            last_packet: None,
-            last_frame: None,
-            last_key: None,
-            fed_since: None,
-            seen_key: false,
+            ..Self::default()
         }
     }
 
@@ -272,7 +258,7 @@ impl StreamStatistics {
         Progress {
             frames: self.frames,
             counters: StreamCounters {
-                rtp_foreign: self.senders.dropped(),
+                rtp_foreign: self.senders.dropped,
                 ..self.counters
             },
             last_packet: self.last_packet,

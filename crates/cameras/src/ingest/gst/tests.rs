@@ -401,21 +401,21 @@ async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_g
         elements: &["avdec_h264"],
         hardware: false,
     };
-    fn swallows(_: Codec) -> &'static [DecoderChain] {
+    fn swallows(_: &Codec) -> &'static [DecoderChain] {
         const SWALLOWS: DecoderChain = DecoderChain {
             elements: &["identity drop-probability=1.0", "avdec_h264"],
             hardware: true,
         };
         &[SWALLOWS, SOFTWARE]
     }
-    fn fails(_: Codec) -> &'static [DecoderChain] {
+    fn fails(_: &Codec) -> &'static [DecoderChain] {
         const FAILS: DecoderChain = DecoderChain {
             elements: &["identity error-after=3", "avdec_h264"],
             hardware: true,
         };
         &[FAILS, SOFTWARE]
     }
-    fn slow(_: Codec) -> &'static [DecoderChain] {
+    fn slow(_: &Codec) -> &'static [DecoderChain] {
         // Four frames a second, of ten that come.
         const SLOW: DecoderChain = DecoderChain {
             elements: &["identity sleep-time=250000", "avdec_h264"],

@@ -73,7 +73,7 @@ impl RtspSource {
             let upgraded = probes.upgrade()?;
             upgraded.packets.watch_manager(&manager);
             // rtspsrc makes its manager when the camera has agreed to a transport.
-            upgraded.context.memory().transport().set_up();
+            upgraded.context.memory.transport().set_up();
             let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
             manager.connect("new-jitterbuffer", false, move |values| {
                 let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
@@ -101,7 +101,7 @@ impl SourceType for RtspSource {
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let transport = probes.context.memory().transport().connect().as_str();
+        let transport = probes.context.memory.transport().connect().as_str();
         probes.context.statistics().stream.transport = Some(transport);
         let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
@@ -119,17 +119,13 @@ impl SourceType for RtspSource {
         Ok(pipeline)
     }
 
-    fn fault(&self, error: &glib::Error) -> Fault {
-        failure::network_fault(None, error, "")
-    }
-
-    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Option<Failure> {
-        let (name, rejected) = (probes.context.source(), probes.rejected().clone());
+    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+        let (name, rejected) = (&probes.context.source, probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
-            let (refused, next) = probes.context.memory().transport().refuse();
-            return Some(failure::transport_refused(name, refused, next));
+            let (refused, next) = probes.context.memory.transport().refuse();
+            return failure::transport_refused(name, refused, next);
         }
-        Some(failure::from_rtsp(name, message, &rejected))
+        failure::from_rtsp(name, message, &rejected)
     }
 
     fn transport(&self) -> TransportChoice {
@@ -286,24 +282,17 @@ fn decode(
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let (on_device, now) = (
-        probes.pictures.accepts_device_memory(),
-        probes.context.now().mono,
-    );
-    let choice = probes
-        .context
-        .memory()
-        .decoders
-        .choose(codec, on_device, now, exists);
+    let on_device = probes.pictures.accepts_device_memory();
+    let now = probes.context.now().mono;
+    let decoders = &probes.context.memory.decoders;
+    let choice = decoders.choose(codec, on_device, now, exists);
     let choice = choice.ok_or_else(|| {
-        let name = codec.as_str();
-        unsupported(&format!(
-            "no decoder for {name} on this machine; install gstreamer1.0-libav"
-        ))
+        let text = "on this machine; install gstreamer1.0-libav";
+        unsupported(&format!("no decoder for {} {text}", codec.name))
     })?;
     info!(
-        camera = %probes.context.camera(),
-        codec = codec.as_str(),
+        camera = %probes.context.outlet.camera,
+        codec = codec.name,
         decoder = choice.element,
         reason = choice.reason,
         on_gpu = choice.place == PictureMemory::Device,
@@ -312,8 +301,8 @@ fn decode(
     probes.decode.decode_with(codec, &choice);
     let frames = choice.place.launch(false);
     let values = [
-        ("depay", codec.depay()),
-        ("parse", codec.parse()),
+        ("depay", codec.depay),
+        ("parse", codec.parse),
         ("decoder", &choice.launch),
         ("frames", &frames),
     ];

@@ -7,7 +7,7 @@ use gstreamer as gst;
 use super::SourceType;
 use crate::ingest::{
     gst::{PipelineProbes, fill, named, parse, statistics::SourceKind, tail::PictureMemory},
-    health::{Failure, Fault},
+    health::Failure,
 };
 
 const TEST: &str = include_str!("../../../../../../pipelines/test.launch");
@@ -25,9 +25,5 @@ impl SourceType for TestSource {
         probes.decode.watch_local(&named(&pipeline, "source")?);
         probes.pictures.attach(&pipeline)?;
         Ok(pipeline)
-    }
-
-    fn fault(&self, _: &gst::glib::Error) -> Fault {
-        Fault::Device
     }
 }

@@ -7,7 +7,7 @@ use gstreamer::{self as gst, prelude::*};
 use super::SourceType;
 use crate::ingest::{
     gst::{PipelineProbes, decodebin, named, statistics::SourceKind},
-    health::{Failure, Fault},
+    health::Failure,
 };
 
 pub struct UsbSource(pub PathBuf);
@@ -25,9 +25,5 @@ impl SourceType for UsbSource {
         probes.decode.watch_local(&source);
         probes.pictures.attach(&pipeline)?;
         Ok(pipeline)
-    }
-
-    fn fault(&self, _: &gst::glib::Error) -> Fault {
-        Fault::Device
     }
 }

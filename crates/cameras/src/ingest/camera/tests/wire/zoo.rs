@@ -130,8 +130,14 @@ async fn what_cameras_encode_is_shown_right() {
     for (name, script, size) in zoo {
         running.spawn(async move {
             let frames = if script.every == SLOWEST { 5 } else { 8 };
-            let (_, tally, _) = shown(name, script, frames).await;
+            let (health, tally, _) = shown(name, script, frames).await;
             assert_eq!(tally.sizes, [size], "{name}");
+            let codec = match name {
+                "JPEG" => "jpeg",
+                name if name.contains("H.265") => "h265",
+                _ => "h264",
+            };
+            assert_eq!(health.stream.codec, Some(codec), "{name}");
         });
     }
     running.join_all().await;
