@@ -3,7 +3,7 @@
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
     ZoneConfig, choices, defaults as d,
-    keys::{self, KeyForm, prompt as prompt_keys, settings},
+    keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
@@ -15,7 +15,7 @@ use crate::{CameraId, PromptId, Task, ZoneId};
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
     let mut table = root.table(&keys::root::DEFAULTS);
-    let settings = CameraDefaults::read(&mut table, &CameraDefaults::default());
+    let settings = CameraDefaults::read(&mut table, None);
     table.finish();
     let tables = root.tables(&keys::root::CAMERA, CameraId::new);
     if tables.is_empty() {
@@ -29,7 +29,6 @@ pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraCon
 }
 
 /// What `[defaults]` and `[camera.*]` have in common.
-#[derive(Clone)]
 struct CameraDefaults {
     rate_hz: f64,
     width: u32,
@@ -42,51 +41,21 @@ struct CameraDefaults {
     events: EventConfig,
 }
 
-impl Default for CameraDefaults {
-    fn default() -> Self {
-        Self {
-            rate_hz: settings::RATE.form.default(),
-            width: settings::WIDTH.form.default() as u32,
-            transport: settings::TRANSPORT.form.default(),
-            stall: settings::STALL.form.default(),
-            first_frame: settings::FIRST_FRAME.form.default(),
-            decode: settings::DECODE.form.default(),
-            motion: MotionConfig {
-                on: keys::motion::ON.form.default(),
-                threshold: keys::motion::THRESHOLD.form.default(),
-                hold: keys::motion::HOLD.form.default(),
-                at_least_every: keys::motion::AT_LEAST_EVERY.form.default(),
-            },
-            schedule: None,
-            events: EventConfig {
-                confirm: d::CONFIRM,
-                end_after: keys::events::END_AFTER.form.default(),
-                still_after: keys::events::STILL_AFTER.form.default(),
-            },
-        }
-    }
-}
-
 impl CameraDefaults {
-    /// The settings of a table; those of `base` where it has none.
-    fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.read(&settings::RATE);
-        let width = table.read(&settings::WIDTH);
-        let transport = table.read(&settings::TRANSPORT);
-        let stall = table.read(&settings::STALL);
-        let first_frame = table.read(&settings::FIRST_FRAME);
-        let decode = table.read(&settings::DECODE);
+    /// The settings of a table; where it has none, those of `base` or, without it, the defaults.
+    fn read(table: &mut Reader<'_>, base: Option<&Self>) -> Self {
+        let width = base.map(|base| base.width.into());
         let schedule = table.parsed(&settings::SCHEDULE, schedule);
         Self {
-            rate_hz: rate_hz.unwrap_or(base.rate_hz),
-            width: width.map_or(base.width, |width| width as u32),
-            transport: transport.unwrap_or(base.transport),
-            stall: stall.unwrap_or(base.stall),
-            first_frame: first_frame.unwrap_or(base.first_frame),
-            decode: decode.unwrap_or(base.decode),
-            motion: motion(table.table(&settings::MOTION), base.motion),
-            schedule: schedule.or_else(|| base.schedule.clone()),
-            events: events(table.table(&settings::EVENTS), base.events),
+            rate_hz: table.read_or(&settings::RATE, base.map(|base| base.rate_hz)),
+            width: table.read_or(&settings::WIDTH, width) as u32,
+            transport: table.read_or(&settings::TRANSPORT, base.map(|base| base.transport)),
+            stall: table.read_or(&settings::STALL, base.map(|base| base.stall)),
+            first_frame: table.read_or(&settings::FIRST_FRAME, base.map(|base| base.first_frame)),
+            decode: table.read_or(&settings::DECODE, base.map(|base| base.decode)),
+            motion: motion(table.table(&settings::MOTION), base.map(|base| base.motion)),
+            schedule: schedule.or_else(|| base?.schedule.clone()),
+            events: events(table.table(&settings::EVENTS), base.map(|base| base.events)),
         }
     }
 }
@@ -97,7 +66,7 @@ fn camera(
     mut table: Reader<'_>,
     base: &CameraDefaults,
 ) -> Option<CameraConfig> {
-    let settings = CameraDefaults::read(&mut table, base);
+    let settings = CameraDefaults::read(&mut table, Some(base));
     let source = source(scope, &mut table, settings.transport);
     let mask = table
         .get(&keys::camera::MASK)
@@ -112,13 +81,7 @@ fn camera(
         table.missing(&["prompt"], format!("no prompt; add {example}"));
     }
     table.finish();
-    let surroundings = Surroundings {
-        camera: &id,
-        rate_hz: settings.rate_hz,
-        zones: &zones,
-        events: settings.events,
-    };
-    let read = |(id, table)| prompt(id, table, &surroundings);
+    let read = |(id, table)| prompt(id, table, &settings, &zones);
     let prompts = prompts.into_iter().filter_map(read).collect();
     Some(CameraConfig {
         id,
@@ -137,30 +100,29 @@ fn camera(
     })
 }
 
-fn motion(mut table: Reader<'_>, base: MotionConfig) -> MotionConfig {
-    let on = table.read(&keys::motion::ON);
-    let threshold = table.read(&keys::motion::THRESHOLD);
-    let hold = table.read(&keys::motion::HOLD);
-    let every = table.read(&keys::motion::AT_LEAST_EVERY);
+fn motion(mut table: Reader<'_>, base: Option<MotionConfig>) -> MotionConfig {
+    let every = base.map(|base| base.at_least_every);
+    let motion = MotionConfig {
+        on: table.read_or(&keys::motion::ON, base.map(|base| base.on)),
+        threshold: table.read_or(&keys::motion::THRESHOLD, base.map(|base| base.threshold)),
+        hold: table.read_or(&keys::motion::HOLD, base.map(|base| base.hold)),
+        at_least_every: table.read_or(&keys::motion::AT_LEAST_EVERY, every),
+    };
     table.finish();
-    MotionConfig {
-        on: on.unwrap_or(base.on),
-        threshold: threshold.unwrap_or(base.threshold),
-        hold: hold.unwrap_or(base.hold),
-        at_least_every: every.unwrap_or(base.at_least_every),
-    }
+    motion
 }
 
-fn events(mut table: Reader<'_>, base: EventConfig) -> EventConfig {
+fn events(mut table: Reader<'_>, base: Option<EventConfig>) -> EventConfig {
     let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
-    let end_after = table.read(&keys::events::END_AFTER);
-    let still_after = table.read(&keys::events::STILL_AFTER);
+    let base_confirm = base.map_or(d::CONFIRM, |base| base.confirm);
+    let still_after = base.map(|base| base.still_after);
+    let events = EventConfig {
+        confirm: confirm.unwrap_or(base_confirm),
+        end_after: table.read_or(&keys::events::END_AFTER, base.map(|base| base.end_after)),
+        still_after: table.read_or(&keys::events::STILL_AFTER, still_after),
+    };
     table.finish();
-    EventConfig {
-        confirm: confirm.unwrap_or(base.confirm),
-        end_after: end_after.unwrap_or(base.end_after),
-        still_after: still_after.unwrap_or(base.still_after),
-    }
+    events
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
@@ -201,15 +163,12 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
     Some(corners)
 }
 
-/// What a prompt takes from its camera.
-struct Surroundings<'a> {
-    camera: &'a CameraId,
-    rate_hz: f64,
-    zones: &'a [ZoneConfig],
-    events: EventConfig,
-}
-
-fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<PromptConfig> {
+fn prompt(
+    id: PromptId,
+    mut table: Reader<'_>,
+    camera: &CameraDefaults,
+    camera_zones: &[ZoneConfig],
+) -> Option<PromptConfig> {
     let task = task(&mut table);
     let rate = table.get(&keys::prompt::RATE);
     let rate_hz = rate
@@ -228,7 +187,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
     let zones = table.get(&keys::prompt::ZONES);
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
-    let events = events(table.table(&keys::prompt::EVENTS), camera.events);
+    let events = events(table.table(&keys::prompt::EVENTS), Some(camera.events));
     table.finish();
 
     // A key that cannot have an effect would only seem to filter.
@@ -249,7 +208,7 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         min_score,
         min_area,
         zones: zones
-            .and_then(|value| prompt_zones(&value, camera))
+            .and_then(|value| prompt_zones(&value, camera_zones))
             .unwrap_or_default(),
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
@@ -293,8 +252,8 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
     }
 }
 
-fn prompt_zones(value: &ConfigValue<'_>, camera: &Surroundings<'_>) -> Option<Vec<ZoneId>> {
-    let names: Vec<_> = camera.zones.iter().map(|zone| zone.id.as_str()).collect();
+fn prompt_zones(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<Vec<ZoneId>> {
+    let names: Vec<_> = zones.iter().map(|zone| zone.id.as_str()).collect();
     let has = if names.is_empty() {
         "none".to_owned()
     } else {
@@ -303,14 +262,9 @@ fn prompt_zones(value: &ConfigValue<'_>, camera: &Surroundings<'_>) -> Option<Ve
     let mut ids = Vec::new();
     for element in value.list()? {
         let name = element.text()?;
-        match camera.zones.iter().find(|zone| zone.id.as_str() == name) {
+        match zones.iter().find(|zone| zone.id.as_str() == name) {
             Some(zone) => ids.push(zone.id.clone()),
-            None => {
-                let camera = camera.camera;
-                element.error(format!(
-                    "{name:?} is not a zone of camera {camera}; has: {has}"
-                ));
-            }
+            None => element.error(format!("{name:?} is not a zone of this camera; has: {has}")),
         }
     }
     Some(ids)

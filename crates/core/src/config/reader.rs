@@ -225,9 +225,18 @@ impl<'a> Reader<'a> {
         key.form.read(&value)
     }
 
-    /// As [`Reader::read`], with the key's default when the file has no valid value.
+    /// As [`Reader::read`]; when the file has no valid value, `base` or, without it, the key's default.
+    pub(super) fn read_or<F: KeyForm>(
+        &mut self,
+        key: &'static Key<F>,
+        base: Option<F::Output>,
+    ) -> F::Output {
+        let value = self.read(key).or(base);
+        value.unwrap_or_else(|| key.form.default())
+    }
+
     pub(super) fn read_or_default<F: KeyForm>(&mut self, key: &'static Key<F>) -> F::Output {
-        self.read(key).unwrap_or_else(|| key.form.default())
+        self.read_or(key, None)
     }
 
     /// The value of `key`, made by `make` from its text, when the file has a valid one.

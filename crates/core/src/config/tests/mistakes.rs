@@ -130,7 +130,7 @@ fn zones() {
     assert_eq!(zone("[[0, 0], [1, 0], [1, 1, 1]]"), [line]);
     let unknown =
         "zones = [\"driv\"]\n[camera.gate.zone.drive]\npolygon = [[0, 0], [1, 0], [1, 1]]";
-    let line = "site.toml:8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of camera gate; has: drive";
+    let line = "site.toml:8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of this camera; has: drive";
     assert_eq!(said(&person(unknown)), [line]);
 }
 
