@@ -16,17 +16,14 @@ mod sources;
 mod statistics;
 mod tail;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use gstreamer::{self as gst, prelude::*};
 use tracing::error;
 
 use self::{
-    context::{CameraMemory, PipelineContext},
-    decode_queue::DecodeQueue,
+    context::{CameraMemory, PipelineProbes, Rejections},
     decoder::Decoders,
-    packet_probe::PacketProbe,
-    picture_sink::PictureSink,
     sources::{SourceType, source_type},
     statistics::SourceKind,
     tail::PictureMemory,
@@ -101,10 +98,7 @@ impl GstOpener {
 impl Opener for GstOpener {
     fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
-        let memory = Arc::clone(&self.memory);
-        let name = self.camera.source.name();
-        let context = PipelineContext::new(outlet, name, self.source.kind(), memory);
-        let probes = PipelineProbes::new(context, &self.camera, self.device);
+        let probes = PipelineProbes::new(outlet, self);
         let pipeline = self.source.build(&probes)?;
         watch_bus(&pipeline, &probes, &self.source);
         let source = GstSource { pipeline, probes };
@@ -125,58 +119,12 @@ impl Opener for GstOpener {
     }
 }
 
-/// What watches one pipeline from the network to its end. Each part owns its state; what they share is the context.
-pub struct PipelineProbes {
-    context: Arc<PipelineContext>,
-    packets: Arc<PacketProbe>,
-    decode: Arc<DecodeQueue>,
-    pictures: Arc<PictureSink>,
-    rejected: Mutex<Rejections>,
-}
-
-/// What was refused while connecting: GStreamer's error that follows does not contain it.
-#[derive(Clone, Debug, Default)]
-pub struct Rejections {
-    /// A video codec that cannot be decoded.
-    pub codec: Option<String>,
-    pub certificate: bool,
-    /// A video stream was chosen to be set up.
-    pub chosen: bool,
-}
-
 impl PipelineProbes {
-    fn new(
-        context: PipelineContext,
-        camera: &CameraConfig,
-        device: Option<DeviceMap>,
-    ) -> Arc<Self> {
-        let context = Arc::new(context);
-        let decode = Arc::new(DecodeQueue::new(Arc::clone(&context), camera.decode));
-        let sink = PictureSink::new(
-            Arc::clone(&context),
-            Arc::clone(&decode),
-            camera.width,
-            device,
-        );
-        Arc::new(Self {
-            packets: Arc::new(PacketProbe::new(Arc::clone(&context))),
-            pictures: Arc::new(sink),
-            rejected: Mutex::default(),
-            decode,
-            context,
-        })
-    }
-
-    /// What was refused so far. Held for a change.
-    fn rejected(&self) -> MutexGuard<'_, Rejections> {
-        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn progress(&self) -> Progress {
-        let now = self.context.now();
-        self.decode.check_for_stuck_decoder(now.mono);
-        let mut progress = self.context.statistics().progress(now);
-        progress.counters.rtp_lost = self.packets.lost();
+        let now = self.now();
+        self.check_for_stuck_decoder(now.mono);
+        let mut progress = self.statistics().progress(now);
+        progress.counters.rtp_lost = self.packets_lost();
         progress
     }
 }
@@ -199,10 +147,10 @@ impl Source for GstSource {
     }
 
     fn stop(&self) {
-        self.probes.context.close();
+        self.probes.close();
         sources::rtsp::limit_teardown(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
-            error!(camera = %self.probes.context.outlet.camera, "a pipeline did not stop cleanly");
+            error!(camera = %self.probes.outlet.camera, "a pipeline did not stop cleanly");
         }
         if let Some(bus) = self.pipeline.bus() {
             bus.unset_sync_handler();
@@ -297,32 +245,31 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
         let Some(probes) = probes.upgrade() else {
             return gst::BusSyncReply::Drop;
         };
-        let context = &probes.context;
         match message.view() {
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let failure = match probes.decode.give_up_decoder(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", &context.source)),
+                let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
+                    Some(text) => device(format!("{}: {text}", &probes.source)),
                     None => source.failure(message, &probes),
                 };
-                context.fail(failure);
+                probes.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
-                probes.decode.warned();
+                probes.decoder_warned();
             }
-            gst::MessageView::Eos(_) if context.kind == SourceKind::File => {
-                context.send(SourceEvent::Ended);
+            gst::MessageView::Eos(_) if probes.kind == SourceKind::File => {
+                probes.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => context.fail(failure::ended(&context.source)),
+            gst::MessageView::Eos(_) => probes.fail(failure::ended(&probes.source)),
             // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
-                    && context.is_interleaved()
-                    && !probes.decode.decoding().seen =>
+                    && probes.is_interleaved()
+                    && !probes.decoder_status().seen =>
             {
-                context.fail(failure::ended(&context.source));
+                probes.fail(failure::ended(&probes.source));
             }
             _ => {}
         }

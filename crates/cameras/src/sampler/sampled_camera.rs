@@ -7,11 +7,11 @@ use tokio::sync::Notify;
 use super::{
     gate::MotionGate,
     limits::TimeLimits,
-    lock,
     mask::Mask,
     motion::{BrightnessGrid, MotionMeter},
     slot::FrameSlot,
 };
+use crate::lock;
 use spotter_core::{
     CameraId, Frame, FrameEnd, Look, Mono, Prompt,
     config::{CameraConfig, PromptConfig},

@@ -7,7 +7,8 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{limits::TimeLimits, lock, policy::longest_overdue, sampled_camera::SampledCamera};
+use super::{limits::TimeLimits, policy::longest_overdue, sampled_camera::SampledCamera};
+use crate::lock;
 use spotter_core::{Clock, Look};
 
 /// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{limits::TimeLimits, lock, sampled_camera::SampledCamera, share::CameraShare};
+use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShare};
+use crate::lock;
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,

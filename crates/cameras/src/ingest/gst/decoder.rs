@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 use gstreamer::{self as gst, prelude::*};
 
 use super::tail::{DEVICE_SCALER, PictureMemory};
+use crate::lock;
 use spotter_core::Mono;
 
 /// Hardware that failed is not chosen for so long: a driver may come to itself, and each try costs some seconds of
@@ -188,13 +189,7 @@ impl Decoders {
     }
 
     fn give_up_hardware(&self, now: Mono) {
-        *self.again() = Some(now.after(HARDWARE_AGAIN_AFTER));
-    }
-
-    fn again(&self) -> std::sync::MutexGuard<'_, Option<Mono>> {
-        self.hardware_again
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.hardware_again) = Some(now.after(HARDWARE_AGAIN_AFTER));
     }
 
     /// The best chain whose elements all exist; `None` when there is none at all. With `on_device`, what decodes on an NVIDIA
@@ -206,7 +201,7 @@ impl Decoders {
         now: Mono,
         exists: impl Fn(&str) -> bool,
     ) -> Option<DecoderChoice> {
-        let hardware_failed = self.again().is_some_and(|again| now < again);
+        let hardware_failed = lock(&self.hardware_again).is_some_and(|again| now < again);
         let device_broken = self.device_broken.load(Ordering::Relaxed);
         let on_device = on_device && !device_broken && exists(DEVICE_SCALER);
         let place = |chain: &DecoderChain| match chain.elements {

@@ -33,7 +33,7 @@ pub trait SourceType: Send + Sync {
 
     /// The failure that an error message means.
     fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-        failure::from_fault(&probes.context.source, self.fault(&message.error()))
+        failure::from_fault(&probes.source, self.fault(&message.error()))
     }
 
     /// Its choice of a transport, before the first connection.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     transport::TransportChoice,
 };
+use crate::lock;
 use spotter_core::{
     Mono,
     config::{CameraConfig, CameraTls, RtspConfig, Secret},
@@ -71,14 +72,14 @@ impl RtspSource {
         source.connect("new-manager", false, move |values| {
             let manager = values.get(1)?.get::<gst::Element>().ok()?;
             let upgraded = probes.upgrade()?;
-            upgraded.packets.watch_manager(&manager);
+            upgraded.watch_manager(&manager);
             // rtspsrc makes its manager when the camera has agreed to a transport.
-            upgraded.context.memory.transport().set_up();
+            upgraded.memory.transport().set_up();
             let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
             manager.connect("new-jitterbuffer", false, move |values| {
                 let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
                 let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
-                if probes.context.is_interleaved() {
+                if probes.is_interleaved() {
                     rtspsrc.set_property("tcp-timeout", limit_us);
                     let alive = KeepAlive {
                         source: rtspsrc.downgrade(),
@@ -101,8 +102,8 @@ impl SourceType for RtspSource {
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let transport = probes.context.memory.transport().connect().as_str();
-        probes.context.statistics().stream.transport = Some(transport);
+        let transport = probes.memory.transport().connect().as_str();
+        probes.statistics().stream.transport = Some(transport);
         let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
             ("protocols", transport),
@@ -120,9 +121,9 @@ impl SourceType for RtspSource {
     }
 
     fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-        let (name, rejected) = (&probes.context.source, probes.rejected().clone());
+        let (name, rejected) = (&probes.source, probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
-            let (refused, next) = probes.context.memory.transport().refuse();
+            let (refused, next) = probes.memory.transport().refuse();
             return failure::transport_refused(name, refused, next);
         }
         failure::from_rtsp(name, message, &rejected)
@@ -231,8 +232,8 @@ impl KeepAlive {
         let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
             return;
         };
-        let now = probes.context.now().mono;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = probes.now().mono;
+        let mut last = lock(&self.last);
         if now.since(*last.get_or_insert(now)) < self.every {
             return;
         }
@@ -260,12 +261,12 @@ pub fn decode_when_added(
         }
         if decoding.swap(true, Ordering::Relaxed) {
             let text = "the camera began another stream within its session; connecting again";
-            return probes.context.fail(Failure::new(Fault::Protocol, text));
+            return probes.fail(Failure::new(Fault::Protocol, text));
         }
         if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
-            let _ = probes.decode.give_up_decoder(true, true);
-            probes.context.fail(failure);
+            let _ = probes.give_up_decoder(true, true);
+            probes.fail(failure);
         }
     });
 }
@@ -282,23 +283,23 @@ fn decode(
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let on_device = probes.pictures.accepts_device_memory();
-    let now = probes.context.now().mono;
-    let decoders = &probes.context.memory.decoders;
+    let on_device = probes.device.is_some();
+    let now = probes.now().mono;
+    let decoders = &probes.memory.decoders;
     let choice = decoders.choose(codec, on_device, now, exists);
     let choice = choice.ok_or_else(|| {
         let text = "on this machine; install gstreamer1.0-libav";
         unsupported(&format!("no decoder for {} {text}", codec.name))
     })?;
     info!(
-        camera = %probes.context.outlet.camera,
+        camera = %probes.outlet.camera,
         codec = codec.name,
         decoder = choice.element,
         reason = choice.reason,
         on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
-    probes.decode.decode_with(codec, &choice);
+    probes.decode_with(codec, &choice);
     let frames = choice.place.launch(false);
     let values = [
         ("depay", codec.depay),
@@ -308,13 +309,13 @@ fn decode(
     ];
     let branch = gst::parse::bin_from_description(&fill(RTP, &values), true)
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
-    probes.pictures.attach(&branch)?;
-    probes.packets.watch_depayloader(&named(&branch, "depay")?);
+    probes.watch_pictures(&branch)?;
+    probes.watch_depayloader(&named(&branch, "depay")?);
     let decoder = named(&branch, "decoder")?;
     if choice.place == PictureMemory::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
-    probes.decode.watch_decoder(&decoder);
+    probes.watch_decoder(&decoder);
     let join = || -> Result<(), glib::BoolError> {
         pipeline.add(&branch)?;
         branch.sync_state_with_parent()?;

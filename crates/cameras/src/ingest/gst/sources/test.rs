@@ -22,8 +22,8 @@ impl SourceType for TestSource {
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
         let frames = PictureMemory::Host.launch(false);
         let pipeline = parse("test.launch", &fill(TEST, &[("frames", &frames)]))?;
-        probes.decode.watch_local(&named(&pipeline, "source")?);
-        probes.pictures.attach(&pipeline)?;
+        probes.watch_local(&named(&pipeline, "source")?);
+        probes.watch_pictures(&pipeline)?;
         Ok(pipeline)
     }
 }
