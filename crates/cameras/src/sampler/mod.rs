@@ -26,7 +26,6 @@ mod gate;
 mod limits;
 mod mask;
 mod motion;
-mod policy;
 mod sampled_camera;
 mod share;
 mod slot;

@@ -196,6 +196,42 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
 }
 
 #[test]
+fn slow_prompt_shares_the_looks_of_a_fast_one() {
+    let mut bench = Bench::new(&[camera("gate", 2.0, &[("person", 2.0), ("parcel", 0.2)])]);
+    let (mut looks, mut with_second) = (0, 0);
+    for _ in (0..100_000).step_by(40) {
+        bench.put(0);
+        if let Some(look) = bench.share.try_next() {
+            assert_eq!(look.prompts[0].id.as_str(), "person");
+            looks += 1;
+            with_second += look.prompts.len() - 1;
+            bench.answer(look);
+        }
+        bench.clock.advance(ms(40));
+    }
+    assert!((200..=201).contains(&looks), "{looks}");
+    assert!((20..=21).contains(&with_second), "{with_second}");
+}
+
+#[test]
+fn camera_rate_is_the_ceiling_of_prompts_due_at_other_times() {
+    let mut cameras = [camera("gate", 1.0, &[("person", 1.0)])];
+    let mut bench = Bench::new(&cameras);
+    bench.put(0);
+    bench.answer(bench.share.try_next().unwrap());
+    // New prompts are due at once, the camera is not.
+    let prompt = |id| spotter_core::testing::prompt(id);
+    cameras[0].prompts.extend(["dog", "cat"].map(prompt));
+    bench.change(&cameras);
+    bench.clock.advance(ms(300));
+    bench.put(0);
+    assert!(bench.share.try_next().is_none());
+    bench.clock.advance(ms(700));
+    bench.put(0);
+    assert_eq!(bench.share.try_next().unwrap().prompts.len(), 3);
+}
+
+#[test]
 fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
     bench.put_grey(0, ms(0), 100);
