@@ -12,8 +12,8 @@ use std::{
 use crate::{
     CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, Task, WallTime,
     config::{
-        CameraConfig, Commands, Decode, Discovery, EventConfig, HomeAssistantConfig, MotionConfig,
-        MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
+        CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig, MqttConfig,
+        OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
     },
 };
 
@@ -86,11 +86,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         zones: Vec::new(),
         snapshot: false,
         verify: None,
-        events: EventConfig {
-            confirm: (2, 3),
-            end_after: Duration::from_secs(3),
-            still_after: Duration::from_secs(30),
-        },
+        events: defaults::EVENTS,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     future::pending,
+    pin::Pin,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Timeout, sleep, timeout},
 };
 use tracing::{error, info, warn};
 
@@ -20,9 +21,7 @@ use super::{
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{
-    CameraId, Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig,
-};
+use spotter_core::{CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig};
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -204,17 +203,15 @@ struct RunningSource {
     events: mpsc::Receiver<SourceEvent>,
 }
 
-struct StoppingSource {
-    done: oneshot::Receiver<()>,
-    deadline: Mono,
-}
+type Teardown = Pin<Box<Timeout<oneshot::Receiver<()>>>>;
 
 struct CameraTask {
     session: Session,
     stream: SourceSetup,
     outlet: Outlet,
     running: Option<RunningSource>,
-    stopping: Option<StoppingSource>,
+    /// The end of a pipeline that is torn down.
+    stopping: Option<Teardown>,
     last: Progress,
     /// Sums over the pipelines that are gone: frames, losses, and those that did not end.
     frames: u64,
@@ -255,7 +252,7 @@ impl CameraTask {
                     SourceEvent::Failed(failure) => SessionInput::Failed(failure),
                     SourceEvent::Ended => SessionInput::Ended,
                 },
-                ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()) => {
+                ended = stopped(&mut self.stopping) => {
                     self.stopped(ended);
                     SessionInput::Stopped
                 }
@@ -265,7 +262,7 @@ impl CameraTask {
         }
         self.feed(SessionInput::Disable).await;
         if self.stopping.is_some() {
-            let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
+            let ended = stopped(&mut self.stopping).await;
             self.stopped(ended);
         }
         reports.send_replace(self.health());
@@ -280,7 +277,7 @@ impl CameraTask {
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
                     Action::Start => self.start().await.map_err(SessionInput::Failed),
-                    Action::Stop => self.stop(now),
+                    Action::Stop => self.stop(),
                     Action::Rewind => self.rewind().await.map_err(SessionInput::Failed),
                 };
                 inputs.extend(result.err());
@@ -311,7 +308,7 @@ impl CameraTask {
     }
 
     /// Begins the end of the pipeline; `Err` is the input for a pipeline that is gone already.
-    fn stop(&mut self, now: Mono) -> Result<(), SessionInput> {
+    fn stop(&mut self) -> Result<(), SessionInput> {
         let Some(running) = self.running.take() else {
             return Err(SessionInput::Stopped);
         };
@@ -324,10 +321,7 @@ impl CameraTask {
             counters: StreamCounters::default(),
             ..progress
         };
-        self.stopping = Some(StoppingSource {
-            done: tear_down(running.source),
-            deadline: now.after(TEARDOWN_LIMIT),
-        });
+        self.stopping = Some(Box::pin(timeout(TEARDOWN_LIMIT, tear_down(running.source))));
         Ok(())
     }
 
@@ -431,12 +425,9 @@ async fn next_event(running: &mut Option<RunningSource>) -> SourceEvent {
 }
 
 /// Waits for the end of a teardown; false when its time is over.
-async fn stopped(stopping: &mut Option<StoppingSource>, clock: &dyn Clock) -> bool {
+async fn stopped(stopping: &mut Option<Teardown>) -> bool {
     match stopping {
-        Some(stopping) => {
-            let left = stopping.deadline.since(clock.now());
-            matches!(timeout(left, &mut stopping.done).await, Ok(Ok(())))
-        }
+        Some(stopping) => matches!(stopping.await, Ok(Ok(()))),
         None => pending().await,
     }
 }

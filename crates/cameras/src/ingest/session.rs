@@ -207,13 +207,10 @@ impl Session {
     /// When [`SessionInput::Tick`] is needed next; `None` when only another input can change anything.
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
-            SessionState::Disabled | SessionState::Ended => None,
-            SessionState::Connecting { .. }
-            | SessionState::WaitingKeyframe { .. }
-            | SessionState::Streaming { .. } => self.limit().map(|limit| limit.end()),
             SessionState::Waiting { until } => {
                 (self.pipeline == PipelineState::None).then(|| self.not_too_soon(until))
             }
+            _ => self.limit().map(|limit| limit.end()),
         }
     }
 
@@ -260,31 +257,31 @@ impl Session {
         let SessionPolicy {
             first_frame, stall, ..
         } = self.policy;
-        let limit = |why, from, after| ConnectionLimit { why, from, after };
-        match self.state {
+        let (since, why, after) = match self.state {
             SessionState::Connecting { since } | SessionState::WaitingKeyframe { since } => {
-                let silent = limit(LimitReason::NoFrame, self.last_sign(since), first_frame);
-                let blind = limit(
-                    LimitReason::Blind,
-                    since,
-                    first_frame.max(self.blind_limit()),
-                );
-                Some(min_by_key(silent, blind, ConnectionLimit::end))
+                (since, LimitReason::NoFrame, first_frame)
             }
-            SessionState::Streaming { since } => {
-                let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
-                let silent = limit(LimitReason::Silent, self.last_sign(since), stall);
-                let blind = limit(LimitReason::Blind, frame, stall.max(self.blind_limit()));
-                Some(min_by_key(silent, blind, ConnectionLimit::end))
+            SessionState::Streaming { since } => (since, LimitReason::Silent, stall),
+            SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => {
+                return None;
             }
-            SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => None,
-        }
-    }
-
-    /// The last packet or frame.
-    fn last_sign(&self, since: Mono) -> Mono {
-        let signs = [self.seen.packet, self.seen.frame];
-        signs.into_iter().flatten().fold(since, Mono::max)
+        };
+        let last_frame = self.seen.frame.map_or(since, |frame| frame.max(since));
+        let last_sign = self
+            .seen
+            .packet
+            .map_or(last_frame, |packet| packet.max(last_frame));
+        let silent = ConnectionLimit {
+            why,
+            from: last_sign,
+            after,
+        };
+        let blind = ConnectionLimit {
+            why: LimitReason::Blind,
+            from: last_frame,
+            after: after.max(self.blind_limit()),
+        };
+        Some(min_by_key(silent, blind, ConnectionLimit::end))
     }
 
     /// How long packets may come without a picture. How far apart key frames are is known after two of them; until a

@@ -14,10 +14,10 @@ use proptest::prelude::*;
 
 use super::{slot::FrameSlot, *};
 use spotter_core::{
-    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameTimes, Look,
-    ManualClock, Mono, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId,
-    SkippedSinceLast, WallTime,
+    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look, ManualClock, Mono,
+    Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SkippedSinceLast,
     config::{CameraConfig, PromptConfig},
+    testing::frame_at,
 };
 
 const BUDGET: Duration = Duration::from_millis(250);
@@ -93,19 +93,11 @@ impl Bench {
     fn frame(&mut self, camera: usize, age: Duration, grey: u8) -> Frame {
         self.put[camera] += 1;
         let now = self.clock.now();
+        let received = Duration::from_nanos(now.before(age).as_nanos());
         Frame {
-            camera: self.cameras[camera].clone(),
             number: self.put[camera],
-            camera_size: (2, 2),
-            key: false,
-            times: FrameTimes {
-                received: now.before(age),
-                received_wall: WallTime::default(),
-                decoded: now,
-                capture: None,
-                rtp: None,
-            },
             picture: Picture::from_rgb(2, 2, vec![grey; 12]).unwrap(),
+            ..frame_at(&self.cameras[camera], received)
         }
     }
 

@@ -55,7 +55,10 @@ impl CameraDefaults {
             decode: table.read_or(&settings::DECODE, base.map(|base| base.decode)),
             motion: motion(table.table(&settings::MOTION), base.map(|base| base.motion)),
             schedule: schedule.or_else(|| base?.schedule.clone()),
-            events: events(table.table(&settings::EVENTS), base.map(|base| base.events)),
+            events: events(
+                table.table(&settings::EVENTS),
+                base.map_or(d::EVENTS, |base| base.events),
+            ),
         }
     }
 }
@@ -112,14 +115,12 @@ fn motion(mut table: Reader<'_>, base: Option<MotionConfig>) -> MotionConfig {
     motion
 }
 
-fn events(mut table: Reader<'_>, base: Option<EventConfig>) -> EventConfig {
+fn events(mut table: Reader<'_>, base: EventConfig) -> EventConfig {
     let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
-    let base_confirm = base.map_or(d::CONFIRM, |base| base.confirm);
-    let still_after = base.map(|base| base.still_after);
     let events = EventConfig {
-        confirm: confirm.unwrap_or(base_confirm),
-        end_after: table.read_or(&keys::events::END_AFTER, base.map(|base| base.end_after)),
-        still_after: table.read_or(&keys::events::STILL_AFTER, still_after),
+        confirm: confirm.unwrap_or(base.confirm),
+        end_after: table.read_or(&keys::events::END_AFTER, Some(base.end_after)),
+        still_after: table.read_or(&keys::events::STILL_AFTER, Some(base.still_after)),
     };
     table.finish();
     events
@@ -187,7 +188,7 @@ fn prompt(
     let zones = table.get(&keys::prompt::ZONES);
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
-    let events = events(table.table(&keys::prompt::EVENTS), Some(camera.events));
+    let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
 
     // A key that cannot have an effect would only seem to filter.

@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use super::EventConfig;
+
 /// Range of every `rate`, looks a second.
 pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
 /// Range of scores, thresholds, coordinates and areas.
@@ -12,8 +14,12 @@ pub(super) const GPU_RANGE: RangeInclusive<u64> = 0..=63;
 pub(super) const BUDGET_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_mins(1);
 
-/// `events.confirm`: 2 of the last 3 looks must see it.
-pub const CONFIRM: (u32, u32) = (2, 3);
+/// The defaults of `events`: 2 of the last 3 looks must see it.
+pub const EVENTS: EventConfig = EventConfig {
+    confirm: (2, 3),
+    end_after: Duration::from_secs(3),
+    still_after: Duration::from_secs(30),
+};
 /// The most looks that `events.confirm` may span.
 pub(super) const CONFIRM_LOOKS_MAX: u32 = 100;
 

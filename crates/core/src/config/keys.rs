@@ -367,9 +367,11 @@ sections! {
         "events = { confirm = \"2 of 3\", end_after = \"3s\", still_after = \"30s\" }" {
         CONFIRM: CustomForm = "confirm", CustomForm("`\"HITS of LOOKS\"`, at most 100 looks", "`\"2 of 3\"`"),
             "events = { confirm = \"3 of 5\" }", "An object must be found in HITS of the last LOOKS looks before its event starts.";
-        END_AFTER: TimeForm = "end_after", TimeForm(Duration::from_millis(100)..=Duration::from_hours(24), Duration::from_secs(3)), "events = { end_after = \"5s\" }",
+        END_AFTER: TimeForm = "end_after", TimeForm(Duration::from_millis(100)..=Duration::from_hours(24), d::EVENTS.end_after),
+            "events = { end_after = \"5s\" }",
             "An event ends when its object was not found for this time.";
-        STILL_AFTER: TimeForm = "still_after", TimeForm(Duration::from_millis(100)..=Duration::from_hours(24), Duration::from_secs(30)), "events = { still_after = \"30s\" }",
+        STILL_AFTER: TimeForm = "still_after", TimeForm(Duration::from_millis(100)..=Duration::from_hours(24), d::EVENTS.still_after),
+            "events = { still_after = \"30s\" }",
             "An object that did not move for this time is reported as still.";
     }
     camera "`[camera.NAME]`" "One camera. It also accepts every key of `[defaults]`."

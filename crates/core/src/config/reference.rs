@@ -55,7 +55,7 @@ mod tests {
     use crate::{
         ID_MAX_CHARS,
         config::defaults::{
-            BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM, CONFIRM_LOOKS_MAX, GPU_RANGE,
+            BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, EVENTS, GPU_RANGE,
             PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
         },
         config::parse::duration_text,
@@ -120,7 +120,7 @@ mod tests {
         assert!(form(prompt, "rate").contains(&format!("{low} to {high}")));
         let [low, high] = [BUDGET_RANGE.start(), BUDGET_RANGE.end()].map(|d| duration_text(*d));
         assert!(form("`[model]`", "budget").contains(&format!("{low} to {high}")));
-        let confirm = format!("{} of {}", CONFIRM.0, CONFIRM.1);
+        let confirm = format!("{} of {}", EVENTS.confirm.0, EVENTS.confirm.1);
         assert!(key("`events`", "confirm").default.contains(&confirm));
         let looks = format!("at most {CONFIRM_LOOKS_MAX} looks");
         assert!(form("`events`", "confirm").contains(&looks));

@@ -223,16 +223,6 @@ fn attempts_are_forgotten_after_a_good_time_only() {
 }
 
 #[test]
-fn a_refused_login_is_tried_rarely() {
-    let mut session = Session::new(POLICY);
-    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
-    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
-    let _ = session.on(SessionInput::Stopped, at(0.0), 0.5);
-    assert_eq!(session.phase(), Phase::AuthFailed);
-    assert_eq!(session.next_deadline(), Some(at(30.0)));
-}
-
-#[test]
 fn files_end_once_or_are_rewound() {
     let mut once = streaming(POLICY, 0.0);
     assert_eq!(once.on(SessionInput::Ended, at(9.0), 0.5), [Action::Stop]);
@@ -253,17 +243,6 @@ fn files_end_once_or_are_rewound() {
     let _ = empty.on(SessionInput::Enable, at(0.0), 0.5);
     let _ = empty.on(SessionInput::Ended, at(0.1), 0.5);
     assert_eq!(empty.phase(), Phase::Unsupported);
-}
-
-#[test]
-fn an_operator_cannot_make_it_spin() {
-    let mut session = streaming(POLICY, 0.0);
-    assert_eq!(
-        session.on(SessionInput::Reconnect, at(0.1), 0.5),
-        [Action::Stop]
-    );
-    assert!(session.on(SessionInput::Stopped, at(0.2), 0.5).is_empty());
-    assert_eq!(session.next_deadline(), Some(at(1.0)));
 }
 
 #[test]

@@ -81,13 +81,8 @@ impl RtspSource {
                 let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
                 if probes.is_interleaved() {
                     rtspsrc.set_property("tcp-timeout", limit_us);
-                    let alive = KeepAlive {
-                        source: rtspsrc.downgrade(),
-                        probes: Arc::downgrade(&probes),
-                        every: keep_alive_every,
-                        last: Mutex::new(None),
-                    };
-                    alive.watch(&jitter_buffer);
+                    let pad = jitter_buffer.static_pad("sink")?;
+                    keep_alive(&rtspsrc, &pad, &probes, keep_alive_every);
                 }
                 None
             });
@@ -206,42 +201,31 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     decodable
 }
 
-/// Sends the camera a request now and then while its packets come. rtspsrc of GStreamer 1.22 does so only when nothing comes,
-/// and a camera that receives nothing ends the session. The camera's answer does not matter.
-struct KeepAlive {
-    source: glib::WeakRef<gst::Element>,
-    probes: Weak<PipelineProbes>,
+/// Sends the camera a request now and then while its packets pass the pad. rtspsrc of GStreamer 1.22 does so only when nothing
+/// comes, and a camera that receives nothing ends the session. The camera's answer does not matter.
+fn keep_alive(
+    source: &gst::Element,
+    pad: &gst::Pad,
+    probes: &Arc<PipelineProbes>,
     every: Duration,
-    /// When the last request was sent; at first, when the first packet came.
-    last: Mutex<Option<Mono>>,
-}
-
-impl KeepAlive {
-    fn watch(self, jitter_buffer: &gst::Element) {
-        let Some(pad) = jitter_buffer.static_pad("sink") else {
-            return;
-        };
-        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-        pad.add_probe(kinds, move |_, _| {
-            self.request_when_due();
-            gst::PadProbeReturn::Ok
-        });
-    }
-
-    fn request_when_due(&self) {
-        let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
-            return;
+) {
+    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
+    // When the last request was sent; at first, when the first packet came.
+    let last: Mutex<Option<Mono>> = Mutex::default();
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+    pad.add_probe(kinds, move |_, _| {
+        let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) else {
+            return gst::PadProbeReturn::Ok;
         };
         let now = probes.now().mono;
-        let mut last = lock(&self.last);
-        if now.since(*last.get_or_insert(now)) < self.every {
-            return;
+        let mut last = lock(&last);
+        if now.since(*last.get_or_insert(now)) >= every {
+            *last = Some(now);
+            let (content, unused): (Option<&str>, _) = (None, gst::Promise::new());
+            source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
         }
-        *last = Some(now);
-        let unused = gst::Promise::new();
-        let content: Option<&str> = None;
-        source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
-    }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.

@@ -17,8 +17,7 @@ fn recorded(recording: Recording) -> Script {
 
 /// Streams this number of frames, all of them right.
 async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Server) {
-    let play = script.clone();
-    let server = Server::start(move |_| play.clone()).await;
+    let server = serve(&script).await;
     let mut camera = camera_of(&server);
     camera.width = 4096;
     let watched = Judged::start(camera, &script);
@@ -26,11 +25,7 @@ async fn shown(name: &str, script: Script, frames: u64) -> (Health, Tally, Serve
     let health = watched.health();
     let tally = watched.stop().await;
     println!("{name}: {:?} {:?}", health.stream, tally.sizes);
-    assert_eq!(
-        (health.losses, health.counters.frames_corrupt),
-        (0, 0),
-        "{name}"
-    );
+    assert_undamaged(&health, name);
     (health, tally, server)
 }
 
