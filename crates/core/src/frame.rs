@@ -105,7 +105,6 @@ pub enum PictureError {
     /// The memory ends before the last row of a plane, or a row is shorter than the pixels in it.
     #[error("plane {plane} has {found} bytes with rows {stride} bytes apart, needs {needed}")]
     Short {
-        /// Index of the plane.
         plane: usize,
         found: usize,
         /// Bytes from row to row.
@@ -231,7 +230,7 @@ impl fmt::Debug for Picture {
 }
 
 /// When a frame was seen, in the process's monotonic time and in the world's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FrameTimes {
     /// Its first packet arrived.
     pub received: Mono,

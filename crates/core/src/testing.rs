@@ -102,8 +102,7 @@ pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
             received,
             received_wall: WallTime::from_unix_nanos(received.as_nanos() as i64),
             decoded: received,
-            capture: None,
-            rtp: None,
+            ..FrameTimes::default()
         },
         picture: Picture::from_rgb(1, 1, vec![0; 3]).expect("one pixel"),
     }

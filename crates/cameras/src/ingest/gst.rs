@@ -84,6 +84,11 @@ impl GstOpener {
         self.source.kind() == SourceKind::Network
     }
 
+    /// After a failure: the next source is connected in another way than the last one, for example over UDP instead of TCP.
+    pub fn has_alternative(&self) -> bool {
+        self.memory.transport().will_change()
+    }
+
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
         let source: Arc<dyn SourceType> = source_type(&camera).into();
         Self {
@@ -112,10 +117,6 @@ impl Opener for GstOpener {
                 Err(device(text))
             }
         }
-    }
-
-    fn has_alternative(&self) -> bool {
-        self.memory.transport().will_change()
     }
 }
 

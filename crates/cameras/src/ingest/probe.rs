@@ -27,7 +27,6 @@ const STEP: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(1);
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// What a probe found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeReport {
     /// Codec, size, rates, key-frame distance, transport, decoder.

@@ -91,7 +91,6 @@ pub enum Action {
     Rewind,
 }
 
-/// Where the camera is.
 #[derive(Clone, Debug, PartialEq)]
 enum SessionState {
     Disabled,
@@ -214,7 +213,6 @@ impl Session {
         }
     }
 
-    /// The phase to report.
     pub fn phase(&self) -> Phase {
         match self.state {
             SessionState::Disabled => Phase::Disabled,

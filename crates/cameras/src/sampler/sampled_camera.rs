@@ -17,7 +17,6 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig},
 };
 
-/// One camera.
 pub struct SampledCamera {
     pub id: CameraId,
     /// Ingest's thread takes it too, so it is held for a swap and a few counters, never while a picture is read or freed.
@@ -52,7 +51,6 @@ impl SampledCamera {
         lock(&self.slot)
     }
 
-    /// Applies a changed configuration.
     pub fn change(&self, camera: &CameraConfig) {
         let mut filter = lock(&self.filter);
         filter.change(camera);

@@ -5,12 +5,10 @@ use url::{Host, Url};
 
 const BROKER_SCHEMES: &str = "mqtt, mqtts";
 
-/// Where a broker listens.
 #[derive(Debug, PartialEq)]
 pub(super) struct BrokerUrl {
     pub(super) host: String,
     pub(super) port: u16,
-    /// The scheme is `mqtts`.
     pub(super) secure: bool,
 }
 

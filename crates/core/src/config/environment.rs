@@ -31,7 +31,6 @@ impl Environment {
         })
     }
 
-    /// Name of this machine.
     pub fn host_name(&self) -> &str {
         &self.host_name
     }

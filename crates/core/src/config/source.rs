@@ -19,7 +19,6 @@ const SCHEMES: &str = "rtsp, rtsps, file, usb, test";
 /// The URLs of [`SourceConfig::from_url`] in the reference of the configuration.
 pub(super) const URL_FORMS: &str = "`rtsp://`, `rtsps://`, `file:///PATH` (with `?loop` to repeat), `usb:///dev/videoN` or `test://`";
 
-/// Where pictures come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceConfig {
     /// A camera at an `rtsp://` or `rtsps://` URL.

@@ -84,7 +84,6 @@ pub struct PipelineProbes {
     pub device: Option<DeviceMap>,
     /// The memory of a picture on the GPU could not be taken over.
     pub refused: AtomicBool,
-    /// How pictures are decoded.
     pub decoding: Mutex<DecoderStatus>,
     pub jitter_buffers: Mutex<Vec<WeakRef<gst::Element>>>,
     open: AtomicBool,

@@ -104,7 +104,6 @@ impl StreamStatistics {
         self.senders.control(ssrc)
     }
 
-    /// A sender report came.
     pub fn reported(&mut self, report: SenderReport) {
         self.clock.on_report(report);
     }
