@@ -33,7 +33,7 @@ const CHANNEL: usize = 16;
 enum CameraRequest {
     Enable(bool),
     Reconnect,
-    Change(Box<SourceSetup>),
+    Change(SourceSetup),
 }
 
 /// What decides how a camera is connected to.
@@ -69,10 +69,7 @@ impl CameraHandle {
     pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
         let stream = SourceSetup::new(opener, camera);
-        let _ = self
-            .orders
-            .send(CameraRequest::Change(Box::new(stream)))
-            .await;
+        let _ = self.orders.send(CameraRequest::Change(stream)).await;
     }
 
     /// Ends the camera's session and the task. False when that took longer than `limit`; it then goes on in the background.
@@ -241,7 +238,7 @@ impl CameraTask {
                     Some(CameraRequest::Enable(false)) => SessionInput::Disable,
                     Some(CameraRequest::Reconnect) => SessionInput::Reconnect,
                     Some(CameraRequest::Change(stream)) => {
-                        self.stream = *stream;
+                        self.stream = stream;
                         SessionInput::Change(self.stream.policy)
                     }
                     None => break,

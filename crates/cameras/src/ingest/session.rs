@@ -14,7 +14,7 @@
 //! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
 //! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
 
-use std::{cmp::min_by_key, collections::VecDeque, time::Duration};
+use std::{cmp::min_by_key, time::Duration};
 
 use super::{
     gate::patience,
@@ -125,8 +125,8 @@ pub struct Session {
     last_start: Option<Mono>,
     streamed_before: bool,
     pub counts: SessionCounts,
-    reconnects: VecDeque<Mono>,
-    stalls: VecDeque<Mono>,
+    reconnects: Vec<Mono>,
+    stalls: Vec<Mono>,
 }
 
 /// What happened to a camera since the process started.
@@ -153,8 +153,8 @@ impl Session {
             last_start: None,
             streamed_before: false,
             counts: SessionCounts::default(),
-            reconnects: VecDeque::new(),
-            stalls: VecDeque::new(),
+            reconnects: Vec::new(),
+            stalls: Vec::new(),
         }
     }
 
@@ -241,10 +241,8 @@ impl Session {
 
     /// Times it came back and times it stalled in the hour before `now`.
     pub fn last_hour(&mut self, now: Mono) -> (u32, u32) {
-        let count = |times: &mut VecDeque<Mono>| {
-            while times.front().is_some_and(|time| now.since(*time) > HOUR) {
-                times.pop_front();
-            }
+        let count = |times: &mut Vec<Mono>| {
+            times.retain(|time| now.since(*time) <= HOUR);
             times.len() as u32
         };
         (count(&mut self.reconnects), count(&mut self.stalls))
@@ -316,7 +314,7 @@ impl Session {
         self.blind += u32::from(limit.why == LimitReason::Blind);
         if streaming.is_some() {
             self.counts.stalls += 1;
-            self.stalls.push_back(now);
+            self.stalls.push(now);
         }
         let failure = limit.failure(streaming.is_some());
         self.fail(failure, now, random, actions);
@@ -325,7 +323,7 @@ impl Session {
     fn first_frame(&mut self, now: Mono) {
         if self.streamed_before {
             self.counts.reconnects += 1;
-            self.reconnects.push_back(now);
+            self.reconnects.push(now);
         }
         (self.streamed_before, self.failure) = (true, None);
         self.state = SessionState::Streaming { since: now };

@@ -11,7 +11,6 @@ use super::{
     decoder::{Codec, DecoderChoice, DecoderStatus, bound_threads},
     device,
     packet_probe::sift,
-    statistics::StreamStatistics,
 };
 use crate::{ingest::gate::Gap, lock};
 use spotter_core::Mono;
@@ -145,18 +144,13 @@ impl PipelineProbes {
         let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
         let (pts, now) = (buffer.pts().map(Duration::from), self.now().mono);
         let mut statistics = self.statistics();
-        let omitted = |statistics: &StreamStatistics| {
-            statistics.counters.frames_corrupt + statistics.counters.frames_late
-        };
-        let omitted_before = omitted(&statistics);
         let passes = statistics.encoded(pts, key, lost, now);
-        let is_counted = omitted(&statistics) > omitted_before;
         let wanted = passes.is_ok() && (key || !self.keyframes_only);
         if wanted {
             statistics.fed(now);
         }
         drop(statistics);
-        if let (Err(gap), true) = (passes, is_counted) {
+        if let Err(Some(gap)) = passes {
             let why = match gap {
                 Gap::Lost => LOST,
                 Gap::Late => LATE,
