@@ -175,7 +175,7 @@ impl CameraSupervisor {
             let is_fine = health.phase == Phase::Streaming || !is_meant_to_stream(health.phase);
             let is_well = is_fine && camera.engine_lost.is_none();
             let why = camera.reason(&health);
-            let why = why.map_or_else(|| health.phase.to_string(), |why| why.to_string());
+            let why = why.map_or_else(|| health.phase.as_str().to_owned(), |why| why.to_string());
             (!is_well).then(|| format!("camera {}: {why}", camera.camera.id))
         })
     }

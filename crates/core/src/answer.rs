@@ -5,8 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
-    Task, WallTime,
+    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all of them.
@@ -24,19 +23,12 @@ pub struct Look {
 impl Look {
     /// A look without time limits at a picture that is not from a camera.
     pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
-        let times = FrameTimes {
-            received: Mono::default(),
-            received_wall: WallTime::default(),
-            decoded: Mono::default(),
-            capture: None,
-            rtp: None,
-        };
         let frame = Frame {
             camera: CameraId::new("still")?,
             number: 1,
             camera_size: (picture.width() as u32, picture.height() as u32),
             key: true,
-            times,
+            times: FrameTimes::default(),
             picture,
         };
         let prompt = |(index, task)| {
@@ -138,7 +130,6 @@ pub struct Answer {
     pub marks: StageTimes,
 }
 
-/// How a look ended.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// One answer for each prompt, in the look's order.

@@ -75,7 +75,6 @@ pub enum RequestedInfo {
     Overrides,
 }
 
-/// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// What keeps Spotter from its work.

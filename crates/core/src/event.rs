@@ -28,7 +28,6 @@ impl fmt::Display for TrackId {
     }
 }
 
-/// Where an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Location {
     /// From a `detect` prompt.
@@ -63,7 +62,6 @@ pub enum UpdateReason {
     Minute,
 }
 
-/// Why an event ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EndReason {
     /// No look saw the object for `end_after`.
@@ -85,7 +83,6 @@ pub struct Event {
     pub track: TrackId,
     pub camera: CameraId,
     pub prompt: PromptId,
-    /// Revision of the prompt.
     pub revision: u32,
     pub step: EventStep,
     /// First look that saw the object.

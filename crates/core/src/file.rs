@@ -1,14 +1,15 @@
 //! Files that are replaced as a whole.
 
 use std::{
-    ffi::OsString,
-    fs, io,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// Replaces the file at `path`: after a crash or a power failure it has either its old or its new content. Creates the folder.
-/// With several writers of one path, in one process or several, the last one wins.
+/// With several writers of one path, in one process or several, the last one wins. A crash leaves `NAME.tmp` at most, which the
+/// next write replaces.
 pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(
@@ -23,9 +24,15 @@ pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         folder
     };
     fs::create_dir_all(folder)?;
-    let temporary = folder.join(temporary_name(name.to_owned()));
-    let replaced =
-        write_and_sync(&temporary, bytes).and_then(|()| fs::rename(&temporary, folder.join(name)));
+    let mut temporary_name = name.to_owned();
+    temporary_name.push(".tmp");
+    let temporary = folder.join(temporary_name);
+    let mut file = open_locked(&temporary)?;
+    let replaced = file
+        .set_len(0)
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, folder.join(name)));
     if let Err(error) = replaced {
         // The cause is returned; the rest of a file that cannot be removed either adds nothing to it.
         let _ = fs::remove_file(&temporary);
@@ -35,22 +42,28 @@ pub fn write_file_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
 }
 
-/// A name that no other writer uses at the same time.
-fn temporary_name(mut name: OsString) -> OsString {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    name.push(format!(".{}-{count}.tmp", std::process::id()));
-    name
-}
-
-fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::File::create_new(path)?;
-    io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()
+/// Opens the temporary file when no other writer has it. Its lock ends with the file or the process.
+fn open_locked(path: &Path) -> io::Result<fs::File> {
+    loop {
+        let mut options = fs::OpenOptions::new();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        file.lock()?;
+        // Another writer may have renamed or removed the file before it released the lock.
+        let inode = file.metadata()?.ino();
+        if fs::metadata(path).is_ok_and(|found| found.ino() == inode) {
+            return Ok(file);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     fn files(folder: &Path) -> Vec<OsString> {
@@ -59,10 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn second_write_replaces_the_first_and_leaves_one_file() {
+    fn write_replaces_earlier_content_and_the_rest_of_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/state.json");
         write_file_atomically(&path, b"a long first content").unwrap();
+        // A crash between write and rename.
+        fs::write(
+            path.with_extension("json.tmp"),
+            b"a long unfinished content",
+        )
+        .unwrap();
         write_file_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(files(path.parent().unwrap()), ["state.json"]);

@@ -105,7 +105,6 @@ pub enum PictureError {
     /// The memory ends before the last row of a plane, or a row is shorter than the pixels in it.
     #[error("plane {plane} has {found} bytes with rows {stride} bytes apart, needs {needed}")]
     Short {
-        /// Index of the plane.
         plane: usize,
         found: usize,
         /// Bytes from row to row.
@@ -129,31 +128,19 @@ pub struct PictureLayout {
 /// Pixels with their layout. Clones share the memory.
 #[derive(Clone)]
 pub struct Picture {
-    format: PixelFormat,
-    width: usize,
-    height: usize,
-    strides: [usize; 3],
-    matrix: ColourMatrix,
-    range: ColourRange,
+    layout: PictureLayout,
     planes: Arc<dyn Planes>,
 }
 
 impl Picture {
     /// Checks that every plane has the bytes that the layout needs.
     pub fn new(layout: PictureLayout, planes: Arc<dyn Planes>) -> Result<Self, PictureError> {
-        let PictureLayout {
-            format,
-            size,
-            strides,
-            colour,
-        } = layout;
-        let (width, height) = size;
-        let (matrix, range) = colour;
+        let (width, height) = layout.size;
         if width == 0 || height == 0 {
             return Err(PictureError::Empty { width, height });
         }
-        for (plane, &stride) in strides.iter().enumerate() {
-            let Some((row_bytes, rows)) = format.plane_size(plane, width, height) else {
+        for (plane, &stride) in layout.strides.iter().enumerate() {
+            let Some((row_bytes, rows)) = layout.format.plane_size(plane, width, height) else {
                 break;
             };
             let (found, needed) = (planes.plane_len(plane), stride * (rows - 1) + row_bytes);
@@ -166,15 +153,7 @@ impl Picture {
                 });
             }
         }
-        Ok(Self {
-            format,
-            width,
-            height,
-            strides,
-            matrix,
-            range,
-            planes,
-        })
+        Ok(Self { layout, planes })
     }
 
     /// A packed RGB picture, `width * height * 3` bytes.
@@ -192,30 +171,30 @@ impl Picture {
     }
 
     pub fn format(&self) -> PixelFormat {
-        self.format
+        self.layout.format
     }
 
     pub fn width(&self) -> usize {
-        self.width
+        self.layout.size.0
     }
 
     pub fn height(&self) -> usize {
-        self.height
+        self.layout.size.1
     }
 
     /// Weights of the YUV formats.
     pub fn matrix(&self) -> ColourMatrix {
-        self.matrix
+        self.layout.colour.0
     }
 
     /// Range of the YUV formats.
     pub fn range(&self) -> ColourRange {
-        self.range
+        self.layout.colour.1
     }
 
     /// Bytes from row to row of plane `index`.
     pub fn stride(&self, index: usize) -> usize {
-        self.strides[index]
+        self.layout.strides[index]
     }
 
     /// Its planes in the memory of a device, when they are there.
@@ -235,27 +214,23 @@ impl Picture {
 
     /// Row `y` of plane `index`, without padding. Copies a picture that is on a device to the host.
     pub fn row(&self, index: usize, y: usize) -> &[u8] {
-        let (row_bytes, _) = self
-            .format
-            .plane_size(index, self.width, self.height)
-            .unwrap_or((0, 0));
-        let start = y * self.strides[index];
+        let PictureLayout { format, size, .. } = self.layout;
+        let row = format.plane_size(index, size.0, size.1);
+        let row_bytes = row.map_or(0, |(row_bytes, _)| row_bytes);
+        let start = y * self.layout.strides[index];
         &self.planes.plane(index)[start..start + row_bytes]
     }
 }
 
 impl fmt::Debug for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Picture({:?} {}x{})",
-            self.format, self.width, self.height
-        )
+        let PictureLayout { format, size, .. } = self.layout;
+        write!(f, "Picture({format:?} {}x{})", size.0, size.1)
     }
 }
 
 /// When a frame was seen, in the process's monotonic time and in the world's.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FrameTimes {
     /// Its first packet arrived.
     pub received: Mono,

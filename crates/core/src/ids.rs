@@ -11,7 +11,6 @@ pub const ID_MAX_CHARS: usize = 32;
 /// Why a text cannot be an id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// No character at all.
     #[error("an id needs at least one character")]
     Empty,
     /// The id has more than [`ID_MAX_CHARS`] characters.
@@ -52,7 +51,6 @@ macro_rules! id {
                 check(text).map(|()| Self(text.into()))
             }
 
-            /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -12,8 +12,8 @@ use std::{
 use crate::{
     CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, Task, WallTime,
     config::{
-        CameraConfig, Commands, Decode, Discovery, EventConfig, HomeAssistantConfig, MotionConfig,
-        MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
+        CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig, MqttConfig,
+        OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
     },
 };
 
@@ -86,11 +86,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         zones: Vec::new(),
         snapshot: false,
         verify: None,
-        events: EventConfig {
-            confirm: (2, 3),
-            end_after: Duration::from_secs(3),
-            still_after: Duration::from_secs(30),
-        },
+        events: defaults::EVENTS,
     }
 }
 
@@ -106,8 +102,7 @@ pub fn frame_at(camera: &CameraId, after: Duration) -> Frame {
             received,
             received_wall: WallTime::from_unix_nanos(received.as_nanos() as i64),
             decoded: received,
-            capture: None,
-            rtp: None,
+            ..FrameTimes::default()
         },
         picture: Picture::from_rgb(1, 1, vec![0; 3]).expect("one pixel"),
     }

@@ -142,11 +142,10 @@ impl SystemClock {
     )]
     pub fn showing(origin: Mono) -> Self {
         let start = Instant::now();
-        let (now, wall) = both_clocks(|| origin.after(start.elapsed()));
         Self {
             start,
             origin,
-            anchor: Mutex::new(WallClockAnchor::new(now, wall)),
+            anchor: Mutex::new(WallClockAnchor::new(origin, machine_wall())),
         }
     }
 }
@@ -164,37 +163,16 @@ impl Clock for SystemClock {
 
     fn wall(&self) -> WallTime {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
-        if anchor.is_due(self.now()) {
-            let (now, wall) = both_clocks(|| self.now());
-            if let Some(step_s) = anchor.read_again(now, wall) {
-                tracing::warn!(
-                    step_s,
-                    "this machine's UTC clock was set, or it slept; ages and latencies are not touched"
-                );
-            }
+        if anchor.is_due(self.now())
+            && let Some(step_s) = anchor.read_again(self.now(), machine_wall())
+        {
+            tracing::warn!(
+                step_s,
+                "this machine's UTC clock was set, or it slept; ages and latencies are not touched"
+            );
         }
         anchor.wall_at(self.now())
     }
-}
-
-/// Both clocks at one moment. A thread that was held up between the two readings reads again: for a minute, UTC would
-/// be off by that.
-fn both_clocks(now: impl Fn() -> Mono) -> (Mono, WallTime) {
-    const TRIES: usize = 5;
-    const APART_MAX: Duration = Duration::from_micros(100);
-    let read = || {
-        let (before, wall) = (now(), machine_wall());
-        let apart = now().since(before);
-        (apart, before.after(apart / 2), wall)
-    };
-    let mut best = read();
-    for _ in 1..TRIES {
-        if best.0 <= APART_MAX {
-            break;
-        }
-        best = std::cmp::min_by_key(best, read(), |reading| reading.0);
-    }
-    (best.1, best.2)
 }
 
 #[expect(

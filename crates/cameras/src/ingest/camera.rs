@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     future::pending,
+    pin::Pin,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -10,20 +11,17 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Timeout, sleep, timeout},
 };
 use tracing::{error, info, warn};
 
 use super::{
-    clock::ClockHealth,
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{
-    CameraId, Clock, LogThrottle, Mono, StreamCounters, WallTime, config::CameraConfig,
-};
+use spotter_core::{CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig};
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -35,7 +33,7 @@ const CHANNEL: usize = 16;
 enum CameraRequest {
     Enable(bool),
     Reconnect,
-    Change(Box<SourceSetup>),
+    Change(SourceSetup),
 }
 
 /// What decides how a camera is connected to.
@@ -71,10 +69,7 @@ impl CameraHandle {
     pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
         let stream = SourceSetup::new(opener, camera);
-        let _ = self
-            .orders
-            .send(CameraRequest::Change(Box::new(stream)))
-            .await;
+        let _ = self.orders.send(CameraRequest::Change(stream)).await;
     }
 
     /// Ends the camera's session and the task. False when that took longer than `limit`; it then goes on in the background.
@@ -123,43 +118,31 @@ fn start(
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let first = Health {
-        // The task begins by enabling the session.
-        phase: Phase::Connecting,
-        failure: None,
-        since,
-        attempts: 0,
-        next_retry: None,
-        stream: Default::default(),
-        frames: 0,
-        counters: StreamCounters::default(),
-        losses: 0,
-        reconnects: 0,
-        stalls: 0,
-        reconnects_1h: 0,
-        stalls_1h: 0,
-        abandoned: 0,
-        clock: ClockHealth::default(),
-    };
-    let (reports, health) = watch::channel(first);
     let (orders, received) = mpsc::channel(CHANNEL);
-    let task = CameraTask {
+    let mut task = CameraTask {
         session,
         stream,
         outlet,
         running: None,
         stopping: None,
         last: Progress::default(),
-        totals: PipelineTotals::default(),
+        frames: 0,
+        counters: StreamCounters::default(),
+        abandoned: 0,
         since,
         failures: LogThrottle::default(),
         silent: true,
-        reports,
     };
+    let first = Health {
+        // The task begins by enabling the session.
+        phase: Phase::Connecting,
+        ..task.health()
+    };
+    let (reports, health) = watch::channel(first);
     CameraHandle {
         orders,
         health,
-        task: tokio::spawn(task.run(received)),
+        task: tokio::spawn(task.run(received, reports)),
     }
 }
 
@@ -217,39 +200,35 @@ struct RunningSource {
     events: mpsc::Receiver<SourceEvent>,
 }
 
-struct StoppingSource {
-    done: oneshot::Receiver<()>,
-    deadline: Mono,
-}
-
-/// Sums over the pipelines that are gone.
-#[derive(Default)]
-struct PipelineTotals {
-    frames: u64,
-    counters: StreamCounters,
-    abandoned: u32,
-}
+type Teardown = Pin<Box<Timeout<oneshot::Receiver<()>>>>;
 
 struct CameraTask {
     session: Session,
     stream: SourceSetup,
     outlet: Outlet,
     running: Option<RunningSource>,
-    stopping: Option<StoppingSource>,
+    /// The end of a pipeline that is torn down.
+    stopping: Option<Teardown>,
     last: Progress,
-    totals: PipelineTotals,
+    /// Sums over the pipelines that are gone: frames, losses, and those that did not end.
+    frames: u64,
+    counters: StreamCounters,
+    abandoned: u32,
     since: WallTime,
     failures: LogThrottle<Fault>,
     /// The last log line was about a failure, or there was none.
     silent: bool,
-    reports: watch::Sender<Health>,
 }
 
 impl CameraTask {
-    async fn run(mut self, mut orders: mpsc::Receiver<CameraRequest>) {
+    async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<CameraRequest>,
+        reports: watch::Sender<Health>,
+    ) {
         self.feed(SessionInput::Enable).await;
         loop {
-            self.report();
+            reports.send_replace(self.health());
             let now = self.outlet.clock.now();
             let wake = self.session.next_deadline().map(|due| due.since(now));
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
@@ -259,7 +238,7 @@ impl CameraTask {
                     Some(CameraRequest::Enable(false)) => SessionInput::Disable,
                     Some(CameraRequest::Reconnect) => SessionInput::Reconnect,
                     Some(CameraRequest::Change(stream)) => {
-                        self.stream = *stream;
+                        self.stream = stream;
                         SessionInput::Change(self.stream.policy)
                     }
                     None => break,
@@ -270,7 +249,7 @@ impl CameraTask {
                     SourceEvent::Failed(failure) => SessionInput::Failed(failure),
                     SourceEvent::Ended => SessionInput::Ended,
                 },
-                ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()) => {
+                ended = stopped(&mut self.stopping) => {
                     self.stopped(ended);
                     SessionInput::Stopped
                 }
@@ -280,22 +259,22 @@ impl CameraTask {
         }
         self.feed(SessionInput::Disable).await;
         if self.stopping.is_some() {
-            let ended = stopped(&mut self.stopping, self.outlet.clock.as_ref()).await;
+            let ended = stopped(&mut self.stopping).await;
             self.stopped(ended);
         }
-        self.report();
+        reports.send_replace(self.health());
     }
 
     /// Gives an input to the session and performs its actions. A failed action is an input again.
     async fn feed(&mut self, input: SessionInput) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let (phase, attempts) = (self.session.phase(), self.session.attempts());
+            let (phase, attempts) = (self.session.phase(), self.session.attempts);
             let now = self.outlet.clock.now();
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
                     Action::Start => self.start().await.map_err(SessionInput::Failed),
-                    Action::Stop => self.stop(now),
+                    Action::Stop => self.stop(),
                     Action::Rewind => self.rewind().await.map_err(SessionInput::Failed),
                 };
                 inputs.extend(result.err());
@@ -313,7 +292,7 @@ impl CameraTask {
         let opener = self.stream.opener.clone();
         let open = move || opener.open(outlet);
         let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
-            self.totals.abandoned += 1;
+            self.abandoned += 1;
             return Err(stuck("the source did not open in time"));
         };
         let source = opened?;
@@ -326,23 +305,20 @@ impl CameraTask {
     }
 
     /// Begins the end of the pipeline; `Err` is the input for a pipeline that is gone already.
-    fn stop(&mut self, now: Mono) -> Result<(), SessionInput> {
+    fn stop(&mut self) -> Result<(), SessionInput> {
         let Some(running) = self.running.take() else {
             return Err(SessionInput::Stopped);
         };
         let progress = running.source.progress();
-        self.totals.frames += progress.frames;
-        self.totals.counters += progress.counters;
+        self.frames += progress.frames;
+        self.counters += progress.counters;
         self.last = Progress {
             // Already in the totals; the rest is shown while the camera is away.
             frames: 0,
             counters: StreamCounters::default(),
             ..progress
         };
-        self.stopping = Some(StoppingSource {
-            done: tear_down(running.source),
-            deadline: now.after(TEARDOWN_LIMIT),
-        });
+        self.stopping = Some(Box::pin(timeout(TEARDOWN_LIMIT, tear_down(running.source))));
         Ok(())
     }
 
@@ -359,7 +335,7 @@ impl CameraTask {
     fn stopped(&mut self, in_time: bool) {
         self.stopping = None;
         if !in_time {
-            self.totals.abandoned += 1;
+            self.abandoned += 1;
             error!(camera = %self.outlet.camera, "a pipeline did not end in time and was left behind");
         }
     }
@@ -382,14 +358,14 @@ impl CameraTask {
     fn log(&mut self, before: Phase, attempts_before: u32) {
         let (phase, camera) = (self.session.phase(), &self.outlet.camera);
         let now = self.outlet.clock.now();
-        if let Some(failure) = self.session.failure()
-            && self.session.attempts() > attempts_before
+        if let Some(failure) = &self.session.failure
+            && self.session.attempts > attempts_before
         {
             if let Some(suppressed) = self.failures.admit(failure.fault, now) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
                 let retry = self.session.next_retry();
                 let retry_s = retry.map_or(0.0, |due| tenths(due.since(now)));
-                let (reason, attempts) = (failure.fault.code(), self.session.attempts());
+                let (reason, attempts) = (failure.fault.code(), self.session.attempts);
                 warn!(%camera, reason, attempts, suppressed, retry_s, "{failure}");
                 self.silent = true;
             }
@@ -404,31 +380,30 @@ impl CameraTask {
         }
     }
 
-    fn report(&mut self) {
+    fn health(&mut self) -> Health {
         if self.running.is_some() {
             self.read_progress();
         }
         let now = self.outlet.clock.now();
         let (reconnects_1h, stalls_1h) = self.session.last_hour(now);
-        let (last, totals, counts) = (&self.last, &self.totals, self.session.counts());
-        let health = Health {
+        let (last, counts) = (&self.last, self.session.counts);
+        Health {
             phase: self.session.phase(),
-            failure: self.session.failure().cloned(),
+            failure: self.session.failure.clone(),
             since: self.since,
-            attempts: self.session.attempts(),
+            attempts: self.session.attempts,
             next_retry: self.session.next_retry().map(|due| due.since(now)),
             stream: last.stream.clone(),
-            frames: totals.frames + last.frames,
-            counters: totals.counters + last.counters,
+            frames: self.frames + last.frames,
+            counters: self.counters + last.counters,
             losses: counts.losses,
             reconnects: counts.reconnects,
             stalls: counts.stalls,
             reconnects_1h,
             stalls_1h,
-            abandoned: totals.abandoned,
+            abandoned: self.abandoned,
             clock: last.clock,
-        };
-        self.reports.send_replace(health);
+        }
     }
 }
 
@@ -447,12 +422,9 @@ async fn next_event(running: &mut Option<RunningSource>) -> SourceEvent {
 }
 
 /// Waits for the end of a teardown; false when its time is over.
-async fn stopped(stopping: &mut Option<StoppingSource>, clock: &dyn Clock) -> bool {
+async fn stopped(stopping: &mut Option<Teardown>) -> bool {
     match stopping {
-        Some(stopping) => {
-            let left = stopping.deadline.since(clock.now());
-            matches!(timeout(left, &mut stopping.done).await, Ok(Ok(())))
-        }
+        Some(stopping) => matches!(stopping.await, Ok(Ok(()))),
         None => pending().await,
     }
 }

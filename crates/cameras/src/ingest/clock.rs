@@ -89,7 +89,6 @@ pub struct ClockHealth {
     pub note: Option<ClockNote>,
 }
 
-/// One RTCP sender report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SenderReport {
     pub ntp: WallTime,
@@ -131,7 +130,6 @@ pub struct CaptureClock {
 }
 
 impl CaptureClock {
-    /// Takes a sender report.
     pub fn on_report(&mut self, report: SenderReport) {
         let off_s = |line: ClockLine| report.ntp.seconds_since(line.sender_time(report.arrived));
         if self.line.is_some_and(|line| off_s(line).abs() > STEP_S) {
@@ -203,7 +201,6 @@ impl CaptureClock {
         }
     }
 
-    /// The state to report.
     pub fn health(&self, now: ClockReading) -> ClockHealth {
         let silent = self.reports.is_empty().then_some(ClockNote::NoReports);
         let slope = self.line.and_then(|line| line.slope());

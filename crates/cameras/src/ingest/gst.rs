@@ -16,17 +16,14 @@ mod sources;
 mod statistics;
 mod tail;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use gstreamer::{self as gst, prelude::*};
 use tracing::error;
 
 use self::{
-    context::{CameraMemory, PipelineContext},
-    decode_queue::DecodeQueue,
+    context::{CameraMemory, PipelineProbes, Rejections},
     decoder::Decoders,
-    packet_probe::PacketProbe,
-    picture_sink::PictureSink,
     sources::{SourceType, source_type},
     statistics::SourceKind,
     tail::PictureMemory,
@@ -34,7 +31,6 @@ use self::{
 use super::{
     health::{Failure, Fault},
     source::{Opener, Outlet, Progress, Source, SourceEvent},
-    template::{TemplateValue, fill},
 };
 use spotter_core::config::CameraConfig;
 
@@ -88,6 +84,11 @@ impl GstOpener {
         self.source.kind() == SourceKind::Network
     }
 
+    /// After a failure: the next source is connected in another way than the last one, for example over UDP instead of TCP.
+    pub fn has_alternative(&self) -> bool {
+        self.memory.transport().will_change()
+    }
+
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
         let source: Arc<dyn SourceType> = source_type(&camera).into();
         Self {
@@ -102,10 +103,7 @@ impl GstOpener {
 impl Opener for GstOpener {
     fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
-        let memory = Arc::clone(&self.memory);
-        let name = self.camera.source.name();
-        let context = PipelineContext::new(outlet, name, self.source.kind(), memory);
-        let probes = PipelineProbes::new(context, &self.camera, self.device);
+        let probes = PipelineProbes::new(outlet, self);
         let pipeline = self.source.build(&probes)?;
         watch_bus(&pipeline, &probes, &self.source);
         let source = GstSource { pipeline, probes };
@@ -120,64 +118,14 @@ impl Opener for GstOpener {
             }
         }
     }
-
-    fn has_alternative(&self) -> bool {
-        self.memory.transport().will_change()
-    }
-}
-
-/// What watches one pipeline from the network to its end. Each part owns its state; what they share is the context.
-pub struct PipelineProbes {
-    context: Arc<PipelineContext>,
-    packets: Arc<PacketProbe>,
-    decode: Arc<DecodeQueue>,
-    pictures: Arc<PictureSink>,
-    rejected: Mutex<Rejections>,
-}
-
-/// What was refused while connecting: GStreamer's error that follows does not contain it.
-#[derive(Clone, Debug, Default)]
-pub struct Rejections {
-    /// A video codec that cannot be decoded.
-    pub codec: Option<String>,
-    pub certificate: bool,
-    /// A video stream was chosen to be set up.
-    pub chosen: bool,
 }
 
 impl PipelineProbes {
-    fn new(
-        context: PipelineContext,
-        camera: &CameraConfig,
-        device: Option<DeviceMap>,
-    ) -> Arc<Self> {
-        let context = Arc::new(context);
-        let decode = Arc::new(DecodeQueue::new(Arc::clone(&context), camera.decode));
-        let sink = PictureSink::new(
-            Arc::clone(&context),
-            Arc::clone(&decode),
-            camera.width,
-            device,
-        );
-        Arc::new(Self {
-            packets: Arc::new(PacketProbe::new(Arc::clone(&context))),
-            pictures: Arc::new(sink),
-            rejected: Mutex::default(),
-            decode,
-            context,
-        })
-    }
-
-    /// What was refused so far. Held for a change.
-    fn rejected(&self) -> MutexGuard<'_, Rejections> {
-        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn progress(&self) -> Progress {
-        let now = self.context.now();
-        self.decode.check_for_stuck_decoder(now.mono);
-        let mut progress = self.context.statistics().progress(now);
-        progress.counters.rtp_lost = self.packets.lost();
+        let now = self.now();
+        self.check_for_stuck_decoder(now.mono);
+        let mut progress = self.statistics().progress(now);
+        progress.counters.rtp_lost = self.packets_lost();
         progress
     }
 }
@@ -200,10 +148,10 @@ impl Source for GstSource {
     }
 
     fn stop(&self) {
-        self.probes.context.close();
+        self.probes.close();
         sources::rtsp::limit_teardown(&self.pipeline);
         if self.pipeline.set_state(gst::State::Null).is_err() {
-            error!(camera = %self.probes.context.camera(), "a pipeline did not stop cleanly");
+            error!(camera = %self.probes.outlet.camera, "a pipeline did not stop cleanly");
         }
         if let Some(bus) = self.pipeline.bus() {
             bus.unset_sync_handler();
@@ -224,30 +172,21 @@ fn device(text: String) -> Failure {
     Failure::new(Fault::Device, text)
 }
 
-/// The tail that every pipeline ends with.
-fn frames_text(place: PictureMemory, sync: bool) -> Result<String, Failure> {
-    let text = place.launch(sync);
-    text.map_err(|e| device(format!("frames.launch: {e}")))
-}
-
-/// A whole pipeline whose pictures end in the host's memory.
-fn launch(
-    name: &str,
-    template: &str,
-    values: &[(&str, TemplateValue<'_>)],
-    sync: bool,
-) -> Result<gst::Pipeline, Failure> {
-    let frames = frames_text(PictureMemory::Host, sync)?;
-    let mut values = values.to_vec();
-    values.push(("frames", TemplateValue::Elements(&frames)));
-    let text = fill(template, &values).map_err(|e| device(format!("{name}: {e}")))?;
-    parse(name, &text)
+/// Fills the `{name}` placeholders of a launch text in `pipelines`, whose comment lines are left out. URLs, paths and logins are
+/// never filled in, because their text could become an element: they are set as properties of the element named `source`.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let lines = template.lines().filter(|line| !line.starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    values.iter().fold(text, |text, (name, value)| {
+        text.replace(&format!("{{{name}}}"), value)
+    })
 }
 
 /// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
 fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let values = [("source", TemplateValue::Elements(source))];
-    let pipeline = launch("decodebin.launch", DECODEBIN, &values, sync)?;
+    let frames = PictureMemory::Host.launch(sync);
+    let text = fill(DECODEBIN, &[("source", source), ("frames", &frames)]);
+    let pipeline = parse("decodebin.launch", &text)?;
     link_decoded(&pipeline)?;
     Ok(pipeline)
 }
@@ -307,34 +246,31 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
         let Some(probes) = probes.upgrade() else {
             return gst::BusSyncReply::Drop;
         };
-        let context = &probes.context;
         match message.view() {
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
-                let failure = match probes.decode.give_up_decoder(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", context.source())),
-                    None => source.failure(message, &probes).unwrap_or_else(|| {
-                        failure::from_fault(context.source(), source.fault(&message.error()))
-                    }),
+                let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
+                    Some(text) => device(format!("{}: {text}", &probes.source)),
+                    None => source.failure(message, &probes),
                 };
-                context.fail(failure);
+                probes.fail(failure);
             }
             gst::MessageView::Warning(message) if is_of_decoder(message.src()) => {
-                probes.decode.warned();
+                probes.decoder_warned();
             }
-            gst::MessageView::Eos(_) if context.kind() == SourceKind::File => {
-                context.send(SourceEvent::Ended);
+            gst::MessageView::Eos(_) if probes.kind == SourceKind::File => {
+                probes.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => context.fail(failure::ended(context.source())),
+            gst::MessageView::Eos(_) => probes.fail(failure::ended(&probes.source)),
             // The same before the first picture, when there is no stream that could report its end.
             gst::MessageView::Warning(message)
                 if message.error().matches(gst::ResourceError::Read)
-                    && context.is_interleaved()
-                    && !probes.decode.decoding().seen =>
+                    && probes.is_interleaved()
+                    && !probes.decoder_status().seen =>
             {
-                context.fail(failure::ended(context.source()));
+                probes.fail(failure::ended(&probes.source));
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! What is reported about a camera: its phase, why it is not streaming, and what its stream is like (docs/mqtt.md section 2).
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use super::clock::ClockHealth;
 use spotter_core::{StreamCounters, WallTime};
@@ -103,12 +103,6 @@ impl Phase {
             Self::Unsupported => "unsupported",
             Self::Disabled | Self::Ended => "disabled",
         }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -19,7 +19,6 @@ mod sequence;
 mod session;
 mod source;
 mod still;
-mod template;
 mod transport;
 
 pub use camera::{CameraHandle, spawn, spawn_with};

@@ -18,7 +18,7 @@ use super::{
     health::{Failure, Fault, StreamInfo},
     source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
 };
-use spotter_core::{Clock, StreamCounters, config::CameraConfig};
+use spotter_core::{Clock, config::CameraConfig};
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
@@ -27,7 +27,6 @@ const STEP: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(1);
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// What a probe found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeReport {
     /// Codec, size, rates, key-frame distance, transport, decoder.
@@ -36,9 +35,6 @@ pub struct ProbeReport {
     pub clock: ClockHealth,
     /// From the start of the connection to the first frame.
     pub first_frame_after: Duration,
-    /// Frames without an error.
-    pub frames: u64,
-    pub counters: StreamCounters,
 }
 
 /// Connects, watches for some seconds (at most `first_frame` plus fifteen), and disconnects. As a running camera does, it
@@ -98,8 +94,6 @@ async fn probe_once(
         stream: seen.stream,
         clock: seen.clock,
         first_frame_after,
-        frames: seen.frames,
-        counters: seen.counters,
     })
 }
 

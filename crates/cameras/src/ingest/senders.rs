@@ -42,17 +42,19 @@ pub enum PacketDecision {
 
 #[derive(Debug, Default)]
 pub struct Senders {
-    /// The name that is shown, and when its first packet came.
-    shown: Option<(u32, Mono)>,
-    now: Option<FollowedSender>,
+    followed: Option<FollowedSender>,
     before: Option<PreviousSender>,
     foreign: VecDeque<u32>,
-    dropped: u64,
+    /// The number of foreign packets.
+    pub dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct FollowedSender {
     ssrc: u32,
+    /// The first sender's name, which is shown for all of them, and when its first packet came.
+    shown: u32,
+    since: Mono,
     /// Shown sequence numbers are later by this.
     shift: u16,
     last_shown: u16,
@@ -70,110 +72,79 @@ struct PreviousSender {
 impl Senders {
     /// A packet came from the network.
     pub fn packet(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
-        let Some(followed) = &mut self.now else {
-            self.shown = Some((ssrc, now));
-            self.now = Some(FollowedSender {
-                ssrc,
-                shift: 0,
-                last_shown: seq,
-                heard: now,
-            });
-            return PacketDecision::Pass;
-        };
-        if followed.ssrc == ssrc {
-            followed.heard = now;
-            let shown = seq.wrapping_add(followed.shift);
-            if (shown.wrapping_sub(followed.last_shown) as i16) > 0 {
-                followed.last_shown = shown;
+        let mut followed = self.followed.unwrap_or(FollowedSender {
+            ssrc,
+            shown: ssrc,
+            since: now,
+            shift: 0,
+            last_shown: seq,
+            heard: now,
+        });
+        let first = followed.ssrc != ssrc;
+        if first {
+            if !self.is_successor(&followed, ssrc, now) {
+                self.dropped += 1;
+                return PacketDecision::Drop;
             }
-            return self.named(seq, false);
+            self.before = Some(PreviousSender {
+                ssrc: followed.ssrc,
+                until: now.after(PROBATION),
+                heard: 0,
+            });
+            followed.ssrc = ssrc;
+            followed.last_shown = followed.last_shown.wrapping_add(1);
+            followed.shift = followed.last_shown.wrapping_sub(seq);
         }
-        if self.is_successor(ssrc, now) {
-            return self.change(ssrc, seq, now);
+        followed.heard = now;
+        let shown_seq = seq.wrapping_add(followed.shift);
+        if (shown_seq.wrapping_sub(followed.last_shown) as i16) > 0 {
+            followed.last_shown = shown_seq;
         }
-        self.dropped += 1;
-        PacketDecision::Drop
+        self.followed = Some(followed);
+        if (followed.shown, shown_seq, first) == (ssrc, seq, false) {
+            return PacketDecision::Pass;
+        }
+        PacketDecision::Rename {
+            ssrc: followed.shown,
+            seq: shown_seq,
+            first,
+        }
     }
 
     /// The name to show in a control packet of `ssrc`; `None` when its sender is not followed.
     pub fn control(&self, ssrc: u32) -> Option<u32> {
-        match (&self.now, self.shown) {
-            (Some(followed), Some((shown, _))) => (followed.ssrc == ssrc).then_some(shown),
-            _ => Some(ssrc),
+        match &self.followed {
+            Some(followed) => (followed.ssrc == ssrc).then_some(followed.shown),
+            None => Some(ssrc),
         }
     }
 
-    /// The number of foreign packets.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
     /// A packet of another sender than the followed one came. True when the stream changes to it.
-    fn is_successor(&mut self, ssrc: u32, now: Mono) -> bool {
-        let silent = self
-            .now
-            .is_none_or(|followed| now.since(followed.heard) >= SILENT);
-        if silent {
+    fn is_successor(&mut self, followed: &FollowedSender, ssrc: u32, now: Mono) -> bool {
+        if now.since(followed.heard) >= SILENT {
             self.foreign.retain(|foreign| *foreign != ssrc);
             return true;
         }
         if self.foreign.contains(&ssrc) {
             return false;
         }
-        let Some(before) = &mut self.before else {
+        let before = self.before.as_mut();
+        let Some(before) = before.filter(|before| before.ssrc == ssrc && now <= before.until)
+        else {
             return true;
         };
-        if before.ssrc != ssrc || now > before.until {
-            return true;
-        }
         before.heard += 1;
         if before.heard < STRAGGLERS {
             return false;
         }
         // Both are sending.
-        let beginning = self
-            .shown
-            .is_some_and(|(_, since)| now.since(since) < BEGINNING);
-        let newer = self.now.map(|followed| followed.ssrc);
-        let foreign = if beginning { Some(ssrc) } else { newer };
+        let beginning = now.since(followed.since) < BEGINNING;
         if self.foreign.len() == FOREIGN_KEPT {
             self.foreign.pop_front();
         }
-        self.foreign.extend(foreign);
+        self.foreign
+            .push_back(if beginning { ssrc } else { followed.ssrc });
         !beginning
-    }
-
-    fn change(&mut self, ssrc: u32, seq: u16, now: Mono) -> PacketDecision {
-        let Some(old) = self.now else {
-            return PacketDecision::Drop;
-        };
-        self.before = Some(PreviousSender {
-            ssrc: old.ssrc,
-            until: now.after(PROBATION),
-            heard: 0,
-        });
-        let last_shown = old.last_shown.wrapping_add(1);
-        self.now = Some(FollowedSender {
-            ssrc,
-            shift: last_shown.wrapping_sub(seq),
-            last_shown,
-            heard: now,
-        });
-        self.named(seq, true)
-    }
-
-    fn named(&self, seq: u16, first: bool) -> PacketDecision {
-        let (Some(followed), Some((shown, _))) = (&self.now, self.shown) else {
-            return PacketDecision::Drop;
-        };
-        if !first && followed.shift == 0 && followed.ssrc == shown {
-            return PacketDecision::Pass;
-        }
-        PacketDecision::Rename {
-            ssrc: shown,
-            seq: seq.wrapping_add(followed.shift),
-            first,
-        }
     }
 }
 
@@ -192,7 +163,7 @@ mod tests {
         match senders.packet(ssrc, seq, at(ms)) {
             PacketDecision::Pass => Some(seq),
             PacketDecision::Rename { seq, ssrc, .. } => {
-                assert_eq!(Some(ssrc), senders.shown.map(|(shown, _)| shown));
+                assert_eq!(Some(ssrc), senders.followed.map(|followed| followed.shown));
                 Some(seq)
             }
             PacketDecision::Drop => None,
@@ -221,7 +192,7 @@ mod tests {
                     ms += 2_000 / u64::from(packets);
                 }
             }
-            prop_assert_eq!(senders.dropped(), 0);
+            prop_assert_eq!(senders.dropped, 0);
         }
 
         /// Packets of an ended session between ours, from some time on: all but the first few are dropped, and none of ours
@@ -240,7 +211,7 @@ mod tests {
             }
             prop_assert!(ours >= 997, "{ours} of ours");
             prop_assert!(others <= 3, "{others} of others");
-            prop_assert_eq!(senders.dropped(), 2000 - from - ours - others);
+            prop_assert_eq!(senders.dropped, 2000 - from - ours - others);
         }
     }
 
@@ -272,7 +243,7 @@ mod tests {
         // Three are more than stragglers: the newcomer was foreign.
         assert_eq!(shown(&mut senders, 7, 13, 2_040), Some(13));
         assert_eq!(shown(&mut senders, 9, 502, 2_050), None);
-        assert_eq!(senders.dropped(), 3);
+        assert_eq!(senders.dropped, 3);
         assert_eq!(shown(&mut senders, 9, 503, 3_041), Some(14));
         assert_eq!((senders.control(9), senders.control(7)), (Some(7), None));
     }

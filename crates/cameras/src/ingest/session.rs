@@ -14,7 +14,7 @@
 //! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
 //! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{cmp::min_by_key, time::Duration};
 
 use super::{
     gate::patience,
@@ -91,7 +91,6 @@ pub enum Action {
     Rewind,
 }
 
-/// Where the camera is.
 #[derive(Clone, Debug, PartialEq)]
 enum SessionState {
     Disabled,
@@ -115,18 +114,19 @@ pub struct Session {
     policy: SessionPolicy,
     state: SessionState,
     pipeline: PipelineState,
-    /// Kept until frames come again.
-    failure: Option<Failure>,
-    attempts: u32,
+    /// The last failure, until frames come again.
+    pub failure: Option<Failure>,
+    /// Failed tries since the last good time.
+    pub attempts: u32,
     /// Connections given up without pictures, although packets came, since the camera last streamed for [`GOOD_AFTER`].
     blind: u32,
     /// Of this connection; the distance of key frames stays known.
     seen: SourceActivity,
     last_start: Option<Mono>,
     streamed_before: bool,
-    counts: SessionCounts,
-    reconnects: VecDeque<Mono>,
-    stalls: VecDeque<Mono>,
+    pub counts: SessionCounts,
+    reconnects: Vec<Mono>,
+    stalls: Vec<Mono>,
 }
 
 /// What happened to a camera since the process started.
@@ -153,8 +153,8 @@ impl Session {
             last_start: None,
             streamed_before: false,
             counts: SessionCounts::default(),
-            reconnects: VecDeque::new(),
-            stalls: VecDeque::new(),
+            reconnects: Vec::new(),
+            stalls: Vec::new(),
         }
     }
 
@@ -206,17 +206,13 @@ impl Session {
     /// When [`SessionInput::Tick`] is needed next; `None` when only another input can change anything.
     pub fn next_deadline(&self) -> Option<Mono> {
         match self.state {
-            SessionState::Disabled | SessionState::Ended => None,
-            SessionState::Connecting { .. }
-            | SessionState::WaitingKeyframe { .. }
-            | SessionState::Streaming { .. } => self.limit().map(|limit| limit.end()),
             SessionState::Waiting { until } => {
                 (self.pipeline == PipelineState::None).then(|| self.not_too_soon(until))
             }
+            _ => self.limit().map(|limit| limit.end()),
         }
     }
 
-    /// The phase to report.
     pub fn phase(&self) -> Phase {
         match self.state {
             SessionState::Disabled => Phase::Disabled,
@@ -235,21 +231,6 @@ impl Session {
         }
     }
 
-    /// The last failure, until frames come again.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
-    }
-
-    /// Failed tries since the last good time.
-    pub fn attempts(&self) -> u32 {
-        self.attempts
-    }
-
-    /// What happened so far.
-    pub fn counts(&self) -> SessionCounts {
-        self.counts
-    }
-
     /// When the next try is planned.
     pub fn next_retry(&self) -> Option<Mono> {
         match self.state {
@@ -260,10 +241,8 @@ impl Session {
 
     /// Times it came back and times it stalled in the hour before `now`.
     pub fn last_hour(&mut self, now: Mono) -> (u32, u32) {
-        let count = |times: &mut VecDeque<Mono>| {
-            while times.front().is_some_and(|time| now.since(*time) > HOUR) {
-                times.pop_front();
-            }
+        let count = |times: &mut Vec<Mono>| {
+            times.retain(|time| now.since(*time) <= HOUR);
             times.len() as u32
         };
         (count(&mut self.reconnects), count(&mut self.stalls))
@@ -274,34 +253,31 @@ impl Session {
         let SessionPolicy {
             first_frame, stall, ..
         } = self.policy;
-        let limit = |why, from, after| ConnectionLimit { why, from, after };
-        match self.state {
-            SessionState::Connecting { since } => {
-                Some(limit(LimitReason::NoFrame, since, first_frame))
+        let (since, why, after) = match self.state {
+            SessionState::Connecting { since } | SessionState::WaitingKeyframe { since } => {
+                (since, LimitReason::NoFrame, first_frame)
             }
-            SessionState::WaitingKeyframe { since } => {
-                let silent = limit(LimitReason::NoFrame, self.last_sign(since), first_frame);
-                let blind = limit(
-                    LimitReason::Blind,
-                    since,
-                    first_frame.max(self.blind_limit()),
-                );
-                Some(silent.or_sooner(blind))
+            SessionState::Streaming { since } => (since, LimitReason::Silent, stall),
+            SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => {
+                return None;
             }
-            SessionState::Streaming { since } => {
-                let frame = self.seen.frame.map_or(since, |frame| frame.max(since));
-                let silent = limit(LimitReason::Silent, self.last_sign(since), stall);
-                let blind = limit(LimitReason::Blind, frame, stall.max(self.blind_limit()));
-                Some(silent.or_sooner(blind))
-            }
-            SessionState::Disabled | SessionState::Waiting { .. } | SessionState::Ended => None,
-        }
-    }
-
-    /// The last packet or frame.
-    fn last_sign(&self, since: Mono) -> Mono {
-        let signs = [self.seen.packet, self.seen.frame];
-        signs.into_iter().flatten().fold(since, Mono::max)
+        };
+        let last_frame = self.seen.frame.map_or(since, |frame| frame.max(since));
+        let last_sign = self
+            .seen
+            .packet
+            .map_or(last_frame, |packet| packet.max(last_frame));
+        let silent = ConnectionLimit {
+            why,
+            from: last_sign,
+            after,
+        };
+        let blind = ConnectionLimit {
+            why: LimitReason::Blind,
+            from: last_frame,
+            after: after.max(self.blind_limit()),
+        };
+        Some(min_by_key(silent, blind, ConnectionLimit::end))
     }
 
     /// How long packets may come without a picture. How far apart key frames are is known after two of them; until a
@@ -338,7 +314,7 @@ impl Session {
         self.blind += u32::from(limit.why == LimitReason::Blind);
         if streaming.is_some() {
             self.counts.stalls += 1;
-            self.stalls.push_back(now);
+            self.stalls.push(now);
         }
         let failure = limit.failure(streaming.is_some());
         self.fail(failure, now, random, actions);
@@ -347,7 +323,7 @@ impl Session {
     fn first_frame(&mut self, now: Mono) {
         if self.streamed_before {
             self.counts.reconnects += 1;
-            self.reconnects.push_back(now);
+            self.reconnects.push(now);
         }
         (self.streamed_before, self.failure) = (true, None);
         self.state = SessionState::Streaming { since: now };
@@ -438,14 +414,6 @@ enum LimitReason {
 impl ConnectionLimit {
     fn end(&self) -> Mono {
         self.from.after(self.after)
-    }
-
-    fn or_sooner(self, other: Self) -> Self {
-        if other.end() < self.end() {
-            other
-        } else {
-            self
-        }
     }
 
     fn failure(&self, streaming: bool) -> Failure {

@@ -84,9 +84,4 @@ pub trait Source: Send + Sync {
 pub trait Opener: Send + Sync + 'static {
     /// Builds a source and starts it. May block shortly.
     fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure>;
-
-    /// After a failure: the next source is connected in another way than the last one, for example over UDP instead of TCP.
-    fn has_alternative(&self) -> bool {
-        false
-    }
 }

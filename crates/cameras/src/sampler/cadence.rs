@@ -56,7 +56,6 @@ impl Cadence {
         self.due <= now
     }
 
-    /// A look was taken.
     pub fn looked(&mut self, now: Mono) {
         let on_grid = self.due.after(self.period);
         self.due = on_grid.max(now.after(self.period / 2));

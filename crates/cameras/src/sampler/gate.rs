@@ -2,21 +2,6 @@
 
 use spotter_core::{Mono, config::MotionConfig};
 
-/// What the gate decides about a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GateDecision {
-    /// The gate is switched off, every frame passes.
-    Ungated,
-    /// Enough of the picture changed.
-    Moved,
-    /// Nothing moved now, but not long ago.
-    Held,
-    /// Nothing moved for long: a look is taken to be sure.
-    Overdue,
-    /// Not worth a look.
-    Closed,
-}
-
 /// Memory of one camera's gate.
 #[derive(Clone, Copy, Debug)]
 pub struct MotionGate {
@@ -40,44 +25,32 @@ impl MotionGate {
         self.rules = rules;
     }
 
-    /// Does `decide` need a measured change? Measuring costs time, so a gate that is off asks for none.
+    /// Does [`MotionGate::passes`] need a measured change? Measuring costs time, so a gate that is off asks for none.
     pub fn is_on(&self) -> bool {
         self.rules.on
     }
 
-    /// Decides about a frame in which `changed` (share of the picture, 0..1) differs from the last one looked at. A frame that
-    /// passes counts as looked at.
-    pub fn decide(&mut self, changed: f64, now: Mono) -> GateDecision {
-        let decision = self.decision(changed, now);
-        if decision == GateDecision::Moved {
-            self.moved = Some(now);
-        }
-        if decision != GateDecision::Closed {
+    /// True when a frame is worth a look in which `changed` (share of the picture, 0..1) differs from the last one looked at: it
+    /// moves, moved not long ago, or nothing was looked at for long. A frame that passes counts as looked at.
+    pub fn passes(&mut self, changed: f64, now: Mono) -> bool {
+        let rules = self.rules;
+        let passes = match self.looked.filter(|_| rules.on) {
+            None => true,
+            Some(_) if changed >= rules.threshold => {
+                self.moved = Some(now);
+                true
+            }
+            Some(looked) => {
+                let held = self
+                    .moved
+                    .is_some_and(|moved| now.since(moved) < rules.hold);
+                held || now.since(looked) >= rules.at_least_every
+            }
+        };
+        if passes {
             self.looked = Some(now);
         }
-        decision
-    }
-
-    fn decision(&self, changed: f64, now: Mono) -> GateDecision {
-        let Some(looked) = self.looked.filter(|_| self.rules.on) else {
-            return if self.rules.on {
-                GateDecision::Overdue
-            } else {
-                GateDecision::Ungated
-            };
-        };
-        if changed >= self.rules.threshold {
-            GateDecision::Moved
-        } else if self
-            .moved
-            .is_some_and(|moved| now.since(moved) < self.rules.hold)
-        {
-            GateDecision::Held
-        } else if now.since(looked) >= self.rules.at_least_every {
-            GateDecision::Overdue
-        } else {
-            GateDecision::Closed
-        }
+        passes
     }
 }
 
@@ -101,31 +74,25 @@ mod tests {
     }
 
     #[test]
-    fn opens_for_motion_holds_and_closes() {
+    fn gate_opens_for_motion_holds_and_closes() {
         let mut gate = MotionGate::new(rules(true));
-        assert_eq!(
-            gate.decide(0.0, at(0)),
-            GateDecision::Overdue,
-            "never looked"
-        );
-        assert_eq!(gate.decide(0.019, at(1)), GateDecision::Closed);
-        assert_eq!(gate.decide(0.02, at(2)), GateDecision::Moved);
-        assert_eq!(gate.decide(0.0, at(11)), GateDecision::Held);
-        assert_eq!(gate.decide(0.0, at(12)), GateDecision::Closed);
-        assert_eq!(
-            gate.decide(0.0, at(40)),
-            GateDecision::Closed,
-            "29 s after the look"
-        );
-        assert_eq!(gate.decide(0.0, at(41)), GateDecision::Overdue);
-        assert_eq!(gate.decide(0.0, at(42)), GateDecision::Closed);
+        for (second, changed, passes) in [
+            (0, 0.0, true), // never looked
+            (1, 0.019, false),
+            (2, 0.02, true),
+            (11, 0.0, true), // held
+            (12, 0.0, false),
+            (40, 0.0, false), // 29 s after the look
+            (41, 0.0, true),
+            (42, 0.0, false),
+        ] {
+            assert_eq!(gate.passes(changed, at(second)), passes, "{second}");
+        }
     }
 
     #[test]
-    fn a_gate_that_is_off_lets_everything_pass() {
+    fn gate_that_is_off_passes_every_frame() {
         let mut gate = MotionGate::new(rules(false));
-        for second in 0..3 {
-            assert_eq!(gate.decide(0.0, at(second)), GateDecision::Ungated);
-        }
+        assert!((0..3).all(|second| gate.passes(0.0, at(second))));
     }
 }

@@ -26,22 +26,14 @@ mod gate;
 mod limits;
 mod mask;
 mod motion;
-mod policy;
 mod sampled_camera;
 mod share;
 mod slot;
 mod stage;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use limits::TimeLimits;
 pub use share::CameraShare;
 pub use stage::Sampler;
-
-/// A poisoned lock means that a thread panicked; its counters are still the best there are.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[cfg(test)]
 mod tests;

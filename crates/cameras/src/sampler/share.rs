@@ -7,8 +7,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{limits::TimeLimits, lock, policy::longest_overdue, sampled_camera::SampledCamera};
-use spotter_core::{Clock, Look};
+use super::{limits::TimeLimits, sampled_camera::SampledCamera};
+use crate::lock;
+use spotter_core::{Clock, Look, Mono};
 
 /// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
 /// [`CameraShare::next`].
@@ -64,5 +65,32 @@ impl CameraShare {
                 return look;
             }
         }
+    }
+}
+
+/// Of several cameras, given since when each has had a look due (`None` = it has nothing for the engine), the index of
+/// the one that waits longest. A camera that was served is due later than all that waited, so of `n` cameras at most
+/// `n - 1` go before one that is due, however fast they are.
+fn longest_overdue(due_since: impl IntoIterator<Item = Option<Mono>>) -> Option<usize> {
+    due_since
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, due)| due.map(|due| (due, index)))
+        .min()
+        .map(|(_, index)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_overdue_camera_is_next() {
+        let due = [None, Some(30), Some(10), Some(20)];
+        assert_eq!(
+            longest_overdue(due.map(|due| due.map(Mono::from_nanos))),
+            Some(2)
+        );
+        assert_eq!(longest_overdue([None, None]), None);
     }
 }

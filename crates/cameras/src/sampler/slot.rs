@@ -2,33 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{limits::TimeLimits, policy::Schedule};
+use super::cadence::Cadence;
 use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
 
-/// What became of an arriving frame. Frames that are no longer needed are handed back, so that the caller frees the
-/// decoder's memory outside of the lock.
-#[derive(Debug)]
-pub enum PutResult {
-    /// Nothing was due; the frame itself.
-    Skipped(Frame),
-    /// It waits for the engine; with the older frame whose place it took.
-    Waiting(Option<Frame>),
-}
-
-/// A frame taken out of its slot.
-#[derive(Debug)]
-pub enum TakenFrame {
-    /// Within its budget. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
-    Fresh(Frame),
-    /// Older than its budget, and already counted.
-    Late(Frame),
-}
-
 /// One camera. The newest frame wins.
+///
+/// The camera's rate is the ceiling of its looks. A look is due when one of the prompts is; the others that will be
+/// due within half a camera period ride along, because a further prompt on the same picture costs little and a picture
+/// of its own costs much. A prompt may so be answered that much early, never more often.
 #[derive(Debug)]
 pub struct FrameSlot {
     waiting: Option<Frame>,
-    schedule: Schedule,
+    cadence: Cadence,
     prompts: Vec<PromptEntry>,
     /// Asked once, of the next frame.
     once: Vec<Arc<Prompt>>,
@@ -38,26 +23,22 @@ pub struct FrameSlot {
 #[derive(Debug)]
 struct PromptEntry {
     prompt: Arc<Prompt>,
+    cadence: Cadence,
     since_last: SkippedSinceLast,
 }
 
 impl FrameSlot {
     /// A camera with its looks a second and its prompts with theirs.
     pub fn new(camera_rate_hz: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
-        let rates_hz = prompts.iter().map(|&(_, rate_hz)| rate_hz);
-        Self {
+        let mut slot = Self {
             waiting: None,
-            schedule: Schedule::new(camera_rate_hz, rates_hz),
-            prompts: prompts
-                .into_iter()
-                .map(|(prompt, _)| PromptEntry {
-                    prompt,
-                    since_last: SkippedSinceLast::default(),
-                })
-                .collect(),
+            cadence: Cadence::new(camera_rate_hz),
+            prompts: Vec::new(),
             once: Vec::new(),
             counters: FrameCounters::default(),
-        }
+        };
+        slot.change(camera_rate_hz, prompts);
+        slot
     }
 
     /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
@@ -67,25 +48,23 @@ impl FrameSlot {
         camera_rate_hz: f64,
         prompts: Vec<(Arc<Prompt>, f64)>,
     ) -> Option<Frame> {
+        self.cadence.set_rate(camera_rate_hz);
         let before = std::mem::take(&mut self.prompts);
-        let place_of = |prompt: &Prompt| before.iter().position(|old| *old.prompt == *prompt);
-        let places: Vec<_> = prompts.iter().map(|(prompt, _)| place_of(prompt)).collect();
-        let rates = prompts.iter().map(|&(_, rate_hz)| rate_hz);
-        let paces: Vec<_> = rates.zip(places).collect();
-        self.schedule.change(camera_rate_hz, &paces);
-        let since_last = |prompt: &Prompt| {
+        for (prompt, rate_hz) in prompts {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
-            old.map_or_else(SkippedSinceLast::default, |old| old.since_last)
-        };
-        let asked = |(prompt, _): (Arc<Prompt>, f64)| PromptEntry {
-            since_last: since_last(&prompt),
-            prompt,
-        };
-        self.prompts = prompts.into_iter().map(asked).collect();
-        if self.due().is_none() {
-            return self.close();
+            let same = old.filter(|old| old.prompt == prompt);
+            let mut cadence = same.map_or_else(|| Cadence::new(rate_hz), |same| same.cadence);
+            cadence.set_rate(rate_hz);
+            self.prompts.push(PromptEntry {
+                prompt,
+                cadence,
+                since_last: old.map(|old| old.since_last).unwrap_or_default(),
+            });
         }
-        None
+        match self.due() {
+            None => self.close(),
+            Some(_) => None,
+        }
     }
 
     /// A prompt is to be asked once, of the next frame, at any pace.
@@ -95,7 +74,10 @@ impl FrameSlot {
 
     /// Every prompt is due on the next frame.
     pub fn make_due(&mut self) {
-        self.schedule.make_due();
+        self.cadence.make_due();
+        for entry in &mut self.prompts {
+            entry.cadence.make_due();
+        }
     }
 
     /// A prompt is to be asked once of the next frame, so it is looked at with or without motion.
@@ -103,9 +85,22 @@ impl FrameSlot {
         !self.once.is_empty()
     }
 
+    /// When the next look is due; `None` without prompts.
     fn due(&self) -> Option<Mono> {
-        let at_once = self.is_urgent().then(Mono::default);
-        at_once.or_else(|| self.schedule.due())
+        if self.is_urgent() {
+            return Some(Mono::default());
+        }
+        let prompts = self.prompts.iter().map(|entry| entry.cadence.due());
+        Some(prompts.min()?.max(self.cadence.due()))
+    }
+
+    /// The prompts of a look taken now; none when no look is due.
+    fn due_prompts(&mut self, now: Mono) -> impl Iterator<Item = &mut PromptEntry> {
+        let soon = now.after(self.cadence.period() / 2);
+        let prompts = self.prompts.iter().map(|entry| entry.cadence.due());
+        let is_due = prompts.min().is_some_and(|due| due <= now) && self.cadence.is_due(now);
+        let prompts = self.prompts.iter_mut();
+        prompts.filter(move |entry| is_due && entry.cadence.is_due(soon))
     }
 
     /// No prompt is left for the frame that waits; it is counted as skipped and returned.
@@ -115,11 +110,12 @@ impl FrameSlot {
         Some(unneeded)
     }
 
-    /// A frame came from ingest.
-    pub fn put(&mut self, frame: Frame, now: Mono) -> PutResult {
+    /// A frame came from ingest. True when it waits for the engine now; with the frame that is no longer needed, so that the
+    /// caller frees the decoder's memory outside of the lock.
+    pub fn put(&mut self, frame: Frame, now: Mono) -> (bool, Option<Frame>) {
         if self.due().is_none_or(|due| now < due) {
             self.counters.arrive_and_end(FrameEnd::Skipped);
-            return PutResult::Skipped(frame);
+            return (false, Some(frame));
         }
         let replaced = self.waiting.replace(frame);
         if replaced.is_some() {
@@ -127,7 +123,7 @@ impl FrameSlot {
             self.lost_on_due_prompts(FrameEnd::Replaced, now);
         }
         self.counters.arrive();
-        PutResult::Waiting(replaced)
+        (true, replaced)
     }
 
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
@@ -135,20 +131,15 @@ impl FrameSlot {
         self.waiting.as_ref().and_then(|_| self.due())
     }
 
-    /// Takes the waiting frame. It is late when work on it should have begun by now.
-    pub fn take(&mut self, limits: TimeLimits, now: Mono) -> Option<TakenFrame> {
+    /// Takes the waiting frame. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
+    pub fn take(&mut self) -> Option<Frame> {
         let frame = self.waiting.take()?;
         self.counters.take();
-        if limits.start_by(frame.times.received) < now {
-            self.counters.end(FrameEnd::Late);
-            self.lost_on_due_prompts(FrameEnd::Late, now);
-            return Some(TakenFrame::Late(frame));
-        }
-        Some(TakenFrame::Fresh(frame))
+        Some(frame)
     }
 
-    /// The taken frame is not looked at: the motion gate held it back, or it could not be read. Its prompts stay due, so the
-    /// next frame is measured again and motion is noticed at the camera's own rate.
+    /// The taken frame is not looked at: it is late, the motion gate held it back, or it could not be read. Its prompts stay due,
+    /// so the next frame is measured again and motion is noticed at the camera's own rate.
     pub fn let_go(&mut self, end: FrameEnd, now: Mono) {
         self.counters.end(end);
         self.lost_on_due_prompts(end, now);
@@ -158,17 +149,19 @@ impl FrameSlot {
     /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
     /// meanwhile, the taken frame is let go as skipped.
     pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
-        let due = self.schedule.due_prompts(now);
-        let prompt = |&index: &usize| self.prompts[index].prompt.clone();
-        let mut prompts: Vec<_> = due.iter().map(prompt).collect();
+        let mut prompts = Vec::new();
+        for entry in self.due_prompts(now) {
+            entry.cadence.looked(now);
+            prompts.push(Arc::clone(&entry.prompt));
+        }
+        // A look that was asked for once does not move the pace.
+        if !prompts.is_empty() {
+            self.cadence.looked(now);
+        }
         prompts.append(&mut self.once);
         if prompts.is_empty() {
             self.counters.end(FrameEnd::Skipped);
             return (prompts, None);
-        }
-        // A look that was asked for once does not move the pace.
-        if !due.is_empty() {
-            self.schedule.looked(&due, now);
         }
         let skipped = self.waiting.take();
         if skipped.is_some() {
@@ -208,8 +201,8 @@ impl FrameSlot {
     }
 
     fn lost_on_due_prompts(&mut self, end: FrameEnd, now: Mono) {
-        for index in self.schedule.due_prompts(now) {
-            self.prompts[index].since_last.count(end);
+        for entry in self.due_prompts(now) {
+            entry.since_last.count(end);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{limits::TimeLimits, lock, sampled_camera::SampledCamera, share::CameraShare};
+use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShare};
+use crate::lock;
 use spotter_core::{
     CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
     config::CameraConfig,
@@ -12,9 +13,8 @@ use spotter_core::{
 /// looks out of its [`CameraShare`], and [`Sampler::done`] counts their end. When an engine is replaced, a camera's counters, pace
 /// and sink stay.
 pub struct Sampler {
-    /// Held for a copy of the list by most methods; by [`Sampler::change`], [`Sampler::abandon`], [`Sampler::removed_counters`]
-    /// and, for a removed camera, [`Sampler::done`] while they take the locks of cameras, each for a moment. A frame on its way
-    /// does not need it: ingest's sink and a [`CameraShare`] keep their cameras.
+    /// Held for a copy of the list, or while a method takes the locks of cameras, each for a moment. A frame on its way does not
+    /// need it: ingest's sink and a [`CameraShare`] keep their cameras.
     cameras: Mutex<CameraList>,
     clock: Arc<dyn Clock>,
 }
@@ -23,16 +23,10 @@ pub struct Sampler {
 struct CameraList {
     /// In the order of the configuration.
     cameras: Arc<[Arc<SampledCamera>]>,
-    removed: RemovedCameras,
-}
-
-/// Cameras that are no longer configured.
-#[derive(Default)]
-struct RemovedCameras {
-    /// Those that may have looks in flight.
-    cameras: Vec<Arc<SampledCamera>>,
+    /// Cameras that are no longer configured and may have looks in flight.
+    removed: Vec<Arc<SampledCamera>>,
     /// Sums over the removed cameras that have no look in flight.
-    counters: FrameCounters,
+    removed_counters: FrameCounters,
 }
 
 impl Sampler {
@@ -42,7 +36,8 @@ impl Sampler {
         Arc::new(Self {
             cameras: Mutex::new(CameraList {
                 cameras: cameras.iter().map(sampled).collect(),
-                removed: RemovedCameras::default(),
+                removed: Vec::new(),
+                removed_counters: FrameCounters::default(),
             }),
             clock,
         })
@@ -67,7 +62,7 @@ impl Sampler {
         let mut current = lock(&self.cameras);
         let mut known: Vec<Arc<SampledCamera>> = current.cameras.iter().cloned().collect();
         // A camera that is configured again before its last look has ended keeps its counters.
-        known.append(&mut current.removed.cameras);
+        known.append(&mut current.removed);
         let mut after = Vec::new();
         for camera in cameras {
             let place = known.iter().position(|sampled| sampled.id == camera.id);
@@ -81,7 +76,14 @@ impl Sampler {
         }
         current.cameras = after.into();
         for sampled in known {
-            current.removed.add(sampled);
+            let mut slot = sampled.lock();
+            let (unneeded, counters) = (slot.change(1.0, Vec::new()), slot.counters());
+            drop(slot);
+            drop(unneeded);
+            match counters.in_flight {
+                0 => current.removed_counters.add(&counters),
+                _ => current.removed.push(sampled),
+            }
         }
     }
 
@@ -99,20 +101,18 @@ impl Sampler {
             Outcome::Late(look) => (&look.frame, FrameEnd::Late, look.prompts.as_slice()),
             Outcome::Failed(look, _) => (&look.frame, FrameEnd::Failed, look.prompts.as_slice()),
         };
-        let sampled = self.sampled(&frame.camera);
-        if let Some(sampled) =
-            sampled.or_else(|| lock(&self.cameras).removed.sampled(&frame.camera))
-        {
-            sampled
-                .lock()
-                .end(end, prompts.iter().map(|prompt| &prompt.id));
+        let list = lock(&self.cameras);
+        let mut all = list.cameras.iter().chain(&list.removed);
+        if let Some(sampled) = all.find(|sampled| sampled.id == frame.camera) {
+            let prompts = prompts.iter().map(|prompt| &prompt.id);
+            sampled.lock().end(end, prompts);
         }
     }
 
     /// The engine is lost, and the looks in flight will not end: they count as failed.
     pub fn abandon(&self) {
         let list = lock(&self.cameras);
-        for sampled in list.cameras.iter().chain(&list.removed.cameras) {
+        for sampled in list.cameras.iter().chain(&list.removed) {
             sampled.lock().abandon();
         }
     }
@@ -144,8 +144,8 @@ impl Sampler {
     /// The counters of all removed cameras together.
     pub fn removed_counters(&self) -> FrameCounters {
         let list = lock(&self.cameras);
-        let mut counters = list.removed.counters;
-        for sampled in &list.removed.cameras {
+        let mut counters = list.removed_counters;
+        for sampled in &list.removed {
             counters.add(&sampled.lock().counters());
         }
         counters
@@ -164,28 +164,6 @@ impl Sampler {
     fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
         let cameras = self.cameras();
         cameras
-            .iter()
-            .find(|sampled| sampled.id == *camera)
-            .cloned()
-    }
-}
-
-impl RemovedCameras {
-    /// The camera has no prompts from now on.
-    fn add(&mut self, sampled: Arc<SampledCamera>) {
-        let (unneeded, counters) = {
-            let mut state = sampled.lock();
-            (state.change(1.0, Vec::new()), state.counters())
-        };
-        drop(unneeded);
-        match counters.in_flight {
-            0 => self.counters.add(&counters),
-            _ => self.cameras.push(sampled),
-        }
-    }
-
-    fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
-        self.cameras
             .iter()
             .find(|sampled| sampled.id == *camera)
             .cloned()

@@ -3,25 +3,21 @@
 
 use url::{Host, Url};
 
-use super::defaults::{MQTT_PORT, MQTTS_PORT};
-
 const BROKER_SCHEMES: &str = "mqtt, mqtts";
 
-/// Where a broker listens.
 #[derive(Debug, PartialEq)]
 pub(super) struct BrokerUrl {
     pub(super) host: String,
     pub(super) port: u16,
-    /// The scheme is `mqtts`.
     pub(super) secure: bool,
 }
 
 /// Reads the URL of a broker.
 pub(super) fn broker(text: &str) -> Result<BrokerUrl, String> {
     let url = parse(text, BROKER_SCHEMES)?;
-    let secure = match url.scheme() {
-        "mqtt" => false,
-        "mqtts" => true,
+    let (secure, default_port) = match url.scheme() {
+        "mqtt" => (false, 1883),
+        "mqtts" => (true, 8883),
         scheme => {
             return Err(format!(
                 "scheme {scheme:?} is not supported; use one of {BROKER_SCHEMES}"
@@ -33,9 +29,7 @@ pub(super) fn broker(text: &str) -> Result<BrokerUrl, String> {
     }
     Ok(BrokerUrl {
         host: host(&url)?,
-        port: url
-            .port()
-            .unwrap_or(if secure { MQTTS_PORT } else { MQTT_PORT }),
+        port: url.port().unwrap_or(default_port),
         secure,
     })
 }

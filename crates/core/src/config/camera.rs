@@ -3,7 +3,7 @@
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
     ZoneConfig, choices, defaults as d,
-    keys::{self, Key, prompt as prompt_keys, settings},
+    keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
@@ -14,11 +14,9 @@ use crate::{CameraId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
-    let mut settings = CameraDefaults::default();
-    if let Some(mut table) = root.table(&keys::root::DEFAULTS) {
-        settings = CameraDefaults::read(&mut table, &settings);
-        table.finish();
-    }
+    let mut table = root.table(&keys::root::DEFAULTS);
+    let settings = CameraDefaults::read(&mut table, None);
+    table.finish();
     let tables = root.tables(&keys::root::CAMERA, CameraId::new);
     if tables.is_empty() {
         root.missing(
@@ -31,7 +29,6 @@ pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraCon
 }
 
 /// What `[defaults]` and `[camera.*]` have in common.
-#[derive(Clone)]
 struct CameraDefaults {
     rate_hz: f64,
     width: u32,
@@ -44,51 +41,24 @@ struct CameraDefaults {
     events: EventConfig,
 }
 
-impl Default for CameraDefaults {
-    fn default() -> Self {
-        Self {
-            rate_hz: d::RATE_HZ,
-            width: d::WIDTH as u32,
-            transport: d::TRANSPORT,
-            stall: d::STALL,
-            first_frame: d::FIRST_FRAME,
-            decode: d::DECODE,
-            motion: MotionConfig {
-                on: false,
-                threshold: d::MOTION_THRESHOLD,
-                hold: d::MOTION_HOLD,
-                at_least_every: d::MOTION_AT_LEAST_EVERY,
-            },
-            schedule: None,
-            events: EventConfig {
-                confirm: d::CONFIRM,
-                end_after: d::END_AFTER,
-                still_after: d::STILL_AFTER,
-            },
-        }
-    }
-}
-
 impl CameraDefaults {
-    /// The settings of a table; those of `base` where it has none.
-    fn read(table: &mut Reader<'_>, base: &Self) -> Self {
-        let rate_hz = table.read(&settings::RATE);
-        let width = table.read(&settings::WIDTH);
-        let transport = table.read(&settings::TRANSPORT);
-        let stall = table.read(&settings::STALL);
-        let first_frame = table.read(&settings::FIRST_FRAME);
-        let decode = table.read(&settings::DECODE);
+    /// The settings of a table; where it has none, those of `base` or, without it, the defaults.
+    fn read(table: &mut Reader<'_>, base: Option<&Self>) -> Self {
+        let width = base.map(|base| base.width.into());
         let schedule = table.parsed(&settings::SCHEDULE, schedule);
         Self {
-            rate_hz: rate_hz.unwrap_or(base.rate_hz),
-            width: width.map_or(base.width, |width| width as u32),
-            transport: transport.unwrap_or(base.transport),
-            stall: stall.unwrap_or(base.stall),
-            first_frame: first_frame.unwrap_or(base.first_frame),
-            decode: decode.unwrap_or(base.decode),
-            motion: motion(table.table(&settings::MOTION), base.motion),
-            schedule: schedule.or_else(|| base.schedule.clone()),
-            events: events(table.table(&settings::EVENTS), base.events),
+            rate_hz: table.read_or(&settings::RATE, base.map(|base| base.rate_hz)),
+            width: table.read_or(&settings::WIDTH, width) as u32,
+            transport: table.read_or(&settings::TRANSPORT, base.map(|base| base.transport)),
+            stall: table.read_or(&settings::STALL, base.map(|base| base.stall)),
+            first_frame: table.read_or(&settings::FIRST_FRAME, base.map(|base| base.first_frame)),
+            decode: table.read_or(&settings::DECODE, base.map(|base| base.decode)),
+            motion: motion(table.table(&settings::MOTION), base.map(|base| base.motion)),
+            schedule: schedule.or_else(|| base?.schedule.clone()),
+            events: events(
+                table.table(&settings::EVENTS),
+                base.map_or(d::EVENTS, |base| base.events),
+            ),
         }
     }
 }
@@ -99,7 +69,7 @@ fn camera(
     mut table: Reader<'_>,
     base: &CameraDefaults,
 ) -> Option<CameraConfig> {
-    let settings = CameraDefaults::read(&mut table, base);
+    let settings = CameraDefaults::read(&mut table, Some(base));
     let source = source(scope, &mut table, settings.transport);
     let mask = table
         .get(&keys::camera::MASK)
@@ -114,13 +84,7 @@ fn camera(
         table.missing(&["prompt"], format!("no prompt; add {example}"));
     }
     table.finish();
-    let surroundings = Surroundings {
-        camera: &id,
-        rate_hz: settings.rate_hz,
-        zones: &zones,
-        events: settings.events,
-    };
-    let read = |(id, table)| prompt(id, table, &surroundings);
+    let read = |(id, table)| prompt(id, table, &settings, &zones);
     let prompts = prompts.into_iter().filter_map(read).collect();
     Some(CameraConfig {
         id,
@@ -139,36 +103,27 @@ fn camera(
     })
 }
 
-fn motion(table: Option<Reader<'_>>, base: MotionConfig) -> MotionConfig {
-    let Some(mut table) = table else {
-        return base;
+fn motion(mut table: Reader<'_>, base: Option<MotionConfig>) -> MotionConfig {
+    let every = base.map(|base| base.at_least_every);
+    let motion = MotionConfig {
+        on: table.read_or(&keys::motion::ON, base.map(|base| base.on)),
+        threshold: table.read_or(&keys::motion::THRESHOLD, base.map(|base| base.threshold)),
+        hold: table.read_or(&keys::motion::HOLD, base.map(|base| base.hold)),
+        at_least_every: table.read_or(&keys::motion::AT_LEAST_EVERY, every),
     };
-    let on = table.read(&keys::motion::ON);
-    let threshold = table.read(&keys::motion::THRESHOLD);
-    let hold = table.read(&keys::motion::HOLD);
-    let every = table.read(&keys::motion::AT_LEAST_EVERY);
     table.finish();
-    MotionConfig {
-        on: on.unwrap_or(base.on),
-        threshold: threshold.unwrap_or(base.threshold),
-        hold: hold.unwrap_or(base.hold),
-        at_least_every: every.unwrap_or(base.at_least_every),
-    }
+    motion
 }
 
-fn events(table: Option<Reader<'_>>, base: EventConfig) -> EventConfig {
-    let Some(mut table) = table else {
-        return base;
-    };
+fn events(mut table: Reader<'_>, base: EventConfig) -> EventConfig {
     let confirm = table.parsed(&keys::events::CONFIRM, parse::confirm);
-    let end_after = table.read(&keys::events::END_AFTER);
-    let still_after = table.read(&keys::events::STILL_AFTER);
-    table.finish();
-    EventConfig {
+    let events = EventConfig {
         confirm: confirm.unwrap_or(base.confirm),
-        end_after: end_after.unwrap_or(base.end_after),
-        still_after: still_after.unwrap_or(base.still_after),
-    }
+        end_after: table.read_or(&keys::events::END_AFTER, Some(base.end_after)),
+        still_after: table.read_or(&keys::events::STILL_AFTER, Some(base.still_after)),
+    };
+    table.finish();
+    events
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
@@ -180,12 +135,12 @@ fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
             "no polygon; add polygon = [[x, y], …], shares of the picture",
         );
     }
-    let point = table.read(&keys::zone::POINT);
+    let point = table.read_or_default(&keys::zone::POINT);
     table.finish();
     ZoneConfig {
         id,
         polygon: polygon.as_ref().and_then(corners).unwrap_or_default(),
-        point: point.unwrap_or(d::ZONE_POINT),
+        point,
     }
 }
 
@@ -209,20 +164,17 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
     Some(corners)
 }
 
-/// What a prompt takes from its camera.
-struct Surroundings<'a> {
-    camera: &'a CameraId,
-    rate_hz: f64,
-    zones: &'a [ZoneConfig],
-    events: EventConfig,
-}
-
-fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Option<PromptConfig> {
+fn prompt(
+    id: PromptId,
+    mut table: Reader<'_>,
+    camera: &CameraDefaults,
+    camera_zones: &[ZoneConfig],
+) -> Option<PromptConfig> {
     let task = task(&mut table);
     let rate = table.get(&keys::prompt::RATE);
     let rate_hz = rate
         .as_ref()
-        .and_then(|value| keys::prompt::RATE.read(value));
+        .and_then(|value| value.number(d::RATE_HZ_RANGE));
     let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
     if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
         let ceiling = camera.rate_hz;
@@ -230,10 +182,11 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    let min_score = table.read(&keys::prompt::MIN_SCORE);
+    let min_score = table.read_or_default(&keys::prompt::MIN_SCORE);
     let area = table.get(&keys::prompt::MIN_AREA);
+    let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
     let zones = table.get(&keys::prompt::ZONES);
-    let snapshot = table.read(&keys::prompt::SNAPSHOT);
+    let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
     let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
@@ -253,14 +206,12 @@ fn prompt(id: PromptId, mut table: Reader<'_>, camera: &Surroundings<'_>) -> Opt
         revision: 1,
         task: task?,
         rate_hz,
-        min_score: min_score.unwrap_or(d::MIN_SCORE),
-        min_area: area
-            .and_then(|value| keys::prompt::MIN_AREA.read(&value))
-            .unwrap_or(d::MIN_AREA),
+        min_score,
+        min_area,
         zones: zones
-            .and_then(|value| prompt_zones(&value, camera))
+            .and_then(|value| prompt_zones(&value, camera_zones))
             .unwrap_or_default(),
-        snapshot: snapshot.unwrap_or(false),
+        snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         events,
     })
@@ -296,14 +247,14 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
             })
         }
         [None, None, None] => {
-            table.missing(&keys.map(Key::name), ONE);
+            table.missing(&keys.map(|key| key.name), ONE);
             None
         }
     }
 }
 
-fn prompt_zones(value: &ConfigValue<'_>, camera: &Surroundings<'_>) -> Option<Vec<ZoneId>> {
-    let names: Vec<_> = camera.zones.iter().map(|zone| zone.id.as_str()).collect();
+fn prompt_zones(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<Vec<ZoneId>> {
+    let names: Vec<_> = zones.iter().map(|zone| zone.id.as_str()).collect();
     let has = if names.is_empty() {
         "none".to_owned()
     } else {
@@ -312,14 +263,9 @@ fn prompt_zones(value: &ConfigValue<'_>, camera: &Surroundings<'_>) -> Option<Ve
     let mut ids = Vec::new();
     for element in value.list()? {
         let name = element.text()?;
-        match camera.zones.iter().find(|zone| zone.id.as_str() == name) {
+        match zones.iter().find(|zone| zone.id.as_str() == name) {
             Some(zone) => ids.push(zone.id.clone()),
-            None => {
-                let camera = camera.camera;
-                element.error(format!(
-                    "{name:?} is not a zone of camera {camera}; has: {has}"
-                ));
-            }
+            None => element.error(format!("{name:?} is not a zone of this camera; has: {has}")),
         }
     }
     Some(ids)

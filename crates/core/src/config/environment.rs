@@ -31,7 +31,6 @@ impl Environment {
         })
     }
 
-    /// Name of this machine.
     pub fn host_name(&self) -> &str {
         &self.host_name
     }
@@ -46,21 +45,24 @@ impl Environment {
         self.variable("CREDENTIALS_DIRECTORY").map(PathBuf::from)
     }
 
-    /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's.
-    pub(super) fn state_dir(&self) -> Option<PathBuf> {
+    /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's, else `/var/lib`.
+    pub(super) fn state_dir(&self) -> PathBuf {
         if let Some(given) = self.variable("STATE_DIRECTORY") {
-            return given.split(':').next().map(PathBuf::from);
+            return given.split(':').next().unwrap_or_default().into();
         }
         let user_state = self.variable("XDG_STATE_HOME").map(PathBuf::from);
         let in_home = |home: String| PathBuf::from(home).join(".local/state");
         user_state
             .or_else(|| self.variable("HOME").map(in_home))
-            .map(|dir| dir.join("spotter"))
+            .unwrap_or_else(|| "/var/lib".into())
+            .join("spotter")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn with(variables: &'static [(&str, &str)]) -> Environment {
@@ -73,11 +75,11 @@ mod tests {
     #[test]
     fn state_goes_where_systemd_says_then_where_the_user_says() {
         let systemd = with(&[("STATE_DIRECTORY", "/var/lib/spotter:/x"), ("HOME", "/h")]);
-        assert_eq!(systemd.state_dir(), Some("/var/lib/spotter".into()));
+        assert_eq!(systemd.state_dir(), Path::new("/var/lib/spotter"));
         let xdg = with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]);
-        assert_eq!(xdg.state_dir(), Some("/s/spotter".into()));
+        assert_eq!(xdg.state_dir(), Path::new("/s/spotter"));
         let home = with(&[("HOME", "/h"), ("XDG_STATE_HOME", "")]);
-        assert_eq!(home.state_dir(), Some("/h/.local/state/spotter".into()));
-        assert_eq!(with(&[]).state_dir(), None);
+        assert_eq!(home.state_dir(), Path::new("/h/.local/state/spotter"));
+        assert_eq!(with(&[]).state_dir(), Path::new("/var/lib/spotter"));
     }
 }

@@ -10,13 +10,14 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
-    defaults::SCHEMA,
     keys::root,
     problem::Notes,
     reader::{ConfigValue, Reader},
     sections, syntax,
 };
 
+/// Version of the file's shape (`schema`).
+const SCHEMA: u64 = 1;
 /// No configuration is longer, in bytes.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -47,12 +48,7 @@ pub fn of_text(
     text: &str,
     environment: &Environment,
 ) -> Result<Loaded, ConfigProblems> {
-    let scope = Scope {
-        environment,
-        dir: PathBuf::new(),
-        purpose: ReadPurpose::Run,
-        allow_plain_secrets: false,
-    };
+    let scope = Scope::new(environment, Path::new(""), ReadPurpose::Run);
     read_text(name, text.as_bytes(), scope)
 }
 
@@ -73,7 +69,16 @@ pub(super) struct Scope<'a> {
     pub(super) allow_plain_secrets: bool,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    pub(super) fn new(environment: &'a Environment, dir: &Path, purpose: ReadPurpose) -> Self {
+        Self {
+            environment,
+            dir: dir.to_owned(),
+            purpose,
+            allow_plain_secrets: false,
+        }
+    }
+
     /// A path of the file, relative ones seen from the file's directory.
     pub(super) fn path(&self, text: &str) -> PathBuf {
         self.dir.join(text)
@@ -106,13 +111,8 @@ fn read(
         };
         ConfigProblems::new(&file, vec![problem])
     })?;
-    let scope = Scope {
-        environment,
-        dir: path.parent().map(Path::to_owned).unwrap_or_default(),
-        purpose,
-        allow_plain_secrets: false,
-    };
-    read_text(&file, &bytes, scope)
+    let dir = path.parent().unwrap_or(Path::new(""));
+    read_text(&file, &bytes, Scope::new(environment, dir, purpose))
 }
 
 /// Reads the bytes of a file that is called `file` in messages.
@@ -121,40 +121,24 @@ pub(super) fn read_text(
     bytes: &[u8],
     scope: Scope<'_>,
 ) -> Result<Loaded, ConfigProblems> {
-    let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            let notes = Notes::new(file, &good);
-            notes.error(
-                &(good.len()..good.len()),
-                "",
-                "not TOML: contains bytes that are not UTF-8",
-            );
-            return Err(judged_wrong(notes, file));
-        }
-    };
+    let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let notes = Notes::new(file, text);
-    let document = syntax::parse(&notes, text);
-    let config = document.as_ref().and_then(|document| {
-        let root = Reader::new(&notes, "", 0..0, document.get_ref());
-        read_root(root, scope, hash(bytes))
-    });
-    match (config, notes) {
-        (Some(config), notes) => notes
-            .into_result()
-            .map(|warnings| Loaded { config, warnings }),
-        (None, notes) => Err(judged_wrong(notes, file)),
+    let config = if text.len() < bytes.len() {
+        let problem = "not TOML: contains bytes that are not UTF-8";
+        notes.error(&(text.len()..text.len()), "", problem);
+        None
+    } else {
+        syntax::parse(&notes, text).and_then(|document| {
+            let root = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
+            read_root(root, scope, hash(bytes))
+        })
+    };
+    match (config, notes.into_result()) {
+        (Some(config), Ok(warnings)) => Ok(Loaded { config, warnings }),
+        (_, Err(problems)) => Err(problems),
+        // A reader that gives nothing has noted why; should one ever not, the empty list still stops the start.
+        (None, Ok(_)) => Err(ConfigProblems::new(file, Vec::new())),
     }
-}
-
-/// The problems of a file of which no configuration came. A reader that gives nothing has noted why; should one
-/// ever not, the empty list still stops the start.
-fn judged_wrong(notes: Notes, file: &str) -> ConfigProblems {
-    notes
-        .into_result()
-        .err()
-        .unwrap_or_else(|| ConfigProblems::new(file, Vec::new()))
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
@@ -165,7 +149,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     {
         value.error(format!("this version reads schema {SCHEMA} only"));
     }
-    scope.allow_plain_secrets = root.read(&root::ALLOW_PLAIN_SECRETS).unwrap_or(false);
+    scope.allow_plain_secrets = root.read_or_default(&root::ALLOW_PLAIN_SECRETS);
 
     let node = sections::node(&scope, root.table(&root::NODE));
     let http = sections::http(root.table(&root::HTTP));

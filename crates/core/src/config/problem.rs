@@ -101,29 +101,17 @@ impl std::error::Error for ConfigProblems {}
 pub(super) struct Notes {
     file: String,
     text: String,
-    /// Byte offsets at which lines start.
-    lines: Vec<usize>,
     list: RefCell<Vec<ConfigProblem>>,
 }
 
 impl Notes {
     /// Of a file named `file` that holds `text`.
     pub(super) fn new(file: &str, text: &str) -> Self {
-        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         Self {
             file: file.to_owned(),
             text: text.to_owned(),
-            lines: [0]
-                .into_iter()
-                .chain(breaks.map(|(at, _)| at + 1))
-                .collect(),
             list: RefCell::default(),
         }
-    }
-
-    /// The line of a byte offset, counted from 1.
-    pub(super) fn line_of(&self, offset: usize) -> usize {
-        self.lines.partition_point(|start| *start <= offset)
     }
 
     /// Notes an error about the bytes `span`.
@@ -159,12 +147,11 @@ impl Notes {
     }
 
     fn place_of(&self, offset: usize) -> FilePosition {
-        let line = self.line_of(offset);
-        let start = self.lines[line - 1];
-        let before = self.text.get(start..offset).unwrap_or_default();
+        let before = self.text.get(..offset).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         FilePosition {
-            line,
-            column: before.chars().count() + 1,
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
         }
     }
 }

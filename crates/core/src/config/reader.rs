@@ -143,7 +143,7 @@ impl<'a> ConfigValue<'a> {
 
     pub(super) fn table(&self) -> Option<Reader<'a>> {
         let table = self.expect(self.item.get_ref().as_table(), "a table")?;
-        Some(Reader::new(self.notes, &self.key, self.span(), table))
+        Some(Reader::new(self.notes, &self.key, self.span(), Some(table)))
     }
 
     /// The value, when there is one; else what is wrong is noted.
@@ -181,7 +181,8 @@ pub(super) struct Reader<'a> {
     notes: &'a Notes,
     path: String,
     span: Range<usize>,
-    table: &'a DeTable<'a>,
+    /// `None` when the file does not have the table: every key has its default.
+    table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
     missing: Vec<(Vec<&'static str>, String)>,
 }
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
         notes: &'a Notes,
         path: &str,
         span: Range<usize>,
-        table: &'a DeTable<'a>,
+        table: Option<&'a DeTable<'a>>,
     ) -> Self {
         Self {
             notes,
@@ -206,11 +207,11 @@ impl<'a> Reader<'a> {
 
     /// The value of `key`, when the file has one.
     pub(super) fn get<F>(&mut self, key: &'static Key<F>) -> Option<ConfigValue<'a>> {
-        let key = key.name();
+        let key = key.name;
         if !self.known.contains(&key) {
             self.known.push(key);
         }
-        let item = self.table.get(key)?;
+        let item = self.table?.get(key)?;
         Some(ConfigValue {
             notes: self.notes,
             key: self.key_of(key),
@@ -221,7 +222,21 @@ impl<'a> Reader<'a> {
     /// The value of `key` in its declared form, when the file has a valid one.
     pub(super) fn read<F: KeyForm>(&mut self, key: &'static Key<F>) -> Option<F::Output> {
         let value = self.get(key)?;
-        key.read(&value)
+        key.form.read(&value)
+    }
+
+    /// As [`Reader::read`]; when the file has no valid value, `base` or, without it, the key's default.
+    pub(super) fn read_or<F: KeyForm>(
+        &mut self,
+        key: &'static Key<F>,
+        base: Option<F::Output>,
+    ) -> F::Output {
+        let value = self.read(key).or(base);
+        value.unwrap_or_else(|| key.form.default())
+    }
+
+    pub(super) fn read_or_default<F: KeyForm>(&mut self, key: &'static Key<F>) -> F::Output {
+        self.read_or(key, None)
     }
 
     /// The value of `key`, made by `make` from its text, when the file has a valid one.
@@ -233,9 +248,10 @@ impl<'a> Reader<'a> {
         self.get(key)?.parsed(make)
     }
 
-    /// The table `key`, when the file has one.
-    pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Option<Reader<'a>> {
-        self.get(key)?.table()
+    /// The table `key`, an empty one when the file has none.
+    pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Reader<'a> {
+        let table = self.get(key).and_then(|value| value.table());
+        table.unwrap_or_else(|| Reader::new(self.notes, &self.path, self.span.clone(), None))
     }
 
     /// The tables below `key` with their ids, in the order of the file.
@@ -244,10 +260,8 @@ impl<'a> Reader<'a> {
         key: &'static Key<CustomForm>,
         id: fn(&str) -> Result<T, IdError>,
     ) -> Vec<(T, Reader<'a>)> {
-        let Some(parent) = self.table(key) else {
-            return Vec::new();
-        };
-        let mut entries: Vec<_> = parent.table.iter().collect();
+        let parent = self.table(key);
+        let mut entries: Vec<_> = parent.table.into_iter().flatten().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
         let mut tables = Vec::new();
         for (name, item) in entries {
@@ -272,7 +286,7 @@ impl<'a> Reader<'a> {
 
     /// Reports unknown keys, then missing ones.
     pub(super) fn finish(mut self) {
-        for name in self.table.keys() {
+        for (name, _) in self.table.into_iter().flatten() {
             if self.known.contains(&name.get_ref().as_ref()) {
                 continue;
             }

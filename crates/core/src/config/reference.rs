@@ -55,8 +55,10 @@ mod tests {
     use crate::{
         ID_MAX_CHARS,
         config::defaults::{
-            CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, GPU_RANGE, PROMPT_TEXT_MAX_CHARS,
+            BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, EVENTS, GPU_RANGE,
+            PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
         },
+        config::parse::duration_text,
     };
 
     #[test]
@@ -95,13 +97,14 @@ mod tests {
 
     #[test]
     fn limits_in_words_equal_the_parser_limits() {
-        let form = |section: &str, name: &str| {
+        let key = |section: &str, name: &str| {
             let sections = keys::SECTIONS.iter();
             let mut keys = sections
                 .filter(|s| s.title == section)
                 .flat_map(|s| s.keys());
-            keys.find(|key| key.name == name).unwrap().form
+            keys.find(|key| key.name == name).unwrap()
         };
+        let form = |section: &str, name: &str| key(section, name).form;
         let prompt = "`[camera.NAME.prompt.NAME]`";
         let text = format!("at most {PROMPT_TEXT_MAX_CHARS} characters");
         for name in ["detect", "point", "query", "verify"] {
@@ -113,6 +116,12 @@ mod tests {
         assert!(form(prompt, "choices").contains(&choices));
         let gpus = format!("{} to {}", GPU_RANGE.start(), GPU_RANGE.end());
         assert!(form("`[model]`", "gpus").contains(&gpus));
+        let (low, high) = (RATE_HZ_RANGE.start(), RATE_HZ_RANGE.end());
+        assert!(form(prompt, "rate").contains(&format!("{low} to {high}")));
+        let [low, high] = [BUDGET_RANGE.start(), BUDGET_RANGE.end()].map(|d| duration_text(*d));
+        assert!(form("`[model]`", "budget").contains(&format!("{low} to {high}")));
+        let confirm = format!("{} of {}", EVENTS.confirm.0, EVENTS.confirm.1);
+        assert!(key("`events`", "confirm").default.contains(&confirm));
         let looks = format!("at most {CONFIRM_LOOKS_MAX} looks");
         assert!(form("`events`", "confirm").contains(&looks));
         let id = format!("at most {ID_MAX_CHARS} characters");

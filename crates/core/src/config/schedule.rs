@@ -2,15 +2,12 @@
 
 use jiff::{Timestamp, ToSpan, tz};
 
-use super::WeeklySchedule;
+use super::{WeeklySchedule, parse::nearest};
 use crate::WallTime;
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 const SHAPE: &str = "write \"Mon-Fri 18:00-06:00 Europe/Berlin\"";
-
-/// How much of two zone names must agree (Jaro-Winkler, 0..1) to offer one for the other.
-const ZONE_LIKENESS: f64 = 0.9;
 
 impl WeeklySchedule {
     /// True when `now` is inside. Clock times are those of the zone, so that a span that ends at 06:00 does so in
@@ -109,13 +106,9 @@ fn zone_name(text: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     let names: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
-    let score = |name: &&String| strsim::jaro_winkler(&text.to_lowercase(), &name.to_lowercase());
+    let near = nearest(text, names.iter().map(String::as_str));
     // Abbreviations such as CEST are near to many names and mean none of them.
-    let near = names
-        .iter()
-        .filter(|name| text.contains('/') && score(name) >= ZONE_LIKENESS)
-        .max_by(|a, b| score(a).total_cmp(&score(b)));
-    Err(match near {
+    Err(match near.filter(|_| text.contains('/')) {
         Some(near) => format!("unknown zone {text:?}; did you mean {near:?}?"),
         None => format!("unknown zone {text:?}; use names such as Europe/Berlin"),
     })

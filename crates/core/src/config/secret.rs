@@ -7,12 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::{
-    Secret,
-    keys::{CustomForm, Key, secret as keys},
-    load::Scope,
-    reader::ConfigValue,
-};
+use super::{Secret, keys::secret as keys, load::Scope, reader::ConfigValue};
 
 /// No password or key is longer, in bytes.
 const SECRET_MAX_BYTES: u64 = 64 * 1024;
@@ -26,19 +21,13 @@ pub(super) enum SecretKind {
     Key,
 }
 
-impl SecretKind {
-    fn credential_key(self) -> &'static Key<CustomForm> {
-        match self {
-            Self::Password => &keys::CRED,
-            Self::Key => &keys::CRED_FILE,
-        }
-    }
-}
-
 /// Fetches the secret that `value` names: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
 pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -> Option<Secret> {
-    let credential_key = kind.credential_key();
-    let credential_name = credential_key.name();
+    let credential_key = match kind {
+        SecretKind::Password => &keys::CRED,
+        SecretKind::Key => &keys::CRED_FILE,
+    };
+    let credential_name = credential_key.name;
     let advice = format!(
         "use {{ env = \"NAME\" }}, {{ {credential_name} = \"NAME\" }} or {{ file = \"PATH\" }}"
     );

@@ -1,11 +1,14 @@
 //! The tables that there is one of: `[node]`, `[http]`, `[mqtt]`, `[model]`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use super::{
     DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig, ModelSettings, ModelSource,
     MqttConfig, MqttTls, NodeConfig, SpoolConfig, address, defaults as d,
-    keys::{self, CustomForm, Key, home_assistant as ha_keys},
+    keys::{self, CustomForm, Key},
     load::Scope,
     parse,
     reader::{ConfigValue, Reader},
@@ -14,37 +17,29 @@ use super::{
 use crate::NodeId;
 
 /// Reads `[node]`: name and state_dir.
-pub(super) fn node(scope: &Scope<'_>, table: Option<Reader<'_>>) -> NodeConfig {
+pub(super) fn node(scope: &Scope<'_>, mut table: Reader<'_>) -> NodeConfig {
     let environment = scope.environment;
-    let mut node = NodeConfig {
-        name: NodeId::from_host_name(environment.host_name()),
-        state_dir: environment.state_dir().unwrap_or(d::STATE_DIR.into()),
-    };
-    let Some(mut table) = table else {
-        return node;
-    };
     let id = |text: &str| NodeId::new(text).map_err(|error| error.to_string());
-    if let Some(name) = table.parsed(&keys::node::NAME, id) {
-        node.name = name;
-    }
+    let name = table.parsed(&keys::node::NAME, id);
     let state_dir = table.parsed(&keys::node::STATE_DIR, not_empty);
-    if let Some(dir) = state_dir.filter(|dir| dir != "auto") {
-        node.state_dir = scope.path(&dir);
-    }
     table.finish();
-    node
+    NodeConfig {
+        name: name.unwrap_or_else(|| NodeId::from_host_name(environment.host_name())),
+        state_dir: match state_dir.as_deref() {
+            None | Some("auto") => environment.state_dir(),
+            Some(dir) => scope.path(dir),
+        },
+    }
 }
 
 /// `[http]`: listen, an address with a port or `off`.
-pub(super) fn http(table: Option<Reader<'_>>) -> HttpConfig {
-    let mut listen = Some(d::HTTP_LISTEN);
-    if let Some(mut table) = table {
-        if let Some(given) = table.parsed(&keys::http::LISTEN, socket) {
-            listen = given;
-        }
-        table.finish();
+pub(super) fn http(mut table: Reader<'_>) -> HttpConfig {
+    let listen = table.parsed(&keys::http::LISTEN, socket);
+    table.finish();
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464));
+    HttpConfig {
+        listen: listen.unwrap_or(Some(default)),
     }
-    HttpConfig { listen }
 }
 
 /// `[mqtt]`, the one table that must be there beside a camera.
@@ -71,9 +66,9 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     }
     let base = table.parsed(&keys::mqtt::BASE, parse::topic_level);
     let (user, password) = login(scope, &mut table, &keys::mqtt::USER, &keys::mqtt::PASSWORD);
-    let commands = table.read(&keys::mqtt::COMMANDS);
-    let overrides = table.read(&keys::mqtt::OVERRIDES);
-    let retain_snapshots = table.read(&keys::mqtt::RETAIN_SNAPSHOTS);
+    let commands = table.read_or_default(&keys::mqtt::COMMANDS);
+    let overrides = table.read_or_default(&keys::mqtt::OVERRIDES);
+    let retain_snapshots = table.read_or_default(&keys::mqtt::RETAIN_SNAPSHOTS);
     let spool = spool(table.table(&keys::mqtt::SPOOL));
     let ha = home_assistant(table.table(&keys::mqtt::HA));
     table.finish();
@@ -91,23 +86,20 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
             .then(|| tls.map_or(default_tls, |(_, tls)| tls)),
         host: broker.host,
         port: broker.port,
-        base: base.unwrap_or_else(|| d::MQTT_BASE.to_owned()),
+        base: base.unwrap_or_else(|| "spotter".to_owned()),
         user,
         password,
-        commands: commands.unwrap_or(d::COMMANDS),
-        overrides: overrides.unwrap_or(d::OVERRIDES),
-        retain_snapshots: retain_snapshots.unwrap_or(false),
+        commands,
+        overrides,
+        retain_snapshots,
         spool,
         ha,
     })
 }
 
 /// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
-pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettings {
+pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
     let mut model = ModelSettings::of(ModelSource::Embedded);
-    let Some(mut table) = table else {
-        return model;
-    };
     if let Some(value) = table.get(&keys::model::PATH)
         && let Some(text) = value.parsed(not_empty)
         && text != "embedded"
@@ -118,35 +110,32 @@ pub(super) fn model(scope: &Scope<'_>, table: Option<Reader<'_>>) -> ModelSettin
         }
         model = ModelSettings::of(ModelSource::Directory(dir));
     }
-    let device = table.read(&keys::model::DEVICE);
-    model.device = device.unwrap_or(model.device);
+    model.device = table.read_or_default(&keys::model::DEVICE);
     if let Some(value) = table.get(&keys::model::GPUS) {
         if model.device == DevicePreference::Cpu {
             value.warning("has no effect with device = \"cpu\"");
         }
         model.gpus = gpus(&value).unwrap_or(model.gpus);
     }
-    let precision = table.read(&keys::model::PRECISION);
-    model.precision = precision.unwrap_or(model.precision);
-    model.budget = table.read(&keys::model::BUDGET).unwrap_or(model.budget);
-    if let Some(limit) = table.read(&keys::model::MAX_OBJECTS) {
-        model.max_objects = limit as u32;
-    }
-    if let Some(value) = table.get(&keys::model::FRAMES) {
-        if model.device == DevicePreference::Cpu {
-            value.warning("has no effect with device = \"cpu\"");
-        }
-        model.frames = keys::model::FRAMES.read(&value).unwrap_or(model.frames);
-    }
-    if let Some(value) = table.get(&keys::model::TILE_DIFFERENCE)
-        && let Some(difference) = keys::model::TILE_DIFFERENCE.read(&value)
+    model.precision = table.read_or_default(&keys::model::PRECISION);
+    let budget = table.get(&keys::model::BUDGET);
+    let budget = budget.and_then(|value| value.duration(d::BUDGET_RANGE));
+    model.budget = budget.unwrap_or(model.budget);
+    model.max_objects = table.read_or_default(&keys::model::MAX_OBJECTS) as u32;
+    if let Some(value) = table.get(&keys::model::FRAMES)
+        && model.device == DevicePreference::Cpu
     {
-        match (difference > 0.0, model.frames) {
-            (true, FramePlace::Host) => value.warning(INEXACT),
-            (true, FramePlace::Gpu) => value.warning(NOT_COMPARED),
-            (false, _) => {}
-        }
-        model.tile_difference = difference;
+        value.warning("has no effect with device = \"cpu\"");
+    }
+    model.frames = table.read_or_default(&keys::model::FRAMES);
+    model.tile_difference = table.read_or_default(&keys::model::TILE_DIFFERENCE);
+    if let Some(value) = table.get(&keys::model::TILE_DIFFERENCE)
+        && model.tile_difference > 0.0
+    {
+        value.warning(match model.frames {
+            FramePlace::Host => INEXACT,
+            FramePlace::Gpu => NOT_COMPARED,
+        });
     }
     table.finish();
     model
@@ -190,7 +179,7 @@ fn mqtt_tls(scope: &Scope<'_>, table: &mut Reader<'_>) -> Option<(&'static str, 
         .into_iter()
         .zip(&values)
         .find(|(_, value)| value.is_some());
-    let first = first?.0.name();
+    let first = first?.0.name;
     let [ca, cert, key, tls] = &values;
     match (cert, key) {
         (Some(cert), None) => cert.error("requires \"client_key\""),
@@ -213,7 +202,7 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
     let Some(mut table) = value.table() else {
         return false;
     };
-    let on = table.read(&keys::mqtt_tls::INSECURE) == Some(true);
+    let on = table.read_or_default(&keys::mqtt_tls::INSECURE);
     table.finish();
     if on {
         value.warning(INSECURE);
@@ -225,44 +214,24 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
 pub(super) const INSECURE: &str =
     "the certificate is not checked; an attacker on the network can read and change everything";
 
-fn spool(table: Option<Reader<'_>>) -> SpoolConfig {
-    let mut spool = SpoolConfig {
-        events: d::SPOOL_EVENTS as usize,
-        max_age: d::SPOOL_MAX_AGE,
-        max_mb: d::SPOOL_MAX_MB,
+fn spool(mut table: Reader<'_>) -> SpoolConfig {
+    let spool = SpoolConfig {
+        events: table.read_or_default(&keys::spool::EVENTS) as usize,
+        max_age: table.read_or_default(&keys::spool::MAX_AGE),
+        max_mb: table.read_or_default(&keys::spool::MAX_MB),
     };
-    let Some(mut table) = table else {
-        return spool;
-    };
-    if let Some(events) = table.read(&keys::spool::EVENTS) {
-        spool.events = events as usize;
-    }
-    if let Some(max_age) = table.read(&keys::spool::MAX_AGE) {
-        spool.max_age = max_age;
-    }
-    if let Some(max_mb) = table.read(&keys::spool::MAX_MB) {
-        spool.max_mb = max_mb;
-    }
     table.finish();
     spool
 }
 
-fn home_assistant(table: Option<Reader<'_>>) -> HomeAssistantConfig {
-    let mut ha = HomeAssistantConfig {
-        discovery: d::DISCOVERY,
-        prefix: d::HA_PREFIX.to_owned(),
-    };
-    let Some(mut table) = table else {
-        return ha;
-    };
-    if let Some(discovery) = table.read(&ha_keys::DISCOVERY) {
-        ha.discovery = discovery;
-    }
-    if let Some(prefix) = table.parsed(&ha_keys::PREFIX, parse::topic_level) {
-        ha.prefix = prefix;
-    }
+fn home_assistant(mut table: Reader<'_>) -> HomeAssistantConfig {
+    let discovery = table.read_or_default(&keys::home_assistant::DISCOVERY);
+    let prefix = table.parsed(&keys::home_assistant::PREFIX, parse::topic_level);
     table.finish();
-    ha
+    HomeAssistantConfig {
+        discovery,
+        prefix: prefix.unwrap_or_else(|| "homeassistant".to_owned()),
+    }
 }
 
 /// A file that must be on the machine that runs.

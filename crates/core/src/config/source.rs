@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use super::{
-    Secret, address, defaults as d,
+    Secret, address,
     keys::{self, settings},
     load::Scope,
     parse,
@@ -19,7 +19,6 @@ const SCHEMES: &str = "rtsp, rtsps, file, usb, test";
 /// The URLs of [`SourceConfig::from_url`] in the reference of the configuration.
 pub(super) const URL_FORMS: &str = "`rtsp://`, `rtsps://`, `file:///PATH` (with `?loop` to repeat), `usb:///dev/videoN` or `test://`";
 
-/// Where pictures come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceConfig {
     /// A camera at an `rtsp://` or `rtsps://` URL.
@@ -124,7 +123,7 @@ impl SourceConfig {
                     url: text.to_owned(),
                     user: None,
                     password: None,
-                    transport: d::TRANSPORT,
+                    transport: Transport::Auto,
                     tls: CameraTls::Verify,
                 }))
             }
@@ -202,7 +201,7 @@ pub(super) fn source(
 fn camera_tls(value: &ConfigValue<'_>) -> Option<CameraTls> {
     let mut table = value.table()?;
     let fingerprint = table.get(&keys::camera_tls::FINGERPRINT);
-    let insecure = table.read(&keys::camera_tls::INSECURE) == Some(true);
+    let insecure = table.read_or_default(&keys::camera_tls::INSECURE);
     table.finish();
     match (fingerprint, insecure) {
         (Some(_), true) => {

@@ -31,12 +31,7 @@ fn read(
     purpose: ReadPurpose,
     environment: &Environment,
 ) -> Result<Loaded, ConfigProblems> {
-    let scope = Scope {
-        environment,
-        dir: "/nowhere".into(),
-        purpose,
-        allow_plain_secrets: false,
-    };
+    let scope = Scope::new(environment, Path::new("/nowhere"), purpose);
     read_text("site.toml", text, scope)
 }
 

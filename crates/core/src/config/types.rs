@@ -4,7 +4,10 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{SourceConfig, defaults};
+use super::{
+    SourceConfig,
+    keys::{KeyForm, model as keys},
+};
 use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -12,7 +15,6 @@ use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a secret text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
@@ -68,7 +70,6 @@ pub struct HttpConfig {
 /// How the broker is reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MqttConfig {
-    /// Host name or address.
     pub host: String,
     /// Port; 1883, with TLS 8883.
     pub port: u16,
@@ -89,7 +90,6 @@ pub struct MqttConfig {
     pub ha: HomeAssistantConfig,
 }
 
-/// TLS to the broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MqttTls {
     /// PEM file of the authority; `None` = the machine's own list.
@@ -102,7 +102,6 @@ pub struct MqttTls {
     pub insecure: bool,
 }
 
-/// Which commands are obeyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commands {
     Off,
@@ -123,7 +122,6 @@ pub enum OverridePersistence {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpoolConfig {
     pub events: usize,
-    /// Older events are removed.
     pub max_age: Duration,
     /// Limit of the files on disk, in megabytes.
     pub max_mb: u64,
@@ -138,7 +136,6 @@ pub struct HomeAssistantConfig {
     pub prefix: String,
 }
 
-/// Kinds of discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
     /// One message a device (Home Assistant 2024.11 and later).
@@ -160,13 +157,10 @@ pub enum FramePlace {
 /// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSettings {
-    /// Where it comes from.
     pub source: ModelSource,
-    /// On what it runs.
     pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
-    /// Arithmetic on the GPU.
     pub precision: GpuPrecision,
     /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
     pub budget: Duration,
@@ -185,18 +179,19 @@ impl ModelSettings {
     /// A model with every other setting at its default.
     pub fn of(source: ModelSource) -> Self {
         let budget = match source {
-            ModelSource::Embedded => defaults::BUDGET_EMBEDDED,
-            ModelSource::Directory(_) => defaults::BUDGET,
+            // It runs on a small machine's CPU.
+            ModelSource::Embedded => Duration::from_secs(1),
+            ModelSource::Directory(_) => Duration::from_millis(250),
         };
         Self {
             source,
-            device: defaults::DEVICE,
-            gpus: defaults::GPUS.to_vec(),
-            frames: defaults::FRAMES,
-            precision: defaults::PRECISION,
+            device: keys::DEVICE.form.default(),
+            gpus: vec![0],
+            frames: keys::FRAMES.form.default(),
+            precision: keys::PRECISION.form.default(),
             budget,
-            max_objects: defaults::MAX_OBJECTS as u32,
-            tile_difference: defaults::TILE_DIFFERENCE,
+            max_objects: keys::MAX_OBJECTS.form.default() as u32,
+            tile_difference: keys::TILE_DIFFERENCE.form.default(),
         }
     }
 }
@@ -220,7 +215,6 @@ pub enum DevicePreference {
     Cuda,
 }
 
-/// Arithmetic on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuPrecision {
     Bf16,
@@ -338,7 +332,6 @@ pub struct EventConfig {
     pub still_after: Duration,
 }
 
-/// A checked weekly schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeeklySchedule {
     /// True for days on which a span starts, Monday first.

@@ -96,11 +96,7 @@ impl AddedPrompt {
             zones,
             snapshot: false,
             verify: None,
-            events: events.unwrap_or(spotter_core::config::EventConfig {
-                confirm: d::CONFIRM,
-                end_after: d::END_AFTER,
-                still_after: d::STILL_AFTER,
-            }),
+            events: events.unwrap_or(d::EVENTS),
         }
     }
 }

@@ -1,12 +1,9 @@
 //! Real GStreamer, real RTSP on loopback, ports chosen by the system; every wait is for an event and bounded.
 
 use std::{
-    io::{Read, Write},
     net::{SocketAddr, TcpListener},
     sync::{Mutex, atomic::Ordering},
 };
-
-use tokio::sync::mpsc::error::TryRecvError;
 
 use super::*;
 use crate::ingest::probe;
@@ -262,116 +259,6 @@ async fn pictures_are_scaled_down_while_decoding_and_key_frames_can_do_alone() {
         assert_eq!((frame.camera_size, frame.key), ((320, 180), true));
     }
     watched.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_is_watched_again() {
-    let server = street(street_options(any_port()));
-    let address = server.address();
-    let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
-    let before = watched.frame().await;
-    watched
-        .health_until(|health| health.phase == Phase::Streaming)
-        .await;
-    drop(server);
-    let away = watched.failure().await;
-    assert_ne!(away.phase, Phase::Streaming);
-    while !matches!(watched.frames.try_recv(), Err(TryRecvError::Empty)) {}
-    let _server = street(street_options(address));
-    let after = watched.frame().await;
-    assert!(after.number > before.number);
-    let back = watched
-        .health_until(|health| health.phase == Phase::Streaming)
-        .await;
-    assert_eq!((back.reconnects_1h, back.failure), (1, None));
-    watched.handle.set_enabled(false).await;
-    watched
-        .health_until(|health| health.phase == Phase::Disabled)
-        .await;
-    watched.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_refusal_has_its_own_reason_and_never_shows_the_login() {
-    let server = street(street_options(any_port()));
-    let wrong_path = rtsp(server.url() + "-no", Transport::Tcp);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refused = format!("rtsp://{}/x", free.local_addr().unwrap());
-    drop(free);
-    let guarded = street(StreetOptions {
-        login: Some(("viewer".into(), "another".into())),
-        ..street_options(any_port())
-    });
-    for (camera, fault, phase) in [
-        (wrong_path, Fault::NotFound, Phase::Connecting),
-        (
-            rtsp(refused, Transport::Tcp),
-            Fault::Unreachable,
-            Phase::Connecting,
-        ),
-        (
-            rtsp(guarded.url(), Transport::Tcp),
-            Fault::AuthFailed,
-            Phase::AuthFailed,
-        ),
-    ] {
-        let watched = Watched::start(camera);
-        let health = watched.failure().await;
-        let failure = health.failure.clone().unwrap();
-        assert_eq!((failure.fault, health.phase), (fault, phase), "{failure}");
-        assert!(health.attempts >= 1);
-        assert!(!format!("{health:?}").contains(CANARY));
-        watched.stop().await;
-    }
-    let mut right = rtsp(guarded.url(), Transport::Tcp);
-    if let SourceConfig::Rtsp(rtsp) = &mut right.source {
-        rtsp.password = Some(Secret::new("another".into()));
-    }
-    let mut watched = Watched::start(right);
-    watched.frame().await;
-    watched.stop().await;
-}
-
-/// Answers every connection with `reply` for ever.
-fn rude_server(reply: &'static [u8]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("rtsp://{}/x", listener.local_addr().unwrap());
-    let talk = move || {
-        while let Ok((mut socket, _)) = listener.accept() {
-            let mut request = [0; 4096];
-            while matches!(socket.read(&mut request), Ok(1..)) && socket.write_all(reply).is_ok() {}
-        }
-    };
-    let thread = std::thread::Builder::new().name("rude-server".into());
-    thread.spawn(talk).unwrap();
-    url
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_and_full_cameras_are_told_apart() {
-    let full: &[u8] = b"RTSP/1.0 453 Not Enough Bandwidth\r\nCSeq: 0\r\n\r\n";
-    let garbage: &[u8] = &[0xa5; 3000];
-    for (reply, first_frame, faults) in [
-        (full, LIMIT, &[Fault::TooManySessions][..]),
-        (
-            garbage,
-            Duration::from_secs(3),
-            // Or it cannot even be opened in that time.
-            &[
-                Fault::Protocol,
-                Fault::Unreachable,
-                Fault::NoFrame,
-                Fault::Device,
-            ][..],
-        ),
-    ] {
-        let mut camera = rtsp(rude_server(reply), Transport::Tcp);
-        camera.first_frame = first_frame;
-        let watched = Watched::start(camera);
-        let failure = watched.failure().await.failure.unwrap();
-        assert!(faults.contains(&failure.fault), "{failure:?}");
-        watched.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

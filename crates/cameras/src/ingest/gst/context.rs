@@ -1,15 +1,17 @@
-//! What the probes of one pipeline share: its events, its statistics, and what is remembered of the camera from pipeline to
-//! pipeline.
+//! What watches one pipeline: its events, its statistics, and what is remembered of the camera from pipeline to pipeline.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering},
 };
 
+use gstreamer::{self as gst, glib::WeakRef};
 use tracing::warn;
 
 use super::{
-    decoder::Decoders,
+    GstOpener,
+    decoder::{DecoderStatus, Decoders},
+    picture::DeviceMap,
     statistics::{SourceKind, StreamStatistics},
 };
 use crate::ingest::{
@@ -19,7 +21,8 @@ use crate::ingest::{
     source::{Outlet, SourceEvent},
     transport::{RtpTransport, TransportChoice},
 };
-use spotter_core::{CameraId, Frame, LogThrottle};
+use crate::lock;
+use spotter_core::{LogThrottle, config::Decode};
 
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,58 +55,65 @@ impl CameraMemory {
 
     /// Which transport the camera accepts. The lock is never held while another is taken.
     pub fn transport(&self) -> MutexGuard<'_, TransportChoice> {
-        self.transport
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.transport)
     }
 }
 
-/// One pipeline's events and statistics.
-pub struct PipelineContext {
-    outlet: Outlet,
-    source: String,
-    kind: SourceKind,
-    memory: Arc<CameraMemory>,
+/// What was refused while connecting: GStreamer's error that follows does not contain it.
+#[derive(Clone, Debug, Default)]
+pub struct Rejections {
+    /// A video codec that cannot be decoded.
+    pub codec: Option<String>,
+    pub certificate: bool,
+    /// A video stream was chosen to be set up.
+    pub chosen: bool,
+}
+
+/// What watches one pipeline from the network to its end. GStreamer's threads call it; `packet_probe`, `decode_queue` and
+/// `picture_sink` have the calls of each place.
+pub struct PipelineProbes {
+    pub outlet: Outlet,
+    /// The source in messages, without a login.
+    pub source: String,
+    pub kind: SourceKind,
+    pub memory: Arc<CameraMemory>,
+    pub keyframes_only: bool,
+    /// Wider pictures are scaled down to this width, in pixels.
+    pub width: u32,
+    /// Takes pictures in a GPU's memory over; `None` when they cannot be handed over.
+    pub device: Option<DeviceMap>,
+    /// The memory of a picture on the GPU could not be taken over.
+    pub refused: AtomicBool,
+    pub decoding: Mutex<DecoderStatus>,
+    pub jitter_buffers: Mutex<Vec<WeakRef<gst::Element>>>,
     open: AtomicBool,
     has_packet: AtomicBool,
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
+    rejected: Mutex<Rejections>,
 }
 
-impl PipelineContext {
-    /// Of a pipeline that does not play yet. `source` is its source in messages, without a login.
-    pub fn new(
-        outlet: Outlet,
-        source: String,
-        kind: SourceKind,
-        memory: Arc<CameraMemory>,
-    ) -> Self {
-        Self {
+impl PipelineProbes {
+    /// Of a pipeline that does not play yet.
+    pub fn new(outlet: Outlet, opener: &GstOpener) -> Arc<Self> {
+        let kind = opener.source.kind();
+        Arc::new(Self {
             outlet,
-            source,
+            source: opener.camera.source.name(),
             kind,
-            memory,
+            memory: Arc::clone(&opener.memory),
+            keyframes_only: opener.camera.decode == Decode::KeyFrames,
+            width: opener.camera.width,
+            device: opener.device,
+            refused: AtomicBool::new(false),
+            decoding: Mutex::default(),
+            jitter_buffers: Mutex::default(),
             open: AtomicBool::new(true),
             has_packet: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
-        }
-    }
-
-    pub fn camera(&self) -> &CameraId {
-        &self.outlet.camera
-    }
-
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    pub fn kind(&self) -> SourceKind {
-        self.kind
-    }
-
-    pub fn memory(&self) -> &CameraMemory {
-        &self.memory
+            rejected: Mutex::default(),
+        })
     }
 
     pub fn now(&self) -> ClockReading {
@@ -115,9 +125,12 @@ impl PipelineContext {
 
     /// Held for some additions by GStreamer's threads, so never across a call into GStreamer.
     pub fn statistics(&self) -> MutexGuard<'_, StreamStatistics> {
-        self.statistics
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.statistics)
+    }
+
+    /// What was refused so far. Held for a change.
+    pub fn rejected(&self) -> MutexGuard<'_, Rejections> {
+        lock(&self.rejected)
     }
 
     /// Sends an event unless the pipeline is closed.
@@ -141,16 +154,6 @@ impl PipelineContext {
         }
     }
 
-    /// The number of the next frame, from 1.
-    pub fn next_number(&self) -> u64 {
-        self.outlet.next_number()
-    }
-
-    /// Hands a frame over, in the calling thread.
-    pub fn hand_over(&self, frame: Frame) {
-        (self.outlet.sink)(frame);
-    }
-
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
@@ -167,13 +170,12 @@ impl PipelineContext {
 
     /// Warns of frames that are left out, once a minute and reason.
     pub fn warn_of(&self, omission: FrameOmission, why: &str) {
-        let omissions = &self.memory.omissions;
-        let mut omissions = omissions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut omissions = lock(&self.memory.omissions);
         let Some(suppressed) = omissions.admit(omission, self.now().mono) else {
             return;
         };
         drop(omissions);
-        let (camera, suppressed) = (self.camera(), (suppressed > 0).then_some(suppressed));
+        let (camera, suppressed) = (&self.outlet.camera, (suppressed > 0).then_some(suppressed));
         warn!(%camera, suppressed, "frames are left out: {why}");
     }
 }

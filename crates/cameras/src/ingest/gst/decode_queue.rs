@@ -1,22 +1,19 @@
 //! What goes into the decoder, and which decoder it is.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use gstreamer::{self as gst, prelude::*};
 use tracing::info;
 
 use super::{
-    context::{FrameOmission, PipelineContext},
+    PipelineProbes,
+    context::FrameOmission,
     decoder::{Codec, DecoderChoice, DecoderStatus, bound_threads},
     device,
     packet_probe::sift,
-    statistics::StreamStatistics,
 };
-use crate::ingest::gate::Gap;
-use spotter_core::{Mono, config::Decode};
+use crate::{ingest::gate::Gap, lock};
+use spotter_core::Mono;
 
 const LATE: &str = "decoding fell behind, and no key frame came since; this machine is overloaded, so give the camera a smaller \
                     stream or set decode = \"keyframes\"";
@@ -24,75 +21,56 @@ const LOST: &str = "packets were lost, and no key frame came since";
 /// The decoder reports an error.
 pub const BROKEN: &str = "the decoder reports an error, and no key frame came since";
 
-/// The decoder of one pipeline and the encoded frames on their way into it.
-pub struct DecodeQueue {
-    context: Arc<PipelineContext>,
-    keyframes_only: bool,
-    decoding: Mutex<DecoderStatus>,
-}
-
-impl DecodeQueue {
-    pub fn new(context: Arc<PipelineContext>, decode: Decode) -> Self {
-        Self {
-            context,
-            keyframes_only: decode == Decode::KeyFrames,
-            decoding: Mutex::default(),
-        }
-    }
-
+impl PipelineProbes {
     /// Notes which decoder works.
-    pub fn decode_with(&self, codec: Codec, choice: &DecoderChoice) {
-        let mut decoding = self.lock();
+    pub fn decode_with(&self, codec: &Codec, choice: &DecoderChoice) {
+        let mut decoding = lock(&self.decoding);
         (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
         drop(decoding);
-        let stream = &mut self.context.statistics().stream;
-        stream.codec = Some(codec.as_str());
+        let stream = &mut self.statistics().stream;
+        stream.codec = Some(codec.name);
         stream.decoder = Some(choice.element.to_owned());
     }
 
     /// How pictures are decoded, and whether any came.
-    pub fn decoding(&self) -> DecoderStatus {
-        let seen = self.context.statistics().frames > 0;
+    pub fn decoder_status(&self) -> DecoderStatus {
+        let seen = self.statistics().frames > 0;
         DecoderStatus {
             seen,
-            ..*self.lock()
+            ..*lock(&self.decoding)
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DecoderStatus> {
-        self.decoding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives up the decoder if it caused the error; the text says what is done then.
     pub fn give_up_decoder(&self, of_decoder: bool, of_streaming: bool) -> Option<&'static str> {
-        let (decoding, now) = (self.decoding(), self.context.now().mono);
-        let decoders = &self.context.memory().decoders;
+        let (decoding, now) = (self.decoder_status(), self.now().mono);
+        let decoders = &self.memory.decoders;
         let given_up = decoders.give_up(&decoding, of_decoder, of_streaming, now);
         if let Some(text) = given_up {
-            info!(camera = %self.context.camera(), "{text}");
+            info!(camera = %self.outlet.camera, "{text}");
         }
         given_up
     }
 
     /// The decoder warned of a broken picture.
-    pub fn warned(&self) {
-        let now = self.context.now().mono;
-        self.context.statistics().warned(now);
-        self.context.warn_of(FrameOmission::Broken, BROKEN);
+    pub fn decoder_warned(&self) {
+        let now = self.now().mono;
+        self.statistics().warned(now);
+        self.warn_of(FrameOmission::Broken, BROKEN);
     }
 
     /// Fails the pipeline when its hardware decoder hangs, which no message of GStreamer reports.
     pub fn check_for_stuck_decoder(&self, now: Mono) {
-        let statistics = self.context.statistics();
+        let statistics = self.statistics();
         let is_stuck = statistics.is_decoder_stuck(self.keyframes_only, now);
         drop(statistics);
         if !is_stuck {
             return;
         }
-        let decoders = &self.context.memory().decoders;
-        if let Some(text) = decoders.give_up_stuck(&self.decoding(), now) {
-            info!(camera = %self.context.camera(), "{text}");
-            self.context.fail(device(text.into()));
+        let decoders = &self.memory.decoders;
+        if let Some(text) = decoders.give_up_stuck(&self.decoder_status(), now) {
+            info!(camera = %self.outlet.camera, "{text}");
+            self.fail(device(text.into()));
         }
     }
 
@@ -136,7 +114,7 @@ impl DecodeQueue {
                 && (class.contains("Video") || class.contains("Image"))
                 && let Some(queue) = queue.upgrade()
             {
-                queue.context.statistics().stream.decoder = Some(factory.name().into());
+                queue.statistics().stream.decoder = Some(factory.name().into());
                 queue.watch_decoder(element);
             }
         });
@@ -144,7 +122,7 @@ impl DecodeQueue {
 
     /// Watches a source of this machine, whose frames come whole.
     pub fn watch_local(self: &Arc<Self>, source: &gst::Element) {
-        self.context.statistics().stream.codec = Some("raw");
+        self.statistics().stream.codec = Some("raw");
         if let Some(pad) = source.static_pad("src") {
             sift(self, &pad, Self::on_whole);
         }
@@ -153,36 +131,31 @@ impl DecodeQueue {
     /// Notes the arrival of a frame; always returns true, because every frame is kept.
     fn on_whole(&self, frame: &mut gst::Buffer) -> bool {
         if let Some(pts) = frame.pts() {
-            let now = self.context.now();
-            self.context.statistics().arrivals.whole(pts.into(), now);
+            let now = self.now();
+            self.statistics().arrivals.whole(pts.into(), now);
         }
         true
     }
 
     /// False for a frame that is not to be decoded.
     fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
-        self.context.packet_came();
+        self.packet_came();
         let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
         let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
-        let (pts, now) = (buffer.pts().map(Duration::from), self.context.now().mono);
-        let mut statistics = self.context.statistics();
-        let omitted = |statistics: &StreamStatistics| {
-            statistics.counters.frames_corrupt + statistics.counters.frames_late
-        };
-        let omitted_before = omitted(&statistics);
+        let (pts, now) = (buffer.pts().map(Duration::from), self.now().mono);
+        let mut statistics = self.statistics();
         let passes = statistics.encoded(pts, key, lost, now);
-        let is_counted = omitted(&statistics) > omitted_before;
         let wanted = passes.is_ok() && (key || !self.keyframes_only);
         if wanted {
             statistics.fed(now);
         }
         drop(statistics);
-        if let (Err(gap), true) = (passes, is_counted) {
+        if let Err(Some(gap)) = passes {
             let why = match gap {
                 Gap::Lost => LOST,
                 Gap::Late => LATE,
             };
-            self.context.warn_of(FrameOmission::NotDecoded(gap), why);
+            self.warn_of(FrameOmission::NotDecoded(gap), why);
         }
         wanted
     }
@@ -192,9 +165,9 @@ impl DecodeQueue {
             return;
         };
         let rate = structure.get::<gst::Fraction>("framerate").ok();
-        let mut statistics = self.context.statistics();
+        let mut statistics = self.statistics();
         if let Some(codec) = Codec::from_media_type(structure.name()) {
-            statistics.stream.codec = Some(codec.as_str());
+            statistics.stream.codec = Some(codec.name);
         }
         statistics.declared(rate.map(|rate| (rate.numer(), rate.denom())));
     }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,64 +12,76 @@ use std::{
 use gstreamer::{self as gst, prelude::*};
 
 use super::tail::{DEVICE_SCALER, PictureMemory};
+use crate::lock;
 use spotter_core::Mono;
 
 /// Hardware that failed is not chosen for so long: a driver may come to itself, and each try costs some seconds of
 /// pictures.
 const HARDWARE_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
-/// Codecs that are decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
-    H264,
-    H265,
-    Jpeg,
+/// A codec that is decoded, and the elements for it.
+#[derive(Debug)]
+pub struct Codec {
+    /// The word on the wire.
+    pub name: &'static str,
+    /// The `encoding-name` of RTP caps.
+    rtp: &'static str,
+    /// The name of the media type of encoded caps.
+    media_type: &'static str,
+    pub depay: &'static str,
+    pub parse: &'static str,
+    /// In order of preference. Jetson's decoder leaves pictures in memory of its own, so a converter follows.
+    chains: &'static [DecoderChain],
 }
+
+static CODECS: [Codec; 3] = [
+    Codec {
+        name: "h264",
+        rtp: "H264",
+        media_type: "video/x-h264",
+        depay: "rtph264depay",
+        parse: "h264parse",
+        chains: &[
+            hardware(&["nvh264dec"]),
+            hardware(&["nvv4l2decoder", "nvvidconv"]),
+            hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+            hardware(&["vah264dec"]),
+            software(&["avdec_h264"]),
+        ],
+    },
+    Codec {
+        name: "h265",
+        rtp: "H265",
+        media_type: "video/x-h265",
+        depay: "rtph265depay",
+        parse: "h265parse",
+        chains: &[
+            hardware(&["nvh265dec"]),
+            hardware(&["nvv4l2decoder", "nvvidconv"]),
+            hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+            hardware(&["vah265dec"]),
+            software(&["avdec_h265"]),
+        ],
+    },
+    Codec {
+        name: "jpeg",
+        rtp: "JPEG",
+        media_type: "image/jpeg",
+        depay: "rtpjpegdepay",
+        parse: "jpegparse",
+        chains: &[software(&["jpegdec"]), software(&["avdec_mjpeg"])],
+    },
+];
 
 impl Codec {
     /// By the `encoding-name` of RTP caps.
-    pub fn from_rtp(encoding_name: &str) -> Option<Self> {
-        match encoding_name {
-            "H264" => Some(Self::H264),
-            "H265" => Some(Self::H265),
-            "JPEG" => Some(Self::Jpeg),
-            _ => None,
-        }
+    pub fn from_rtp(encoding_name: &str) -> Option<&'static Self> {
+        CODECS.iter().find(|codec| codec.rtp == encoding_name)
     }
 
     /// By the name of the media type of encoded caps.
-    pub fn from_media_type(name: &str) -> Option<Self> {
-        match name {
-            "video/x-h264" => Some(Self::H264),
-            "video/x-h265" => Some(Self::H265),
-            "image/jpeg" => Some(Self::Jpeg),
-            _ => None,
-        }
-    }
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::H264 => "h264",
-            Self::H265 => "h265",
-            Self::Jpeg => "jpeg",
-        }
-    }
-
-    pub fn depay(self) -> &'static str {
-        match self {
-            Self::H264 => "rtph264depay",
-            Self::H265 => "rtph265depay",
-            Self::Jpeg => "rtpjpegdepay",
-        }
-    }
-
-    pub fn parse(self) -> &'static str {
-        match self {
-            Self::H264 => "h264parse",
-            Self::H265 => "h265parse",
-            Self::Jpeg => "jpegparse",
-        }
+    pub fn from_media_type(name: &str) -> Option<&'static Self> {
+        CODECS.iter().find(|codec| codec.media_type == name)
     }
 }
 
@@ -97,31 +109,7 @@ const fn software(elements: &'static [&'static str]) -> DecoderChain {
 }
 
 /// Chains for a codec in order of preference.
-pub type DecoderCandidates = fn(Codec) -> &'static [DecoderChain];
-
-/// Those that are known. Jetson's decoder leaves pictures in memory of its own, so a converter follows.
-fn candidates(codec: Codec) -> &'static [DecoderChain] {
-    const H264: &[DecoderChain] = &[
-        hardware(&["nvh264dec"]),
-        hardware(&["nvv4l2decoder", "nvvidconv"]),
-        hardware(&["nvv4l2decoder", "nvvideoconvert"]),
-        hardware(&["vah264dec"]),
-        software(&["avdec_h264"]),
-    ];
-    const H265: &[DecoderChain] = &[
-        hardware(&["nvh265dec"]),
-        hardware(&["nvv4l2decoder", "nvvidconv"]),
-        hardware(&["nvv4l2decoder", "nvvideoconvert"]),
-        hardware(&["vah265dec"]),
-        software(&["avdec_h265"]),
-    ];
-    const JPEG: &[DecoderChain] = &[software(&["jpegdec"]), software(&["avdec_mjpeg"])];
-    match codec {
-        Codec::H264 => H264,
-        Codec::H265 => H265,
-        Codec::Jpeg => JPEG,
-    }
-}
+pub type DecoderCandidates = fn(&Codec) -> &'static [DecoderChain];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecoderChoice {
@@ -146,7 +134,7 @@ pub struct Decoders {
 
 impl Default for Decoders {
     fn default() -> Self {
-        Self::of(candidates)
+        Self::of(|codec| codec.chains)
     }
 }
 
@@ -201,25 +189,19 @@ impl Decoders {
     }
 
     fn give_up_hardware(&self, now: Mono) {
-        *self.again() = Some(now.after(HARDWARE_AGAIN_AFTER));
-    }
-
-    fn again(&self) -> std::sync::MutexGuard<'_, Option<Mono>> {
-        self.hardware_again
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.hardware_again) = Some(now.after(HARDWARE_AGAIN_AFTER));
     }
 
     /// The best chain whose elements all exist; `None` when there is none at all. With `on_device`, what decodes on an NVIDIA
     /// GPU leaves pictures there if they can be scaled there.
     pub fn choose(
         &self,
-        codec: Codec,
+        codec: &Codec,
         on_device: bool,
         now: Mono,
         exists: impl Fn(&str) -> bool,
     ) -> Option<DecoderChoice> {
-        let hardware_failed = self.again().is_some_and(|again| now < again);
+        let hardware_failed = lock(&self.hardware_again).is_some_and(|again| now < again);
         let device_broken = self.device_broken.load(Ordering::Relaxed);
         let on_device = on_device && !device_broken && exists(DEVICE_SCALER);
         let place = |chain: &DecoderChain| match chain.elements {
@@ -286,6 +268,10 @@ pub fn exists(element: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn codec(name: &str) -> &'static Codec {
+        Codec::from_rtp(name).unwrap()
+    }
+
     const FAILED: Mono = Mono::from_nanos(5_000_000_000);
 
     fn decoding(place: PictureMemory, seen: bool) -> DecoderStatus {
@@ -310,9 +296,9 @@ mod tests {
             let choice = decoders.choose(codec, true, now, |name| all.contains(&name));
             choice.map(|choice| choice.element)
         };
-        assert_eq!(chosen(Codec::H264, FAILED), Some("nvh264dec"));
-        assert_eq!(chosen(Codec::H265, FAILED), Some("vah265dec"));
-        assert_eq!(chosen(Codec::Jpeg, FAILED), None);
+        assert_eq!(chosen(codec("H264"), FAILED), Some("nvh264dec"));
+        assert_eq!(chosen(codec("H265"), FAILED), Some("vah265dec"));
+        assert_eq!(chosen(codec("JPEG"), FAILED), None);
         let software = DecoderStatus::default();
         assert_eq!(decoders.give_up_stuck(&software, FAILED), None);
         let stuck = decoding(PictureMemory::Host, true);
@@ -320,12 +306,12 @@ mod tests {
         assert!(text.contains("software"), "{text}");
         let again = FAILED.after(HARDWARE_AGAIN_AFTER);
         let before = again.before(Duration::from_nanos(1));
-        assert_eq!(chosen(Codec::H264, before), Some("avdec_h264"));
-        assert_eq!(chosen(Codec::H265, before), Some("avdec_h265"));
-        assert_eq!(chosen(Codec::H264, again), Some("nvh264dec"));
+        assert_eq!(chosen(codec("H264"), before), Some("avdec_h264"));
+        assert_eq!(chosen(codec("H265"), before), Some("avdec_h265"));
+        assert_eq!(chosen(codec("H264"), again), Some("nvh264dec"));
 
         let nvv = |name: &str| name.starts_with("nvv") || name == DEVICE_SCALER;
-        let jetson = Decoders::default().choose(Codec::H265, true, FAILED, nvv);
+        let jetson = Decoders::default().choose(codec("H265"), true, FAILED, nvv);
         let jetson = jetson.unwrap();
         assert_eq!(jetson.launch, "nvv4l2decoder name=decoder ! nvvidconv");
         assert_eq!(jetson.place, PictureMemory::Host);
@@ -337,7 +323,7 @@ mod tests {
         let nvidia = ["nvh264dec", "nvh265dec", "cudaconvertscale"];
         let place = |decoders: &Decoders, wanted, there: &[&str]| {
             let exists = |name: &str| there.contains(&name);
-            let choice = decoders.choose(Codec::H264, wanted, FAILED, exists);
+            let choice = decoders.choose(codec("H264"), wanted, FAILED, exists);
             choice.map(|choice| (choice.element, choice.place))
         };
         let (device, host) = (

@@ -72,7 +72,7 @@ fn status_of_setup(debug: &str) -> Option<u32> {
 }
 
 /// The fault of an error without an RTSP status is that of the GStreamer error, and of its debug part.
-pub fn network_fault(status: Option<u32>, error: &gst::glib::Error, debug: &str) -> Fault {
+fn network_fault(status: Option<u32>, error: &gst::glib::Error, debug: &str) -> Fault {
     match status {
         Some(401 | 403) => return Fault::AuthFailed,
         Some(404) => return Fault::NotFound,

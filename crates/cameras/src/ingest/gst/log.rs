@@ -23,20 +23,10 @@ pub fn forward() {
             // An SDP has many lines; each would need a time and a level of its own.
             let text = text.as_deref().map_or("", |text| text.as_str());
             let text = text.trim_end().replace(['\r', '\n'], " | ");
-            if asked {
-                info!(
-                    category = category.name(),
-                    ?level,
-                    object,
-                    "GStreamer: {text}"
-                );
-            } else {
-                debug!(
-                    category = category.name(),
-                    ?level,
-                    object,
-                    "GStreamer: {text}"
-                );
+            let category = category.name();
+            match asked {
+                true => info!(category, ?level, object, "GStreamer: {text}"),
+                false => debug!(category, ?level, object, "GStreamer: {text}"),
             }
         });
         glib::log_set_default_handler(|domain, level, text| {

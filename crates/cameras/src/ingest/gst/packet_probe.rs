@@ -3,30 +3,17 @@
 //!
 //! Here is no decision; those are pure, in `senders`, `sequence` and `clock`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gstreamer::{self as gst, glib::WeakRef, prelude::*};
 
 use super::{
-    context::PipelineContext,
+    PipelineProbes,
     packet::{control_sender, rename, rename_control, rtp_header, sender_report},
 };
-use crate::ingest::senders::PacketDecision;
+use crate::{ingest::senders::PacketDecision, lock};
 
-/// The packets of one pipeline, from the network to the depayloader.
-pub struct PacketProbe {
-    context: Arc<PipelineContext>,
-    jitter_buffers: Mutex<Vec<WeakRef<gst::Element>>>,
-}
-
-impl PacketProbe {
-    pub fn new(context: Arc<PipelineContext>) -> Self {
-        Self {
-            context,
-            jitter_buffers: Mutex::default(),
-        }
-    }
-
+impl PipelineProbes {
     /// Watches rtspsrc's manager: its sinks, which it makes when a stream is set up, and its jitter buffers.
     pub fn watch_manager(self: &Arc<Self>, manager: &gst::Element) {
         let probe = Arc::downgrade(self);
@@ -47,15 +34,13 @@ impl PacketProbe {
     }
 
     fn watch_jitter_buffer(self: &Arc<Self>, element: &gst::Element) {
-        let mut jitter_buffers = self.lock_jitter_buffers();
-        jitter_buffers.push(element.downgrade());
-        drop(jitter_buffers);
+        lock(&self.jitter_buffers).push(element.downgrade());
         let probe = Arc::downgrade(self);
         element.connect("handle-sync", false, move |values| {
             let structure = values.get(1)?.get::<gst::Structure>().ok()?;
-            let context = Arc::clone(&probe.upgrade()?.context);
-            let report = sender_report(&structure, context.now().mono)?;
-            context.statistics().reported(report);
+            let probe = probe.upgrade()?;
+            let report = sender_report(&structure, probe.now().mono)?;
+            probe.statistics().reported(report);
             None
         });
     }
@@ -68,9 +53,9 @@ impl PacketProbe {
     }
 
     /// RTP packets that never came, as the jitter buffers count them.
-    pub fn lost(&self) -> u64 {
+    pub fn packets_lost(&self) -> u64 {
         // Read without our lock: the element takes one of its own, and its thread may be waiting for ours.
-        let buffers = self.lock_jitter_buffers().clone();
+        let buffers = lock(&self.jitter_buffers).clone();
         let lost = |buffer: &WeakRef<gst::Element>| {
             let stats = buffer.upgrade()?.property::<gst::Structure>("stats");
             stats.get::<u64>("num-lost").ok()
@@ -78,19 +63,13 @@ impl PacketProbe {
         buffers.iter().filter_map(lost).sum()
     }
 
-    fn lock_jitter_buffers(&self) -> std::sync::MutexGuard<'_, Vec<WeakRef<gst::Element>>> {
-        self.jitter_buffers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// False for a packet of another sender. What is no RTP is left to the elements behind.
     fn on_packet(&self, packet: &mut gst::Buffer) -> bool {
         let Some((ssrc, header)) = rtp_header(packet) else {
             return true;
         };
-        let now = self.context.now();
-        match self.context.statistics().packet(ssrc, header, now) {
+        let now = self.now();
+        match self.statistics().packet(ssrc, header, now) {
             PacketDecision::Pass => {}
             PacketDecision::Rename { ssrc, seq, .. } => rename(packet.make_mut(), ssrc, seq),
             PacketDecision::Drop => return false,
@@ -100,10 +79,10 @@ impl PacketProbe {
 
     /// Sets the PTS of the packet's own frame; always returns true, because every packet is kept.
     fn in_turn(&self, packet: &mut gst::Buffer) -> bool {
-        self.context.packet_came();
+        self.packet_came();
         if let (Some((_, header)), Some(pts)) = (rtp_header(packet), packet.pts()) {
-            let now = self.context.now();
-            let own_pts = self.context.statistics().in_turn(header, pts.into(), now);
+            let now = self.now();
+            let own_pts = self.statistics().in_turn(header, pts.into(), now);
             if let Ok(own_pts) = gst::ClockTime::try_from(own_pts)
                 && own_pts != pts
             {
@@ -117,7 +96,7 @@ impl PacketProbe {
         let Some(ssrc) = control_sender(packet) else {
             return true;
         };
-        match self.context.statistics().control(ssrc) {
+        match self.statistics().control(ssrc) {
             Some(shown) if shown != ssrc => rename_control(packet.make_mut(), shown),
             Some(_) => {}
             None => return false,
@@ -128,10 +107,10 @@ impl PacketProbe {
 
 /// Lets those buffers pass the pad, single or in a list, that `keep` keeps, and as it leaves them. The closure holds `probe`
 /// weakly.
-pub fn sift<T: Send + Sync + 'static>(
-    probe: &Arc<T>,
+pub fn sift(
+    probe: &Arc<PipelineProbes>,
     pad: &gst::Pad,
-    keep: fn(&T, &mut gst::Buffer) -> bool,
+    keep: fn(&PipelineProbes, &mut gst::Buffer) -> bool,
 ) {
     let probe = Arc::downgrade(probe);
     let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;

@@ -33,28 +33,19 @@ struct GpuPlanes {
     bytes: usize,
     buffer: gst::Buffer,
     info: video::VideoInfo,
-    host: OnceLock<HostPlanes>,
-}
-
-/// The host's copy of a picture on a GPU.
-enum HostPlanes {
-    Fetched(Box<MappedPlanes>),
-    /// Planes of zeros, because the copy failed.
-    Lost(Vec<Vec<u8>>),
+    /// The host's copy, or planes of zeros, because the copy failed.
+    host: OnceLock<Result<MappedPlanes, Vec<Vec<u8>>>>,
 }
 
 impl GpuPlanes {
     /// GStreamer copies memory of a GPU to the host when it is mapped without flags.
-    fn on_host(&self) -> &HostPlanes {
+    fn on_host(&self) -> &Result<MappedPlanes, Vec<Vec<u8>>> {
         self.host.get_or_init(|| {
             let mapped = video::VideoFrame::from_buffer_readable(self.buffer.clone(), &self.info);
-            mapped.map_or_else(
-                |_| {
-                    warn!("a picture cannot be fetched from the GPU");
-                    HostPlanes::Lost((0..3).map(|plane| vec![0; self.plane_len(plane)]).collect())
-                },
-                |mapped| HostPlanes::Fetched(Box::new(MappedPlanes(mapped))),
-            )
+            mapped.map(MappedPlanes).map_err(|_| {
+                warn!("a picture cannot be fetched from the GPU");
+                (0..3).map(|plane| vec![0; self.plane_len(plane)]).collect()
+            })
         })
     }
 }
@@ -62,13 +53,13 @@ impl GpuPlanes {
 impl Planes for GpuPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         match self.on_host() {
-            HostPlanes::Fetched(mapped) => mapped.plane(index),
-            HostPlanes::Lost(zeros) => &zeros[index],
+            Ok(mapped) => mapped.plane(index),
+            Err(zeros) => &zeros[index],
         }
     }
 
     fn fetch(&self) -> bool {
-        matches!(self.on_host(), HostPlanes::Fetched(_))
+        self.on_host().is_ok()
     }
 
     fn plane_len(&self, index: usize) -> usize {
@@ -83,7 +74,7 @@ impl Planes for GpuPlanes {
     }
 
     fn is_on_host(&self) -> bool {
-        matches!(self.host.get(), Some(HostPlanes::Fetched(_)))
+        matches!(self.host.get(), Some(Ok(_)))
     }
 }
 

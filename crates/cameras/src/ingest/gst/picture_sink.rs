@@ -1,10 +1,7 @@
 //! Where frames leave GStreamer: the scaler and the appsink at the end of a pipeline.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,49 +11,19 @@ use gstreamer_video as video;
 use tracing::warn;
 
 use super::{
-    context::{FrameOmission, PipelineContext},
-    decode_queue::{BROKEN, DecodeQueue},
+    PipelineProbes,
+    context::FrameOmission,
+    decode_queue::BROKEN,
     device, named,
-    picture::{DeviceMap, picture_from_sample, picture_on_device, scaled_size},
+    picture::{picture_from_sample, picture_on_device, scaled_size},
     tail::PictureMemory,
 };
 use crate::ingest::{health::Failure, source::SourceEvent};
 use spotter_core::{Frame, Picture};
 
-/// Makes frames of the pictures at a pipeline's end and hands them over.
-pub struct PictureSink {
-    context: Arc<PipelineContext>,
-    decode: Arc<DecodeQueue>,
-    /// Wider pictures are scaled down to this width, in pixels.
-    width: u32,
-    device: Option<DeviceMap>,
-    /// The memory of a picture on the GPU could not be taken over.
-    refused: AtomicBool,
-}
-
-impl PictureSink {
-    pub fn new(
-        context: Arc<PipelineContext>,
-        decode: Arc<DecodeQueue>,
-        width: u32,
-        device: Option<DeviceMap>,
-    ) -> Self {
-        Self {
-            context,
-            decode,
-            width,
-            device,
-            refused: AtomicBool::new(false),
-        }
-    }
-
-    /// Pictures in a GPU's memory can be handed over.
-    pub fn accepts_device_memory(&self) -> bool {
-        self.device.is_some()
-    }
-
+impl PipelineProbes {
     /// Connects to the end of a pipeline: the scaler gets the size, and the appsink calls back.
-    pub fn attach(self: &Arc<Self>, bin: &impl IsA<gst::Bin>) -> Result<(), Failure> {
+    pub fn watch_pictures(self: &Arc<Self>, bin: &impl IsA<gst::Bin>) -> Result<(), Failure> {
         let size = named(bin, "size")?.downgrade();
         let pictures = Arc::downgrade(self);
         if let Some(pad) = named(bin, "scale")?.static_pad("sink") {
@@ -90,14 +57,14 @@ impl PictureSink {
             return;
         };
         let (width, height) = (info.width(), info.height());
-        self.context.statistics().stream.size = Some((width, height));
-        let place = self.decode.decoding().place;
+        self.statistics().stream.size = Some((width, height));
+        let place = self.decoder_status().place;
         let wanted = place.caps(scaled_size(width, height, self.width));
         size.set_property("caps", wanted);
     }
 
     fn on_sample(&self, sample: &gst::Sample) {
-        if !self.context.is_open() {
+        if !self.is_open() {
             return;
         }
         let Some(buffer) = sample.buffer() else {
@@ -105,42 +72,42 @@ impl PictureSink {
         };
         let pts = buffer.pts().map(Duration::from);
         let whole = !buffer.flags().contains(gst::BufferFlags::CORRUPTED);
-        let now = self.context.now().mono;
-        if !self.context.statistics().pictured(pts, whole, now) {
-            return self.context.warn_of(FrameOmission::Broken, BROKEN);
+        let now = self.now().mono;
+        if !self.statistics().pictured(pts, whole, now) {
+            return self.warn_of(FrameOmission::Broken, BROKEN);
         }
         let picture = match self.picture(sample) {
             Ok(picture) => picture,
             Err(text) => {
-                self.context.statistics().counters.frames_corrupt += 1;
-                return self.context.warn_of(FrameOmission::Unusable, &text);
+                self.statistics().counters.frames_corrupt += 1;
+                return self.warn_of(FrameOmission::Unusable, &text);
             }
         };
         let (times, key, camera_size, first) = {
-            let mut statistics = self.context.statistics();
-            let (times, key) = statistics.decoded(pts, self.context.now());
+            let mut statistics = self.statistics();
+            let (times, key) = statistics.decoded(pts, self.now());
             let size = statistics.stream.size;
             (times, key, size, statistics.frames == 1)
         };
         let shown_size = (picture.width() as u32, picture.height() as u32);
         let frame = Frame {
-            camera: self.context.camera().clone(),
-            number: self.context.next_number(),
+            camera: self.outlet.camera.clone(),
+            number: self.outlet.next_number(),
             camera_size: camera_size.unwrap_or(shown_size),
             key,
             times,
             picture,
         };
-        self.context.hand_over(frame);
+        (self.outlet.sink)(frame);
         if first {
-            self.context.memory().transport().first_frame();
-            self.context.send(SourceEvent::FirstFrame);
+            self.memory.transport().first_frame();
+            self.send(SourceEvent::FirstFrame);
         }
     }
 
     /// The sample's picture in the memory that has it, or copied to the host when its memory on the GPU cannot be taken over.
     fn picture(&self, sample: &gst::Sample) -> Result<Picture, String> {
-        let on_device = self.decode.decoding().place == PictureMemory::Device;
+        let on_device = self.decoder_status().place == PictureMemory::Device;
         if let (true, Some(device)) = (on_device, self.device)
             && !self.refused.load(Ordering::Relaxed)
         {
@@ -148,7 +115,7 @@ impl PictureSink {
                 Ok(picture) => return Ok(picture),
                 Err(text) => {
                     self.refused.store(true, Ordering::Relaxed);
-                    warn!(camera = %self.context.camera(), "pictures are copied to the host instead of staying on the GPU: {text}");
+                    warn!(camera = %self.outlet.camera, "pictures are copied to the host instead of staying on the GPU: {text}");
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use gstreamer as gst;
 
-use super::{PipelineProbes, statistics::SourceKind};
+use super::{PipelineProbes, failure, statistics::SourceKind};
 use crate::ingest::{
     health::{Failure, Fault},
     transport::TransportChoice,
@@ -26,12 +26,14 @@ pub trait SourceType: Send + Sync {
     /// Builds a pipeline that does not play yet.
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure>;
 
-    /// The fault that an error message means.
-    fn fault(&self, error: &gst::glib::Error) -> Fault;
+    /// The fault that an error means.
+    fn fault(&self, _: &gst::glib::Error) -> Fault {
+        Fault::Device
+    }
 
-    /// The failure that an error message means, when more than its fault is to be reported.
-    fn failure(&self, _: &gst::message::Error, _: &PipelineProbes) -> Option<Failure> {
-        None
+    /// The failure that an error message means.
+    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+        failure::from_fault(&probes.source, self.fault(&message.error()))
     }
 
     /// Its choice of a transport, before the first connection.

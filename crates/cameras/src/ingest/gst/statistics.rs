@@ -29,9 +29,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(5);
 const STUCK_AFTER_GOPS: u32 = 3;
 
 /// What a frame's times can be known from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceKind {
     /// RTP: packets have an arrival, perhaps a capture time.
+    #[default]
     Network,
     /// A file: a frame is received when it is due.
     File,
@@ -41,7 +42,7 @@ pub enum SourceKind {
 
 /// The statistics of one connection: of its packets, encoded frames and pictures. One object, because each of its decisions
 /// needs the arrivals of a frame.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct StreamStatistics {
     kind: SourceKind,
     /// Frames on their way to the decoder.
@@ -70,22 +71,7 @@ impl StreamStatistics {
     pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
-            arrivals: Arrivals::default(),
-            clock: CaptureClock::default(),
-            stream: StreamInfo::default(),
-            frames: 0,
-            counters: StreamCounters::default(),
-            senders: Senders::default(),
-            sequence: PacketSequence::default(),
-            backlog: Backlog::default(),
-            to_decode: FrameGate::default(),
-            to_show: PictureGate::default(),
-            recent: VecDeque::new(),
-            last_packet: None,
-            last_frame: None,
-            last_key: None,
-            fed_since: None,
-            seen_key: false,
+            ..Self::default()
         }
     }
 
@@ -118,7 +104,6 @@ impl StreamStatistics {
         self.senders.control(ssrc)
     }
 
-    /// A sender report came.
     pub fn reported(&mut self, report: SenderReport) {
         self.clock.on_report(report);
     }
@@ -148,14 +133,14 @@ impl StreamStatistics {
     /// # Errors
     ///
     /// It is not to be decoded. It is not whole or builds on what is not there: decoded, it would be smeared. Or the decoder is
-    /// not fast enough for all of them.
+    /// not fast enough for all of them. `None` before the first key frame: joining a stream in the middle breaks nothing.
     pub fn encoded(
         &mut self,
         pts: Option<Duration>,
         key: bool,
         lost: bool,
         now: Mono,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), Option<Gap>> {
         if key && let Some(pts) = pts {
             let distance = self.last_key.and_then(|last| pts.checked_sub(last));
             if let Some(distance) = distance.filter(|distance| !distance.is_zero()) {
@@ -180,15 +165,14 @@ impl StreamStatistics {
             .then_some(Gap::Lost)
             .or(late.then_some(Gap::Late));
         let passes = self.to_decode.pass(key, gap, self.gop(), now);
-        // Joining a stream in the middle breaks nothing.
-        let joined = self.seen_key || key;
+        self.seen_key |= key;
+        let joined = self.seen_key;
         match passes {
             Err(Gap::Lost) if joined => self.counters.frames_corrupt += 1,
             Err(Gap::Late) if joined => self.counters.frames_late += 1,
             _ => {}
         }
-        self.seen_key |= key;
-        passes
+        passes.map_err(|gap| joined.then_some(gap))
     }
 
     /// A frame went into the decoder.
@@ -244,18 +228,15 @@ impl StreamStatistics {
             .filter(|_| self.kind != SourceKind::File)
             .unwrap_or_else(|| FrameArrival::at(now));
         let received_wall = arrival.received.wall;
+        let at_arrival = |source| Capture {
+            wall: received_wall,
+            source,
+            error_ms: None,
+        };
         let capture = match self.kind {
             SourceKind::Network => self.clock.capture(arrival.date, arrival.received),
-            SourceKind::File => Capture {
-                wall: received_wall,
-                source: CaptureSource::File,
-                error_ms: None,
-            },
-            SourceKind::Local => Capture {
-                wall: received_wall,
-                source: CaptureSource::Arrival,
-                error_ms: None,
-            },
+            SourceKind::File => at_arrival(CaptureSource::File),
+            SourceKind::Local => at_arrival(CaptureSource::Arrival),
         };
         let times = FrameTimes {
             received: arrival.received.mono,
@@ -272,7 +253,7 @@ impl StreamStatistics {
         Progress {
             frames: self.frames,
             counters: StreamCounters {
-                rtp_foreign: self.senders.dropped(),
+                rtp_foreign: self.senders.dropped,
                 ..self.counters
             },
             last_packet: self.last_packet,
@@ -283,17 +264,13 @@ impl StreamStatistics {
     }
 
     fn measure_rate(&mut self, now: Mono) {
-        self.recent.push_back(now);
-        while self.recent.len() > RATE_FRAMES
-            || self
-                .recent
-                .front()
-                .is_some_and(|first| now.since(*first) > RATE_WINDOW)
-        {
+        self.recent.retain(|at| now.since(*at) <= RATE_WINDOW);
+        if self.recent.len() == RATE_FRAMES {
             self.recent.pop_front();
         }
-        let span = self.recent.front().map(|first| now.since(*first));
-        if let Some(span) = span.filter(|span| *span >= RATE_AFTER) {
+        self.recent.push_back(now);
+        let span = now.since(self.recent[0]);
+        if span >= RATE_AFTER {
             self.stream.fps_measured = Some((self.recent.len() - 1) as f64 / span.as_secs_f64());
         }
     }
@@ -363,7 +340,11 @@ mod tests {
     fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
-        assert_eq!(unknown, Err(Gap::Lost), "a key frame of no known packet");
+        assert_eq!(
+            unknown,
+            Err(Some(Gap::Lost)),
+            "a key frame of no known packet"
+        );
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(!take(&mut statistics, 0, false, 0), "joined in the middle");
         assert!(take(&mut statistics, 1, true, 1));

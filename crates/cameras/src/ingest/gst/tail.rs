@@ -2,7 +2,7 @@
 
 use gstreamer as gst;
 
-use crate::ingest::template::{TemplateError, TemplateValue, fill};
+use super::fill;
 
 const FRAMES: &str = include_str!("../../../../../pipelines/frames.launch");
 
@@ -42,21 +42,16 @@ impl PictureMemory {
     }
 
     /// The launch text. Frames of a file keep its own speed (`sync`); live ones are never held back.
-    pub fn launch(self, sync: bool) -> Result<String, TemplateError> {
+    pub fn launch(self, sync: bool) -> String {
         let scale = match self {
             Self::Host => "videoconvertscale",
             Self::Device => DEVICE_SCALER,
         };
-        let caps = self.caps(None).to_string();
-        let values = [
-            ("scale", TemplateValue::Elements(scale)),
-            ("caps", TemplateValue::Text(&caps)),
-            (
-                "sync",
-                TemplateValue::Text(if sync { "true" } else { "false" }),
-            ),
-        ];
-        fill(FRAMES, &values)
+        let (caps, sync) = (self.caps(None).to_string(), sync.to_string());
+        fill(
+            FRAMES,
+            &[("scale", scale), ("caps", &caps), ("sync", &sync)],
+        )
     }
 }
 
@@ -67,14 +62,14 @@ mod tests {
     #[test]
     fn pictures_are_asked_for_and_scaled_where_they_lie() {
         gst::init().unwrap();
-        let host = PictureMemory::Host.launch(false).unwrap();
-        let end = "! appsink name=sink sync=\"false\" max-buffers=1 drop=true qos=false";
+        let host = PictureMemory::Host.launch(false);
+        let end = "! appsink name=sink sync=false max-buffers=1 drop=true qos=false";
         let caps = "video/x-raw, format=(string){ NV12, I420 }";
         let scale = "videoconvertscale name=scale ! capsfilter name=size";
         assert_eq!(host, format!("{scale} caps=\"{caps}\" {end}"));
         gst::parse::bin_from_description(&host, true).unwrap();
 
-        let device = PictureMemory::Device.launch(false).unwrap();
+        let device = PictureMemory::Device.launch(false);
         let caps = "video/x-raw(memory:CUDAMemory), format=(string){ NV12 }";
         let scale = "cudaconvertscale name=scale ! capsfilter name=size";
         assert_eq!(device, format!("{scale} caps=\"{caps}\" {end}"));

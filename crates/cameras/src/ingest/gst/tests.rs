@@ -92,15 +92,12 @@ fn receive(
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let settings = rtsp_settings("rtsp://gate".into());
-    let source = rtsp::RtspSource::new(&settings, &camera, rtsp::KEEP_ALIVE_EVERY);
-    let source_type: Arc<dyn SourceType> = Arc::new(source);
-    let memory = Arc::new(CameraMemory::new(
-        Decoders::default(),
-        source_type.transport(),
-    ));
-    let context = PipelineContext::new(outlet, settings.url, SourceKind::Network, memory);
-    let probes = PipelineProbes::new(context, &camera, None);
+    let camera = CameraConfig {
+        source: SourceConfig::Rtsp(rtsp_settings("rtsp://gate".into())),
+        ..camera
+    };
+    let opener = GstOpener::new(camera, None);
+    let probes = PipelineProbes::new(outlet, &opener);
     let pipeline = gst::Pipeline::new();
     let manager = gst::ElementFactory::make("rtpbin")
         .property("latency", 30_u32)
@@ -121,9 +118,9 @@ fn receive(
         .build();
     pipeline.add(&manager).unwrap();
     pipeline.add(&source).unwrap();
-    probes.packets.watch_manager(&manager);
+    probes.watch_manager(&manager);
     rtsp::decode_when_added(&pipeline, &manager, &probes);
-    watch_bus(&pipeline, &probes, &source_type);
+    watch_bus(&pipeline, &probes, &opener.source);
     source
         .link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"))
         .unwrap();
@@ -400,21 +397,21 @@ async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_g
         elements: &["avdec_h264"],
         hardware: false,
     };
-    fn swallows(_: Codec) -> &'static [DecoderChain] {
+    fn swallows(_: &Codec) -> &'static [DecoderChain] {
         const SWALLOWS: DecoderChain = DecoderChain {
             elements: &["identity drop-probability=1.0", "avdec_h264"],
             hardware: true,
         };
         &[SWALLOWS, SOFTWARE]
     }
-    fn fails(_: Codec) -> &'static [DecoderChain] {
+    fn fails(_: &Codec) -> &'static [DecoderChain] {
         const FAILS: DecoderChain = DecoderChain {
             elements: &["identity error-after=3", "avdec_h264"],
             hardware: true,
         };
         &[FAILS, SOFTWARE]
     }
-    fn slow(_: Codec) -> &'static [DecoderChain] {
+    fn slow(_: &Codec) -> &'static [DecoderChain] {
         // Four frames a second, of ten that come.
         const SLOW: DecoderChain = DecoderChain {
             elements: &["identity sleep-time=250000", "avdec_h264"],

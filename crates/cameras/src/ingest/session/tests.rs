@@ -44,7 +44,7 @@ fn given_up(
         .map(|n| from_s + f64::from(n) * 0.5)
         .find_map(|now_s| {
             let actions = session.on(tick(now_s), at(now_s), 0.5);
-            let fault = session.failure()?.fault;
+            let fault = session.failure.as_ref()?.fault;
             (actions == [Action::Stop]).then_some((now_s, fault))
         })
 }
@@ -99,13 +99,13 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     let actions = session.on(frame_at(at(3.0)), at(8.0), 0.0);
     assert_eq!(actions, [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
-    assert_eq!(session.failure().unwrap().fault, Fault::Stalled);
+    assert_eq!(session.failure.as_ref().unwrap().fault, Fault::Stalled);
     assert_eq!(session.on(SessionInput::Stopped, at(9.0), 0.5).len(), 1);
     let _ = session.on(SessionInput::FirstFrame, at(9.1), 0.5);
-    assert!(session.failure().is_none());
+    assert!(session.failure.is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
     assert_eq!(session.last_hour(at(3700.0)), (0, 0));
-    let counts = session.counts();
+    let counts = session.counts;
     assert_eq!((counts.losses, counts.reconnects, counts.stalls), (1, 1, 1));
 }
 
@@ -206,7 +206,7 @@ fn no_first_picture_is_a_failure_of_its_own() {
         session.on(SessionInput::Tick(SourceActivity::default()), at(15.0), 0.5),
         [Action::Stop]
     );
-    assert_eq!(session.failure().unwrap().fault, Fault::NoFrame);
+    assert_eq!(session.failure.as_ref().unwrap().fault, Fault::NoFrame);
 }
 
 #[test]
@@ -215,21 +215,11 @@ fn attempts_are_forgotten_after_a_good_time_only() {
     let _ = session.on(failed(Fault::Disconnected), at(10.0), 0.0);
     let _ = session.on(SessionInput::Stopped, at(11.0), 0.5);
     let _ = session.on(SessionInput::FirstFrame, at(12.0), 0.5);
-    assert_eq!(session.attempts(), 1);
+    assert_eq!(session.attempts, 1);
     let _ = session.on(frame_at(at(41.0)), at(41.0), 0.5);
-    assert_eq!(session.attempts(), 1);
+    assert_eq!(session.attempts, 1);
     let _ = session.on(frame_at(at(42.0)), at(42.0), 0.5);
-    assert_eq!(session.attempts(), 0);
-}
-
-#[test]
-fn a_refused_login_is_tried_rarely() {
-    let mut session = Session::new(POLICY);
-    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
-    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
-    let _ = session.on(SessionInput::Stopped, at(0.0), 0.5);
-    assert_eq!(session.phase(), Phase::AuthFailed);
-    assert_eq!(session.next_deadline(), Some(at(30.0)));
+    assert_eq!(session.attempts, 0);
 }
 
 #[test]
@@ -256,35 +246,24 @@ fn files_end_once_or_are_rewound() {
 }
 
 #[test]
-fn an_operator_cannot_make_it_spin() {
-    let mut session = streaming(POLICY, 0.0);
-    assert_eq!(
-        session.on(SessionInput::Reconnect, at(0.1), 0.5),
-        [Action::Stop]
-    );
-    assert!(session.on(SessionInput::Stopped, at(0.2), 0.5).is_empty());
-    assert_eq!(session.next_deadline(), Some(at(1.0)));
-}
-
-#[test]
 fn every_end_of_streaming_is_counted_once() {
     let mut session = streaming(POLICY, 0.0);
     let _ = session.on(frame_at(at(1.0)), at(1.0), 0.5);
-    assert_eq!(session.counts().losses, 0);
+    assert_eq!(session.counts.losses, 0);
     // The stream was lost and recovered between two reports: the phase is the same, the count differs.
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
     let _ = session.on(SessionInput::Stopped, at(3.5), 0.5);
     let _ = session.on(SessionInput::FirstFrame, at(3.6), 0.5);
     assert_eq!(
-        (session.phase(), session.counts().losses),
+        (session.phase(), session.counts.losses),
         (Phase::Streaming, 1)
     );
     // Disabling the camera ends the stream too.
     let _ = session.on(SessionInput::Disable, at(4.0), 0.5);
-    assert_eq!(session.counts().losses, 2);
+    assert_eq!(session.counts.losses, 2);
     let _ = session.on(SessionInput::Disable, at(5.0), 0.5);
-    assert_eq!(session.counts().losses, 2);
+    assert_eq!(session.counts.losses, 2);
 }
 
 fn any_input() -> impl Strategy<Value = SessionInput> {

@@ -69,24 +69,20 @@ fn bad_urls() {
 }
 
 #[test]
-fn duplicate_ids_name_both_lines() {
+fn duplicate_keys_and_tables_are_reported_once_each() {
     let twice = person("[camera.gate]\nurl = \"rtsp://192.0.2.2/0\"\nrate = 60");
     let expected = [
-        "site.toml:8:9 camera.gate: camera \"gate\" is defined at lines 3 and 8",
+        "site.toml:8:9 camera.gate: is defined twice; rename or remove one of them",
         "site.toml:10:8 camera.gate.rate: 60 is above 30",
     ];
     assert_eq!(said(&twice), expected);
     let twice = gate("rate = 1\nrate = 2");
-    let line = "site.toml:6:1 camera.gate.rate: key \"rate\" is defined at lines 5 and 6";
+    let line = "site.toml:6:1 camera.gate.rate: is defined twice; rename or remove one of them";
     assert_eq!(said(&twice), [line]);
     let twice = person("[camera.gate.prompt.person]\ndetect = \"man\"");
-    let key = "site.toml:8:21 camera.gate.prompt.person";
-    assert_eq!(
-        said(&twice),
-        [format!(
-            "{key}: prompt \"person\" is defined at lines 6 and 8"
-        )]
-    );
+    let line =
+        "site.toml:8:21 camera.gate.prompt.person: is defined twice; rename or remove one of them";
+    assert_eq!(said(&twice), [line]);
 }
 
 #[test]
@@ -134,7 +130,7 @@ fn zones() {
     assert_eq!(zone("[[0, 0], [1, 0], [1, 1, 1]]"), [line]);
     let unknown =
         "zones = [\"driv\"]\n[camera.gate.zone.drive]\npolygon = [[0, 0], [1, 0], [1, 1]]";
-    let line = "site.toml:8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of camera gate; has: drive";
+    let line = "site.toml:8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of this camera; has: drive";
     assert_eq!(said(&person(unknown)), [line]);
 }
 

@@ -90,7 +90,8 @@ async fn the_test_source_runs_and_reconnects_on_request() {
         .await;
     watched.handle.reconnect().await;
     let again = |health: &Health| health.reconnects_1h == 1 && health.phase == Phase::Streaming;
-    watched.health_until(again).await;
+    let before = watched.health_until(again).await.frames;
+    watched.frame_until(|frame| frame.number > before).await;
     watched.stop().await;
 }
 

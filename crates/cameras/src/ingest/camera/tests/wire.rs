@@ -195,6 +195,18 @@ async fn eventually(what: &str, wanted: impl Fn() -> bool) {
     assert!(timeout(LIMIT, search).await.is_ok(), "{what}");
 }
 
+/// A server that plays the script to each connection.
+async fn serve(script: &CameraScript) -> Server {
+    let script = script.clone();
+    Server::start(move |_| script.clone()).await
+}
+
+fn assert_undamaged(health: &Health, name: &str) {
+    let counters = health.counters;
+    let damage = (health.losses, counters.rtp_lost, counters.frames_corrupt);
+    assert_eq!(damage, (0, 0, 0), "{name}");
+}
+
 /// A camera that is configured with this server.
 fn camera_of(server: &Server) -> CameraConfig {
     rtsp(server.url(), Transport::Tcp)
@@ -306,15 +318,7 @@ async fn side_by_side(cases: Vec<Case>) {
     running.join_all().await;
     let before = untouched.health();
     untouched.frames(before.frames + 10).await;
-    let health = untouched.health();
-    assert_eq!(
-        (
-            health.losses,
-            health.counters.frames_corrupt,
-            health.counters.rtp_lost
-        ),
-        (0, 0, 0)
-    );
+    assert_undamaged(&untouched.health(), "beside");
     untouched.stop_undated().await;
     assert_eq!(beside.memory().connections, 1);
 }

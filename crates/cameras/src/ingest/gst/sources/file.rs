@@ -22,8 +22,8 @@ impl SourceType for FileSource {
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
         let pipeline = pipeline(&self.0, true)?;
-        probes.decode.watch_decodebin(&named(&pipeline, "decode")?);
-        probes.pictures.attach(&pipeline)?;
+        probes.watch_decodebin(&named(&pipeline, "decode")?);
+        probes.watch_pictures(&pipeline)?;
         Ok(pipeline)
     }
 

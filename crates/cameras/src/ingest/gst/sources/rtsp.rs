@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -17,14 +17,14 @@ use crate::ingest::{
     gst::{
         PipelineProbes,
         decoder::{Codec, exists},
-        device, failure, frames_text, named, parse,
+        device, failure, fill, named, parse,
         statistics::SourceKind,
         tail::PictureMemory,
     },
     health::{Failure, Fault},
-    template::{TemplateValue, fill},
     transport::TransportChoice,
 };
+use crate::lock;
 use spotter_core::{
     Mono,
     config::{CameraConfig, CameraTls, RtspConfig, Secret},
@@ -72,22 +72,17 @@ impl RtspSource {
         source.connect("new-manager", false, move |values| {
             let manager = values.get(1)?.get::<gst::Element>().ok()?;
             let upgraded = probes.upgrade()?;
-            upgraded.packets.watch_manager(&manager);
+            upgraded.watch_manager(&manager);
             // rtspsrc makes its manager when the camera has agreed to a transport.
-            upgraded.context.memory().transport().set_up();
+            upgraded.memory.transport().set_up();
             let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
             manager.connect("new-jitterbuffer", false, move |values| {
                 let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
                 let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
-                if probes.context.is_interleaved() {
+                if probes.is_interleaved() {
                     rtspsrc.set_property("tcp-timeout", limit_us);
-                    let alive = KeepAlive {
-                        source: rtspsrc.downgrade(),
-                        probes: Arc::downgrade(&probes),
-                        every: keep_alive_every,
-                        last: Mutex::new(None),
-                    };
-                    alive.watch(&jitter_buffer);
+                    let pad = jitter_buffer.static_pad("sink")?;
+                    keep_alive(&rtspsrc, &pad, &probes, keep_alive_every);
                 }
                 None
             });
@@ -102,16 +97,15 @@ impl SourceType for RtspSource {
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let transport = probes.context.memory().transport().connect().as_str();
-        probes.context.statistics().stream.transport = Some(transport);
+        let transport = probes.memory.transport().connect().as_str();
+        probes.statistics().stream.transport = Some(transport);
         let timeout_us = self.first_frame.as_micros().to_string();
         let values = [
-            ("protocols", TemplateValue::Text(transport)),
-            ("latency_ms", TemplateValue::Text(LATENCY_MS)),
-            ("timeout_us", TemplateValue::Text(&timeout_us)),
+            ("protocols", transport),
+            ("latency_ms", LATENCY_MS),
+            ("timeout_us", &timeout_us),
         ];
-        let text = fill(RTSP, &values).map_err(|e| device(format!("rtsp.launch: {e}")))?;
-        let pipeline = parse("rtsp.launch", &text)?;
+        let pipeline = parse("rtsp.launch", &fill(RTSP, &values))?;
         let source = named(&pipeline, "source")?;
         source.set_property("location", with_login(&self.settings));
         check_certificate(&source, &self.settings.tls, probes);
@@ -121,17 +115,13 @@ impl SourceType for RtspSource {
         Ok(pipeline)
     }
 
-    fn fault(&self, error: &glib::Error) -> Fault {
-        failure::network_fault(None, error, "")
-    }
-
-    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Option<Failure> {
-        let (name, rejected) = (probes.context.source(), probes.rejected().clone());
+    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+        let (name, rejected) = (&probes.source, probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
-            let (refused, next) = probes.context.memory().transport().refuse();
-            return Some(failure::transport_refused(name, refused, next));
+            let (refused, next) = probes.memory.transport().refuse();
+            return failure::transport_refused(name, refused, next);
         }
-        Some(failure::from_rtsp(name, message, &rejected))
+        failure::from_rtsp(name, message, &rejected)
     }
 
     fn transport(&self) -> TransportChoice {
@@ -211,42 +201,31 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     decodable
 }
 
-/// Sends the camera a request now and then while its packets come. rtspsrc of GStreamer 1.22 does so only when nothing comes,
-/// and a camera that receives nothing ends the session. The camera's answer does not matter.
-struct KeepAlive {
-    source: glib::WeakRef<gst::Element>,
-    probes: Weak<PipelineProbes>,
+/// Sends the camera a request now and then while its packets pass the pad. rtspsrc of GStreamer 1.22 does so only when nothing
+/// comes, and a camera that receives nothing ends the session. The camera's answer does not matter.
+fn keep_alive(
+    source: &gst::Element,
+    pad: &gst::Pad,
+    probes: &Arc<PipelineProbes>,
     every: Duration,
-    /// When the last request was sent; at first, when the first packet came.
-    last: Mutex<Option<Mono>>,
-}
-
-impl KeepAlive {
-    fn watch(self, jitter_buffer: &gst::Element) {
-        let Some(pad) = jitter_buffer.static_pad("sink") else {
-            return;
+) {
+    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
+    // When the last request was sent; at first, when the first packet came.
+    let last: Mutex<Option<Mono>> = Mutex::default();
+    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
+    pad.add_probe(kinds, move |_, _| {
+        let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) else {
+            return gst::PadProbeReturn::Ok;
         };
-        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-        pad.add_probe(kinds, move |_, _| {
-            self.request_when_due();
-            gst::PadProbeReturn::Ok
-        });
-    }
-
-    fn request_when_due(&self) {
-        let (Some(source), Some(probes)) = (self.source.upgrade(), self.probes.upgrade()) else {
-            return;
-        };
-        let now = probes.context.now().mono;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(*last.get_or_insert(now)) < self.every {
-            return;
+        let now = probes.now().mono;
+        let mut last = lock(&last);
+        if now.since(*last.get_or_insert(now)) >= every {
+            *last = Some(now);
+            let (content, unused): (Option<&str>, _) = (None, gst::Promise::new());
+            source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
         }
-        *last = Some(now);
-        let unused = gst::Promise::new();
-        let content: Option<&str> = None;
-        source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
-    }
+        gst::PadProbeReturn::Ok
+    });
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
@@ -266,12 +245,12 @@ pub fn decode_when_added(
         }
         if decoding.swap(true, Ordering::Relaxed) {
             let text = "the camera began another stream within its session; connecting again";
-            return probes.context.fail(Failure::new(Fault::Protocol, text));
+            return probes.fail(Failure::new(Fault::Protocol, text));
         }
         if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
-            let _ = probes.decode.give_up_decoder(true, true);
-            probes.context.fail(failure);
+            let _ = probes.give_up_decoder(true, true);
+            probes.fail(failure);
         }
     });
 }
@@ -288,47 +267,39 @@ fn decode(
         .and_then(|stream| stream.get::<&str>("encoding-name").ok())
         .and_then(Codec::from_rtp)
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
-    let (on_device, now) = (
-        probes.pictures.accepts_device_memory(),
-        probes.context.now().mono,
-    );
-    let choice = probes
-        .context
-        .memory()
-        .decoders
-        .choose(codec, on_device, now, exists);
+    let on_device = probes.device.is_some();
+    let now = probes.now().mono;
+    let decoders = &probes.memory.decoders;
+    let choice = decoders.choose(codec, on_device, now, exists);
     let choice = choice.ok_or_else(|| {
-        let name = codec.as_str();
-        unsupported(&format!(
-            "no decoder for {name} on this machine; install gstreamer1.0-libav"
-        ))
+        let text = "on this machine; install gstreamer1.0-libav";
+        unsupported(&format!("no decoder for {} {text}", codec.name))
     })?;
     info!(
-        camera = %probes.context.camera(),
-        codec = codec.as_str(),
+        camera = %probes.outlet.camera,
+        codec = codec.name,
         decoder = choice.element,
         reason = choice.reason,
         on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
-    probes.decode.decode_with(codec, &choice);
-    let frames = frames_text(choice.place, false)?;
+    probes.decode_with(codec, &choice);
+    let frames = choice.place.launch(false);
     let values = [
-        ("depay", TemplateValue::Elements(codec.depay())),
-        ("parse", TemplateValue::Elements(codec.parse())),
-        ("decoder", TemplateValue::Elements(&choice.launch)),
-        ("frames", TemplateValue::Elements(&frames)),
+        ("depay", codec.depay),
+        ("parse", codec.parse),
+        ("decoder", &choice.launch),
+        ("frames", &frames),
     ];
-    let text = fill(RTP, &values).map_err(|e| device(format!("rtp.launch: {e}")))?;
-    let branch = gst::parse::bin_from_description(&text, true)
+    let branch = gst::parse::bin_from_description(&fill(RTP, &values), true)
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
-    probes.pictures.attach(&branch)?;
-    probes.packets.watch_depayloader(&named(&branch, "depay")?);
+    probes.watch_pictures(&branch)?;
+    probes.watch_depayloader(&named(&branch, "depay")?);
     let decoder = named(&branch, "decoder")?;
     if choice.place == PictureMemory::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
-    probes.decode.watch_decoder(&decoder);
+    probes.watch_decoder(&decoder);
     let join = || -> Result<(), glib::BoolError> {
         pipeline.add(&branch)?;
         branch.sync_state_with_parent()?;

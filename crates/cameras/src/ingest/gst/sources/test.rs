@@ -6,8 +6,8 @@ use gstreamer as gst;
 
 use super::SourceType;
 use crate::ingest::{
-    gst::{PipelineProbes, launch, named, statistics::SourceKind},
-    health::{Failure, Fault},
+    gst::{PipelineProbes, fill, named, parse, statistics::SourceKind, tail::PictureMemory},
+    health::Failure,
 };
 
 const TEST: &str = include_str!("../../../../../../pipelines/test.launch");
@@ -20,13 +20,10 @@ impl SourceType for TestSource {
     }
 
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let pipeline = launch("test.launch", TEST, &[], false)?;
-        probes.decode.watch_local(&named(&pipeline, "source")?);
-        probes.pictures.attach(&pipeline)?;
+        let frames = PictureMemory::Host.launch(false);
+        let pipeline = parse("test.launch", &fill(TEST, &[("frames", &frames)]))?;
+        probes.watch_local(&named(&pipeline, "source")?);
+        probes.watch_pictures(&pipeline)?;
         Ok(pipeline)
-    }
-
-    fn fault(&self, _: &gst::glib::Error) -> Fault {
-        Fault::Device
     }
 }

@@ -7,7 +7,7 @@ use gstreamer::{self as gst, prelude::*};
 use super::SourceType;
 use crate::ingest::{
     gst::{PipelineProbes, decodebin, named, statistics::SourceKind},
-    health::{Failure, Fault},
+    health::Failure,
 };
 
 pub struct UsbSource(pub PathBuf);
@@ -21,13 +21,9 @@ impl SourceType for UsbSource {
         let pipeline = decodebin("v4l2src", false)?;
         let source = named(&pipeline, "source")?;
         source.set_property("device", self.0.to_string_lossy().as_ref());
-        probes.decode.watch_decodebin(&named(&pipeline, "decode")?);
-        probes.decode.watch_local(&source);
-        probes.pictures.attach(&pipeline)?;
+        probes.watch_decodebin(&named(&pipeline, "decode")?);
+        probes.watch_local(&source);
+        probes.watch_pictures(&pipeline)?;
         Ok(pipeline)
-    }
-
-    fn fault(&self, _: &gst::glib::Error) -> Fault {
-        Fault::Device
     }
 }

@@ -54,12 +54,10 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
     let larger = larger();
     let in_the_stream = async {
         let script = reel(&[h264.clone(), larger.clone()]);
-        let play = script.clone();
-        let server = Server::start(move |_| play.clone()).await;
+        let server = serve(&script).await;
         let watched = watch(&server, &script);
         watched.frames(90).await;
-        let health = watched.health();
-        assert_eq!((health.losses, health.counters.frames_corrupt), (0, 0));
+        assert_undamaged(&watched.health(), "sizes");
         let sizes = watched.stop().await.sizes;
         assert_eq!(sizes[..3], [(320, 192), (480, 272), (320, 192)]);
     };
@@ -119,8 +117,7 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
             whole.clone(),
             whole.clone(),
         ]);
-        let play = script.clone();
-        let server = Server::start(move |_| play.clone()).await;
+        let server = serve(&script).await;
         let watched = watch(&server, &script);
         watched.frames(20).await;
         assert_eq!(watched.health().losses, 0);

@@ -3,13 +3,13 @@
 use super::*;
 use crate::ingest::ClockNote;
 
-/// Streams until the health is as wanted, then for some frames more; every frame is right.
+/// Streams until the health is as wanted and this number of frames came; every frame is right.
 async fn watched(
     name: &str,
     script: CameraScript,
     frames: u64,
     wanted: impl Fn(&Health) -> bool,
-) -> (Health, Tally) {
+) -> Health {
     watched_within(LIMIT, name, script, frames, wanted).await
 }
 
@@ -20,9 +20,8 @@ async fn watched_within(
     script: CameraScript,
     frames: u64,
     wanted: impl Fn(&Health) -> bool,
-) -> (Health, Tally) {
-    let play = script.clone();
-    let server = Server::start(move |_| play.clone()).await;
+) -> Health {
+    let server = serve(&script).await;
     let mut camera = camera_of(&server);
     camera.stall = stall;
     let watched = Judged::start(camera, &script);
@@ -34,7 +33,7 @@ async fn watched_within(
         "{name}: {} right, {} corrupt, {} packets lost",
         tally.right, health.counters.frames_corrupt, health.counters.rtp_lost
     );
-    (health, tally)
+    health
 }
 
 fn damaged(damage: Damage) -> CameraScript {
@@ -107,8 +106,7 @@ async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
     tape(TapeCodec::H264);
     let flipped = async |of| {
         let script = damaged(Damage::FlipOneOf(of));
-        let play = script.clone();
-        let server = Server::start(move |_| play.clone()).await;
+        let server = serve(&script).await;
         let watched = Judged::start(camera_of(&server), &script);
         watched.frames(300).await;
         let (health, tally) = (watched.health(), watched.tally());
@@ -136,7 +134,7 @@ async fn what_a_camera_says_of_its_clock_is_judged() {
         let known =
             |health: &Health| health.clock.note == note && health.clock.trusted == note.is_none();
         let name = format!("{reports:?} {note:?}");
-        let (health, _) = watched(&name, script, 40, known).await;
+        let health = watched(&name, script, 40, known).await;
         println!("{name}: {:?}", health.clock);
     };
     tokio::join!(

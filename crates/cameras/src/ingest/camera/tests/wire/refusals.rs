@@ -84,8 +84,7 @@ async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
 
 async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
     let script = login(scheme, password);
-    let play = script.clone();
-    let server = Server::start(move |_| play.clone()).await;
+    let server = serve(&script).await;
     let mut camera = camera_of(&server);
     if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
         rtsp.password = Some(Secret::new(password.into()));

@@ -17,8 +17,7 @@ fn recorded(recording: Recording) -> CameraScript {
 
 /// Streams this number of frames, all of them right.
 async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally, Server) {
-    let play = script.clone();
-    let server = Server::start(move |_| play.clone()).await;
+    let server = serve(&script).await;
     let mut camera = camera_of(&server);
     camera.width = 4096;
     let watched = Judged::start(camera, &script);
@@ -26,11 +25,7 @@ async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally,
     let health = watched.health();
     let tally = watched.stop().await;
     println!("{name}: {:?} {:?}", health.stream, tally.sizes);
-    assert_eq!(
-        (health.losses, health.counters.frames_corrupt),
-        (0, 0),
-        "{name}"
-    );
+    assert_undamaged(&health, name);
     (health, tally, server)
 }
 
@@ -138,8 +133,14 @@ async fn what_cameras_encode_is_shown_right() {
     for (name, script, size) in zoo {
         running.spawn(async move {
             let frames = if script.every == SLOWEST { 5 } else { 8 };
-            let (_, tally, _) = shown(name, script, frames).await;
+            let (health, tally, _) = shown(name, script, frames).await;
             assert_eq!(tally.sizes, [size], "{name}");
+            let codec = match name {
+                "JPEG" => "jpeg",
+                name if name.contains("H.265") => "h265",
+                _ => "h264",
+            };
+            assert_eq!(health.stream.codec, Some(codec), "{name}");
         });
     }
     running.join_all().await;
