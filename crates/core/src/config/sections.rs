@@ -74,16 +74,10 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     table.finish();
 
     let broker = broker?;
-    let default_tls = MqttTls {
-        ca: None,
-        client_cert: None,
-        client_key: None,
-        insecure: false,
-    };
     Some(MqttConfig {
         tls: broker
             .secure
-            .then(|| tls.map_or(default_tls, |(_, tls)| tls)),
+            .then(|| tls.map(|(_, tls)| tls).unwrap_or_default()),
         host: broker.host,
         port: broker.port,
         base: base.unwrap_or_else(|| "spotter".to_owned()),

@@ -90,7 +90,7 @@ pub struct MqttConfig {
     pub ha: HomeAssistantConfig,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MqttTls {
     /// PEM file of the authority; `None` = the machine's own list.
     pub ca: Option<PathBuf>,
