@@ -77,7 +77,7 @@ pub struct Engine {
 impl Engine {
     /// Dimensions and tokenizer of the model.
     pub fn model(&self) -> (&ModelConfig, &Tokenizer) {
-        (&self.config, &self.tokenizer, false)
+        (&self.config, &self.tokenizer)
     }
 
     /// An engine with the model that `backend` runs.
@@ -186,7 +186,7 @@ impl Engine {
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
         let family = self.config.family;
         let asked = family
-            .prompt(&prompt.task, &self.config, &self.tokenizer, false)
+            .prompt(&prompt.task, &self.config, &self.tokenizer)
             .map_err(|e| prompt_error(prompt, &e))?;
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {

@@ -232,7 +232,7 @@ fn sequence(kind: HostWorkKind) -> Sequence {
             Sequence::new(simulated_grammar(Skill::Detect), prompt, bounds)
         }
         HostWorkKind::HostMasks => {
-            let text = simulated_grammar(Skill::Text { reasoning: false });
+            let text = simulated_grammar(Skill::Text);
             let sequence = Sequence::new(text, prompt, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
                 Some(choices) => sequence.choices(Arc::new(choices)),

@@ -246,7 +246,7 @@ fn request(stream: usize, number: usize) -> LookRequest {
         max_objects: 1,
         max_tokens: TOKENS.end() * 2,
     };
-    let grammar = simulated_grammar(Skill::Text { reasoning: false });
+    let grammar = simulated_grammar(Skill::Text);
     let mut sequence = Sequence::new(grammar, vec![DecoderInput::Token(9)], bounds);
     if let Some(choices) = Choices::new([vec![10; tokens - 1].as_slice()]) {
         sequence = sequence.choices(Arc::new(choices));

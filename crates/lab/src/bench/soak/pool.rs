@@ -146,7 +146,7 @@ fn prompt(
     };
     let tokens = match tokenizer {
         Some(tokenizer) => {
-            let prompt = config.family.prompt(&task, config, tokenizer, false);
+            let prompt = config.family.prompt(&task, config, tokenizer);
             prompt.map_err(|e| SoakError::Prompt(e.to_string()))?.inputs
         }
         None => {
@@ -157,7 +157,7 @@ fn prompt(
     let skill = match &task {
         Task::Detect { .. } => Skill::Detect,
         Task::Point { .. } => Skill::Point,
-        Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
+        Task::Query { .. } | Task::Caption { .. } => Skill::Text,
     };
     let mut sequence = Sequence::new(config.grammar(skill), tokens, BOUNDS);
     if let Task::Query { choices, .. } = &task {
