@@ -88,6 +88,13 @@ pub fn json(path: &Path) -> serde_json::Value {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// False for calls of the reference that no user of Spotter can make: reasoning, places in a question, questions without a
+/// picture.
+pub fn is_asked(call: &serde_json::Value) -> bool {
+    let is_reasoning = call["args"]["reasoning"].as_bool().unwrap_or(false);
+    !is_reasoning && call["args"]["spatial_refs"].is_null() && !call["image"].is_null()
+}
+
 /// All tensors of a safetensors file as single precision.
 pub fn tensors(path: &Path) -> Tensors {
     let bytes = bytes(path);

@@ -32,7 +32,7 @@ impl DecisionHeads<'_> {
 
         let ends = rows(|pick| matches!(pick, Pick::CoordOrEnd));
         let tokens = rows(|pick| matches!(pick, Pick::Token { .. }));
-        let coords = rows(|pick| !matches!(pick, Pick::Size));
+        let coords = rows(|pick| matches!(pick, Pick::Coord | Pick::CoordOrEnd));
         let sizes = rows(|pick| matches!(pick, Pick::Size));
         Outputs {
             ends: ends.run(&normed, width, |x| text.on_or_end_logits(x)),
@@ -80,7 +80,6 @@ impl Outputs {
                 Picked::Token {
                     id: id as u32,
                     probability: probabilities(logits)[id],
-                    coord_bin: argmax(coords) as u16,
                 }
             }
         };

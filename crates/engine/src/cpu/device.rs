@@ -15,10 +15,13 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{self, Crops, ModelConfig, coord_from_bin, size_from_bin},
-    scheduler::backend::{
-        BackendError, Committed, DecoderInput, Feed, ImageJob, KvTable, PageId, Picked, Row,
-        RowMask, SlotId, Step, StepTimes,
+    model::{self, Crops, ModelConfig},
+    scheduler::{
+        backend::{
+            BackendError, Committed, DecoderInput, Feed, ImageJob, KvTable, PageId, Picked, Row,
+            RowMask, SlotId, Step, StepTimes,
+        },
+        decision::Decision,
     },
 };
 use spotter_core::{Clock, Mono};
@@ -155,7 +158,8 @@ impl CpuDevice {
             Feed::Host(inputs) => Some(inputs.clone()),
             Feed::Carry(from) => {
                 let decided = self.slots[from.slot.0].decided.get(from.row);
-                decided.and_then(next_input).map(|input| vec![input])
+                let decision = decided.and_then(|picked| Decision::of(*picked));
+                decision.map(|decision| vec![decision.input()])
             }
         }
     }
@@ -252,23 +256,6 @@ impl SlotState {
         self.decided.clear();
         self.decided
             .extend(last.map(|last| last.copied().unwrap_or(Picked::Nothing)));
-    }
-}
-
-/// The automaton of point and detect, and of plain text: what a decision feeds to the next step. `None` once it ended.
-pub(super) fn next_input(decided: &Picked) -> Option<DecoderInput> {
-    match *decided {
-        Picked::Coord { bin, .. } => Some(DecoderInput::Coord(coord_from_bin(bin) as f32)),
-        Picked::Size {
-            width_bin,
-            height_bin,
-            ..
-        } => Some(DecoderInput::Size(
-            size_from_bin(width_bin) as f32,
-            size_from_bin(height_bin) as f32,
-        )),
-        Picked::Token { id, .. } => Some(DecoderInput::Token(id)),
-        Picked::End { .. } | Picked::Nothing => None,
     }
 }
 

@@ -51,7 +51,6 @@ impl DecisionRecord {
             TOKEN => Picked::Token {
                 id: self.first as u32,
                 probability,
-                coord_bin: self.second as u16,
             },
             _ => Picked::Nothing,
         })

@@ -41,13 +41,12 @@ pub trait ModelFamily: fmt::Debug + Sync {
     /// The files of a model directory, in the order of configuration, weights, tokenizer.
     fn files(&self) -> [ModelFile; 3];
 
-    /// What asks the model for `task`, and what it may answer. `reasoning` lets a query think first; other tasks ignore it.
+    /// What asks the model for `task`, and what it may answer.
     fn prompt(
         &self,
         task: &Task,
         config: &ModelConfig,
         tokenizer: &Tokenizer,
-        reasoning: bool,
     ) -> Result<ModelPrompt, PromptError>;
 
     /// What asks the model for the object whose name has these ids.
@@ -91,10 +90,7 @@ pub(super) fn family_of(
     origin: &str,
 ) -> Result<&'static dyn ModelFamily, ModelConfigError> {
     let names: FamilyNames =
-        serde_json::from_str(json).map_err(|source| ModelConfigError::Json {
-            origin: origin.to_owned(),
-            source,
-        })?;
+        serde_json::from_str(json).map_err(|error| ModelConfigError::json(origin, &error))?;
     let names: Vec<String> = names
         .model_type
         .into_iter()
@@ -104,15 +100,14 @@ pub(super) fn family_of(
         return Ok(Default::default());
     }
     let is_this = |family: &&&dyn ModelFamily| names.iter().any(|name| family.is_named(name));
-    FAMILIES
-        .iter()
-        .find(is_this)
-        .copied()
-        .ok_or_else(|| ModelConfigError::Family {
-            origin: origin.to_owned(),
-            found: names.join(", "),
-            supported: FAMILIES.iter().map(|family| family.name()).collect(),
-        })
+    FAMILIES.iter().find(is_this).copied().ok_or_else(|| {
+        let supported: Vec<&str> = FAMILIES.iter().map(|family| family.name()).collect();
+        ModelConfigError(format!(
+            "{origin}: the model family {} is not supported; supported families: {}",
+            names.join(", "),
+            supported.join(", ")
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    embedded::embedded,
     family::ModelFamily,
     moondream2::{ModelConfig, ModelConfigError, Weights},
     source::{TensorSource, WeightsError, WeightsFile, listed},
@@ -21,48 +20,19 @@ use spotter_core::config::ModelSource;
 
 /// Hex digits of the weights' hash in a model's name.
 const NAME_DIGITS: usize = 4;
+
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// Files are not there.
-    #[error("no model in {}: {}", directory.display(), problems.join("; "))]
-    Missing {
-        /// Where they were looked for.
-        directory: PathBuf,
-        /// What is missing and what to do, one sentence a file.
-        problems: Vec<String>,
-    },
-    /// A file cannot be read.
-    #[error("cannot read {file}: {source}")]
-    Io {
-        file: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// `config.json`.
+    /// The text says which file is missing or wrong and what to do.
+    #[error("{0}")]
+    Files(String),
     #[error(transparent)]
     Config(#[from] ModelConfigError),
-    /// `model.safetensors`.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// `tokenizer.json`.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// `tokenizer.json` belongs to another generation of the model. The released repository has such a file.
-    #[error(
-        "{file} is of another model: its {token} is {found}, config.json says {expected}; {remedy}"
-    )]
-    OtherTokenizer {
-        file: String,
-        /// Ends a text.
-        token: &'static str,
-        /// How the user gets the right file.
-        remedy: &'static str,
-        /// The id in the tokenizer.
-        found: u32,
-        /// `eos_id` of the configuration.
-        expected: u32,
-    },
 }
 
 /// A model in memory.
@@ -135,20 +105,33 @@ impl ModelFiles {
         })
     }
 
+    /// The model inside of the binary: a small network trained on the drawn street (`models/embedded`).
     fn embedded() -> Self {
-        let files = embedded();
         Self {
             label: "embedded".into(),
-            config: FileBytes::Static("embedded config.json", files.config),
-            weights: FileBytes::Static("embedded model.safetensors", files.weights),
-            tokenizer: FileBytes::Static("embedded tokenizer.json", files.tokenizer),
+            config: FileBytes::Static(
+                "embedded config.json",
+                include_bytes!("../../../../models/embedded/config.json"),
+            ),
+            weights: FileBytes::Static(
+                "embedded model.safetensors",
+                include_bytes!("../../../../models/embedded/model.safetensors"),
+            ),
+            tokenizer: FileBytes::Static(
+                "embedded tokenizer.json",
+                include_bytes!("../../../../models/embedded/tokenizer.json"),
+            ),
         }
     }
 
     fn in_directory(directory: &Path) -> Result<Self, ModelError> {
-        let missing = |problems| ModelError::Missing {
-            directory: directory.to_owned(),
-            problems,
+        let missing = |problems: Vec<String>| {
+            let text = format!(
+                "no model in {}: {}",
+                directory.display(),
+                problems.join("; ")
+            );
+            ModelError::Files(text)
         };
         if !directory.is_dir() {
             return Err(missing(vec![
@@ -184,13 +167,10 @@ impl ModelFiles {
         let [_, _, remedy] = config.family.files().map(|file| file.remedy);
         let token = config.family.end_of_text();
         match tokenizer.id(token) {
-            Some(found) if found != expected => Err(ModelError::OtherTokenizer {
-                file,
-                token,
-                remedy,
-                found,
-                expected,
-            }),
+            // The released repository has such a file.
+            Some(found) if found != expected => Err(ModelError::Files(format!(
+                "{file} is of another model: its {token} is {found}, config.json says {expected}; {remedy}"
+            ))),
             _ => Ok(tokenizer),
         }
     }
@@ -255,10 +235,7 @@ impl FileBytes {
     }
 
     fn io_error(&self, source: io::Error) -> ModelError {
-        ModelError::Io {
-            file: self.origin(),
-            source,
-        }
+        ModelError::Files(format!("cannot read {}: {source}", self.origin()))
     }
 }
 

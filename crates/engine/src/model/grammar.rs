@@ -6,11 +6,7 @@
 pub enum Skill {
     Detect,
     Point,
-    /// Tokens of an answer, after thinking when `reasoning`.
-    Text {
-        /// Think first. The prompt must ask for it.
-        reasoning: bool,
-    },
+    Text,
 }
 
 /// The grammar of one prompt's answer.
@@ -32,21 +28,4 @@ pub struct TextGrammar {
     pub end: u32,
     /// Not chosen from the second token on.
     pub banned: Vec<u32>,
-    /// What comes before the answer; `None`: nothing.
-    pub thinking: Option<ThinkingGrammar>,
-}
-
-/// Thinking before an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThinkingGrammar {
-    /// Ends the thinking.
-    pub end: u32,
-    /// Not chosen from the second token on.
-    pub banned: Vec<u32>,
-    /// Each begins a new stretch and is no part of it.
-    pub marks: Vec<u32>,
-    /// Means the coordinate bin that is decoded from the same hidden state.
-    pub coord: u32,
-    /// Fed between thinking and answer.
-    pub answer_suffix: Vec<u32>,
 }

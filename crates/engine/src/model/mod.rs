@@ -6,7 +6,6 @@
 //! Not here: arithmetic of the network (the backends') and when a step runs (the scheduler's).
 
 mod colour;
-mod embedded;
 mod family;
 mod files;
 mod grammar;
@@ -21,18 +20,17 @@ mod tokenizer;
 pub use colour::{picture_from_image, rgb_from_picture, yuv_coefficients};
 pub use family::{FAMILIES, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model};
-pub use grammar::{AnswerGrammar, Skill, TextGrammar, ThinkingGrammar};
+pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{
     BINS, CaptionTemplates, Crops, LAYER_NORM_EPS, LinearWeights, ModelConfig, ModelConfigError,
-    NormWeights, ROPE_THETA, ROTARY_DIM, RegionConfig, RegionWeights, SpatialRef, Template,
-    Templates, TextBlock, TextConfig, TextWeights, Tiling, TokenizerConfig, VisionBlock,
-    VisionConfig, VisionWeights, Weights, bin_from_coord, bin_from_size, coord_from_bin, crops,
-    normalise_table, prompt_tokens, query_tokens, random_weights, size_from_bin, text_only_tokens,
-    tiling, without_ends,
+    NormWeights, ROPE_THETA, ROTARY_DIM, RegionConfig, RegionWeights, Template, Templates,
+    TextBlock, TextConfig, TextWeights, Tiling, TokenizerConfig, VisionBlock, VisionConfig,
+    VisionWeights, Weights, bin_from_coord, bin_from_size, coord_from_bin, crops, normalise_table,
+    prompt_tokens, random_weights, size_from_bin, tiling, without_ends,
 };
-pub use output::{ObjectBins, SequenceOutput, Thought};
+pub use output::{ObjectBins, SequenceOutput};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError};
 pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
 pub use tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
-pub use tokenizer::{TextStream, Tokenizer, TokenizerError};
+pub use tokenizer::{Tokenizer, TokenizerError};

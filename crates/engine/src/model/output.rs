@@ -16,14 +16,6 @@ pub struct ObjectBins {
     pub sharpness: f32,
 }
 
-/// A stretch of the model's thinking with the points it looked at.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Thought {
-    pub tokens: Vec<u32>,
-    /// Coordinate bins in the order they came; two make a point (x, y).
-    pub coord_bins: Vec<u16>,
-}
-
 /// What was found so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SequenceOutput {
@@ -33,8 +25,6 @@ pub struct SequenceOutput {
     pub tokens: Vec<u32>,
     /// Sum of the natural logarithms of the answer tokens' probabilities, the end included.
     pub log_probability: f64,
-    /// Thinking before the answer; empty unless reasoning was asked for. A new stretch begins at each grounding mark.
-    pub thoughts: Vec<Thought>,
     /// A bound ended it, not the model.
     pub truncated: bool,
 }

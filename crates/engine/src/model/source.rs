@@ -1,6 +1,7 @@
 //! Where tensors come from: a safetensors file, or bytes in the program, read one tensor at a time.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -19,72 +20,11 @@ const HEADER_MAX_BYTES: u64 = 100_000_000;
 /// Why weights cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}")]
-    Io {
-        file: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Not a safetensors file.
-    #[error("{file} is not a safetensors file: {reason}")]
-    Header {
-        file: String,
-        /// What is wrong with its header.
-        reason: String,
-    },
-    /// Fewer or more bytes than the header announces.
-    #[error("{file} has {found} bytes, its header announces {expected}: {}; copy or download it again",
-        if found < expected { "it is cut off" } else { "something was appended" })]
-    Length {
-        file: String,
-        /// Bytes announced.
-        expected: u64,
-        /// Bytes there.
-        found: u64,
-    },
-    /// Two names of the file mean the same tensor.
-    #[error("{file}: {first} and {second} are the same tensor; remove one of them")]
-    Twice {
-        file: String,
-        first: String,
-        second: String,
-    },
-    /// A source does not have this tensor. [`super::Weights::load`] gathers these into [`WeightsError::Missing`].
-    #[error("no tensor {name}")]
-    NotFound {
-        /// Its name, without `model.`.
-        name: String,
-    },
-    /// Tensors that the configuration needs are missing.
-    #[error("{file} lacks {} tensors that its config.json needs: {}", names.len(), listed(names))]
-    Missing {
-        file: String,
-        /// All of them, without `model.`.
-        names: Vec<String>,
-    },
-    /// A tensor does not fit the configuration.
-    #[error(
-        "{file}: tensor {name} has shape {found:?}, config.json needs {expected:?}; the two files belong to different models"
-    )]
-    Shape {
-        file: String,
-        name: String,
-        /// By the configuration.
-        expected: Vec<usize>,
-        /// In the file.
-        found: Vec<usize>,
-    },
-    /// A tensor whose numbers cannot be used.
-    #[error(
-        "{file}: tensor {name} holds {format}, needs BF16, F16 or F32; use the bf16 file of the model"
-    )]
-    Format {
-        file: String,
-        name: String,
-        /// As the file calls it.
-        format: String,
-    },
+    /// A source does not have the tensor with this name, without `model.`. [`super::Weights::load`] names all of them together.
+    #[error("no tensor {0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// The first names and how many more there are.
@@ -138,10 +78,7 @@ impl WeightsFile {
     /// Opens a file and reads its header. Blocks on the disk.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let origin = path.display().to_string();
-        let io_error = |source| WeightsError::Io {
-            file: origin.clone(),
-            source,
-        };
+        let io_error = |error| WeightsError::Unusable(format!("cannot read {origin}: {error}"));
         let file = File::open(path).map_err(io_error)?;
         let length = file.metadata().map_err(io_error)?.len();
         Self::read(origin, Bytes::File(file), length)
@@ -153,14 +90,10 @@ impl WeightsFile {
     }
 
     fn read(origin: String, mut bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
-        let header_error = |reason: String| WeightsError::Header {
-            file: origin.clone(),
-            reason,
+        let header_error = |reason: String| {
+            WeightsError::Unusable(format!("{origin} is not a safetensors file: {reason}"))
         };
-        let io_error = |source| WeightsError::Io {
-            file: origin.clone(),
-            source,
-        };
+        let io_error = |error| WeightsError::Unusable(format!("cannot read {origin}: {error}"));
         if length < 8 {
             return Err(header_error(format!(
                 "it has {length} bytes, needs 8 or more"
@@ -176,13 +109,14 @@ impl WeightsFile {
         }
         let data_start = 8 + size;
         let check = |expected| {
-            (length == expected)
-                .then_some(())
-                .ok_or(WeightsError::Length {
-                    file: origin.clone(),
-                    expected,
-                    found: length,
-                })
+            let fault = match length.cmp(&expected) {
+                Ordering::Equal => return Ok(()),
+                Ordering::Less => "it is cut off",
+                Ordering::Greater => "something was appended",
+            };
+            Err(WeightsError::Unusable(format!(
+                "{origin} has {length} bytes, its header announces {expected}: {fault}; copy or download it again"
+            )))
         };
         if length < data_start {
             check(data_start)?;
@@ -209,9 +143,7 @@ impl WeightsFile {
 impl TensorSource for WeightsFile {
     fn tensor(&mut self, name: &str, _: &[usize]) -> Result<Tensor, WeightsError> {
         let Some(entry) = self.tensors.get_mut(name) else {
-            return Err(WeightsError::NotFound {
-                name: name.to_owned(),
-            });
+            return Err(WeightsError::NotFound(name.to_owned()));
         };
         entry.taken = true;
         let format = match entry.info.dtype {
@@ -219,11 +151,10 @@ impl TensorSource for WeightsFile {
             Dtype::F16 => FloatFormat::F16,
             Dtype::F32 => FloatFormat::F32,
             other => {
-                return Err(WeightsError::Format {
-                    file: self.origin.clone(),
-                    name: entry.file_name.clone(),
-                    format: format!("{other:?}"),
-                });
+                return Err(WeightsError::Unusable(format!(
+                    "{}: tensor {} holds {other:?}, needs BF16, F16 or F32; use the bf16 file of the model",
+                    self.origin, entry.file_name
+                )));
             }
         };
         let (start, end) = entry.info.data_offsets;
@@ -231,9 +162,8 @@ impl TensorSource for WeightsFile {
         let bytes = self
             .bytes
             .at(self.data_start + start as u64, end - start)
-            .map_err(|source| WeightsError::Io {
-                file: self.origin.clone(),
-                source,
+            .map_err(|error| {
+                WeightsError::Unusable(format!("cannot read {}: {error}", self.origin))
             })?;
         Ok(Tensor {
             name: name.to_owned(),
@@ -276,11 +206,10 @@ fn entries(metadata: &Metadata, origin: &str) -> Result<BTreeMap<String, Entry>,
             taken: false,
         };
         if let Some(other) = entries.insert(plain_name(&file_name), entry) {
-            return Err(WeightsError::Twice {
-                file: origin.to_owned(),
-                first: other.file_name,
-                second: file_name,
-            });
+            return Err(WeightsError::Unusable(format!(
+                "{origin}: {} and {file_name} are the same tensor; remove one of them",
+                other.file_name
+            )));
         }
     }
     Ok(entries)

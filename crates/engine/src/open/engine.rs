@@ -210,9 +210,8 @@ pub fn measured_look(
         };
         match engine.look(look) {
             Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
-            Ok(Outcome::Late(_) | Outcome::Failed(..)) | Err(EngineError::Prompt { .. }) => {
-                Ok(None)
-            }
+            Ok(Outcome::Late(_) | Outcome::Failed(..))
+            | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
             Err(EngineError::Device(error)) => Err(error.to_string()),
         }
     };

@@ -260,8 +260,6 @@ pub enum Picked {
         id: u32,
         /// Its probability.
         probability: f32,
-        /// Bin that the coordinate decoder gives for the same hidden state (a grounded answer consumes it).
-        coord_bin: u16,
     },
     /// The row was a zombie, or got no mask.
     Nothing,
@@ -283,14 +281,6 @@ impl Picked {
         match *self {
             Self::Coord { sharpness, .. } | Self::Size { sharpness, .. } => sharpness,
             Self::End { .. } | Self::Token { .. } | Self::Nothing => 1.0,
-        }
-    }
-
-    /// Bin that goes with a token; 0 where there is none.
-    pub fn coord_bin(&self) -> u16 {
-        match *self {
-            Self::Token { coord_bin, .. } => coord_bin,
-            _ => 0,
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
     plan::{self, Budget, Grant, IMAGES_WITH_DECODE},
-    request::{Decide, LookId, Options, Work},
+    request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -72,21 +72,11 @@ impl StepDraft {
 pub(super) struct BatchPlanner {
     limits: BackendLimits,
     options: Options,
-    work: Work,
 }
 
 impl BatchPlanner {
     pub fn new(limits: BackendLimits, options: Options) -> Self {
-        Self {
-            limits,
-            options,
-            work: Work::default(),
-        }
-    }
-
-    /// The counters of planning; those of results are zero.
-    pub fn work(&self) -> Work {
-        self.work
+        Self { limits, options }
     }
 
     /// An empty step in `slot`, beside `others` in flight.
@@ -107,7 +97,7 @@ impl BatchPlanner {
 
     /// Fills the step; `None` when nothing can run now.
     pub fn plan(
-        &mut self,
+        &self,
         inside: &mut WorkingSet,
         mut draft: StepDraft,
     ) -> Option<(Step, StepRecord)> {
@@ -118,13 +108,13 @@ impl BatchPlanner {
             return None;
         }
         index_texts(inside, &draft.prefilled);
-        self.work.steps += 1;
-        self.work.images += draft.step.images.len() as u64;
+        inside.work.steps += 1;
+        inside.work.images += draft.step.images.len() as u64;
         Some((draft.step, draft.record))
     }
 
     /// Every job that can decode does, the oldest first.
-    fn add_decodes(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft) {
+    fn add_decodes(&self, inside: &mut WorkingSet, draft: &mut StepDraft) {
         let carry = self.options.decide == Decide::Device;
         for i in 0..inside.active.len() {
             self.fit_draft(inside, i, draft.spare_tokens);
@@ -142,8 +132,8 @@ impl BatchPlanner {
                 continue;
             }
             if self.give_pages(inside, i, end) {
-                self.work.decodes += 1;
-                self.work.drafted += request.drafted() as u64;
+                inside.work.decodes += 1;
+                inside.work.drafted += request.drafted() as u64;
                 draft.add_row(inside, i, request);
                 debug_assert!(inside.active.at(i).inflight_refs <= self.options.depth);
             }
@@ -152,11 +142,10 @@ impl BatchPlanner {
 
     /// Shortens the draft of job `i` to the pages that are free, and to a step that has `spare_tokens` left.
     fn fit_draft(&self, inside: &mut WorkingSet, i: usize, spare_tokens: usize) {
-        let available = |inside: &WorkingSet| inside.kv.available();
         inside.active.at_mut(i).shorten_drafted_tokens(spare_tokens);
         let job = inside.active.at(i);
         if let Some(needed) = job.end_without_draft() {
-            let pages = job.kv.own.len() + available(inside);
+            let pages = job.kv.own.len() + inside.kv.available();
             let paged = job.kv.prefix_positions + pages * self.limits.page_tokens;
             let space = self.limits.context.min(paged).saturating_sub(needed);
             // Every row may have a draft, and all of them go into one step.
@@ -168,7 +157,7 @@ impl BatchPlanner {
 
     /// Gets pages for the positions of job `i` up to `end`. When none is free, images that no row reads are released, then
     /// the youngest job is evicted; false when the job has to wait.
-    fn give_pages(&mut self, inside: &mut WorkingSet, i: usize, end: usize) -> bool {
+    fn give_pages(&self, inside: &mut WorkingSet, i: usize, end: usize) -> bool {
         let kv = &inside.active.at(i).kv;
         let wanted = (end - kv.prefix_positions).div_ceil(self.limits.page_tokens);
         let more = wanted.saturating_sub(kv.own.len());
@@ -197,23 +186,14 @@ impl BatchPlanner {
                 inside.fail_for_pages(id, short);
                 return false;
             }
-            self.evict(inside, youngest);
+            evict(inside, youngest);
             if youngest == i {
                 return false;
             }
         }
     }
 
-    fn evict(&mut self, inside: &mut WorkingSet, i: usize) {
-        self.work.evicted += 1;
-        let job = inside.active.at_mut(i);
-        job.state = JobState::Evicted;
-        if job.is_finished() {
-            inside.kv.release(job.kv.take_pages());
-        }
-    }
-
-    fn add_prefills(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft) {
+    fn add_prefills(&self, inside: &mut WorkingSet, draft: &mut StepDraft) {
         if self.options.draft {
             inside.admission.offer_drafts();
         }
@@ -258,7 +238,7 @@ impl BatchPlanner {
 
     /// Puts the image (when it is not in the cache) and the granted prompts into the step; false when pages were fewer
     /// than planned, because a known text was shared and its page was not free any more.
-    fn start(&mut self, inside: &mut WorkingSet, draft: &mut StepDraft, grant: &Grant) -> bool {
+    fn start(&self, inside: &mut WorkingSet, draft: &mut StepDraft, grant: &Grant) -> bool {
         let Some(mut look) = inside.admission.remove(grant.look) else {
             return false;
         };
@@ -268,7 +248,7 @@ impl BatchPlanner {
     }
 
     fn start_look(
-        &mut self,
+        &self,
         inside: &mut WorkingSet,
         draft: &mut StepDraft,
         look: &mut AdmittedLook,
@@ -312,7 +292,7 @@ impl BatchPlanner {
 
     /// Gives the look's next job its pages and puts its prefill into the step; false when there are too few.
     fn start_job(
-        &mut self,
+        &self,
         inside: &mut WorkingSet,
         draft: &mut StepDraft,
         look: &mut AdmittedLook,
@@ -340,14 +320,23 @@ impl BatchPlanner {
                 return false;
             }
         }
-        self.work.prefills += 1;
-        self.work.prefill_positions += request.feed.positions() as u64;
-        self.work.known_positions += known as u64;
-        self.work.drafted += request.drafted() as u64;
+        inside.work.prefills += 1;
+        inside.work.prefill_positions += request.feed.positions() as u64;
+        inside.work.known_positions += known as u64;
+        inside.work.drafted += request.drafted() as u64;
         draft.prefilled.push(job.id);
         let i = inside.active.insert(job);
         draft.add_row(inside, i, request);
         true
+    }
+}
+
+fn evict(inside: &mut WorkingSet, i: usize) {
+    inside.work.evicted += 1;
+    let job = inside.active.at_mut(i);
+    job.state = JobState::Evicted;
+    if job.is_finished() {
+        inside.kv.release(job.kv.take_pages());
     }
 }
 

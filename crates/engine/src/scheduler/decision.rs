@@ -1,46 +1,7 @@
-//! How a decision is made, and what is fed for it.
+//! A decision, and what is fed for it.
 
-use super::backend::{DecoderInput, Picked, Sampling};
+use super::backend::{DecoderInput, Picked};
 use crate::model::{coord_from_bin, size_from_bin};
-
-/// How the tokens of an answer are chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Choosing {
-    /// The likeliest.
-    Greedy,
-    /// From the nucleus, with random numbers that depend on the seed and the token's index alone, so that an answer does
-    /// not depend on what else runs.
-    TopP {
-        /// Divides the logits; above 0.
-        temperature: f32,
-        /// Kept probability mass, 0..1.
-        top_p: f32,
-        /// Of the random numbers.
-        seed: u64,
-    },
-}
-
-impl Choosing {
-    /// Of the token with this index.
-    pub(super) fn sampling(self, token_index: usize) -> Sampling {
-        match self {
-            Self::Greedy => Sampling::Greedy,
-            Self::TopP {
-                temperature,
-                top_p,
-                seed,
-            } => {
-                let hash = xxhash_rust::xxh3::xxh3_64_with_seed(&token_index.to_le_bytes(), seed);
-                Sampling::TopP {
-                    temperature,
-                    top_p,
-                    // 24 bits, as many as an f32 below 1 can hold.
-                    uniform: (hash >> 40) as f32 / (1 << 24) as f32,
-                }
-            }
-        }
-    }
-}
 
 /// A decision as it is fed back: what a draft is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! The scheduler: looks in, steps out. Pure: it has no device and no clock, and does not know which backend runs.
 //!
 //! ```text
-//!   admit ─▶ Admission ── BatchPlanner ──▶ Step ─▶ backend ─▶ Committed ─▶ Settlement ─▶ events
+//!   admit ─▶ Admission ── BatchPlanner ──▶ Step ─▶ backend ─▶ Committed ─▶ settlement ─▶ events
 //!               ▲              │   ▲                                           │
 //!               └── evicted ───┘   └──────── ActiveJobs, KvPool ◀──────────────┘
 //! ```
@@ -14,7 +14,6 @@
 //! | `ActiveJobs` | prompts with rows and pages |
 //! | [`KvPool`](super::kv::KvPool) | pages, their holders, the prefix index |
 //! | `BatchPlanner` | the rules by which a step is filled |
-//! | `Settlement` | what results mean |
 //! | [`Pipeline`] | slots and their phases |
 
 use super::{
@@ -23,7 +22,7 @@ use super::{
     pipeline::Pipeline,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     sequence::Unexpected,
-    settlement::Settlement,
+    settlement,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -32,7 +31,8 @@ pub struct Scheduler {
     inside: WorkingSet,
     planner: BatchPlanner,
     pipeline: Pipeline<StepRecord>,
-    settlement: Settlement,
+    /// Tokens of the model.
+    vocab: usize,
 }
 
 impl Scheduler {
@@ -42,7 +42,7 @@ impl Scheduler {
             inside: WorkingSet::new(limits),
             planner: BatchPlanner::new(limits, options),
             pipeline: Pipeline::new(options.depth.min(limits.slots)),
-            settlement: Settlement::new(vocab),
+            vocab,
         }
     }
 
@@ -68,9 +68,8 @@ impl Scheduler {
         &self.pipeline
     }
 
-    /// Tokens of the model.
     pub fn vocab(&self) -> usize {
-        self.settlement.vocab()
+        self.vocab
     }
 
     /// Pages that looks use; pages of the prefix index alone do not count.
@@ -80,15 +79,7 @@ impl Scheduler {
 
     /// Work done so far.
     pub fn work(&self) -> Work {
-        let settled = self.settlement.work();
-        Work {
-            crops_encoded: settled.crops_encoded,
-            crops_reused: settled.crops_reused,
-            zombies: settled.zombies,
-            accepted: settled.accepted,
-            objects: settled.objects,
-            ..self.planner.work()
-        }
+        self.inside.work
     }
 
     /// What happened since the last call.
@@ -117,7 +108,7 @@ impl Scheduler {
     /// none.
     pub fn masks(&mut self) -> Option<(SlotId, Vec<RowMask>)> {
         let (slot, record) = self.pipeline.awaits_masks()?;
-        let masks = self.settlement.masks(&self.inside, record);
+        let masks = settlement::masks(&self.inside, record, self.vocab);
         self.pipeline.finalized();
         Some((slot, masks))
     }
@@ -125,7 +116,7 @@ impl Scheduler {
     /// Settles the results of the oldest step. An error means that the backend broke its contract.
     pub fn committed(&mut self, results: Committed, now: Mono) -> Result<(), Unexpected> {
         match self.pipeline.committed() {
-            Some(record) => (self.settlement).settle(&mut self.inside, &record, &results, now),
+            Some(record) => settlement::settle(&mut self.inside, &record, &results, now),
             None => Ok(()),
         }
     }

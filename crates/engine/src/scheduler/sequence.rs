@@ -9,26 +9,26 @@
 //!   detect   prompt ─▶ x ──▶ y ──▶ size ─┐      query    prompt ─▶ token ─┐
 //!                      ▲ └─▶ end         │                          ▲     ├─▶ end
 //!                      └─────────────────┘                          └─────┘
-//!   point    prompt ─▶ x ──▶ y ─┐               thinking runs before the answer and ends at its own id; then
-//!                      ▲ └▶ end │               the suffix is fed and the answer starts
+//!   point    prompt ─▶ x ──▶ y ─┐
+//!                      ▲ └▶ end │
 //!                      └────────┘
 //! ```
 
 use std::sync::Arc;
 
 use super::{
-    backend::{DecoderInput, MaskSource, Pick, Picked, TokenMask},
+    backend::{DecoderInput, MaskSource, Pick, Picked, Sampling, TokenMask},
     constraint::{Choices, Cursor},
-    decision::{Choosing, Decision},
+    decision::Decision,
 };
-use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar, Thought};
+use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar};
 
 /// Where a sequence stops although the model goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Objects of a detect or point prompt.
     pub max_objects: usize,
-    /// Tokens of an answer, and of the thinking before it.
+    /// Tokens of an answer.
     pub max_tokens: usize,
 }
 
@@ -48,10 +48,6 @@ enum SequenceState {
     Y(Begun),
     /// With the y bin.
     Size(Begun, u16),
-    Thinking {
-        first: bool,
-        count: usize,
-    },
     Answering {
         first: bool,
     },
@@ -79,7 +75,6 @@ pub struct Unexpected {
 pub struct Sequence {
     grammar: AnswerGrammar,
     bounds: Bounds,
-    choosing: Choosing,
     choices: Option<Arc<Choices>>,
     cursor: Cursor,
     state: SequenceState,
@@ -93,34 +88,18 @@ impl Sequence {
     pub fn new(grammar: AnswerGrammar, prompt: Vec<DecoderInput>, bounds: Bounds) -> Self {
         let state = match &grammar {
             AnswerGrammar::Objects { .. } => SequenceState::X,
-            AnswerGrammar::Text(text) if text.thinking.is_some() => SequenceState::Thinking {
-                first: true,
-                count: 0,
-            },
             AnswerGrammar::Text(_) => SequenceState::Answering { first: true },
         };
-        let mut found = SequenceOutput::default();
-        if matches!(state, SequenceState::Thinking { .. }) {
-            found.thoughts.push(Thought::default());
-        }
         Self {
             grammar,
             bounds,
-            choosing: Choosing::Greedy,
             choices: None,
             cursor: Cursor::default(),
             state,
             next: prompt,
             decisions: Vec::new(),
-            found,
+            found: SequenceOutput::default(),
         }
-    }
-
-    /// Chooses tokens in another way than greedily.
-    #[must_use]
-    pub fn choosing(mut self, choosing: Choosing) -> Self {
-        self.choosing = choosing;
-        self
     }
 
     /// The answer must be one of these. Its masks are made on the host.
@@ -150,11 +129,6 @@ impl Sequence {
             SequenceState::X => 0,
             SequenceState::Y(_) => 1,
             SequenceState::Size(..) => 2,
-            SequenceState::Thinking { first, .. } => {
-                let thinking = self.text()?.thinking.as_ref()?;
-                let banned = if first { &[] } else { &thinking.banned[..] };
-                return (ahead == 0).then(|| self.token(banned, 0));
-            }
             SequenceState::Answering { first } => {
                 let is_first = first && ahead == 0;
                 let banned = if is_first {
@@ -163,7 +137,7 @@ impl Sequence {
                     &self.text()?.banned[..]
                 };
                 let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
-                return may_go_on.then(|| self.token(banned, ahead));
+                return may_go_on.then(|| self.token(banned));
             }
             SequenceState::Ended => return None,
         };
@@ -186,19 +160,19 @@ impl Sequence {
         }
     }
 
-    fn token(&self, banned: &[u32], ahead: usize) -> Pick {
+    fn token(&self, banned: &[u32]) -> Pick {
         Pick::Token {
             mask: match self.wants_mask() {
                 true => MaskSource::Host,
                 false => MaskSource::Banned(banned.to_vec()),
             },
-            sampling: self.choosing.sampling(self.found.tokens.len() + ahead),
+            sampling: Sampling::Greedy,
         }
     }
 
     /// True when its decisions can be verified together with the prompt.
     pub fn takes_draft(&self) -> bool {
-        self.choices.is_none() && !matches!(self.state, SequenceState::Thinking { .. })
+        self.choices.is_none()
     }
 
     /// True when the next decision needs a mask from the host.
@@ -261,9 +235,6 @@ impl Sequence {
             (SequenceState::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
                 self.object(begun.sharp_to(sharpness), y_bin, Some((width, height)))
             }
-            (SequenceState::Thinking { count, .. }, Some(Decision::Token(id))) => {
-                self.think(id, picked.coord_bin(), count)
-            }
             (SequenceState::Answering { .. }, Some(Decision::Token(id))) => {
                 self.answer(id, probability)
             }
@@ -288,38 +259,6 @@ impl Sequence {
         }
         self.found.truncated = true;
         SequenceState::Ended
-    }
-
-    /// One token of thinking.
-    fn think(&mut self, id: u32, coord_bin: u16, count: usize) -> SequenceState {
-        let AnswerGrammar::Text(TextGrammar {
-            thinking: Some(thinking),
-            ..
-        }) = &self.grammar
-        else {
-            return SequenceState::Ended;
-        };
-        if id == thinking.end || count == self.bounds.max_tokens {
-            let suffix = thinking.answer_suffix.iter();
-            self.next = suffix.map(|&id| DecoderInput::Token(id)).collect();
-            return SequenceState::Answering { first: true };
-        }
-        let mark = thinking.marks.contains(&id);
-        if mark {
-            self.found.thoughts.push(Thought::default());
-        }
-        if let Some(thought) = self.found.thoughts.last_mut() {
-            if id == thinking.coord {
-                thought.coord_bins.push(coord_bin);
-                self.next = vec![Decision::Coord(coord_bin).input()];
-            } else if !mark {
-                thought.tokens.push(id);
-            }
-        }
-        SequenceState::Thinking {
-            first: false,
-            count: count + 1,
-        }
     }
 
     fn answer(&mut self, id: u32, probability: f32) -> SequenceState {

@@ -6,129 +6,103 @@ use super::{
     decision::Decision,
     draft,
     job::JobState,
-    request::{Finding, LookEvent, Work},
+    request::{Finding, LookEvent},
     sequence::Unexpected,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
 
-pub(super) struct Settlement {
-    vocab: usize,
-    work: Work,
+/// The masks of a step, for a model with `vocab` tokens. Rows that ended meanwhile get none.
+pub(super) fn masks(inside: &WorkingSet, record: &StepRecord, vocab: usize) -> Vec<RowMask> {
+    let mut masks = Vec::new();
+    for (row, launched) in record.rows.iter().enumerate() {
+        let Some(i) = inside.active.index_of(launched.job) else {
+            continue;
+        };
+        let job = inside.active.at(i);
+        if job.state != JobState::Finalized && job.sequence.wants_mask() {
+            let mask = job.sequence.mask(vocab);
+            masks.push(RowMask { row, mask });
+        }
+    }
+    masks
 }
 
-impl Settlement {
-    /// For a model with `vocab` tokens.
-    pub fn new(vocab: usize) -> Self {
-        Self {
-            vocab,
-            work: Work::default(),
+/// Settles the results of a step. An error means that the backend broke its contract.
+pub(super) fn settle(
+    inside: &mut WorkingSet,
+    record: &StepRecord,
+    results: &Committed,
+    now: Mono,
+) -> Result<(), Unexpected> {
+    inside.work.crops_encoded += results.crops_encoded as u64;
+    inside.work.crops_reused += results.crops_reused as u64;
+    for (id, size) in record.images.iter().zip(&results.model_sizes) {
+        if let Some(look) = inside.admission.get_mut(*id) {
+            look.model_size = *size;
+            look.image_times = Some(results.times);
         }
     }
-
-    pub fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// The counters of results; those of planning are zero.
-    pub fn work(&self) -> Work {
-        self.work
-    }
-
-    /// The masks of a step. Rows that ended meanwhile get none.
-    pub fn masks(&self, inside: &WorkingSet, record: &StepRecord) -> Vec<RowMask> {
-        let mut masks = Vec::new();
-        for (row, launched) in record.rows.iter().enumerate() {
-            let Some(i) = inside.active.index_of(launched.job) else {
-                continue;
-            };
-            let job = inside.active.at(i);
-            if job.state != JobState::Finalized && job.sequence.wants_mask() {
-                let mask = job.sequence.mask(self.vocab);
-                masks.push(RowMask { row, mask });
+    for (row, picked) in record.rows.iter().zip(&results.picked) {
+        let Some(i) = inside.active.index_of(row.job) else {
+            continue;
+        };
+        if advance(inside, i, row, picked)? {
+            mark(inside, i, record.launched, now);
+            report_objects(inside, i);
+            if inside.active.at(i).sequence.has_ended() {
+                finish(inside, i);
             }
         }
-        masks
     }
+    inside.sweep();
+    Ok(())
+}
 
-    /// Settles the results of a step. An error means that the backend broke its contract.
-    pub fn settle(
-        &mut self,
-        inside: &mut WorkingSet,
-        record: &StepRecord,
-        results: &Committed,
-        now: Mono,
-    ) -> Result<(), Unexpected> {
-        self.work.crops_encoded += results.crops_encoded as u64;
-        self.work.crops_reused += results.crops_reused as u64;
-        for (id, size) in record.images.iter().zip(&results.model_sizes) {
-            if let Some(look) = inside.admission.get_mut(*id) {
-                look.model_size = *size;
-                look.image_times = Some(results.times);
-            }
-        }
-        for (row, picked) in record.rows.iter().zip(&results.picked) {
-            let Some(i) = inside.active.index_of(row.job) else {
-                continue;
-            };
-            if self.advance(inside, i, row, picked)? {
-                mark(inside, i, record.launched, now);
-                self.report_objects(inside, i);
-                if inside.active.at(i).sequence.has_ended() {
-                    finish(inside, i);
-                }
-            }
-        }
-        inside.sweep();
-        Ok(())
+/// Gives the row's decisions to the sequence of job `i`; false when the row was a zombie.
+fn advance(
+    inside: &mut WorkingSet,
+    i: usize,
+    row: &RowRecord,
+    picked: &[Picked],
+) -> Result<bool, Unexpected> {
+    let job = inside.active.at_mut(i);
+    job.committed();
+    if job.state == JobState::Finalized {
+        inside.work.zombies += 1;
+        return Ok(false);
     }
+    let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();
+    let drafted = row.draft.as_deref().unwrap_or_default();
+    let accepted = draft::accepted(drafted, &decided);
+    for picked in &picked[..(accepted + 1).min(picked.len())] {
+        job.sequence.advance(*picked)?;
+        if job.sequence.has_ended() {
+            break;
+        }
+    }
+    if row.draft.is_some() {
+        let guess = decided.iter().skip(accepted + 1).map_while(|d| *d);
+        job.verified(drafted.len(), accepted, guess.collect());
+        inside.work.accepted += accepted as u64;
+    }
+    Ok(true)
+}
 
-    /// Gives the row's decisions to the sequence of job `i`; false when the row was a zombie.
-    fn advance(
-        &mut self,
-        inside: &mut WorkingSet,
-        i: usize,
-        row: &RowRecord,
-        picked: &[Picked],
-    ) -> Result<bool, Unexpected> {
-        let job = inside.active.at_mut(i);
-        job.committed();
-        if job.state == JobState::Finalized {
-            self.work.zombies += 1;
-            return Ok(false);
+/// Counts the objects that are new and reports them if the look wants that.
+fn report_objects(inside: &mut WorkingSet, i: usize) {
+    let job = inside.active.at_mut(i);
+    let (id, prompt) = job.id;
+    let is_reported = (inside.admission.get(id)).is_some_and(|look| look.request.objects);
+    // An evicted job that starts again has reported more objects than its sequence has.
+    let found = &job.sequence.found().objects;
+    for &object in found.iter().skip(job.reported) {
+        inside.work.objects += 1;
+        if is_reported {
+            inside.events.push(LookEvent::Object(id, prompt, object));
         }
-        let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();
-        let drafted = row.draft.as_deref().unwrap_or_default();
-        let accepted = draft::accepted(drafted, &decided);
-        for picked in &picked[..(accepted + 1).min(picked.len())] {
-            job.sequence.advance(*picked)?;
-            if job.sequence.has_ended() {
-                break;
-            }
-        }
-        if row.draft.is_some() {
-            let guess = decided.iter().skip(accepted + 1).map_while(|d| *d);
-            job.verified(drafted.len(), accepted, guess.collect());
-            self.work.accepted += accepted as u64;
-        }
-        Ok(true)
     }
-
-    /// Counts the objects that are new and reports them if the look wants that.
-    fn report_objects(&mut self, inside: &mut WorkingSet, i: usize) {
-        let job = inside.active.at_mut(i);
-        let (id, prompt) = job.id;
-        let is_reported = (inside.admission.get(id)).is_some_and(|look| look.request.objects);
-        // An evicted job that starts again has reported more objects than its sequence has.
-        let found = &job.sequence.found().objects;
-        for &object in found.iter().skip(job.reported) {
-            self.work.objects += 1;
-            if is_reported {
-                inside.events.push(LookEvent::Object(id, prompt, object));
-            }
-        }
-        job.reported = job.reported.max(found.len());
-    }
+    job.reported = job.reported.max(found.len());
 }
 
 /// Notes when the stages of job `i` ended.

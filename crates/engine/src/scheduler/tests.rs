@@ -69,10 +69,7 @@ fn the_object_limit_ends_a_sequence_and_says_so() {
 
 #[test]
 fn the_answer_id_is_banned_from_the_second_token_on() {
-    let (picks, _, found) = play(
-        Skill::Text { reasoning: false },
-        &[token(70), token(71), token(0)],
-    );
+    let (picks, _, found) = play(Skill::Text, &[token(70), token(71), token(0)]);
     let banned: Vec<_> = picks
         .iter()
         .map(|pick| match pick {
@@ -86,36 +83,6 @@ fn the_answer_id_is_banned_from_the_second_token_on() {
     assert_eq!(banned, [vec![], vec![3], vec![3]]);
     assert_eq!(found.tokens, [70, 71]);
     assert!((found.log_probability - 3.0 * 0.5_f64.ln()).abs() < 1e-6);
-}
-
-#[test]
-fn thinking_reads_coordinates_and_hands_over_to_the_answer() {
-    let script = [
-        token(70),
-        token(7),
-        token(5),
-        token(5),
-        token(9),
-        token(71),
-        token(3),
-        token(80),
-        token(0),
-    ];
-    let (_, inputs, found) = play(Skill::Text { reasoning: true }, &script);
-    assert_eq!(
-        inputs[3],
-        [DecoderInput::Coord(0.5)],
-        "a coordinate is fed as its value"
-    );
-    assert_eq!(
-        inputs[7],
-        [DecoderInput::Token(3)],
-        "the suffix is fed before the answer"
-    );
-    let tokens: Vec<_> = found.thoughts.iter().map(|t| t.tokens.clone()).collect();
-    assert_eq!(tokens, [vec![70], vec![], vec![71]]);
-    assert_eq!(found.thoughts[1].coord_bins, [512, 512]);
-    assert_eq!(found.tokens, [80]);
 }
 
 #[test]

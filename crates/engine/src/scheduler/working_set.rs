@@ -6,7 +6,7 @@ use super::{
     backend::BackendLimits,
     job::{JobId, JobState},
     kv::{KvPool, OutOfPages, PrefixRoot},
-    request::{LookEvent, LookId, LookRequest, Unfit},
+    request::{LookEvent, LookId, LookRequest, Unfit, Work},
 };
 use spotter_core::Mono;
 
@@ -15,6 +15,7 @@ pub(super) struct WorkingSet {
     pub active: ActiveJobs,
     pub kv: KvPool,
     pub events: Vec<LookEvent>,
+    pub work: Work,
     /// Positions that a row may have.
     context: usize,
 }
@@ -26,6 +27,7 @@ impl WorkingSet {
             active: ActiveJobs::default(),
             kv: KvPool::new(limits.pages, limits.page_tokens),
             events: Vec::new(),
+            work: Work::default(),
             context: limits.context,
         }
     }

@@ -26,6 +26,17 @@ pub enum EngineError {
     /// The prompt's text cannot be turned into tokens.
     #[error("prompt {prompt}: {reason}")]
     Prompt { prompt: String, reason: String },
+    /// A step of a GPU has room for a limited number of crops of each picture.
+    #[error(
+        "a picture of {width} x {height} pixels is too long: it needs {crops} crops, a step has room for {limit}; \
+         crop it to a shape that is less long"
+    )]
+    Picture {
+        width: usize,
+        height: usize,
+        crops: usize,
+        limit: usize,
+    },
     /// The device cannot go on: the engine must stop.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -126,6 +137,20 @@ impl Engine {
     }
 
     fn request(&self, look: &Look, objects: bool) -> Result<LookRequest, EngineError> {
+        let (width, height) = (look.frame.picture.width(), look.frame.picture.height());
+        let vision = &self.config.vision;
+        let (crops, limit) = (
+            model::tiling(width, height, vision).crops(),
+            vision.max_crops + 1,
+        );
+        if crops > limit {
+            return Err(EngineError::Picture {
+                width,
+                height,
+                crops,
+                limit,
+            });
+        }
         let asks = look
             .prompts
             .iter()
@@ -161,7 +186,7 @@ impl Engine {
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
         let family = self.config.family;
         let asked = family
-            .prompt(&prompt.task, &self.config, &self.tokenizer, false)
+            .prompt(&prompt.task, &self.config, &self.tokenizer)
             .map_err(|e| prompt_error(prompt, &e))?;
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {

@@ -67,23 +67,14 @@ impl Drop for Process {
 }
 
 fn how(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
+    let end = match (status.signal(), status.code()) {
         (Some(SIGKILL), _) => {
-            "engine process was killed by signal 9; `journalctl -k` shows whether memory ran out"
-                .into()
+            return "engine process was killed by signal 9; `journalctl -k` shows whether memory ran out".into();
         }
-        (Some(signal), _) => {
-            format!(
-                "engine process was killed by signal {signal}; its last message is in the log above"
-            )
-        }
-        (None, code) => {
-            let code = code.unwrap_or_default();
-            format!(
-                "engine process ended with exit code {code}; its last message is in the log above"
-            )
-        }
-    }
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (None, code) => format!("ended with exit code {}", code.unwrap_or_default()),
+    };
+    format!("engine process {end}; its last message is in the log above")
 }
 
 /// The connection that is this process's standard input. An error when it is none, because the daemon did not start it.

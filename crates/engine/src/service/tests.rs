@@ -323,6 +323,26 @@ fn a_look_that_never_fits_fails_alone() {
 }
 
 #[test]
+fn look_with_too_long_a_picture_fails_and_the_engine_goes_on() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    let mut long = look(1, clock.now());
+    long.frame.picture = Picture::from_rgb(4000, 90, vec![0; 4000 * 90 * 3]).expect("a picture");
+    let error = engine.submit(long, false).expect_err("21 crops");
+    assert!(
+        (error.to_string()).starts_with(
+            "a picture of 4000 x 90 pixels is too long: it needs 21 crops, a step has room for 13"
+        ),
+        "{error}"
+    );
+    assert_eq!(seen.lock().expect("one thread").steps, 0);
+    let outcome = engine.look(look(1, clock.now()));
+    assert!(
+        matches!(outcome, Ok(Outcome::Answered { .. })),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn a_broken_device_is_fatal() {
     let (mut engine, clock, _) = engine(LIMITS, Some(2));
     let error = engine

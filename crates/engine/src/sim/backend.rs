@@ -227,7 +227,6 @@ impl SimBackend {
                     Some(id) => Picked::Token {
                         id,
                         probability: share(hidden >> 20),
-                        coord_bin: (hidden >> 8) as u16 % 1024,
                     },
                     None => Picked::Nothing,
                 }

@@ -99,7 +99,7 @@ fn prompts(config: &ModelConfig) -> Vec<Prompt> {
         structured(POINT, Skill::Point, &[Pick::Coord, Pick::CoordOrEnd]),
         Prompt {
             ids: CAPTION,
-            skill: Skill::Text { reasoning: false },
+            skill: Skill::Text,
             first: token_pick(&[]),
             cycle: vec![token_pick(&[config.tokenizer.answer_id])],
         },

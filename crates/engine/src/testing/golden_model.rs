@@ -146,7 +146,7 @@ pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
     let skill = match case["case"]["skill"].as_str().unwrap() {
         "detect" => Skill::Detect,
         "point" => Skill::Point,
-        _ => Skill::Text { reasoning: false },
+        _ => Skill::Text,
     };
     let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
     let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;

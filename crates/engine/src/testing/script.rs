@@ -25,6 +25,5 @@ pub fn token(id: u32) -> Picked {
     Picked::Token {
         id,
         probability: 0.5,
-        coord_bin: 512,
     }
 }

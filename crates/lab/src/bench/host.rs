@@ -219,7 +219,7 @@ fn sequence(kind: HostWorkKind) -> Sequence {
             bounds,
         ),
         HostWorkKind::HostMasks => {
-            let text = ModelConfig::default().grammar(Skill::Text { reasoning: false });
+            let text = ModelConfig::default().grammar(Skill::Text);
             let sequence = Sequence::new(text, prompt, bounds);
             match Choices::new([[10; 3 * OBJECTS].as_slice()]) {
                 Some(choices) => sequence.choices(Arc::new(choices)),

@@ -165,7 +165,6 @@ impl SceneDevice {
                 id.map_or(Picked::Nothing, |id| Picked::Token {
                     id,
                     probability: 0.9,
-                    coord_bin: 512,
                 })
             }
         }

@@ -5,11 +5,14 @@ use std::sync::mpsc::sync_channel;
 
 use super::{backend_with, pages, run};
 use crate::{
-    cpu::{CpuBackend, CpuOptions, TileReuse, device::next_input},
+    cpu::{CpuBackend, CpuOptions, TileReuse},
     model::{SequenceOutput, coord_from_bin, size_from_bin},
-    scheduler::backend::{
-        Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Picked, RowMask, RowRef,
-        Sampling, SlotId, Step, TokenMask,
+    scheduler::{
+        backend::{
+            Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Picked, RowMask,
+            RowRef, Sampling, SlotId, Step, TokenMask,
+        },
+        decision::Decision,
     },
     testing::{
         ahead::{
@@ -166,7 +169,9 @@ fn a_draft_in_the_prefill_is_decided_as_step_by_step() {
         let picked = backend.commit(SlotId(0)).unwrap().picked;
         assert_eq!(picked[1], step_by_step(&draft));
         // A decision accepts the draft's next input by feeding the same.
-        let fed = picked[1].iter().map(next_input);
+        let fed = picked[1]
+            .iter()
+            .map(|picked| Decision::of(*picked).map(Decision::input));
         let agree = fed
             .zip(&draft)
             .take_while(|(fed, drafted)| *fed == Some(**drafted));

@@ -15,33 +15,18 @@ pub const ROPE_THETA: f32 = 10_000.0;
 /// Added to the variance in every layer norm.
 pub const LAYER_NORM_EPS: f32 = 1e-5;
 
-/// Why a `config.json` cannot be used.
+/// Why a `config.json` cannot be used. All wrong values are named together.
 #[derive(Debug, thiserror::Error)]
-pub enum ModelConfigError {
+#[error("{0}")]
+pub struct ModelConfigError(pub(crate) String);
+
+impl ModelConfigError {
     /// Not JSON, or a value of the wrong kind.
-    #[error("cannot read {origin} as a model configuration: {source}")]
-    Json {
-        origin: String,
-        /// Line and column.
-        source: serde_json::Error,
-    },
-    /// Of no family that Spotter runs.
-    #[error(
-        "{origin}: the model family {found} is not supported; supported families: {}", supported.join(", ")
-    )]
-    Family {
-        origin: String,
-        /// How it names its family.
-        found: String,
-        supported: Vec<&'static str>,
-    },
-    /// Values that do not fit together, all of them.
-    #[error("{origin}: {}", problems.join("; "))]
-    Values {
-        origin: String,
-        /// One sentence for each wrong key.
-        problems: Vec<String>,
-    },
+    pub(crate) fn json(origin: &str, error: &serde_json::Error) -> Self {
+        Self(format!(
+            "cannot read {origin} as a model configuration: {error}"
+        ))
+    }
 }
 
 /// A checked Moondream 2 configuration. What the file leaves out has the value of the released Moondream 2.
@@ -229,16 +214,10 @@ pub struct TokenizerConfig {
     pub eos_id: u32,
     /// The answer follows.
     pub answer_id: u32,
-    /// The reasoning follows.
-    pub thinking_id: u32,
     /// In the place of a coordinate.
     pub coord_id: u32,
     /// In the place of a size.
     pub size_id: u32,
-    /// A grounded part of the reasoning begins.
-    pub start_ground_points_id: u32,
-    /// It ends.
-    pub end_ground_id: u32,
     /// What surrounds the user's words.
     pub templates: Templates,
 }
@@ -249,11 +228,8 @@ impl Default for TokenizerConfig {
             bos_id: 0,
             eos_id: 0,
             answer_id: 3,
-            thinking_id: 4,
             coord_id: 5,
             size_id: 6,
-            start_ground_points_id: 7,
-            end_ground_id: 9,
             templates: Templates::default(),
         }
     }
@@ -359,18 +335,15 @@ pub(super) fn parse(json: &str, origin: &str) -> Result<ModelConfig, ModelConfig
             serde_json::from_str(json)
         }
     };
-    let config: ModelConfig = read().map_err(|source| ModelConfigError::Json {
-        origin: origin.to_owned(),
-        source,
-    })?;
+    let config: ModelConfig = read().map_err(|error| ModelConfigError::json(origin, &error))?;
     let problems = config_check::problems(&config);
     if problems.is_empty() {
         Ok(config)
     } else {
-        Err(ModelConfigError::Values {
-            origin: origin.to_owned(),
-            problems,
-        })
+        Err(ModelConfigError(format!(
+            "{origin}: {}",
+            problems.join("; ")
+        )))
     }
 }
 

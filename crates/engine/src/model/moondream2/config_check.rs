@@ -37,12 +37,6 @@ pub(super) fn problems(config: &ModelConfig) -> Vec<String> {
 
 struct Problems(Vec<String>);
 
-/// A size with its key in the file.
-struct NamedSize {
-    key: &'static str,
-    size: usize,
-}
-
 impl Problems {
     fn must(&mut self, holds: bool, message: impl FnOnce() -> String) {
         if !holds {
@@ -57,19 +51,11 @@ impl Problems {
             });
         }
     }
+}
 
-    fn heads(&mut self, width: NamedSize, heads: NamedSize) {
-        let (dim_key, dim) = (width.key, width.size);
-        let (heads_key, heads) = (heads.key, heads.size);
-        self.must(
-            heads > 0 && dim.is_multiple_of(heads) && (dim / heads).is_multiple_of(2),
-            || {
-                format!(
-                    "{dim_key} = {dim} must divide into {heads_key} = {heads} heads of even width"
-                )
-            },
-        );
-    }
+/// What heads are made of must divide among them, and turn in pairs.
+fn has_even_heads(width: usize, heads: usize) -> bool {
+    heads > 0 && width.is_multiple_of(heads) && (width / heads).is_multiple_of(2)
 }
 
 fn text(found: &mut Problems, text: &TextConfig) {
@@ -86,16 +72,10 @@ fn text(found: &mut Problems, text: &TextConfig) {
     found.sizes(LAYERS_MAX, &[("text.n_layers", text.n_layers)]);
     found.sizes(VOCABULARY_MAX, &[("text.vocab_size", text.vocab_size)]);
     found.sizes(CONTEXT_MAX, &[("text.max_context", text.max_context)]);
-    found.heads(
-        NamedSize {
-            key: "text.dim",
-            size: text.dim,
-        },
-        NamedSize {
-            key: "text.n_heads",
-            size: text.n_heads,
-        },
-    );
+    let (dim, heads) = (text.dim, text.n_heads);
+    found.must(has_even_heads(dim, heads), || {
+        format!("text.dim = {dim} must divide into text.n_heads = {heads} heads of even width")
+    });
     found.must(
         text.n_heads == 0 || text.head_dim() >= ROTARY_DIM,
         || {
@@ -132,16 +112,10 @@ fn vision(found: &mut Problems, vision: &VisionConfig) {
         ],
     );
     found.sizes(CROPS_MAX, &[("vision.max_crops", vision.max_crops)]);
-    found.heads(
-        NamedSize {
-            key: "vision.enc_dim",
-            size: vision.enc_dim,
-        },
-        NamedSize {
-            key: "vision.enc_n_heads",
-            size: vision.enc_n_heads,
-        },
-    );
+    let (dim, heads) = (vision.enc_dim, vision.enc_n_heads);
+    found.must(has_even_heads(dim, heads), || {
+        format!("vision.enc_dim = {dim} must divide into vision.enc_n_heads = {heads} heads of even width")
+    });
     found.must(vision.in_channels == 3, || {
         format!("vision.in_channels = {} must be 3", vision.in_channels)
     });
@@ -228,11 +202,8 @@ fn token_ids(found: &mut Problems, tokenizer: &TokenizerConfig, vocab_size: usiz
         ("bos_id", tokenizer.bos_id),
         ("eos_id", tokenizer.eos_id),
         ("answer_id", tokenizer.answer_id),
-        ("thinking_id", tokenizer.thinking_id),
         ("coord_id", tokenizer.coord_id),
         ("size_id", tokenizer.size_id),
-        ("start_ground_points_id", tokenizer.start_ground_points_id),
-        ("end_ground_id", tokenizer.end_ground_id),
     ];
     let lists = [
         ("templates.caption.short", &templates.caption.short),

@@ -20,7 +20,7 @@ pub use crops::{Crops, crops, normalise_table};
 pub use endless::without_ends;
 pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
-pub use templates::{SpatialRef, prompt_tokens, query_tokens, text_only_tokens};
+pub use templates::prompt_tokens;
 pub use tiling::{Tiling, tiling};
 pub use weights::{
     LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
@@ -88,16 +88,14 @@ impl ModelFamily for Moondream2 {
         task: &Task,
         config: &ModelConfig,
         tokenizer: &Tokenizer,
-        reasoning: bool,
     ) -> Result<ModelPrompt, PromptError> {
         let skill = match task {
             Task::Detect { .. } => Skill::Detect,
             Task::Point { .. } => Skill::Point,
-            Task::Query { .. } => Skill::Text { reasoning },
-            Task::Caption { .. } => Skill::Text { reasoning: false },
+            Task::Query { .. } | Task::Caption { .. } => Skill::Text,
         };
         Ok(ModelPrompt {
-            inputs: prompt_tokens(task, config, tokenizer, reasoning)?,
+            inputs: prompt_tokens(task, config, tokenizer)?,
             grammar: grammar::grammar(skill, config),
         })
     }

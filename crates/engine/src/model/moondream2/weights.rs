@@ -3,7 +3,7 @@
 
 use super::config::{ModelConfig, RegionConfig, TextConfig, VisionConfig};
 use crate::model::{
-    source::{TensorSource, WeightsError},
+    source::{TensorSource, WeightsError, listed},
     tensor::{Tensor, TensorData},
 };
 
@@ -143,10 +143,12 @@ pub(super) fn load(
     if loader.missing.is_empty() {
         Ok(weights)
     } else {
-        Err(WeightsError::Missing {
-            file: loader.source.origin(),
-            names: loader.missing,
-        })
+        Err(WeightsError::Unusable(format!(
+            "{} lacks {} tensors that its config.json needs: {}",
+            loader.source.origin(),
+            loader.missing.len(),
+            listed(&loader.missing)
+        )))
     }
 }
 
@@ -159,7 +161,7 @@ impl Loader<'_> {
     /// A missing tensor is noted and replaced by an empty one, so that the error names all of them.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
         let tensor = match self.source.tensor(name, expected) {
-            Err(WeightsError::NotFound { name }) => {
+            Err(WeightsError::NotFound(name)) => {
                 self.missing.push(name.clone());
                 return Ok(Tensor {
                     name,
@@ -170,12 +172,12 @@ impl Loader<'_> {
             other => other?,
         };
         if tensor.shape != expected {
-            return Err(WeightsError::Shape {
-                file: self.source.origin(),
-                name: tensor.name,
-                expected: expected.to_vec(),
-                found: tensor.shape,
-            });
+            return Err(WeightsError::Unusable(format!(
+                "{}: tensor {} has shape {:?}, config.json needs {expected:?}; the two files belong to different models",
+                self.source.origin(),
+                tensor.name,
+                tensor.shape
+            )));
         }
         Ok(tensor)
     }

@@ -10,7 +10,6 @@ use crate::{
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
-        decision::Choosing,
         draft::DraftKey,
         request::{Ask, Decide, LookEvent, LookId, LookRequest, Options},
         sequence::Sequence,
@@ -61,7 +60,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         0_usize..6,
         0_u8..3,
         prop::option::weighted(0.9, 0_u8..4),
-        prop::collection::vec((0_u8..6, 0_u8..12), 1..5),
+        prop::collection::vec((0_u8..5, 0_u8..12), 1..5),
         [
             prop::option::weighted(0.2, 0_u64..60),
             prop::option::weighted(0.2, 0_u64..150),
@@ -93,20 +92,12 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     let skill = match kind {
         0 | 1 => Skill::Detect,
         2 => Skill::Point,
-        5 => Skill::Text { reasoning: true },
-        _ => Skill::Text { reasoning: false },
+        _ => Skill::Text,
     };
     let mut sequence = Sequence::new(grammar(skill), prompt.collect(), BOUNDS);
     if kind == 4 {
         let choices = Choices::new([&[11, 12][..], &[11, 13, 14], &[15]]);
         sequence = sequence.choices(Arc::new(choices.expect("texts")));
-    }
-    if kind == 3 {
-        sequence = sequence.choosing(Choosing::TopP {
-            temperature: 0.5,
-            top_p: 0.3,
-            seed: 7,
-        });
     }
     let prompt = Prompt {
         id: PromptId::new(&format!("p{index}-{kind}")).expect("id"),

@@ -308,7 +308,7 @@ impl Load<'_> {
         let detect = |task| DetectWork {
             tokens: config
                 .family
-                .prompt(task, config, tokenizer, false)
+                .prompt(task, config, tokenizer)
                 .map_or(0, |prompt| prompt.inputs.len()),
             boxes: case.objects,
         };

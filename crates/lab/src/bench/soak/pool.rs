@@ -117,11 +117,11 @@ fn prompt(
     config: &ModelConfig,
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<(Prompt, Sequence)> {
-    let prompt = config.family.prompt(&task, config, tokenizer, false)?;
+    let prompt = config.family.prompt(&task, config, tokenizer)?;
     let skill = match &task {
         Task::Detect { .. } => Skill::Detect,
         Task::Point { .. } => Skill::Point,
-        Task::Query { .. } | Task::Caption { .. } => Skill::Text { reasoning: false },
+        Task::Query { .. } | Task::Caption { .. } => Skill::Text,
     };
     let mut sequence = Sequence::new(config.grammar(skill), prompt.inputs, BOUNDS);
     if let Task::Query { choices, .. } = &task {

@@ -4,10 +4,13 @@ use std::path::Path;
 use crate::testing::{bytes, golden_set, golden_tests};
 
 fn problems(json: &str) -> Vec<String> {
-    match ModelConfig::from_json(json, "m/config.json") {
-        Err(ModelConfigError::Values { problems, .. }) => problems,
-        other => panic!("{other:?}"),
-    }
+    let problems = config_check::problems(&serde_json::from_str(json).unwrap());
+    let error = ModelConfig::from_json(json, "m/config.json").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("m/config.json: {}", problems.join("; "))
+    );
+    problems
 }
 
 golden_tests!(plain_and_nested_files_are_equal);
@@ -66,7 +69,7 @@ fn all_wrong_values_are_named_together() {
     assert_eq!(found[0], "region.dim = 64 must equal text.dim = 2048");
     assert_eq!(
         found[1],
-        "tokenizer.end_ground_id has id 9, but text.vocab_size is 8"
+        "tokenizer.templates.caption.short has id 32708, but text.vocab_size is 8"
     );
 }
 
