@@ -1,6 +1,6 @@
 //! The drawn street: a camera with the truth of every picture.
 //!
-//! A [`Scene`] describes what is where, in plain data. It is made by [`random`] (any place, for training and evaluation) or by
+//! A [`Scene`] describes what is where, in plain data. It is made by [`random()`] (any place, for training and evaluation) or by
 //! a [`Street`] (a live street: its content is a pure function of seed and UTC time, so the capture time of a frame gives its
 //! truth). [`draw`] turns it into pixels, [`truth()`] into boxes, and [`words`] and
 //! [`questions`] turn the truth into captions and questions with their answers. [`records`] is the stream that the

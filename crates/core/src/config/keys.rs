@@ -1,6 +1,6 @@
 //! Every key of the configuration file, declared once: name, form, default, example and explanation. A [`Key`] can only be made by
 //! the macro below, which also lists it in its section, and a reader gets values by [`Key`] alone. So no key exists without its
-//! documentation, and [`super::reference`] shows the same ranges and defaults that the parser uses.
+//! documentation, and [`super::reference()`] shows the same ranges and defaults that the parser uses.
 
 use std::{ops::RangeInclusive, time::Duration};
 

@@ -1,15 +1,15 @@
 //! The configuration file: read, checked, and turned into [`Config`], which holds only valid values.
 //!
-//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`control`) and the
+//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`spotter_events::overrides`) and the
 //! diff of a reload. The program sees [`Config`] alone.
 //!
 //! One mechanism does it all: a `Reader` goes through a table of the parsed file, typed getters note every problem
 //! with its place, and the keys that were not read are unknown ones. So each key is named once, in the code that
-//! gives it a meaning (`sections`, `camera`), and [`load`] reports all problems of a file together.
+//! gives it a meaning (`sections`, `camera`), and [`load()`] reports all problems of a file together.
 //!
 //! Secrets are named, not written: `{ env = ".." }`, `{ cred = ".." }` (systemd; `cred_file` for PEM keys) or
-//! `{ file = ".." }`. `allow_plain_secrets = true` at the top of the file lets them stand in it, with a warning.
-//! [`check`] differs from [`load`] in one thing: what the file names on its own machine (secrets, certificates, the
+//! `{ file = ".." }`. `allow_plain_secrets = true` at the top of the file allows them in the file, with a warning.
+//! [`check`] differs from [`load()`] in one thing: what the file names on its own machine (secrets, certificates, the
 //! model) may be absent, with a warning. Relative paths start at the file's directory.
 
 pub mod advice;
