@@ -45,4 +45,39 @@ impl ConnectionTarget {
     pub(super) fn final_status(&self) -> Message {
         Message::node_status(&self.topics, false)
     }
+
+    /// The log message when the broker rejects the subscription to `filter`: what does not work without it.
+    pub(super) fn effect_of_rejected(&self, filter: &str) -> &'static str {
+        if filter == self.settings.status_topic {
+            "subscription to the node's own status rejected; a late offline will is not corrected"
+        } else if self.topics.levels_of(filter).is_some() {
+            "subscription rejected; commands on this topic are ignored"
+        } else {
+            "subscription to Home Assistant's status rejected; discovery is not published again when it restarts"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejected_subscription_names_what_stops_working() -> Result<(), Box<dyn std::error::Error>> {
+        let identity = Identity::of_this_machine(spotter_core::NodeId::new("edge1")?);
+        let mqtt = spotter_core::testing::mqtt(1883);
+        let target = ConnectionTarget::new(&mqtt, &identity, ConnectionTiming::default())?;
+        for (filter, effect) in [
+            ("spotter/edge1/status", "a late offline will"),
+            ("spotter/edge1/cam/+/+/set", "commands on this topic"),
+            ("spotter/edge1/cmd", "commands on this topic"),
+            ("homeassistant/status", "discovery is not published again"),
+        ] {
+            assert!(
+                target.effect_of_rejected(filter).contains(effect),
+                "{filter}"
+            );
+        }
+        Ok(())
+    }
 }

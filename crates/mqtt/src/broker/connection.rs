@@ -427,21 +427,8 @@ impl<'a> BrokerConnection<'a> {
             .throttle
             .admit(ConnectionWarning::SubscriptionRejected(filter.clone()), now)
         {
-            if filter == self.target.settings.status_topic {
-                tracing::warn!(
-                    filter,
-                    why,
-                    suppressed,
-                    "subscription to the node's own status rejected; a late offline will is not corrected"
-                );
-            } else {
-                tracing::warn!(
-                    filter,
-                    why,
-                    suppressed,
-                    "subscription rejected; commands on this topic are ignored"
-                );
-            }
+            let effect = self.target.effect_of_rejected(&filter);
+            tracing::warn!(filter, why, suppressed, "{effect}");
         }
     }
 
