@@ -222,7 +222,7 @@ fn picture_that_waits_is_dropped_when_its_topic_is_cleared() {
 }
 
 #[test]
-fn topic_that_is_cleared_and_used_again_ends_with_its_newest_value() {
+fn cleared_topic_that_is_used_again_ends_with_its_newest_value() {
     let mut outbox = online();
     let topic = "spotter/edge1/cam/gate/count/person";
     push(&mut outbox, count("gate", 1), ms(0));
