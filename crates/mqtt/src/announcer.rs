@@ -1,10 +1,9 @@
 //! Keeps the discovery records and the list of retained topics in step with the active configuration.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::{
-    Identity, Publisher, Update,
-    discovery::{self, RepublishTimer},
+    Identity, Publisher, Update, discovery,
     retained::{self, ObsoleteTopic, RetainedList},
 };
 use spotter_core::{
@@ -12,13 +11,17 @@ use spotter_core::{
     config::{CameraConfig, Config},
 };
 
+/// All nodes receive the start of Home Assistant at the same moment; a random pause up to this spreads their records.
+const REPUBLISH_WITHIN: Duration = Duration::from_secs(5);
+
 /// Publishes discovery records, and clears topics that are no longer published. Created once, at the start.
 #[derive(Debug)]
 pub struct Announcer {
     retained: RetainedList,
     /// Records that are cleared when Home Assistant has their entities from other records.
     moved: BTreeSet<String>,
-    republish_timer: RepublishTimer,
+    /// Home Assistant has started: when all records are published again.
+    republish_at: Option<Mono>,
 }
 
 impl Announcer {
@@ -27,7 +30,7 @@ impl Announcer {
         Self {
             retained: RetainedList::open(state_dir, identity.machine()),
             moved: BTreeSet::new(),
-            republish_timer: RepublishTimer::default(),
+            republish_at: None,
         }
     }
 
@@ -61,12 +64,13 @@ impl Announcer {
 
     /// Home Assistant has started: all records are published again after a short pause.
     pub fn home_assistant_started(&mut self, now: Mono) {
-        self.republish_timer.started(now, fastrand::f64());
+        let pause = REPUBLISH_WITHIN.mul_f64(fastrand::f64());
+        self.republish_at.get_or_insert(now.after(pause));
     }
 
     /// Called once a second. Blocks on the disk when the broker has cleared a topic.
     pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
-        if self.republish_timer.take(now) {
+        if self.republish_at.take_if(|at| *at <= now).is_some() {
             publisher.repeat_discovery();
         }
         if self.retained.is_clean() {

@@ -145,23 +145,15 @@ fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Sett
 }
 
 fn camera_id(text: &str) -> Result<CameraId, Refusal> {
-    let unknown = |_| {
-        Refusal::new(
-            RefusalCode::UnknownCamera,
-            format!("there is no camera {}", shown(text)),
-        )
-    };
-    CameraId::new(text).map_err(unknown)
+    CameraId::new(text).map_err(|_| unknown(RefusalCode::UnknownCamera, "camera", text))
 }
 
 fn prompt_id(text: &str) -> Result<PromptId, Refusal> {
-    let unknown = |_| {
-        Refusal::new(
-            RefusalCode::UnknownPrompt,
-            format!("there is no prompt {}", shown(text)),
-        )
-    };
-    PromptId::new(text).map_err(unknown)
+    PromptId::new(text).map_err(|_| unknown(RefusalCode::UnknownPrompt, "prompt", text))
+}
+
+fn unknown(code: RefusalCode, kind: &str, id: &str) -> Refusal {
+    Refusal::new(code, format!("there is no {kind} {}", shown(id)))
 }
 
 fn bad_value(field: &str, found: &str, allowed: &str) -> Refusal {

@@ -37,7 +37,6 @@ pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::Update;
 pub use message_counters::MessageCounters;
-pub use outbox::{EventBounds, OutboxLimits};
 pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
     CameraClockHealth, CameraHealth, CameraInfo, ConfigReport, ConfigState, DaemonInfo, GpuStats,

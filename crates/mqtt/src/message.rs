@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     ReplyTo, Topics,
+    detection::Label,
     discovery::{self, DiscoveryRecord},
     report::{self, CameraHealth, ConfigReport, Info, Stats},
 };
@@ -84,21 +85,25 @@ pub(super) enum Rank {
 /// The payload; its kind decides about the delivery.
 #[derive(Clone, Debug)]
 pub(super) enum MessageContent {
-    /// Retained, QoS 1. An equal payload is not sent again before `refresh` (`None` = never).
-    State {
-        rank: Rank,
-        refresh: Option<Duration>,
-        payload: Arc<[u8]>,
-    },
+    State(StateMessage),
     /// QoS 0; dropped when it cannot be sent soon.
     Stream(StreamMessage),
     /// QoS 1, kept until the broker has acknowledged it.
     Event(Box<Event>),
     /// QoS 1, dropped at the end of the connection.
     Reply {
-        correlation: Option<Vec<u8>>,
+        correlation: Option<Arc<[u8]>>,
         payload: Arc<[u8]>,
     },
+}
+
+/// Retained, QoS 1.
+#[derive(Clone, Debug)]
+pub(super) struct StateMessage {
+    pub(super) rank: Rank,
+    /// An unchanged payload is sent again after this time; `None` = never.
+    pub(super) refresh: Option<Duration>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 /// A message that is useful only for a few seconds.
@@ -129,7 +134,7 @@ impl StreamMessage {
 pub(super) enum Body {
     Bytes(Arc<[u8]>),
     /// Becomes JSON when the client library accepts it.
-    Detection(Box<Detection>),
+    Detection(Box<Detection>, Label),
 }
 
 #[derive(Clone, Debug)]
@@ -146,7 +151,7 @@ impl Message {
     pub(super) fn from_update(topics: &Topics, update: Update) -> Self {
         match update {
             Update::Info(info) => {
-                Self::state(topics.info(), report::birth_json(info)).ranked(Rank::Birth)
+                Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
             }
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
             Update::Stats(stats) => Self {
@@ -159,14 +164,10 @@ impl Message {
                 topics.camera_status(&camera),
                 status_text(online).as_bytes().to_vec(),
             ),
-            Update::Health { camera, health } => Self {
-                topic: topics.camera_health(&camera),
-                content: MessageContent::State {
-                    rank: Rank::Usual,
-                    refresh: Some(HEALTH_REFRESH),
-                    payload: report::to_json(&*health).into(),
-                },
-            },
+            Update::Health { camera, health } => {
+                Self::state(topics.camera_health(&camera), report::to_json(&*health))
+                    .refreshed_after(HEALTH_REFRESH)
+            }
             Update::Detection(detection) => Self {
                 topic: topics.detections(detection.camera(), &detection.prompt.id),
                 content: MessageContent::Stream(StreamMessage::Answer(detection)),
@@ -207,18 +208,18 @@ impl Message {
                 }
             }
             Update::Discovery(record) => {
-                Self::state(record.topic.clone(), record.payload()).ranked(Rank::Discovery)
+                let payload = record.payload();
+                Self::ranked(Rank::Discovery, record.topic, payload)
             }
-            Update::Moved(topic) => {
-                Self::state(topic, discovery::MOVED.to_vec()).ranked(Rank::Clear)
-            }
-            Update::Clear(topic) => Self::state(topic, Vec::new()).ranked(Rank::Clear),
+            Update::Moved(topic) => Self::ranked(Rank::Clear, topic, discovery::MOVED.to_vec()),
+            Update::Clear(topic) => Self::ranked(Rank::Clear, topic, Vec::new()),
         }
     }
 
     /// The node's own status.
     pub(super) fn node_status(topics: &Topics, online: bool) -> Self {
-        Self::state(topics.status(), status_text(online).as_bytes().to_vec()).ranked(Rank::Last)
+        let payload = status_text(online).as_bytes().to_vec();
+        Self::ranked(Rank::Last, topics.status(), payload)
     }
 
     fn prompt_state(
@@ -248,27 +249,25 @@ impl Message {
     }
 
     fn state(topic: String, payload: Vec<u8>) -> Self {
+        Self::ranked(Rank::Usual, topic, payload)
+    }
+
+    fn ranked(rank: Rank, topic: String, payload: Vec<u8>) -> Self {
+        let state = StateMessage {
+            rank,
+            refresh: None,
+            payload: payload.into(),
+        };
         Self {
             topic,
-            content: MessageContent::State {
-                rank: Rank::Usual,
-                refresh: None,
-                payload: payload.into(),
-            },
+            content: MessageContent::State(state),
         }
     }
 
     /// An unchanged state is published again after this time.
     fn refreshed_after(mut self, age: Duration) -> Self {
-        if let MessageContent::State { refresh, .. } = &mut self.content {
-            *refresh = Some(age);
-        }
-        self
-    }
-
-    fn ranked(mut self, new: Rank) -> Self {
-        if let MessageContent::State { rank, .. } = &mut self.content {
-            *rank = new;
+        if let MessageContent::State(state) = &mut self.content {
+            state.refresh = Some(age);
         }
         self
     }
@@ -277,7 +276,7 @@ impl Message {
     fn reply(topics: &Topics, to: Option<ReplyTo>, payload: Vec<u8>) -> Self {
         let to = to.filter(|to| can_be_published_to(&to.topic));
         let (topic, correlation) = match to {
-            Some(to) => (to.topic, to.correlation),
+            Some(to) => (to.topic, to.correlation.map(Arc::from)),
             None => (topics.reply(), None),
         };
         Self {

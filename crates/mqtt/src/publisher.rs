@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,16 +15,16 @@ use tokio::{
 };
 
 use super::{
-    BrokerState, EventBounds, Inbound, JsonLine, MessageCounters, OutboxLimits, Topics, Update,
+    BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
     broker::{BrokerTask, ConnectionTiming, Shared, TlsError, Trust},
     message::{Message, Rank},
-    outbox::Outbox,
-    spool::{Disk, Folder, FoundEvents, Journal, SpoolStatus, SpoolWriter, time_left},
+    outbox::{EventBounds, Outbox},
+    spool::{Folder, FoundEvents, Journal, SpoolStatus, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
     Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
-    config::{self, MqttConfig},
+    config::{MqttConfig, SpoolConfig},
 };
 
 /// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
@@ -148,26 +148,25 @@ impl Publisher {
         } = options;
         let target = Arc::new(ConnectionTarget::new(mqtt, identity, timing)?);
         let topics = Arc::clone(&target.topics);
-        let limits = OutboxLimits {
-            events: bounds(&mqtt.spool),
-            ..OutboxLimits::default()
-        };
-        let mut outbox = Outbox::new(limits, Arc::clone(&identity.boot), identity.seed);
+        let bounds = EventBounds::new(&mqtt.spool);
+        let mut outbox = Outbox::new(bounds, Arc::clone(&identity.boot), identity.seed);
         outbox.push(Message::node_status(&topics, true), clock.now());
-        let mut spool = state_dir.map(|state| Spool::open(&state.join("spool"), &mqtt.spool));
-        if let Some(Spool {
-            opened: Ok((journal, found)),
-            ..
-        }) = &mut spool
-        {
-            let recovery = SpoolRecovery {
-                found,
-                topics: &topics,
-                max_age: limits.events.max_age,
-            };
-            recovery.queue_events(&mut outbox, &*clock);
-            write(journal, &mut outbox, &*clock);
+        let spool_path = state_dir.map(|state| state.join("spool"));
+        let (mut journal, mut trouble) = (None, None);
+        if let Some(path) = &spool_path {
+            match open_spool(path, &mqtt.spool) {
+                Ok((mut opened, found)) => {
+                    queue_found(&found, &topics, &mut outbox, &*clock);
+                    write(&mut opened, &mut outbox, &*clock);
+                    journal = Some(opened);
+                }
+                Err(error) => {
+                    let path = path.display();
+                    trouble = Some(format!("cannot keep events in {path}: {error}"));
+                }
+            }
         }
+        let spool = Arc::new(SpoolStatus::new(trouble));
         let shared = Arc::new(Shared::new(outbox));
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (again_sender, again) = watch::channel(());
@@ -188,10 +187,13 @@ impl Publisher {
             again,
             stop,
         };
-        let (writer, status) = match spool {
-            Some(spool) => spool.writer(&shared, &clock),
-            None => (None, Arc::default()),
-        };
+        let writer = spool_path.map(|path| SpoolWriter {
+            journal,
+            path,
+            shared: Arc::clone(&shared),
+            status: Arc::clone(&spool),
+            clock: Arc::clone(&clock),
+        });
         let publisher = Self {
             target,
             shared,
@@ -201,7 +203,7 @@ impl Publisher {
             lines,
             again: Arc::new(again_sender),
             stop: Arc::new(stop_sender),
-            spool: status,
+            spool,
             filters: Arc::new(filters),
             inbox: Arc::new(Mutex::new(Some(inbound))),
         };
@@ -262,18 +264,18 @@ impl Publisher {
 
     /// Publishes all discovery records again.
     pub(super) fn repeat_discovery(&self) {
-        self.shared.outbox().repeat_rank(Rank::Discovery);
+        self.shared.outbox().states.repeat_rank(Rank::Discovery);
         self.shared.wake();
     }
 
     /// True when the broker has acknowledged every discovery record.
     pub(super) fn is_discovery_acknowledged(&self) -> bool {
-        self.shared.outbox().is_settled_to(Rank::Discovery)
+        self.shared.outbox().states.is_settled_to(Rank::Discovery)
     }
 
     /// Topics whose clearing the broker has not acknowledged yet.
     pub(super) fn clearing(&self) -> BTreeSet<String> {
-        self.shared.outbox().clearing().cloned().collect()
+        self.shared.outbox().states.clearing().cloned().collect()
     }
 
     /// Subscribes to these filters and no others, on every connection. Use exact levels and `+`: with `#` a busy broker
@@ -294,16 +296,16 @@ impl Publisher {
 
     /// Counts a retained command, which is not executed.
     pub fn ignore_retained(&self) {
-        self.shared.ignore_retained();
+        self.shared.outbox().counters.inbound_retained += 1;
     }
 
     pub fn counters(&self) -> MessageCounters {
-        self.shared.counters()
+        self.shared.outbox().counters()
     }
 
     /// `spool_msgs`: events that the broker has not acknowledged, on disk or in memory.
     pub fn spool_msgs(&self) -> u64 {
-        self.shared.outbox().events() as u64
+        self.shared.outbox().events.len() as u64
     }
 
     /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
@@ -328,105 +330,53 @@ impl Publisher {
     }
 }
 
-/// The configured bounds. The journal also contains records of delivered events, so the events have three quarters of it.
-fn bounds(spool: &config::SpoolConfig) -> EventBounds {
-    EventBounds {
-        events: spool.events,
-        max_age: spool.max_age,
-        max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
+fn open_spool(path: &Path, spool: &SpoolConfig) -> io::Result<(Journal<Folder>, FoundEvents)> {
+    let (journal, found) = Journal::open(Folder::open(path)?, spool.max_mb * 1_000_000)?;
+    let (waiting, open) = (found.waiting.len(), found.open.len());
+    if waiting + open > 0 {
+        tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
     }
-}
-
-/// Most bytes on the disk.
-fn disk_bytes(spool: &config::SpoolConfig) -> u64 {
-    spool.max_mb * 1_000_000
-}
-
-/// The spool as it was found on disk.
-struct Spool {
-    path: PathBuf,
-    opened: io::Result<(Journal<Folder>, FoundEvents)>,
-}
-
-impl Spool {
-    fn open(path: &Path, spool: &config::SpoolConfig) -> Self {
-        let opened = Folder::open(path).and_then(|folder| Journal::open(folder, disk_bytes(spool)));
-        if let Ok((_, found)) = &opened {
-            let (waiting, open) = (found.waiting.len(), found.open.len());
-            if waiting + open > 0 {
-                tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
-            }
-            let (torn, unreadable) = (found.torn, found.unreadable);
-            if torn + unreadable > 0 {
-                tracing::warn!(path = %path.display(), torn, unreadable, "spool file is damaged; the records after the damage are lost");
-            }
-        }
-        Self {
-            path: path.to_owned(),
-            opened,
-        }
+    let (torn, unreadable) = (found.torn, found.unreadable);
+    if torn + unreadable > 0 {
+        tracing::warn!(path = %path.display(), torn, unreadable, "spool file is damaged; the records after the damage are lost");
     }
-
-    fn writer(
-        self,
-        shared: &Arc<Shared>,
-        clock: &Arc<dyn Clock>,
-    ) -> (Option<SpoolWriter>, Arc<SpoolStatus>) {
-        let (journal, trouble) = match self.opened {
-            Ok((journal, _)) => (Some(journal), None),
-            Err(error) => {
-                let path = self.path.display();
-                (None, Some(format!("cannot keep events in {path}: {error}")))
-            }
-        };
-        let status = Arc::new(SpoolStatus::new(trouble));
-        let writer = SpoolWriter {
-            journal,
-            path: self.path,
-            shared: Arc::clone(shared),
-            status: Arc::clone(&status),
-            clock: Arc::clone(clock),
-        };
-        (Some(writer), status)
-    }
+    Ok((journal, found))
 }
 
 /// Writes immediately: the next run would publish an end that was sent and not written again, with another id.
-fn write<D: Disk>(journal: &mut Journal<D>, outbox: &mut Outbox, clock: &dyn Clock) {
-    let batch = outbox.unwritten(clock.now());
+fn write(journal: &mut Journal<Folder>, outbox: &mut Outbox, clock: &dyn Clock) {
+    let batch = outbox.events.unwritten(clock.now());
     if journal.write(&batch, clock.now(), clock.wall()).is_err() {
         // The writer tries again and reports the error.
-        outbox.still_unwritten(batch);
+        outbox.events.still_unwritten(batch);
     }
 }
 
-/// The events of an earlier run, with what is needed to send them.
-pub(super) struct SpoolRecovery<'a> {
-    pub(super) found: &'a FoundEvents,
-    pub(super) topics: &'a Topics,
-    /// The value of `mqtt.spool.max_age`.
-    pub(super) max_age: Duration,
-}
-
-impl SpoolRecovery<'_> {
-    /// Queues the undelivered events, then the end of each event that was open at the end of that run.
-    pub(super) fn queue_events(&self, outbox: &mut Outbox, clock: &dyn Clock) {
-        let (now, wall) = (clock.now(), clock.wall());
-        outbox.keep_on_disk(self.found.first_number);
-        for (kept, expires_ms) in &self.found.waiting {
-            let topic = self.topics.event(&kept.event.camera, &kept.event.prompt);
-            let left = time_left(*expires_ms, wall, self.max_age);
-            outbox.restore(&topic, Arc::clone(kept), left, now);
-        }
-        for last in &self.found.open {
-            let end = Event {
-                step: EventStep::End(EndReason::Restart),
-                ended: Some(wall),
-                ..last.clone()
-            };
-            let update = Update::Event(Box::new(end));
-            outbox.push(Message::from_update(self.topics, update), now);
-        }
+/// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run.
+pub(super) fn queue_found(
+    found: &FoundEvents,
+    topics: &Topics,
+    outbox: &mut Outbox,
+    clock: &dyn Clock,
+) {
+    let (now, wall) = (clock.now(), clock.wall());
+    let events = &mut outbox.events;
+    events.keep_on_disk(found.first_number);
+    for (kept, expires_ms) in &found.waiting {
+        let topic = topics.event(&kept.event.camera, &kept.event.prompt);
+        let left = time_left(*expires_ms, wall, events.bounds.max_age);
+        events.restore(&topic, Arc::clone(kept), left, now);
+    }
+    for last in &found.open {
+        let end = Event {
+            step: EventStep::End(EndReason::Restart),
+            ended: Some(wall),
+            ..last.clone()
+        };
+        outbox.push(
+            Message::from_update(topics, Update::Event(Box::new(end))),
+            now,
+        );
     }
 }
 

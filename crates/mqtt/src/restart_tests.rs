@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn nowhere(events: usize) -> MqttConfig {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     MqttConfig {
-        spool: config::SpoolConfig {
+        spool: SpoolConfig {
             events,
             max_age: Duration::from_secs(3600),
             max_mb: 1,

@@ -435,11 +435,11 @@ fn every_state_is_a_documented_text() {
     }
     for update in updates {
         let message = message::Message::from_update(&topics, update);
-        let message::MessageContent::State { payload, .. } = &message.content else {
+        let message::MessageContent::State(state) = &message.content else {
             panic!("{message:?}")
         };
         let levels = topics.levels_of(&message.topic).unwrap();
-        assert_eq!(schemas.faults_at(&levels, payload), [""; 0]);
+        assert_eq!(schemas.faults_at(&levels, &state.payload), [""; 0]);
     }
     for (topic, wrong) in [
         ("status", "ONLINE"),

@@ -4,15 +4,20 @@ use std::sync::Arc;
 
 use super::{
     Identity, Topics,
-    broker::{ConnectionTiming, Settings, TlsError, Trust},
-    message::Message,
+    broker::{ConnectionTiming, TlsError, Trust},
 };
-use spotter_core::config::MqttConfig;
+use spotter_core::config::{MqttConfig, Secret};
 
 /// See the module's documentation.
 #[derive(Clone)]
 pub(super) struct ConnectionTarget {
-    pub(super) settings: Settings,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) client_id: String,
+    pub(super) status_topic: String,
+    pub(super) timing: ConnectionTiming,
     /// `None` = plain TCP.
     pub(super) trust: Option<Trust>,
     pub(super) topics: Arc<Topics>,
@@ -26,7 +31,7 @@ impl ConnectionTarget {
         timing: ConnectionTiming,
     ) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
-        let settings = Settings {
+        Ok(Self {
             host: mqtt.host.clone(),
             port: mqtt.port,
             user: mqtt.user.clone(),
@@ -34,15 +39,43 @@ impl ConnectionTarget {
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
             status_topic: topics.status(),
             timing,
-        };
-        Ok(Self {
-            settings,
             trust: mqtt.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
         })
     }
 
-    pub(super) fn final_status(&self) -> Message {
-        Message::node_status(&self.topics, false)
+    /// The log message when the broker rejects the subscription to `filter`: what does not work without it.
+    pub(super) fn effect_of_rejected(&self, filter: &str) -> &'static str {
+        if filter == self.status_topic {
+            "subscription to the node's own status rejected; a late offline will is not corrected"
+        } else if self.topics.levels_of(filter).is_some() {
+            "subscription rejected; commands on this topic are ignored"
+        } else {
+            "subscription to Home Assistant's status rejected; discovery is not published again when it restarts"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rejected_subscription_names_what_stops_working() -> Result<(), Box<dyn std::error::Error>> {
+        let identity = Identity::of_this_machine(spotter_core::NodeId::new("edge1")?);
+        let mqtt = spotter_core::testing::mqtt(1883);
+        let target = ConnectionTarget::new(&mqtt, &identity, ConnectionTiming::default())?;
+        for (filter, effect) in [
+            ("spotter/edge1/status", "a late offline will"),
+            ("spotter/edge1/cam/+/+/set", "commands on this topic"),
+            ("spotter/edge1/cmd", "commands on this topic"),
+            ("homeassistant/status", "discovery is not published again"),
+        ] {
+            assert!(
+                target.effect_of_rejected(filter).contains(effect),
+                "{filter}"
+            );
+        }
+        Ok(())
     }
 }

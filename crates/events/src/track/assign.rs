@@ -3,63 +3,16 @@
 //! The method is the Hungarian one in the form of shortest augmenting paths (Jonker and Volgenant 1987): exact, and for
 //! `n` rows at most `n² · columns` steps, of which few are needed when objects are apart.
 
-/// What each pair costs; every cost is finite.
-#[derive(Clone, Debug)]
-pub struct CostMatrix {
-    columns: usize,
-    row_major: Vec<f64>,
-}
-
-impl CostMatrix {
-    /// `cost(row, column)` for every pair.
-    pub fn new(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> f64) -> Self {
-        let pairs = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-        Self {
-            columns,
-            row_major: pairs.map(|(row, column)| cost(row, column)).collect(),
-        }
-    }
-
-    fn rows(&self) -> usize {
-        self.row_major.len().checked_div(self.columns).unwrap_or(0)
-    }
-
-    fn at(&self, row: usize, column: usize) -> f64 {
-        self.row_major[row * self.columns + column]
-    }
-}
-
-/// Pairs (row, column) with the smallest sum, where an unpaired row or column costs half of `limit`: a pair that costs `limit` or
-/// more is not made. In the order of the rows. Equal sums are decided by the order of rows and columns alone.
-pub fn assign(costs: &CostMatrix, limit: f64) -> Vec<(usize, usize)> {
-    let (rows, columns) = (costs.rows(), costs.columns);
-    let mut pairs = if rows <= columns {
-        cheapest(rows, columns, |row, column| {
-            costs.at(row, column).min(limit)
-        })
-    } else {
-        let turned = cheapest(columns, rows, |column, row| {
-            costs.at(row, column).min(limit)
-        });
-        turned
-            .into_iter()
-            .map(|(column, row)| (row, column))
-            .collect()
-    };
-    pairs.retain(|&(row, column)| costs.at(row, column) < limit);
-    pairs.sort_unstable();
-    pairs
-}
-
-/// A column for each row, with the smallest sum; `rows <= columns`.
+/// Pairs (row, column) with the smallest sum of `costs[row][column]`, which are finite; only pairs that cost less than zero are
+/// made. In the order of the rows. Equal sums are decided by the order of rows and columns alone.
 ///
 /// Rows are added one after another, each along the shortest augmenting path, in costs that are reduced by the potentials of
 /// rows and columns: every reduced cost is at least zero, that of a pair is zero. Row and column 0 mean "none".
-fn cheapest(
-    rows: usize,
-    columns: usize,
-    cost: impl Fn(usize, usize) -> f64,
-) -> Vec<(usize, usize)> {
+pub fn assign(costs: &[Vec<f64>]) -> Vec<(usize, usize)> {
+    let (rows, partners) = (costs.len(), costs.first().map_or(0, Vec::len));
+    // A row without a partner has one of the last columns, which cost nothing.
+    let columns = partners + rows;
+    let cost = |row: usize, column: usize| costs[row].get(column).map_or(0.0, |cost| cost.min(0.0));
     let mut row_price = vec![0.0; rows + 1];
     let mut column_price = vec![0.0; columns + 1];
     let mut row_of = vec![0; columns + 1];
@@ -98,7 +51,10 @@ fn cheapest(
         }
     }
     let pair = |column: usize| (row_of[column] > 0).then(|| (row_of[column] - 1, column - 1));
-    (1..=columns).filter_map(pair).collect()
+    let mut pairs: Vec<_> = (1..=partners).filter_map(pair).collect();
+    pairs.retain(|&(row, column)| costs[row][column] < 0.0);
+    pairs.sort_unstable();
+    pairs
 }
 
 #[cfg(test)]
@@ -107,22 +63,17 @@ mod tests {
 
     use super::*;
 
-    fn of(table: &[Vec<f64>]) -> CostMatrix {
-        let columns = table.first().map_or(0, Vec::len);
-        CostMatrix::new(table.len(), columns, |row, column| table[row][column])
-    }
-
-    /// The smallest sum over all assignments. Each pair saves `limit` against a row and a column without a partner.
-    fn least(table: &[Vec<f64>], limit: f64, row: usize, taken: &mut Vec<bool>) -> f64 {
+    /// The smallest sum over all assignments.
+    fn least(table: &[Vec<f64>], row: usize, taken: &mut Vec<bool>) -> f64 {
         if row == table.len() {
             return 0.0;
         }
-        let mut best = least(table, limit, row + 1, taken);
+        let mut best = least(table, row + 1, taken);
         for column in 0..taken.len() {
             if !taken[column] {
                 taken[column] = true;
-                let rest = least(table, limit, row + 1, taken);
-                best = best.min(table[row][column] - limit + rest);
+                let rest = least(table, row + 1, taken);
+                best = best.min(table[row][column] + rest);
                 taken[column] = false;
             }
         }
@@ -130,22 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_is_not_always_the_right_one() {
+    fn nearest_pair_is_not_always_chosen() {
         // Column 0 is the cheapest for the first row, but it is the only one for the second row.
-        let costs = of(&[vec![1.0, 2.0], vec![1.5, 9.0]]);
-        assert_eq!(assign(&costs, 5.0), [(0, 1), (1, 0)]);
-        assert_eq!(
-            assign(&costs, 1.2),
-            [(0, 0)],
-            "no pair costs more than the limit"
-        );
-        assert_eq!(assign(&of(&[]), 1.0), []);
+        let costs = [vec![-4.0, -3.0], vec![-3.5, 4.0]];
+        assert_eq!(assign(&costs), [(0, 1), (1, 0)]);
+        let costs = [vec![-0.2, 0.8], vec![0.3, 7.8]];
+        assert_eq!(assign(&costs), [(0, 0)], "every pair costs less than zero");
+        assert_eq!(assign(&[]), []);
     }
 
     #[test]
-    fn equals_are_decided_by_their_order() {
-        let costs = of(&vec![vec![1.0; 3]; 3]);
-        assert_eq!(assign(&costs, 2.0), [(0, 0), (1, 1), (2, 2)]);
+    fn equal_sums_are_decided_by_the_order() {
+        let costs = vec![vec![-1.0; 3]; 3];
+        assert_eq!(assign(&costs), [(0, 0), (1, 1), (2, 2)]);
     }
 
     proptest! {
@@ -153,12 +101,11 @@ mod tests {
         fn no_other_choice_is_cheaper(
             rows in 0usize..6,
             columns in 0usize..6,
-            numbers in prop::collection::vec(0.0f64..10.0, 36),
-            limit in 0.5f64..12.0,
+            numbers in prop::collection::vec(-6.0f64..4.0, 36),
         ) {
             let table: Vec<Vec<f64>> =
                 numbers.chunks(6).take(rows).map(|row| row[..columns].to_vec()).collect();
-            let pairs = assign(&of(&table), limit);
+            let pairs = assign(&table);
             for pair in pairs.windows(2) {
                 prop_assert!(pair[0].0 < pair[1].0, "a row occurs twice");
             }
@@ -166,8 +113,8 @@ mod tests {
             used.sort_unstable();
             used.dedup();
             prop_assert_eq!(used.len(), pairs.len(), "a column occurs twice");
-            let sum: f64 = pairs.iter().map(|&(row, column)| table[row][column] - limit).sum();
-            let best = least(&table, limit, 0, &mut vec![false; columns]);
+            let sum: f64 = pairs.iter().map(|&(row, column)| table[row][column]).sum();
+            let best = least(&table, 0, &mut vec![false; columns]);
             prop_assert!((sum - best).abs() < 1e-9, "{} instead of {}", sum, best);
         }
     }

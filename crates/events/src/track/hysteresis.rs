@@ -48,7 +48,10 @@ impl Hysteresis {
 
     /// A look saw `count` objects.
     pub fn look(&mut self, count: u32, now: Mono) {
-        self.expire(now);
+        let is_stale = |last| now.since(last) > self.rules.stale_after;
+        if self.last_look.is_some_and(is_stale) {
+            self.forget();
+        }
         self.last_look = Some(now);
         let (_, window) = self.rules.confirm;
         self.recent.push_back(count);
@@ -62,17 +65,9 @@ impl Hysteresis {
         };
     }
 
-    /// The count becomes unknown when the last look is too long ago. True when it was known.
-    pub fn expire(&mut self, now: Mono) -> bool {
-        let stale = |last| now.since(last) > self.rules.stale_after;
-        self.last_look.is_some_and(stale) && self.forget()
-    }
-
-    /// The count becomes unknown. True when it was known.
-    pub fn forget(&mut self) -> bool {
-        let was_known = self.presence() != Presence::Unknown;
+    /// The count becomes unknown.
+    pub fn forget(&mut self) {
         *self = Self::new(self.rules);
-        was_known
     }
 
     /// Replaces the rules and keeps the count.
@@ -253,17 +248,15 @@ mod tests {
     }
 
     #[test]
-    fn without_looks_nothing_is_known() {
-        let mut hysteresis = Hysteresis::new(rules(1, 1, 0));
+    fn look_after_the_stale_time_forgets_the_earlier_ones() {
         let at = |s| Mono::default().after(Duration::from_secs(s));
-        hysteresis.look(1, at(1));
-        assert!(!hysteresis.expire(at(61)));
-        assert!(hysteresis.expire(at(62)));
-        assert_eq!(hysteresis.presence(), Presence::Unknown);
-        assert!(!hysteresis.expire(at(200)), "reported once");
-        hysteresis.look(0, at(201));
-        assert_eq!(hysteresis.presence(), Presence::Off);
-        assert!(hysteresis.forget());
+        for (pause_s, expected) in [(60, Presence::On), (61, Presence::Unknown)] {
+            let mut hysteresis = Hysteresis::new(rules(2, 3, 0));
+            hysteresis.look(1, at(1));
+            hysteresis.look(1, at(2));
+            hysteresis.look(0, at(2 + pause_s));
+            assert_eq!(hysteresis.presence(), expected, "{pause_s}");
+        }
     }
 
     proptest! {

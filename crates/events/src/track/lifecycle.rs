@@ -96,19 +96,6 @@ struct PublishedValues {
     best: f64,
 }
 
-/// What one look means for a track.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LifecycleStep {
-    /// The look causes no message.
-    Nothing,
-    /// The event starts or changes.
-    Publish(Event),
-    /// The track is over and had no event.
-    Dropped,
-    /// The track is over and its event ends.
-    Ended(Event),
-}
-
 impl TrackLifecycle {
     /// A track that begins with this look; [`TrackLifecycle::seen`] follows for the same look.
     pub fn new(track: NewTrack<'_>, look: &LookContext) -> Self {
@@ -164,6 +151,11 @@ impl TrackLifecycle {
         self.event.still
     }
 
+    /// The last looks did not see the object any more.
+    pub fn is_over(&self) -> bool {
+        self.presence.presence() == Presence::Off
+    }
+
     /// The event, when it is open.
     pub fn open(&self) -> Option<&Event> {
         matches!(self.stage, PublishStage::Published(_)).then_some(&self.event)
@@ -174,8 +166,8 @@ impl TrackLifecycle {
         self.event.snapshot = true;
     }
 
-    /// A look saw the object.
-    pub fn seen(&mut self, seen: &Candidate, look: &LookContext) -> LifecycleStep {
+    /// A look saw the object. Returns the message of the event, if there is one.
+    pub fn seen(&mut self, seen: &Candidate, look: &LookContext) -> Option<Event> {
         let event = &mut self.event;
         event.revision = look.revision;
         event.camera_size = look.camera_size;
@@ -201,8 +193,8 @@ impl TrackLifecycle {
         self.step(look)
     }
 
-    /// A look did not see the object.
-    pub fn unseen(&mut self, look: &LookContext) -> LifecycleStep {
+    /// A look did not see the object. Returns the message of the event, if there is one.
+    pub fn unseen(&mut self, look: &LookContext) -> Option<Event> {
         self.presence.look(0, look.at);
         self.step(look)
     }
@@ -264,31 +256,27 @@ impl TrackLifecycle {
         self.zones.change(zones, rules.hysteresis, kept);
     }
 
-    fn step(&mut self, look: &LookContext) -> LifecycleStep {
-        match (self.presence.presence(), &self.stage) {
-            (Presence::Unknown, _) => LifecycleStep::Nothing,
-            (Presence::Off, PublishStage::Published(_)) => LifecycleStep::Ended(Event {
-                step: EventStep::End(EndReason::Left),
-                ended: Some(look.wall),
-                ..self.event.clone()
-            }),
-            (Presence::Off, _) => LifecycleStep::Dropped,
+    fn step(&mut self, look: &LookContext) -> Option<Event> {
+        let step = match (self.presence.presence(), &self.stage) {
+            (Presence::Off, PublishStage::Published(_)) => {
+                return Some(Event {
+                    step: EventStep::End(EndReason::Left),
+                    ended: Some(look.wall),
+                    ..self.event.clone()
+                });
+            }
+            (Presence::Unknown | Presence::Off, _) => return None,
             (Presence::On, PublishStage::Published(published)) => {
-                match self.update_reason(published, look.at) {
-                    Some(reason) => {
-                        LifecycleStep::Publish(self.publish(EventStep::Update(reason), look.at))
-                    }
-                    None => LifecycleStep::Nothing,
-                }
+                EventStep::Update(self.update_reason(published, look.at)?)
             }
-            (Presence::On, stage) if self.rules.verify => {
-                if let PublishStage::Unconfirmed = stage {
-                    self.stage = PublishStage::Unverified(PendingVerification::new(look.at));
-                }
-                LifecycleStep::Nothing
+            (Presence::On, PublishStage::Unconfirmed) if self.rules.verify => {
+                self.stage = PublishStage::Unverified(PendingVerification::new(look.at));
+                return None;
             }
-            (Presence::On, _) => LifecycleStep::Publish(self.publish(EventStep::New, look.at)),
-        }
+            (Presence::On, PublishStage::Unverified(_)) if self.rules.verify => return None,
+            (Presence::On, _) => EventStep::New,
+        };
+        Some(self.publish(step, look.at))
     }
 
     /// The first of the reasons to publish the event again; one message reports all changes.

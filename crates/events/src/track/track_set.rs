@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use super::{
-    assign::{CostMatrix, assign},
+    assign::assign,
     filter::Candidate,
-    lifecycle::{LifecycleStep, LookContext, NewTrack, TrackLifecycle, TrackRules},
+    lifecycle::{LookContext, NewTrack, TrackLifecycle, TrackRules},
     motion::MotionFilter,
     verification::VerificationResult,
 };
@@ -111,24 +111,27 @@ impl TrackSet {
         let before = std::mem::take(&mut self.tracks).into_iter().zip(expected);
         for (row, (mut track, expected)) in before.enumerate() {
             let pair = pairs.next_if(|&(of, _)| of == row);
-            let step = match pair.and_then(|(_, column)| unmatched[column].take()) {
+            let event = match pair.and_then(|(_, column)| unmatched[column].take()) {
                 Some((index, candidate)) => {
-                    let step = track.seen(expected, &candidate, look);
+                    track.motion = expected.seen(candidate.location);
+                    let event = track.lifecycle.seen(&candidate, look);
                     objects.push((index, track.tracked(candidate, look.at)));
-                    step
+                    event
                 }
-                None => track.unseen(look),
+                None => {
+                    track.motion.missed();
+                    track.lifecycle.unseen(look)
+                }
             };
-            let is_over = matches!(step, LifecycleStep::Dropped | LifecycleStep::Ended(_));
-            events.extend(event(step));
-            if !is_over {
+            events.extend(event);
+            if !track.lifecycle.is_over() {
                 kept.push(track);
             }
         }
         self.tracks = kept;
         for (index, candidate) in unmatched.into_iter().flatten() {
             let mut track = self.start(&candidate, look, ids);
-            events.extend(event(track.lifecycle.seen(&candidate, look)));
+            events.extend(track.lifecycle.seen(&candidate, look));
             objects.push((index, track.tracked(candidate, look.at)));
             self.tracks.push(track);
         }
@@ -148,11 +151,11 @@ impl TrackSet {
 
     /// Whether the verification question is to be asked now; it is about all tracks that are due.
     pub fn ask(&mut self, look: &LookContext) -> bool {
-        let due = self
+        let asked = self
             .tracks
             .iter_mut()
-            .filter_map(|track| track.lifecycle.ask(look).then_some(()));
-        due.count() > 0
+            .map(|track| track.lifecycle.ask(look));
+        asked.fold(false, |any, asked| any | asked)
     }
 
     /// The result of the question that was asked: the events that start with it.
@@ -222,21 +225,6 @@ impl ActiveTrack {
         }
     }
 
-    fn seen(
-        &mut self,
-        expected: MotionFilter,
-        candidate: &Candidate,
-        look: &LookContext,
-    ) -> LifecycleStep {
-        self.motion = expected.seen(candidate.location);
-        self.lifecycle.seen(candidate, look)
-    }
-
-    fn unseen(&mut self, look: &LookContext) -> LifecycleStep {
-        self.motion.missed();
-        self.lifecycle.unseen(look)
-    }
-
     fn tracked(&self, candidate: Candidate, now: Mono) -> TrackedObject {
         TrackedObject {
             location: candidate.location,
@@ -252,27 +240,23 @@ impl ActiveTrack {
 
 /// The matches of this look: (index in `expected`, index in `candidates`), in the order of the former.
 fn pairs(expected: &[MotionFilter], candidates: &[(usize, Candidate)]) -> Vec<(usize, usize)> {
-    let limit = |location: Location| match location {
-        Location::Point(_) => SURPRISE_MAX,
-        Location::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
-    };
     // The answers to one prompt are all of one kind. Costs are relative to their limit, so that one limit serves all.
-    let cost = |row: usize, column: usize| {
-        let location = candidates[column].1.location;
-        let surprise = expected[row].surprise(location);
-        surprise.map_or(f64::MAX, |surprise| surprise - limit(location))
+    let cost = |track: &MotionFilter, location: Location| {
+        let limit = match location {
+            Location::Point(_) => SURPRISE_MAX,
+            Location::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
+        };
+        let surprise = track.surprise(location);
+        surprise.map_or(f64::MAX, |surprise| surprise - limit)
     };
-    assign(
-        &CostMatrix::new(expected.len(), candidates.len(), cost),
-        0.0,
-    )
-}
-
-fn event(step: LifecycleStep) -> Option<Event> {
-    match step {
-        LifecycleStep::Nothing | LifecycleStep::Dropped => None,
-        LifecycleStep::Publish(event) | LifecycleStep::Ended(event) => Some(event),
-    }
+    let costs_of = |track: &MotionFilter| {
+        let costs = candidates
+            .iter()
+            .map(|(_, seen)| cost(track, seen.location));
+        costs.collect()
+    };
+    let costs: Vec<Vec<f64>> = expected.iter().map(costs_of).collect();
+    assign(&costs)
 }
 
 /// The numbers by which locations are sorted.

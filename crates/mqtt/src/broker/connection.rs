@@ -10,19 +10,15 @@ use tokio::{
 
 use super::{
     limits::{BrokerLimits, publish_bytes, subscribe_bytes},
-    link::{
-        self, ConnectMode, ConnectionEvent, DeliveryOptions, Events, PayloadFormat, QUEUE,
-        RequestOutcome, Sender,
-    },
+    link::{self, ConnectionEvent, Events, JSON, QUEUE, RequestOutcome, Sender, content_type},
     liveness::ConnectionLiveness,
-    policy::{BrokerState, ConnectionEnd, LateWill, ReconnectPolicy},
-    subscriptions::{SubscriptionChange, Subscriptions},
+    policy::{BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
     task::{BrokerTask, TURN, asked_to_stop},
     tls::Trust,
 };
 use crate::{
     Inbound, JsonLine, detection,
-    message::{Body, status_text},
+    message::{Body, Message, status_text},
     outbox::{Outgoing, Ticket},
     publisher::SentDetection,
     target::ConnectionTarget,
@@ -88,14 +84,16 @@ pub(super) struct BrokerConnection<'a> {
     task: &'a BrokerTask,
     target: &'a ConnectionTarget,
     memory: &'a mut ReconnectState,
-    mode: ConnectMode,
+    protocol: Protocol,
     filters: watch::Receiver<Vec<String>>,
     sender: Sender,
     /// Requests in the client library's queue.
     queued: usize,
+    /// Requests that the broker has not answered.
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
-    subscriptions: Subscriptions,
-    liveness: ConnectionLiveness<Ticket>,
+    wanted_filters: Vec<String>,
+    subscribed_filters: Vec<String>,
+    liveness: ConnectionLiveness,
     limits: BrokerLimits,
     late_will: LateWill,
     online_since: Option<Mono>,
@@ -107,26 +105,23 @@ impl<'a> BrokerConnection<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
     pub(super) fn new(
         task: &'a BrokerTask,
-        target: &'a ConnectionTarget,
         policy: &ReconnectPolicy,
         memory: &'a mut ReconnectState,
     ) -> (Self, Events) {
-        let mode = policy.mode();
-        let (sender, events) = link::open(&target.settings, memory.trust.as_ref(), mode);
+        let (target, protocol) = (&*task.target, policy.protocol);
+        let (sender, events) = link::open(target, memory.trust.as_ref(), protocol, policy.retains);
         let connection = Self {
             task,
             target,
             memory,
-            mode,
+            protocol,
             filters: task.filters.clone(),
             sender,
             queued: 0,
             answers: JoinSet::new(),
-            subscriptions: Subscriptions::default(),
-            liveness: ConnectionLiveness::new(
-                target.settings.timing.silence.clone(),
-                task.clock.now(),
-            ),
+            wanted_filters: Vec::new(),
+            subscribed_filters: Vec::new(),
+            liveness: ConnectionLiveness::new(target.timing.clone(), task.clock.now()),
             limits: BrokerLimits::default(),
             late_will: LateWill::default(),
             online_since: None,
@@ -187,22 +182,22 @@ impl<'a> BrokerConnection<'a> {
         self.liveness.heard(now);
         self.task.shared.outbox().connected();
         self.listen();
-        let protocol = self.mode.protocol.name();
+        let protocol = self.protocol.name();
         self.task.show(BrokerState::Online { protocol });
     }
 
     /// Determines the subscriptions. The node's own status comes first: it shows a late will.
     fn listen(&mut self) {
-        let mut filters = vec![self.target.settings.status_topic.clone()];
-        filters.extend(self.filters.borrow_and_update().iter().cloned());
-        self.subscriptions.want(filters);
+        self.wanted_filters = vec![self.target.status_topic.clone()];
+        let others = self.filters.borrow_and_update();
+        self.wanted_filters.extend(others.iter().cloned());
     }
 
     fn begin_stop(&mut self) {
         let now = self.task.clock.now();
         self.stopping = Some((now, false));
         let at_latest = now.after(STREAMS_WITHIN);
-        let final_status = self.target.final_status();
+        let final_status = Message::node_status(&self.target.topics, false);
         self.task.shared.outbox().end_with(final_status, at_latest);
     }
 
@@ -228,9 +223,10 @@ impl<'a> BrokerConnection<'a> {
         let now = self.task.clock.now();
         if self.liveness.must_ask(now) {
             // A repeated subscription changes nothing, and the broker must answer it.
-            self.subscribe(self.target.settings.status_topic.clone());
+            self.subscribe(self.target.status_topic.clone());
         }
-        self.liveness.lost(now)
+        let oldest = self.task.shared.outbox().oldest_in_flight();
+        self.liveness.lost(now, oldest)
     }
 
     /// Hands over what is due while the client library has room. Returns the time until the next call.
@@ -239,20 +235,11 @@ impl<'a> BrokerConnection<'a> {
         if self.late_will.take(now) {
             task.shared
                 .outbox()
-                .repeat(&self.target.settings.status_topic);
+                .states
+                .repeat(&self.target.status_topic);
         }
-        while self.queued < QUEUE {
-            match self.subscriptions.next() {
-                Some(SubscriptionChange::Subscribe(filter)) => self.subscribe(filter),
-                Some(SubscriptionChange::Unsubscribe(filter)) => {
-                    if self.sender.unsubscribe(&filter).is_ok() {
-                        self.queued += 1;
-                    }
-                }
-                None => break,
-            }
-        }
-        while self.queued < QUEUE && self.liveness.unanswered() < self.limits.in_flight_max {
+        while self.queued < QUEUE && self.change_subscription() {}
+        while self.has_room() {
             let taken = task.shared.outbox().take(task.clock.now());
             let Some(outgoing) = taken else { break };
             self.hand_over(outgoing);
@@ -261,21 +248,38 @@ impl<'a> BrokerConnection<'a> {
         let waits = [next, self.late_will.next_at()];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the client library is full, its next event wakes the task.
-        let has_room =
-            self.queued < QUEUE && self.liveness.unanswered() < self.limits.in_flight_max;
-        let shortest = if has_room {
-            Duration::from_millis(1)
-        } else {
-            TURN
+        let shortest = match self.has_room() {
+            true => Duration::from_millis(1),
+            false => TURN,
         };
         wake.min().unwrap_or(TURN).clamp(shortest, TURN)
     }
 
+    fn has_room(&self) -> bool {
+        self.queued < QUEUE && self.answers.len() < self.limits.in_flight_max
+    }
+
+    /// Requests one change of the subscriptions; false when they are as wanted.
+    fn change_subscription(&mut self) -> bool {
+        let (wanted, subscribed) = (&self.wanted_filters, &mut self.subscribed_filters);
+        let new = wanted.iter().find(|filter| !subscribed.contains(filter));
+        if let Some(filter) = new.cloned() {
+            subscribed.push(filter.clone());
+            self.subscribe(filter);
+            return true;
+        }
+        let old = subscribed
+            .iter()
+            .position(|filter| !wanted.contains(filter));
+        if let Some(index) = old {
+            let filter = subscribed.swap_remove(index);
+            self.queued += usize::from(self.sender.unsubscribe(&filter).is_ok());
+        }
+        old.is_some()
+    }
+
     fn subscribe(&mut self, filter: String) {
-        if !self
-            .limits
-            .allows(subscribe_bytes(self.mode.protocol, &filter))
-        {
+        if !self.limits.allows(subscribe_bytes(self.protocol, &filter)) {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
         match self.sender.subscribe(&filter) {
@@ -294,78 +298,58 @@ impl<'a> BrokerConnection<'a> {
     fn hand_over(&mut self, outgoing: Outgoing) {
         // `publish_ms` and the stage `out` are read here, immediately before the hand-over.
         let now = self.task.clock.now();
-        let payload = match (&outgoing.body, &outgoing.label) {
-            (Body::Bytes(bytes), _) => bytes.to_vec(),
-            (Body::Detection(detection), Some(label)) => detection::to_json(detection, label, now),
-            (Body::Detection(_), None) => return self.decline(&outgoing, 0),
+        let (payload, bytes_max) = match &outgoing.body {
+            Body::Bytes(bytes) => (bytes.to_vec(), usize::MAX),
+            Body::Detection(detection, label) => (
+                detection::to_json(detection, label, now),
+                DETECTION_MAX_BYTES,
+            ),
         };
-        let ticket = outgoing.promise.ticket();
-        let delivery = DeliveryOptions {
-            acknowledged: ticket.is_some(),
-            retained: outgoing.promise.is_retained() && self.limits.retains,
-            content: PayloadFormat::of(&payload),
-            expiry: outgoing.promise.expiry(),
-            correlation: outgoing.promise.correlation(),
-        };
-        let is_detection = matches!(outgoing.body, Body::Detection(_));
-        let bytes = publish_bytes(
-            self.mode.protocol,
-            &outgoing.topic,
-            payload.len(),
-            &delivery,
-        );
-        if is_detection && payload.len() > DETECTION_MAX_BYTES || !self.limits.allows(bytes) {
+        let mut delivery = outgoing.delivery.clone();
+        delivery.retained &= self.limits.retains;
+        let bytes = publish_bytes(self.protocol, &outgoing.topic, &payload, &delivery);
+        if payload.len() > bytes_max || !self.limits.allows(bytes) {
             return self.decline(&outgoing, bytes);
         }
-        let line = self.line(&outgoing.topic, &payload, delivery.content);
-        match (
-            self.sender.publish(&outgoing.topic, payload, &delivery),
-            ticket,
-        ) {
-            (Ok(notice), ticket) => {
-                if let Some(line) = line {
-                    _ = self.task.lines.send(line);
-                }
-                self.queued += 1;
-                if let Some(ticket) = ticket {
-                    self.liveness.sent(ticket, now);
-                }
-                if let (Some(notice), Some(ticket)) = (notice, ticket) {
-                    let topic = outgoing.topic.clone();
-                    self.answers.spawn(async move {
-                        (
-                            BrokerRequest::Message { topic, ticket },
-                            notice.outcome().await,
-                        )
-                    });
-                }
-                if let Body::Detection(detection) = outgoing.body {
-                    let latency = Latency::of(&detection, now);
-                    // There may be no receiver.
-                    _ = self.task.sent.send(SentDetection {
-                        topic: outgoing.topic.into(),
-                        detection: detection.into(),
-                        latency,
-                    });
-                }
+        let line = self.line(&outgoing.topic, &payload);
+        let Ok(notice) = self.sender.publish(&outgoing.topic, payload, &delivery) else {
+            // The client library has less room than was counted; its next event wakes the task.
+            self.queued = QUEUE;
+            let mut outbox = self.task.shared.outbox();
+            match delivery.ticket {
+                Some(ticket) => outbox.failed(ticket),
+                None => outbox.streams.refused(&outgoing.topic, &outgoing.body),
             }
-            (Err(_), ticket) => {
-                // The client library has less room than was counted; its next event wakes the task.
-                self.queued = QUEUE;
-                let mut outbox = self.task.shared.outbox();
-                match ticket {
-                    Some(ticket) => outbox.failed(ticket),
-                    None => outbox.refused(&outgoing.topic, &outgoing.body),
-                }
-            }
+            return;
+        };
+        self.queued += 1;
+        // There may be no receiver of lines and detections.
+        if let Some(line) = line {
+            _ = self.task.lines.send(line);
+        }
+        if let (Some(notice), Some(ticket)) = (notice, delivery.ticket) {
+            let request = BrokerRequest::Message {
+                topic: outgoing.topic.clone(),
+                ticket,
+            };
+            self.answers
+                .spawn(async move { (request, notice.outcome().await) });
+        }
+        if let Body::Detection(detection, _) = outgoing.body {
+            let latency = Latency::of(&detection, now);
+            _ = self.task.sent.send(SentDetection {
+                topic: outgoing.topic.into(),
+                detection: detection.into(),
+                latency,
+            });
         }
     }
 
     /// The line for standard output, if there is a receiver: JSON of this node, without discovery records.
-    fn line(&self, topic: &str, payload: &[u8], content: PayloadFormat) -> Option<JsonLine> {
+    fn line(&self, topic: &str, payload: &[u8]) -> Option<JsonLine> {
         let is_heard = self.task.lines.receiver_count() > 0;
         let is_ours = || self.target.topics.levels_of(topic).is_some();
-        let is_printed = is_heard && content == PayloadFormat::Json && is_ours();
+        let is_printed = is_heard && content_type(payload) == Some(JSON) && is_ours();
         is_printed.then(|| JsonLine::new(topic, payload))
     }
 
@@ -383,9 +367,9 @@ impl<'a> BrokerConnection<'a> {
             );
         }
         let mut outbox = self.task.shared.outbox();
-        match outgoing.promise.ticket() {
+        match outgoing.delivery.ticket {
             Some(ticket) => outbox.declined(ticket, now),
-            None => outbox.refused(&outgoing.topic, &outgoing.body),
+            None => outbox.streams.refused(&outgoing.topic, &outgoing.body),
         }
     }
 
@@ -393,12 +377,10 @@ impl<'a> BrokerConnection<'a> {
         let now = self.task.clock.now();
         match answer {
             Ok((BrokerRequest::Message { ticket, .. }, RequestOutcome::Acked)) => {
-                self.liveness.answered(&ticket);
                 self.task.shared.outbox().acked(ticket, now);
             }
             // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
-                self.liveness.answered(&ticket);
                 self.task.shared.outbox().declined(ticket, now);
                 if let Some(suppressed) =
                     self.memory.throttle.admit(ConnectionWarning::Refused, now)
@@ -427,21 +409,8 @@ impl<'a> BrokerConnection<'a> {
             .throttle
             .admit(ConnectionWarning::SubscriptionRejected(filter.clone()), now)
         {
-            if filter == self.target.settings.status_topic {
-                tracing::warn!(
-                    filter,
-                    why,
-                    suppressed,
-                    "subscription to the node's own status rejected; a late offline will is not corrected"
-                );
-            } else {
-                tracing::warn!(
-                    filter,
-                    why,
-                    suppressed,
-                    "subscription rejected; commands on this topic are ignored"
-                );
-            }
+            let effect = self.target.effect_of_rejected(&filter);
+            tracing::warn!(filter, why, suppressed, "{effect}");
         }
     }
 
@@ -449,7 +418,7 @@ impl<'a> BrokerConnection<'a> {
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.task.clock.now();
         self.liveness.heard(now);
-        if inbound.topic == self.target.settings.status_topic {
+        if inbound.topic == self.target.status_topic {
             // A retained copy is older than this connection, and `online` follows it.
             let is_current = !inbound.retained && inbound.payload == status_text(false).as_bytes();
             if is_current && self.stopping.is_none() {
@@ -458,7 +427,7 @@ impl<'a> BrokerConnection<'a> {
             return;
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
-            self.task.shared.drop_inbound();
+            self.task.shared.outbox().counters.inbound_dropped += 1;
             if let Some(suppressed) = self
                 .memory
                 .throttle

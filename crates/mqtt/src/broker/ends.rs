@@ -29,6 +29,15 @@ pub(super) fn quiet() -> ConnectionEnd {
     ConnectionEnd::Lost("the broker did not answer a ping".to_owned())
 }
 
+pub(super) fn connect_timeout() -> ConnectionEnd {
+    ConnectionEnd::Lost("the broker did not answer CONNECT in time".to_owned())
+}
+
+/// A message that is larger than [`PACKET_MAX_BYTES`](super::link::PACKET_MAX_BYTES).
+pub(super) fn oversized() -> ConnectionEnd {
+    ConnectionEnd::Unreadable("the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned())
+}
+
 pub(super) fn unreadable(error: &dyn Display) -> ConnectionEnd {
     ConnectionEnd::Unreadable(format!(
         "the broker sent data that is not valid MQTT: {error}"

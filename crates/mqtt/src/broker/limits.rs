@@ -1,6 +1,7 @@
 //! The broker's limits, from its answer to CONNECT. Pure.
 
-use super::{link::DeliveryOptions, policy::Protocol};
+use super::{link::content_type, policy::Protocol};
+use crate::outbox::DeliveryOptions;
 
 /// The limits of one connection. MQTT 3.1.1 has none, which is the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +34,18 @@ impl BrokerLimits {
 pub(super) fn publish_bytes(
     protocol: Protocol,
     topic: &str,
-    payload_bytes: usize,
+    payload: &[u8],
     delivery: &DeliveryOptions,
 ) -> usize {
-    let mut rest = 2 + topic.len() + payload_bytes;
-    if delivery.acknowledged {
+    let mut rest = 2 + topic.len() + payload.len();
+    if delivery.ticket.is_some() {
         rest += 2;
     }
     if protocol == Protocol::V5 {
         // Each property has an identifier of one byte; texts have a length of two bytes.
         let properties = 2
             + delivery.expiry.map_or(0, |_| 5)
-            + delivery.content.mime().map_or(0, |mime| 3 + mime.len())
+            + content_type(payload).map_or(0, |mime| 3 + mime.len())
             + delivery
                 .correlation
                 .as_ref()
@@ -77,19 +78,17 @@ mod tests {
 
     use rumqttc::{Packet, Publish, PublishProperties, QoS, Subscribe, SubscribeFilter};
 
-    use super::{
-        super::link::{DeliveryOptions, PayloadFormat},
-        *,
-    };
+    use super::*;
+    use crate::outbox::Ticket;
 
     #[test]
     fn sizes_are_those_on_the_wire() {
         for bytes in [0, 80, 200, 20_000, 3_000_000] {
-            let payload = vec![b'x'; bytes];
+            let mut payload = vec![b'x'; bytes + 1];
+            payload[0] = b'{';
             let stream = DeliveryOptions {
-                content: PayloadFormat::Json,
                 expiry: Some(Duration::from_secs(5)),
-                correlation: Some(vec![1; 130]),
+                correlation: Some([1; 130].into()),
                 ..DeliveryOptions::default()
             };
             let properties = PublishProperties {
@@ -100,16 +99,16 @@ mod tests {
                 ..PublishProperties::default()
             };
             let packet = Publish::new("a/b", QoS::AtMostOnce, payload.clone(), Some(properties));
-            let counted = publish_bytes(Protocol::V5, "a/b", bytes, &stream);
+            let counted = publish_bytes(Protocol::V5, "a/b", &payload, &stream);
             assert_eq!(counted, Packet::Publish(packet).size());
 
             let state = DeliveryOptions {
-                acknowledged: true,
+                ticket: Some(Ticket(1)),
                 ..DeliveryOptions::default()
             };
-            let mut packet = rumqttc_v4::Publish::new("a/b", QoS::AtLeastOnce, payload);
+            let mut packet = rumqttc_v4::Publish::new("a/b", QoS::AtLeastOnce, payload.clone());
             packet.pkid = 1;
-            let counted = publish_bytes(Protocol::V311, "a/b", bytes, &state);
+            let counted = publish_bytes(Protocol::V311, "a/b", &payload, &state);
             assert_eq!(counted, rumqttc_v4::Packet::Publish(packet).size());
         }
         let filter = "spotter/edge1/cam/+/+/set";

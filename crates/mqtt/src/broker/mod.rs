@@ -7,7 +7,6 @@
 //!   link           one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
 //!   liveness       pure: whether the broker still answers
 //!   limits         pure: the broker's limits
-//!   subscriptions  pure: the filters to subscribe to
 //!   timing         pauses and time limits
 //!   tls            which certificates are trusted
 //! ```
@@ -22,16 +21,14 @@ mod liveness;
 mod policy;
 #[cfg(test)]
 mod rig;
-mod subscriptions;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timing;
 mod tls;
 mod v311;
 mod v5;
 
-pub(super) use link::Settings;
 pub use policy::BrokerState;
 pub(super) use task::{BrokerTask, Shared};
 pub(super) use timing::ConnectionTiming;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{link::ConnectMode, timing::ConnectionTiming};
+use super::timing::ConnectionTiming;
 use spotter_core::Mono;
 
 /// This number of quick closes in a row means that another client uses our id.
@@ -14,53 +14,6 @@ const HANG_UPS: u32 = 2;
 const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
 pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
-
-/// Pauses between attempts to connect.
-#[derive(Clone, Debug)]
-pub(super) struct RetryPauses {
-    /// After the first failure; each further failure doubles the pause.
-    pub(super) backoff_first: Duration,
-    pub(super) backoff_max: Duration,
-    /// Longer than the back-off: some brokers ban clients that repeat a rejected login.
-    pub(super) refused_first: Duration,
-    pub(super) refused_max: Duration,
-    /// Two clients with one id end each other's sessions; this limits the rounds.
-    pub(super) taken_over: Duration,
-    /// The certificate or our authority may be replaced meanwhile.
-    pub(super) untrusted: Duration,
-    /// A connection that ends sooner may have been taken over. MQTT 3.1.1 cannot report that, and mosquitto 2.0 does not
-    /// in MQTT 5.
-    pub(super) quick_close: Duration,
-}
-
-impl Default for RetryPauses {
-    fn default() -> Self {
-        Self {
-            backoff_first: Duration::from_secs(1),
-            backoff_max: Duration::from_secs(60),
-            refused_first: Duration::from_secs(30),
-            refused_max: Duration::from_secs(300),
-            taken_over: Duration::from_secs(60),
-            untrusted: Duration::from_secs(300),
-            quick_close: Duration::from_secs(10),
-        }
-    }
-}
-
-#[cfg(test)]
-impl RetryPauses {
-    pub(super) fn divided_by(&self, divisor: u32) -> Self {
-        Self {
-            backoff_first: self.backoff_first / divisor,
-            backoff_max: self.backoff_max / divisor,
-            refused_first: self.refused_first / divisor,
-            refused_max: self.refused_max / divisor,
-            taken_over: self.taken_over / divisor,
-            untrusted: self.untrusted / divisor,
-            quick_close: self.quick_close / divisor,
-        }
-    }
-}
 
 /// State of the connection to the broker, for health and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,17 +101,11 @@ pub(super) enum ConnectionEnd {
     Untrusted(String),
     /// Another client with our id took the session.
     TakenOver,
-    /// The broker sent a message that is larger than [`PACKET_MAX_BYTES`](super::link::PACKET_MAX_BYTES).
-    Oversized,
-    /// The broker closed the connection because one of our messages is too large.
-    TooLarge,
     /// The broker closed the connection without a reason.
     Closed(String),
-    /// The broker sent data that is not MQTT.
+    /// The broker sent data that is not MQTT, or too much at once.
     Unreadable(String),
-    /// The broker did not answer CONNECT in time.
-    ConnectTimeout,
-    /// No route, a broken connection, or another failure that may end soon.
+    /// No route, no answer, a broken connection, or another failure that may end soon.
     Lost(String),
 }
 
@@ -166,7 +113,10 @@ pub(super) enum ConnectionEnd {
 #[derive(Clone, Debug)]
 pub(super) struct ReconnectPolicy {
     timing: ConnectionTiming,
-    protocol: Protocol,
+    /// For the next attempt: MQTT 5 unless the broker just rejected it.
+    pub(super) protocol: Protocol,
+    /// The will of the next attempt is retained. Brokers without retained messages reject such a connection.
+    pub(super) retains: bool,
     failures: u32,
     quick_closes: u32,
     /// Closes before an answer to CONNECT, in a row and with the same protocol.
@@ -174,8 +124,6 @@ pub(super) struct ReconnectPolicy {
     /// The broker accepted MQTT 5 before.
     knows_v5: bool,
     online_since: Option<Mono>,
-    /// The will is retained.
-    retains: bool,
 }
 
 impl ReconnectPolicy {
@@ -192,14 +140,6 @@ impl ReconnectPolicy {
         }
     }
 
-    /// For the next attempt: MQTT 5 unless the broker just rejected it, a retained will unless the broker rejected one.
-    pub(super) fn mode(&self) -> ConnectMode {
-        ConnectMode {
-            protocol: self.protocol,
-            retains: self.retains,
-        }
-    }
-
     /// The broker accepted the connection. `keeps`: it supports retained messages.
     pub(super) fn connected(&mut self, now: Mono, keeps: bool) {
         self.online_since = Some(now);
@@ -211,40 +151,41 @@ impl ReconnectPolicy {
     /// that many nodes do not connect at the same time.
     pub(super) fn ended(&mut self, end: ConnectionEnd, now: Mono, chance: f64) -> BrokerState {
         let online_for = self.online_since.take().map(|since| now.since(since));
-        let is_quick = online_for.is_some_and(|time| time < self.timing.retry.quick_close);
-        self.quick_closes = match (&end, online_for.is_some()) {
+        let was_online = online_for.is_some();
+        let is_quick = online_for.is_some_and(|time| time < self.timing.quick_close);
+        self.quick_closes = match (&end, was_online) {
             (ConnectionEnd::Closed(_), true) if is_quick => self.quick_closes + 1,
             // A broker that was unavailable in between has restarted. Any other end has a known reason.
-            (ConnectionEnd::Lost(_) | ConnectionEnd::ConnectTimeout, _) | (_, true) => 0,
+            (ConnectionEnd::Lost(_), _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
-        let was_v311 = self.protocol == Protocol::V311;
-        self.choose_protocol(&end, online_for.is_some());
-        if online_for.is_some_and(|time| time >= self.timing.retry.quick_close) {
+        let was_v5 = self.protocol == Protocol::V5;
+        self.choose_protocol(&end, was_online);
+        if was_online && !is_quick {
             self.failures = 0;
-        } else if online_for.is_some()
-            && matches!(
-                end,
-                ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_) | ConnectionEnd::TooLarge
-            )
-        {
+        } else if is_quick && matches!(end, ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_)) {
             // The broker accepts us, so a line with short losses does not lead to long pauses.
             self.failures = self.failures.min(1);
         }
-        let retry_after = |first: Duration, max: Duration, failures: u32| {
-            let plain = first.saturating_mul(1 << failures.min(10)).min(max);
+        let doublings = self.failures.min(10);
+        self.failures = self.failures.saturating_add(1);
+        let retry_after = |first: Duration, max: Duration| {
+            let plain = first.saturating_mul(1 << doublings).min(max);
             now.after(plain.mul_f64(0.8 + 0.4 * chance))
         };
-        let failures = self.failures;
-        self.failures = failures.saturating_add(1);
-        let taken_over = BrokerState::TakenOver {
-            retry_at: now.after(self.timing.retry.taken_over),
+        let timing = &self.timing;
+        let refused = |reason| BrokerState::Refused {
+            reason,
+            retry_at: retry_after(timing.refused_first, timing.refused_max),
         };
-        if online_for.is_some() && self.quick_closes >= QUICK_CLOSES {
-            return taken_over;
-        }
-        let pauses = &self.timing.retry;
+        let end = match was_online && self.quick_closes >= QUICK_CLOSES {
+            true => ConnectionEnd::TakenOver,
+            false => end,
+        };
         match end {
+            ConnectionEnd::TakenOver => BrokerState::TakenOver {
+                retry_at: now.after(timing.taken_over),
+            },
             ConnectionEnd::KeepsNothing if self.retains => {
                 self.retains = false;
                 BrokerState::Backoff {
@@ -252,46 +193,27 @@ impl ReconnectPolicy {
                     retry_at: now,
                 }
             }
-            ConnectionEnd::KeepsNothing => BrokerState::Refused {
-                reason: "the broker rejected the connection: RetainNotSupported".to_owned(),
-                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
-            },
-            ConnectionEnd::Unsupported if !was_v311 => BrokerState::Backoff {
+            ConnectionEnd::KeepsNothing => {
+                refused("the broker rejected the connection: RetainNotSupported".to_owned())
+            }
+            ConnectionEnd::Unsupported if was_v5 => BrokerState::Backoff {
                 reason: UNSUPPORTED_V5.to_owned(),
                 retry_at: now,
             },
-            ConnectionEnd::Unsupported => BrokerState::Refused {
-                reason: "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
-                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
-            },
-            ConnectionEnd::Refused(reason) => BrokerState::Refused {
-                reason,
-                retry_at: retry_after(pauses.refused_first, pauses.refused_max, failures),
-            },
+            ConnectionEnd::Unsupported => refused(
+                "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
+            ),
+            ConnectionEnd::Refused(reason) => refused(reason),
             ConnectionEnd::Untrusted(reason) => BrokerState::Untrusted {
                 reason,
-                retry_at: retry_after(pauses.untrusted, pauses.untrusted, 0),
+                retry_at: retry_after(timing.untrusted, timing.untrusted),
             },
-            ConnectionEnd::TooLarge => BrokerState::Backoff {
-                reason: "the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned(),
-                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
-            },
-            ConnectionEnd::Oversized => BrokerState::Backoff {
-                reason: "the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned(),
-                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
-            },
-            ConnectionEnd::Closed(reason) | ConnectionEnd::Unreadable(reason) | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
+            ConnectionEnd::Closed(reason)
+            | ConnectionEnd::Unreadable(reason)
+            | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
                 reason,
-                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
+                retry_at: retry_after(timing.backoff_first, timing.backoff_max),
             },
-            ConnectionEnd::ConnectTimeout => BrokerState::Backoff {
-                reason: format!(
-                    "no answer from the broker within {} s",
-                    self.timing.connect_timeout.as_secs()
-                ),
-                retry_at: retry_after(pauses.backoff_first, pauses.backoff_max, failures),
-            },
-            ConnectionEnd::TakenOver => taken_over,
         }
     }
 
@@ -389,10 +311,10 @@ mod tests {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert_eq!(policy.mode().protocol, Protocol::V311);
+        assert_eq!(policy.protocol, Protocol::V311);
         policy.connected(at(5), true);
         policy.ended(lost(), at(500), 0.5);
-        assert_eq!(policy.mode().protocol, Protocol::V5);
+        assert_eq!(policy.protocol, Protocol::V5);
     }
 
     #[test]
@@ -400,7 +322,7 @@ mod tests {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
-            assert_eq!(policy.mode().protocol, expected);
+            assert_eq!(policy.protocol, expected);
         }
     }
 
@@ -411,7 +333,7 @@ mod tests {
         policy.ended(lost(), at(100), 0.5);
         for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
             policy.ended(closed(), at(101), 0.5);
-            assert_eq!(policy.mode().protocol, expected);
+            assert_eq!(policy.protocol, expected);
         }
     }
 
@@ -452,28 +374,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_taken_for_a_rival() {
-        for end in [
-            ConnectionEnd::Oversized,
-            ConnectionEnd::Unreadable("?".into()),
-        ] {
-            let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
-            for round in 0..5 {
-                policy.connected(at(round * 10), true);
-                let state = policy.ended(end.clone(), at(round * 10 + 1), 0.5);
-                assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
-                assert_eq!(policy.mode().protocol, Protocol::V5);
-            }
+    fn unreadable_data_in_a_row_is_not_taken_for_another_client() {
+        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        for round in 0..5 {
+            policy.connected(at(round * 10), true);
+            let end = ConnectionEnd::Unreadable("?".into());
+            let state = policy.ended(end, at(round * 10 + 1), 0.5);
+            assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
+            assert_eq!(policy.protocol, Protocol::V5);
         }
     }
 
     #[test]
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
-        assert!(policy.mode().retains);
+        assert!(policy.retains);
         let state = policy.ended(ConnectionEnd::KeepsNothing, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
-        assert!(!policy.mode().retains);
+        assert!(!policy.retains);
     }
 
     #[test]
@@ -488,10 +406,6 @@ mod tests {
                 retry_at: now.after(Duration::from_secs(300)),
             };
             assert_eq!(state, expected);
-            assert_eq!(
-                state.retry_at(),
-                Some(now.after(RetryPauses::default().untrusted))
-            );
         }
     }
 

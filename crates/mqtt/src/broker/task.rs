@@ -1,6 +1,7 @@
 //! The task that keeps a connection to the broker: one after the other, with a pause in between.
 
 use std::{
+    mem::discriminant,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -18,13 +19,13 @@ use super::{
     policy::{BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
 };
 use crate::{
-    Inbound, JsonLine, MessageCounters, outbox::Outbox, publisher::SentDetection,
-    target::ConnectionTarget,
+    Inbound, JsonLine, outbox::Outbox, publisher::SentDetection, target::ConnectionTarget,
 };
 use spotter_core::{Clock, Mono};
 
 /// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
+
 /// What the task shares with the stages that publish. The lock is held for a map operation, never across an await. A channel
 /// instead of it would be a second queue with its own rule for losses.
 #[derive(Debug)]
@@ -32,8 +33,6 @@ pub(crate) struct Shared {
     outbox: Mutex<Outbox>,
     changed: Notify,
     turns: AtomicU64,
-    inbound_dropped: AtomicU64,
-    inbound_retained: AtomicU64,
 }
 
 impl Shared {
@@ -42,8 +41,6 @@ impl Shared {
             outbox: Mutex::new(outbox),
             changed: Notify::new(),
             turns: AtomicU64::new(0),
-            inbound_dropped: AtomicU64::new(0),
-            inbound_retained: AtomicU64::new(0),
         }
     }
 
@@ -67,24 +64,6 @@ impl Shared {
     /// Waits for a call of [`wake`](Self::wake).
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
-    }
-
-    /// A message to the node was dropped because the inbox was full.
-    pub(super) fn drop_inbound(&self) {
-        self.inbound_dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A retained command was ignored.
-    pub(crate) fn ignore_retained(&self) {
-        self.inbound_retained.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn counters(&self) -> MessageCounters {
-        MessageCounters {
-            inbound_dropped: self.inbound_dropped.load(Ordering::Relaxed),
-            inbound_retained: self.inbound_retained.load(Ordering::Relaxed),
-            ..self.outbox().counters()
-        }
     }
 }
 
@@ -120,15 +99,14 @@ impl BrokerTask {
     }
 
     async fn connect_until_stopped(&self) {
-        let mut policy = ReconnectPolicy::new(self.target.settings.timing.clone());
+        let mut policy = ReconnectPolicy::new(self.target.timing.clone());
         let mut memory = ReconnectState::new(&self.target);
         let mut again = self.again.clone();
         loop {
             // A request from here on leads to one more attempt: this one may have read the TLS files already.
             again.mark_unchanged();
             memory.renew_trust(self.clock.now()).await;
-            let (connection, events) =
-                BrokerConnection::new(self, &self.target, &policy, &mut memory);
+            let (connection, events) = BrokerConnection::new(self, &policy, &mut memory);
             let Some(end) = connection.run(events, &mut policy).await else {
                 return;
             };
@@ -164,17 +142,16 @@ impl BrokerTask {
     /// Publishes the state to watchers, and logs it when it changed.
     pub(super) fn show(&self, state: BrokerState) {
         let news = self.state.send_if_modified(|shown| {
-            let news = !is_same(shown, &state);
+            // The time of the next attempt alone is no news.
+            let news =
+                discriminant(shown) != discriminant(&state) || shown.trouble() != state.trouble();
             shown.clone_from(&state);
             news
         });
         if !news {
             return;
         }
-        let (host, port) = (
-            self.target.settings.host.as_str(),
-            self.target.settings.port,
-        );
+        let (host, port) = (self.target.host.as_str(), self.target.port);
         match &state {
             BrokerState::Connecting | BrokerState::Stopped => {
                 tracing::debug!(host, port, ?state, "broker")
@@ -207,7 +184,7 @@ impl BrokerTask {
                 );
             }
             BrokerState::TakenOver { .. } => {
-                let id = self.target.settings.client_id.as_str();
+                let id = self.target.client_id.as_str();
                 tracing::error!(
                     host,
                     port,
@@ -230,16 +207,4 @@ impl BrokerTask {
 /// Resolves when a stop was requested or its sender was dropped.
 pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
     _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// True when only the time of the next attempt differs. The state does not change during an attempt.
-fn is_same(shown: &BrokerState, new: &BrokerState) -> bool {
-    use BrokerState::{Backoff, Refused, TakenOver, Untrusted};
-    match (shown, new) {
-        (Backoff { reason: a, .. }, Backoff { reason: b, .. })
-        | (Refused { reason: a, .. }, Refused { reason: b, .. })
-        | (Untrusted { reason: a, .. }, Untrusted { reason: b, .. }) => a == b,
-        (TakenOver { .. }, TakenOver { .. }) => true,
-        _ => shown == new,
-    }
 }

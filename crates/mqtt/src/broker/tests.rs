@@ -82,7 +82,7 @@ fn ids() -> (CameraId, PromptId) {
     )
 }
 
-fn info() -> Info {
+pub(crate) fn info() -> Info {
     Info {
         daemon: DaemonInfo {
             name: "spotter".into(),

@@ -10,26 +10,30 @@ use rumqttc_v4::{
 use super::{
     ends,
     limits::BrokerLimits,
-    link::{ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, RequestOutcome, Settings},
+    link::{ConnectionEvent, PACKET_MAX_BYTES, RequestOutcome},
     policy::ConnectionEnd,
     tls::Trust,
 };
-use crate::{Inbound, message::status_text};
+use crate::{Inbound, message::status_text, outbox::DeliveryOptions, target::ConnectionTarget};
 
-pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
-    let address = (settings.host.clone(), settings.port);
-    let mut options = MqttOptions::new(settings.client_id.clone(), address);
+pub(super) fn options(
+    target: &ConnectionTarget,
+    trust: Option<&Trust>,
+    retains: bool,
+) -> MqttOptions {
+    let address = (target.host.clone(), target.port);
+    let mut options = MqttOptions::new(target.client_id.clone(), address);
     options
-        .set_keep_alive(settings.timing.keep_alive_s)
+        .set_keep_alive(target.timing.keep_alive_s)
         .set_clean_session(true)
         .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
         .set_last_will(LastWill::new(
-            settings.status_topic.clone(),
+            target.status_topic.clone(),
             status_text(false),
             QoS::AtLeastOnce,
             retains,
         ));
-    match (&settings.user, &settings.password) {
+    match (&target.user, &target.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }
@@ -52,7 +56,7 @@ pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
 }
 
 pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
-    let qos = if delivery.acknowledged {
+    let qos = if delivery.ticket.is_some() {
         QoS::AtLeastOnce
     } else {
         QoS::AtMostOnce
@@ -98,7 +102,7 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         },
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
-            mqttbytes::Error::PayloadSizeLimitExceeded(_) => ConnectionEnd::Oversized,
+            mqttbytes::Error::PayloadSizeLimitExceeded(_) => ends::oversized(),
             error => ends::unreadable(&error),
         },
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
@@ -106,7 +110,7 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => ConnectionEnd::ConnectTimeout,
+        ConnectionError::NetworkTimeout => ends::connect_timeout(),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

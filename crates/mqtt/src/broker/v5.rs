@@ -10,18 +10,21 @@ use rumqttc::{
 use super::{
     ends,
     limits::BrokerLimits,
-    link::{
-        ConnectionEvent, DeliveryOptions, PACKET_MAX_BYTES, PayloadFormat, RequestOutcome,
-        Settings, WILL_DELAY_S,
-    },
+    link::{ConnectionEvent, JPEG, PACKET_MAX_BYTES, RequestOutcome, WILL_DELAY_S, content_type},
     policy::ConnectionEnd,
     tls::Trust,
 };
-use crate::{Inbound, ReplyTo, message::status_text};
+use crate::{
+    Inbound, ReplyTo, message::status_text, outbox::DeliveryOptions, target::ConnectionTarget,
+};
 
-pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool) -> MqttOptions {
-    let address = (settings.host.clone(), settings.port);
-    let mut options = MqttOptions::new(settings.client_id.clone(), address);
+pub(super) fn options(
+    target: &ConnectionTarget,
+    trust: Option<&Trust>,
+    retains: bool,
+) -> MqttOptions {
+    let address = (target.host.clone(), target.port);
+    let mut options = MqttOptions::new(target.client_id.clone(), address);
     let will_properties = LastWillProperties {
         delay_interval: Some(WILL_DELAY_S),
         payload_format_indicator: None,
@@ -34,20 +37,20 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     let mut network = NetworkOptions::new();
     network.set_tcp_nodelay(true);
     options
-        .set_keep_alive(settings.timing.keep_alive_s)
+        .set_keep_alive(target.timing.keep_alive_s)
         .set_clean_start(true)
         .set_session_expiry_interval(Some(0))
         .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
-        .set_connect_timeout(settings.timing.connect_timeout)
+        .set_connect_timeout(target.timing.connect_timeout)
         .set_network_options(network)
         .set_last_will(LastWill::new(
-            settings.status_topic.clone(),
+            target.status_topic.clone(),
             status_text(false),
             QoS::AtLeastOnce,
             retains,
             Some(will_properties),
         ));
-    match (&settings.user, &settings.password) {
+    match (&target.user, &target.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }
@@ -62,20 +65,23 @@ pub(super) fn options(settings: &Settings, trust: Option<&Trust>, retains: bool)
     options
 }
 
-pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
-    let qos = if delivery.acknowledged {
+pub(super) fn publish_options(delivery: &DeliveryOptions, payload: &[u8]) -> PublishOptions {
+    let qos = if delivery.ticket.is_some() {
         QoS::AtLeastOnce
     } else {
         QoS::AtMostOnce
     };
-    let is_text = delivery.content != PayloadFormat::Jpeg;
+    let content_type = content_type(payload);
     PublishOptions::new(qos)
         .retain(delivery.retained)
         .properties(PublishProperties {
-            payload_format_indicator: is_text.then_some(1),
+            payload_format_indicator: (content_type != Some(JPEG)).then_some(1),
             message_expiry_interval: delivery.expiry.map(|expiry| expiry.as_secs() as u32),
-            content_type: delivery.content.mime().map(str::to_owned),
-            correlation_data: delivery.correlation.clone().map(Into::into),
+            content_type: content_type.map(str::to_owned),
+            correlation_data: delivery
+                .correlation
+                .as_ref()
+                .map(|data| data.to_vec().into()),
             ..PublishProperties::default()
         })
 }
@@ -151,9 +157,14 @@ pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
 fn disconnected(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
         DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
-        DisconnectReasonCode::PacketTooLarge => ConnectionEnd::TooLarge,
+        DisconnectReasonCode::PacketTooLarge => too_large(),
         reason => ConnectionEnd::Lost(format!("the broker closed the connection: {reason:?}")),
     }
+}
+
+/// One of our messages exceeds the broker's limit.
+fn too_large() -> ConnectionEnd {
+    ConnectionEnd::Lost("the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned())
 }
 
 pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
@@ -165,20 +176,18 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         }
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
-            mqttbytes::Error::PayloadSizeLimitExceeded { .. } => ConnectionEnd::Oversized,
+            mqttbytes::Error::PayloadSizeLimitExceeded { .. } => ends::oversized(),
             // mosquitto's `message_size_limit`: PUBACK with a code that PUBACK does not have, so the library ends here.
-            mqttbytes::Error::InvalidConnectReturnCode(0x95) => ConnectionEnd::TooLarge,
+            mqttbytes::Error::InvalidConnectReturnCode(0x95) => too_large(),
             error => ends::unreadable(&error),
         },
-        ConnectionError::MqttState(StateError::IncomingPacketTooLarge { .. }) => {
-            ConnectionEnd::Oversized
-        }
+        ConnectionError::MqttState(StateError::IncomingPacketTooLarge { .. }) => ends::oversized(),
         ConnectionError::MqttState(StateError::ProtocolViolation(error)) => {
             ends::unreadable(&error)
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::Timeout(_) => ConnectionEnd::ConnectTimeout,
+        ConnectionError::Timeout(_) => ends::connect_timeout(),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown};
+use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown, unknown};
 use spotter_core::{
     Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
     config::choices,
@@ -17,41 +17,62 @@ const LOOK_SECONDS: f64 = 10.0;
 /// The longest time of another log level, minutes.
 const LOG_MINUTES_MAX: f64 = 24.0 * 60.0;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfNothing {}
+const OPERATIONS: [&str; 10] = [
+    "reload",
+    "snapshot",
+    "reconnect",
+    "look",
+    "ask",
+    "prompt_add",
+    "prompt_del",
+    "reset_overrides",
+    "get",
+    "log_level",
+];
 
+/// The keys of each operation.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfCamera {
-    cam: String,
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+enum Operation {
+    Reload {},
+    Snapshot {
+        cam: String,
+    },
+    Reconnect {
+        cam: String,
+    },
+    Look {
+        cam: String,
+        seconds: Option<f64>,
+        rate: Option<f64>,
+    },
+    Ask {
+        cam: String,
+        text: String,
+    },
+    PromptAdd {
+        cam: String,
+        prompt: RequestedPrompt,
+    },
+    PromptDel {
+        cam: String,
+        prompt: String,
+    },
+    ResetOverrides {
+        cam: Option<String>,
+    },
+    Get {
+        what: String,
+    },
+    LogLevel {
+        level: String,
+        minutes: f64,
+    },
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfLook {
-    cam: String,
-    seconds: Option<f64>,
-    rate: Option<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfAsk {
-    cam: String,
-    text: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfAdd {
-    cam: String,
-    prompt: OfPrompt,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfPrompt {
+struct RequestedPrompt {
     id: String,
     detect: Option<String>,
     point: Option<String>,
@@ -65,50 +86,24 @@ struct OfPrompt {
     zones: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfRemove {
-    cam: String,
-    prompt: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfReset {
-    cam: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfGet {
-    what: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfLog {
-    level: String,
-    minutes: f64,
-}
-
 pub(super) fn parse_request(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
     let mut head = RequestHead::default();
-    let command = parts(payload, &mut head).and_then(|rest| command(&head.op, rest));
+    let command = read(payload, &mut head).and_then(command);
     (head, command)
 }
 
-/// Fills `head` as far as it is readable, and returns the other keys.
-fn parts(payload: &[u8], head: &mut RequestHead) -> Result<Map<String, Value>, Refusal> {
+/// Fills `head` as far as it is readable.
+fn read(payload: &[u8], head: &mut RequestHead) -> Result<Operation, Refusal> {
     if payload.len() > REQUEST_MAX_BYTES {
         let text = format!("{} bytes, limit {REQUEST_MAX_BYTES}", payload.len());
         return Err(Refusal::new(RefusalCode::TooLong, text));
     }
-    let mut rest = match serde_json::from_slice(payload) {
+    let mut request: Map<String, Value> = match serde_json::from_slice(payload) {
         Ok(Value::Object(object)) => object,
         Ok(_) => return Err(bad_request("not a JSON object")),
         Err(error) => return Err(bad_request(format!("not JSON: {error}"))),
     };
-    match rest.remove("id") {
+    match request.remove("id") {
         None | Some(Value::Null) => {}
         Some(Value::String(id)) if id.chars().count() <= ID_MAX_CHARS => head.id = Some(id),
         Some(_) => {
@@ -117,85 +112,72 @@ fn parts(payload: &[u8], head: &mut RequestHead) -> Result<Map<String, Value>, R
             )));
         }
     }
-    match rest.remove("op") {
+    match request.get("op") {
         Some(Value::String(op)) => head.op = op.chars().take(ID_MAX_CHARS).collect(),
         _ => return Err(bad_request("op: names no operation")),
     }
-    if let Some(Value::String(camera)) = rest.get("cam") {
+    if let Some(Value::String(camera)) = request.get("cam") {
         head.camera = Some(camera.chars().take(ID_MAX_CHARS).collect());
     }
-    Ok(rest)
-}
-
-fn command(op: &str, rest: Map<String, Value>) -> Result<Command, Refusal> {
-    match op {
-        "reload" => read::<OfNothing>(rest).map(|_| Command::Reload),
-        "snapshot" => {
-            let camera = camera_id(&read::<OfCamera>(rest)?.cam)?;
-            Ok(Command::Snapshot { camera })
-        }
-        "reconnect" => {
-            let camera = camera_id(&read::<OfCamera>(rest)?.cam)?;
-            Ok(Command::Reconnect { camera })
-        }
-        "look" => look(read(rest)?),
-        "ask" => {
-            let OfAsk { cam, text } = read(rest)?;
-            let camera = camera_id(&cam)?;
-            Ok(Command::Ask {
-                camera,
-                question: text,
-            })
-        }
-        "prompt_add" => {
-            let OfAdd { cam, prompt } = read(rest)?;
-            let (camera, prompt) = (camera_id(&cam)?, new_prompt(prompt)?);
-            Ok(Command::AddPrompt { camera, prompt })
-        }
-        "prompt_del" => {
-            let OfRemove { cam, prompt } = read(rest)?;
-            let (camera, prompt) = (camera_id(&cam)?, prompt_id(&prompt)?);
-            Ok(Command::RemovePrompt { camera, prompt })
-        }
-        "reset_overrides" => {
-            let camera = read::<OfReset>(rest)?.cam;
-            let camera = camera.as_deref().map(camera_id).transpose()?;
-            Ok(Command::ResetOverrides { camera })
-        }
-        "get" => wanted(&read::<OfGet>(rest)?.what).map(|what| Command::Get { what }),
-        "log_level" => log_level(read(rest)?),
-        other => {
-            let known = "reload, snapshot, reconnect, look, ask, prompt_add, prompt_del, reset_overrides, get, log_level";
-            let text = format!("there is no operation {}; there are {known}", shown(other));
-            Err(Refusal::new(RefusalCode::UnknownOp, text))
-        }
+    if !OPERATIONS.contains(&head.op.as_str()) {
+        let (op, known) = (shown(&head.op), OPERATIONS.join(", "));
+        let text = format!("there is no operation {op}; there are {known}");
+        return Err(Refusal::new(RefusalCode::UnknownOp, text));
     }
+    serde_json::from_value(Value::Object(request)).map_err(|error| bad_request(error.to_string()))
 }
 
-fn read<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, Refusal> {
-    serde_json::from_value(Value::Object(rest)).map_err(|error| bad_request(error.to_string()))
-}
-
-fn look(OfLook { cam, seconds, rate }: OfLook) -> Result<Command, Refusal> {
-    let seconds = seconds.unwrap_or(LOOK_SECONDS);
-    let lasting = Duration::try_from_secs_f64(seconds).map_err(|_| {
-        let text = format!("seconds: {seconds} is no time");
-        Refusal::new(RefusalCode::BadValue, text)
-    })?;
-    Ok(Command::Look {
-        camera: camera_id(&cam)?,
-        lasting,
-        rate_hz: rate,
+fn command(operation: Operation) -> Result<Command, Refusal> {
+    Ok(match operation {
+        Operation::Reload {} => Command::Reload,
+        Operation::Snapshot { cam } => Command::Snapshot {
+            camera: camera_id(&cam)?,
+        },
+        Operation::Reconnect { cam } => Command::Reconnect {
+            camera: camera_id(&cam)?,
+        },
+        Operation::Look { cam, seconds, rate } => Command::Look {
+            lasting: look_time(seconds.unwrap_or(LOOK_SECONDS))?,
+            camera: camera_id(&cam)?,
+            rate_hz: rate,
+        },
+        Operation::Ask { cam, text } => Command::Ask {
+            camera: camera_id(&cam)?,
+            question: text,
+        },
+        Operation::PromptAdd { cam, prompt } => Command::AddPrompt {
+            camera: camera_id(&cam)?,
+            prompt: new_prompt(prompt)?,
+        },
+        Operation::PromptDel { cam, prompt } => Command::RemovePrompt {
+            camera: camera_id(&cam)?,
+            prompt: prompt_id(&prompt)?,
+        },
+        Operation::ResetOverrides { cam } => Command::ResetOverrides {
+            camera: cam.as_deref().map(camera_id).transpose()?,
+        },
+        Operation::Get { what } => Command::Get {
+            what: wanted(&what)?,
+        },
+        Operation::LogLevel { level, minutes } => Command::LogLevel {
+            level: log_level(&level)?,
+            lasting: log_time(minutes)?,
+        },
     })
 }
 
-fn new_prompt(prompt: OfPrompt) -> Result<NewPrompt, Refusal> {
+fn look_time(seconds: f64) -> Result<Duration, Refusal> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| bad_value(format!("seconds: {seconds} is no time")))
+}
+
+fn new_prompt(prompt: RequestedPrompt) -> Result<NewPrompt, Refusal> {
     let id = prompt_id(&prompt.id).map_err(|_| {
         let text = format!(
             "prompt.id: {}; ids use a-z 0-9 _ -, 1 to 32 of them",
             shown(&prompt.id)
         );
-        Refusal::new(RefusalCode::BadValue, text)
+        bad_value(text)
     })?;
     let task = match (prompt.detect, prompt.point, prompt.query) {
         (Some(object), None, None) if prompt.choices.is_empty() => Task::Detect { object },
@@ -204,23 +186,14 @@ fn new_prompt(prompt: OfPrompt) -> Result<NewPrompt, Refusal> {
             question,
             choices: checked_choices(&prompt.choices)?,
         },
-        (_, _, None) => {
+        _ => {
             return Err(bad_request(
                 "prompt: give exactly one of detect, point, query; choices go with query",
             ));
         }
-        _ => {
-            return Err(bad_request(
-                "prompt: give exactly one of detect, point, query",
-            ));
-        }
     };
-    let zone = |id: &String| {
-        ZoneId::new(id).map_err(|_| {
-            let text = format!("there is no zone {}", shown(id));
-            Refusal::new(RefusalCode::UnknownZone, text)
-        })
-    };
+    let zone =
+        |id: &String| ZoneId::new(id).map_err(|_| unknown(RefusalCode::UnknownZone, "zone", id));
     Ok(NewPrompt {
         id,
         task,
@@ -236,10 +209,7 @@ fn checked_choices(texts: &[String]) -> Result<Vec<String>, Refusal> {
     }
     choices(texts).map_err(|wrong| {
         let texts: Vec<String> = wrong.into_iter().map(|wrong| wrong.text).collect();
-        Refusal::new(
-            RefusalCode::BadValue,
-            format!("choices: {}", texts.join("; ")),
-        )
+        bad_value(format!("choices: {}", texts.join("; ")))
     })
 }
 
@@ -248,38 +218,40 @@ fn wanted(what: &str) -> Result<RequestedInfo, Refusal> {
         "info" => Ok(RequestedInfo::Info),
         "settings" => Ok(RequestedInfo::Settings),
         "overrides" => Ok(RequestedInfo::Overrides),
-        other => {
-            let text = format!("what: {} is not info, settings or overrides", shown(other));
-            Err(Refusal::new(RefusalCode::BadValue, text))
-        }
+        other => Err(bad_value(format!(
+            "what: {} is not info, settings or overrides",
+            shown(other)
+        ))),
     }
 }
 
-fn log_level(OfLog { level, minutes }: OfLog) -> Result<Command, Refusal> {
-    let level = match level.as_str() {
-        "error" => LogLevel::Error,
-        "warn" => LogLevel::Warn,
-        "info" => LogLevel::Info,
-        "debug" => LogLevel::Debug,
-        "trace" => LogLevel::Trace,
-        other => {
-            let text = format!(
-                "level: {} is not error, warn, info, debug or trace",
-                shown(other)
-            );
-            return Err(Refusal::new(RefusalCode::BadValue, text));
-        }
-    };
-    if !(minutes > 0.0 && minutes <= LOG_MINUTES_MAX) {
-        let text = format!("minutes: {minutes} is not above 0 and up to {LOG_MINUTES_MAX}");
-        return Err(Refusal::new(RefusalCode::BadValue, text));
+fn log_level(level: &str) -> Result<LogLevel, Refusal> {
+    match level {
+        "error" => Ok(LogLevel::Error),
+        "warn" => Ok(LogLevel::Warn),
+        "info" => Ok(LogLevel::Info),
+        "debug" => Ok(LogLevel::Debug),
+        "trace" => Ok(LogLevel::Trace),
+        other => Err(bad_value(format!(
+            "level: {} is not error, warn, info, debug or trace",
+            shown(other)
+        ))),
     }
-    Ok(Command::LogLevel {
-        level,
-        lasting: Duration::from_secs_f64(minutes * 60.0),
-    })
+}
+
+fn log_time(minutes: f64) -> Result<Duration, Refusal> {
+    match minutes > 0.0 && minutes <= LOG_MINUTES_MAX {
+        true => Ok(Duration::from_secs_f64(minutes * 60.0)),
+        false => Err(bad_value(format!(
+            "minutes: {minutes} is not above 0 and up to {LOG_MINUTES_MAX}"
+        ))),
+    }
 }
 
 fn bad_request(text: impl Into<String>) -> Refusal {
     Refusal::new(RefusalCode::BadRequest, text)
+}
+
+fn bad_value(text: String) -> Refusal {
+    Refusal::new(RefusalCode::BadValue, text)
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Belongs here: which entities there are, what they are called, and the keys of Home Assistant's records. Does not belong
-//! here: when a record is sent (the outbox sends it after every connect, [`RepublishTimer`] after a start of Home Assistant)
+//! here: when a record is sent (the outbox sends it after every connect, `announcer` after a start of Home Assistant)
 //! and which ones are cleared (`retained`).
 //!
 //! Keys are not abbreviated. Home Assistant has abbreviations, and ignores a misspelt one without a message.
@@ -15,10 +15,8 @@
 mod camera;
 mod device;
 mod node;
-mod republish;
 
 pub use device::EntityPlatforms;
-pub use republish::RepublishTimer;
 
 use std::collections::{HashMap, HashSet};
 

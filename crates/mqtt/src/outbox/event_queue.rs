@@ -10,13 +10,12 @@ use std::{
     time::Duration,
 };
 
-use super::rates::RateLimit;
+use super::{MessageIds, rates::RateLimit};
 use crate::{
     event,
-    message_counters::MessageCounters,
     spool::{Batch, SpooledEvent},
 };
-use spotter_core::{Event, Mono};
+use spotter_core::{Event, Mono, config::SpoolConfig};
 
 /// Events without an acknowledgement.
 const EVENTS_IN_FLIGHT_MAX: usize = 8;
@@ -33,14 +32,26 @@ const OVERHEAD_BYTES: u64 = 64;
 
 /// The bounds configured in `mqtt.spool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventBounds {
-    pub events: usize,
+pub(crate) struct EventBounds {
+    pub(crate) events: usize,
     /// Older events are dropped.
-    pub max_age: Duration,
+    pub(crate) max_age: Duration,
     /// Bytes of all events, in memory and on disk.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
 }
 
+impl EventBounds {
+    /// The journal also contains records of delivered events, so the events have three quarters of its bytes.
+    pub(crate) fn new(spool: &SpoolConfig) -> Self {
+        Self {
+            events: spool.events,
+            max_age: spool.max_age,
+            max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
+        }
+    }
+}
+
+#[cfg(test)]
 impl Default for EventBounds {
     fn default() -> Self {
         Self {
@@ -72,28 +83,6 @@ struct QueuedEvent {
     phase: EventPhase,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct EventTimes {
-    since: Mono,
-    expires: Mono,
-}
-
-/// An event as it is pushed.
-pub(super) struct NewEvent<'a> {
-    pub(super) topic: &'a str,
-    /// Of its message, each time it is sent.
-    pub(super) id: String,
-    pub(super) event: Event,
-}
-
-/// An event of an earlier run.
-pub(super) struct RestoredEvent<'a> {
-    pub(super) topic: &'a str,
-    pub(super) kept: Arc<SpooledEvent>,
-    /// Time until its expiry.
-    pub(super) left: Duration,
-}
-
 /// An event that is due.
 pub(super) struct DueEvent {
     pub(super) number: u64,
@@ -105,8 +94,11 @@ pub(super) struct DueEvent {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct EventQueue {
-    bounds: EventBounds,
+pub(crate) struct EventQueue {
+    pub(crate) bounds: EventBounds,
+    ids: MessageIds,
+    /// Time in the last id: ids sort in the order of publishing even when a clock is set back.
+    id_ms: u64,
     connected: bool,
     entries: BTreeMap<u64, QueuedEvent>,
     /// Numbers of waiting events.
@@ -120,12 +112,20 @@ pub(super) struct EventQueue {
     late_rate: RateLimit,
     /// Changes for the disk; `None` = events are in memory only.
     unwritten: Option<Batch>,
+    /// Events that the broker refused.
+    pub(super) declined: u64,
+    /// Dropped: more than the bounds allow.
+    pub(super) over_bound: u64,
+    /// Dropped: older than the bounds allow.
+    pub(super) too_old: u64,
 }
 
 impl EventQueue {
-    pub(super) fn new(bounds: EventBounds) -> Self {
+    pub(super) fn new(bounds: EventBounds, ids: MessageIds) -> Self {
         Self {
             bounds,
+            ids,
+            id_ms: 0,
             connected: false,
             entries: BTreeMap::new(),
             fresh: BTreeSet::new(),
@@ -137,17 +137,20 @@ impl EventQueue {
             rate: RateLimit::new(EVENTS_PER_S),
             late_rate: RateLimit::new(LATE_PER_S),
             unwritten: None,
+            declined: 0,
+            over_bound: 0,
+            too_old: 0,
         }
     }
 
     /// Collects changes for the disk from now on. New events are numbered from `first_number` on.
-    pub(super) fn keep_on_disk(&mut self, first_number: u64) {
+    pub(crate) fn keep_on_disk(&mut self, first_number: u64) {
         self.next_number = self.next_number.max(first_number);
         self.unwritten = Some(Batch::default());
     }
 
     /// Events that are not delivered.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -155,44 +158,33 @@ impl EventQueue {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    pub(super) fn push(&mut self, new: NewEvent<'_>, now: Mono, counters: &mut MessageCounters) {
-        let NewEvent { topic, id, event } = new;
-        let number = self.next_number;
-        self.next_number += 1;
+    pub(super) fn push(&mut self, topic: &str, event: Event, now: Mono) {
+        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
+        self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
+        let (number, id) = (self.next_number, self.ids.next(self.id_ms));
         let kept = Arc::new(SpooledEvent { number, id, event });
         let expires = now.after(self.bounds.max_age);
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
         }
-        let times = EventTimes {
-            since: now,
-            expires,
-        };
-        self.insert(topic, kept, times, !self.connected);
-        self.expire(now, counters);
-        self.keep_to_bounds(counters);
+        self.insert(topic, kept, now, expires);
     }
 
-    /// Queues an event of an earlier run that is on the disk; called in the order of their numbers, before any push.
-    pub(super) fn restore(
+    /// Queues an event that an earlier run did not deliver and that is on the disk; called in the order of their numbers,
+    /// before any push. It expires after `left`.
+    pub(crate) fn restore(
         &mut self,
-        restored: RestoredEvent<'_>,
+        topic: &str,
+        kept: Arc<SpooledEvent>,
+        left: Duration,
         now: Mono,
-        counters: &mut MessageCounters,
     ) {
-        let RestoredEvent { topic, kept, left } = restored;
-        self.next_number = self.next_number.max(kept.number + 1);
-        let times = EventTimes {
-            since: now,
-            expires: now.after(left),
-        };
-        self.insert(topic, kept, times, true);
-        self.expire(now, counters);
-        self.keep_to_bounds(counters);
+        self.insert(topic, kept, now, now.after(left));
     }
 
-    fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, times: EventTimes, late: bool) {
-        let EventTimes { since, mut expires } = times;
+    fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
+        let number = kept.number;
+        self.next_number = self.next_number.max(number + 1);
         // An event does not expire before an older one, although the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
             expires = expires.max(before.expires);
@@ -202,17 +194,18 @@ impl EventQueue {
         let entry = QueuedEvent {
             topic: topic.into(),
             bytes: encoded + OVERHEAD_BYTES,
-            since,
+            since: now,
             expires,
-            late,
+            late: !self.connected,
             declined: false,
             phase: EventPhase::Waiting,
             kept,
         };
         self.bytes += entry.bytes;
-        let number = entry.kept.number;
         self.entries.insert(number, entry);
         self.wait(number);
+        self.expire(now);
+        self.keep_to_bounds();
     }
 
     /// The broker accepted a connection.
@@ -222,10 +215,10 @@ impl EventQueue {
     }
 
     /// All undelivered events are late from now on.
-    pub(super) fn disconnected(&mut self, counters: &mut MessageCounters) {
+    pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.all_wait_as_late();
-        self.keep_to_bounds(counters);
+        self.keep_to_bounds();
     }
 
     fn all_wait_as_late(&mut self) {
@@ -242,8 +235,8 @@ impl EventQueue {
     }
 
     /// The next event, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono, counters: &mut MessageCounters) -> Option<DueEvent> {
-        self.expire(now, counters);
+    pub(super) fn take(&mut self, now: Mono) -> Option<DueEvent> {
+        self.expire(now);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
         }
@@ -301,10 +294,10 @@ impl EventQueue {
     }
 
     /// The broker refused the event. Counted the first time.
-    pub(super) fn declined(&mut self, number: u64, counters: &mut MessageCounters) {
+    pub(super) fn declined(&mut self, number: u64) {
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
-            counters.events_declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+            self.declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
     }
 
@@ -331,18 +324,18 @@ impl EventQueue {
     }
 
     /// Drops expired events that are not in flight.
-    pub(super) fn expire(&mut self, now: Mono, counters: &mut MessageCounters) {
+    pub(super) fn expire(&mut self, now: Mono) {
         let over = self.entries.iter();
         let over = over.take_while(|(_, entry)| entry.expires <= now);
         let over = over.filter(|(_, entry)| entry.phase != EventPhase::InFlight);
         for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
             self.remove(number);
-            counters.events_too_old += 1;
+            self.too_old += 1;
         }
     }
 
     /// Drops the oldest events beyond the bounds, except those in flight.
-    fn keep_to_bounds(&mut self, counters: &mut MessageCounters) {
+    fn keep_to_bounds(&mut self) {
         let events = match self.connected {
             true => self.bounds.events.max(CONNECTED_MIN),
             false => self.bounds.events,
@@ -354,7 +347,7 @@ impl EventQueue {
                 return;
             };
             self.remove(number);
-            counters.events_over_bound += 1;
+            self.over_bound += 1;
         }
     }
 
@@ -400,8 +393,8 @@ impl EventQueue {
     }
 
     /// Takes the changes since the last write to the disk.
-    pub(super) fn unwritten(&mut self, now: Mono, counters: &mut MessageCounters) -> Batch {
-        self.expire(now, counters);
+    pub(crate) fn unwritten(&mut self, now: Mono) -> Batch {
+        self.expire(now);
         self.unwritten
             .as_mut()
             .map(std::mem::take)
@@ -409,7 +402,7 @@ impl EventQueue {
     }
 
     /// A batch could not be written.
-    pub(super) fn still_unwritten(&mut self, batch: Batch) {
+    pub(crate) fn still_unwritten(&mut self, batch: Batch) {
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.put_back(batch);
         }
@@ -426,55 +419,35 @@ mod tests {
         Mono::default().after(Duration::from_millis(ms))
     }
 
-    /// An [`EventQueue`] with its counters.
-    struct CountedEventQueue {
-        queue: EventQueue,
-        counters: MessageCounters,
+    fn offline(bounds: EventBounds) -> EventQueue {
+        EventQueue::new(bounds, MessageIds::new(7))
     }
 
-    impl CountedEventQueue {
-        fn new(bounds: EventBounds) -> Self {
-            Self {
-                queue: EventQueue::new(bounds),
-                counters: MessageCounters::default(),
+    fn online(bounds: EventBounds) -> EventQueue {
+        let mut queue = offline(bounds);
+        queue.connected();
+        queue
+    }
+
+    fn push(queue: &mut EventQueue, camera: &str, track: u64, now: Mono) {
+        queue.push(camera, event(camera, track, EventStep::New), now);
+    }
+
+    fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<DueEvent> {
+        std::iter::from_fn(|| queue.take(now)).collect()
+    }
+
+    /// Takes the events that are due within `seconds` and acknowledges each one at once.
+    fn deliver(queue: &mut EventQueue, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
+        let mut all = Vec::new();
+        for step in 0..seconds * 100 {
+            let now = from.after(Duration::from_millis(10 * step));
+            while let Some(due) = queue.take(now) {
+                queue.acked(due.number);
+                all.push((now, due));
             }
         }
-
-        fn online() -> Self {
-            let mut counted = Self::new(EventBounds::default());
-            counted.queue.connected();
-            counted
-        }
-
-        fn push(&mut self, camera: &str, track: u64, now: Mono) {
-            let new = NewEvent {
-                topic: camera,
-                id: format!("id-{track}"),
-                event: event(camera, track, EventStep::New),
-            };
-            self.queue.push(new, now, &mut self.counters);
-        }
-
-        fn take(&mut self, now: Mono) -> Option<DueEvent> {
-            self.queue.take(now, &mut self.counters)
-        }
-
-        fn take_all(&mut self, now: Mono) -> Vec<DueEvent> {
-            std::iter::from_fn(|| self.take(now)).collect()
-        }
-
-        /// Takes the events that are due within `seconds` and acknowledges each one at once.
-        fn deliver(&mut self, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
-            let mut all = Vec::new();
-            for step in 0..seconds * 100 {
-                let now = from.after(Duration::from_millis(10 * step));
-                while let Some(due) = self.take(now) {
-                    self.queue.acked(due.number);
-                    all.push((now, due));
-                }
-            }
-            all
-        }
+        all
     }
 
     fn json(due: &DueEvent) -> serde_json::Value {
@@ -494,36 +467,36 @@ mod tests {
 
     #[test]
     fn few_events_are_in_flight_and_none_overtakes_another() {
-        let mut counted = CountedEventQueue::online();
+        let mut queue = online(EventBounds::default());
         for number in 0..20 {
-            counted.push("gate", number, ms(0));
+            push(&mut queue, "gate", number, ms(0));
         }
-        let first = counted.take_all(ms(0));
+        let first = take_all(&mut queue, ms(0));
         assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
-        let next_at = counted.queue.next_at(ms(0));
+        let next_at = queue.next_at(ms(0));
         assert_eq!(next_at, None, "the queue waits for an acknowledgement");
         // The client library had no room: the same event is the next.
-        counted.queue.failed(first[7].number);
-        assert_eq!(tracks(&counted.take_all(ms(0))), [7]);
+        queue.failed(first[7].number);
+        assert_eq!(tracks(&take_all(&mut queue, ms(0))), [7]);
         for due in &first[..7] {
-            counted.queue.acked(due.number);
+            queue.acked(due.number);
         }
-        let next = tracks(&counted.take_all(ms(1)));
+        let next = tracks(&take_all(&mut queue, ms(1)));
         assert_eq!(next, [8, 9, 10, 11, 12, 13, 14]);
     }
 
     #[test]
     fn late_events_leave_slowly_and_fresh_ones_of_other_topics_at_once() {
-        let mut counted = CountedEventQueue::new(EventBounds::default());
+        let mut queue = offline(EventBounds::default());
         for number in 0..200 {
-            counted.push("gate", number, ms(number));
+            push(&mut queue, "gate", number, ms(number));
         }
-        counted.queue.connected();
-        let mut sent = counted.deliver(ms(10_000), 1);
+        queue.connected();
+        let mut sent = deliver(&mut queue, ms(10_000), 1);
         // Half of them still wait when two cameras publish an event each.
-        counted.push("yard", 1000, ms(11_000));
-        counted.push("gate", 1001, ms(11_000));
-        sent.extend(counted.deliver(ms(11_000), 9));
+        push(&mut queue, "yard", 1000, ms(11_000));
+        push(&mut queue, "gate", 1001, ms(11_000));
+        sent.extend(deliver(&mut queue, ms(11_000), 9));
 
         let (times, sent): (Vec<Mono>, Vec<DueEvent>) = sent.into_iter().unzip();
         let tracks = tracks(&sent);
@@ -552,90 +525,89 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
-        let mut counted = CountedEventQueue::new(EventBounds {
+        let mut queue = offline(EventBounds {
             events: 10,
             ..EventBounds::default()
         });
         for number in 0..25 {
-            counted.push("gate", number, ms(number));
+            push(&mut queue, "gate", number, ms(number));
         }
-        assert_eq!(counted.queue.len(), 10);
-        counted.queue.connected();
-        let sent = counted.deliver(ms(100), 2);
+        assert_eq!(queue.len(), 10);
+        queue.connected();
+        let sent = deliver(&mut queue, ms(100), 2);
         let sent: Vec<u64> = sent.iter().map(|(_, due)| track(due)).collect();
         assert_eq!(sent, (15..25).collect::<Vec<_>>());
-        assert_eq!(counted.counters.events_over_bound, 15);
+        assert_eq!(queue.over_bound, 15);
     }
 
     #[test]
     fn bytes_and_age_are_bounds_too() {
         let one = {
-            let mut counted = CountedEventQueue::online();
-            counted.push("gate", 10, ms(0));
-            counted.queue.bytes
+            let mut queue = online(EventBounds::default());
+            push(&mut queue, "gate", 10, ms(0));
+            queue.bytes
         };
-        let mut counted = CountedEventQueue::new(EventBounds {
+        let mut queue = offline(EventBounds {
             events: 1000,
             max_age: Duration::from_secs(60),
             // The number of the last event has one digit more.
             max_bytes: 4 * one + 1,
         });
         for number in 10..20 {
-            counted.push("gate", number, ms(1000 * number));
+            push(&mut queue, "gate", number, ms(1000 * number));
         }
-        assert_eq!(counted.queue.len(), 4);
-        assert_eq!(counted.counters.events_over_bound, 6);
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.over_bound, 6);
         // Of the four, which were pushed in the seconds 16 to 19, three are older than a minute now.
-        counted.queue.connected();
-        let sent = counted.take_all(ms(78_000));
+        queue.connected();
+        let sent = take_all(&mut queue, ms(78_000));
         assert_eq!(tracks(&sent), [19]);
         assert_eq!(sent[0].expiry, Duration::from_secs(1));
-        assert_eq!(counted.counters.events_too_old, 3);
-        assert_eq!(counted.counters.spool_dropped(), 9);
+        assert_eq!(queue.too_old, 3);
     }
 
     #[test]
     fn bound_of_zero_sends_while_connected_and_keeps_nothing_after_it() {
-        let mut counted = CountedEventQueue::new(EventBounds {
+        let mut queue = offline(EventBounds {
             events: 0,
             ..EventBounds::default()
         });
-        counted.queue.connected();
-        counted.push("gate", 1, ms(0));
-        assert_eq!(counted.take_all(ms(0)).len(), 1);
-        counted.queue.disconnected(&mut counted.counters);
-        counted.push("gate", 2, ms(1));
-        assert_eq!(counted.queue.len(), 0);
-        assert_eq!(counted.counters.spool_dropped(), 2);
+        queue.connected();
+        push(&mut queue, "gate", 1, ms(0));
+        assert_eq!(take_all(&mut queue, ms(0)).len(), 1);
+        queue.disconnected();
+        push(&mut queue, "gate", 2, ms(1));
+        assert_eq!(queue.len(), 0);
+        assert_eq!(queue.over_bound, 2);
     }
 
     #[test]
     fn declined_event_is_kept_counted_once_and_waits_for_the_retry() {
-        let mut counted = CountedEventQueue::online();
-        counted.push("gate", 1, ms(0));
+        let mut queue = online(EventBounds::default());
+        push(&mut queue, "gate", 1, ms(0));
         for _ in 0..2 {
-            let due = counted.take(ms(0)).unwrap();
-            counted.queue.declined(due.number, &mut counted.counters);
-            assert!(counted.take(ms(0)).is_none() && counted.queue.len() == 1);
-            counted.queue.retry_declined();
+            let due = queue.take(ms(0)).unwrap();
+            queue.declined(due.number);
+            assert!(queue.take(ms(0)).is_none() && queue.len() == 1);
+            queue.retry_declined();
         }
-        assert_eq!(counted.counters.events_declined, 1);
+        assert_eq!(queue.declined, 1);
     }
 
     #[test]
     fn changes_for_the_disk_are_collected_until_they_are_taken() {
-        let mut counted = CountedEventQueue::online();
-        counted.queue.keep_on_disk(7);
-        counted.push("gate", 1, ms(0));
-        counted.push("gate", 2, ms(0));
-        let due = counted.take(ms(0)).unwrap();
+        let mut queue = online(EventBounds::default());
+        queue.keep_on_disk(7);
+        push(&mut queue, "gate", 1, ms(0));
+        push(&mut queue, "gate", 2, ms(0));
+        let due = queue.take(ms(0)).unwrap();
         assert_eq!(due.number, 7, "numbers continue after those on the disk");
-        counted.queue.acked(due.number);
-        let batch = counted.queue.unwritten(ms(1), &mut counted.counters);
+        queue.acked(due.number);
+        let batch = queue.unwritten(ms(1));
         assert_eq!(batch.kept_numbers(), [7, 8]);
         assert_eq!(batch.done_numbers(), [7]);
-        counted.queue.still_unwritten(batch);
-        let again = counted.queue.unwritten(ms(2), &mut counted.counters);
+        queue.still_unwritten(batch);
+        let again = queue.unwritten(ms(2));
         assert_eq!(again.kept_numbers(), [7, 8]);
         assert_eq!(again.done_numbers(), [7]);
     }

@@ -1,44 +1,16 @@
 //! Events, replies and pictures one at a time.
 
-use super::*;
-use crate::{ReplyTo, Topics, Update, event::tests::event};
-use spotter_core::{EndReason, EventStep, NodeId, PromptId, UpdateReason};
-
-fn topics() -> Topics {
-    Topics::new("spotter", &NodeId::new("edge1").unwrap())
-}
-
-fn outbox() -> Outbox {
-    Outbox::new(OutboxLimits::default(), "b7c1".into(), 7)
-}
-
-fn ms(ms: u64) -> Mono {
-    Mono::default().after(Duration::from_millis(ms))
-}
-
-fn push(outbox: &mut Outbox, update: Update, now: Mono) {
-    outbox.push(Message::from_update(&topics(), update), now);
-}
+use super::{
+    tests::{drain, json, ms, online, outbox, picture, push, ticket, topics},
+    *,
+};
+use crate::{ReplyTo, Update, event::tests::event};
+use spotter_core::{CameraId, EndReason, EventStep, UpdateReason};
 
 /// Pushes the first event of a track.
 fn comes(outbox: &mut Outbox, camera: &str, number: u64, now: Mono) {
     let event = event(camera, number, EventStep::New);
     push(outbox, Update::Event(Box::new(event)), now);
-}
-
-fn drain(outbox: &mut Outbox, now: Mono) -> Vec<Outgoing> {
-    std::iter::from_fn(|| outbox.take(now)).collect()
-}
-
-fn ticket(outgoing: &Outgoing) -> Ticket {
-    outgoing.promise.ticket().expect("it is acknowledged")
-}
-
-fn json(outgoing: &Outgoing) -> serde_json::Value {
-    let Body::Bytes(bytes) = &outgoing.body else {
-        panic!("not bytes")
-    };
-    serde_json::from_slice(bytes).unwrap()
 }
 
 /// Takes the messages that are due within some seconds and acknowledges each one at once.
@@ -55,20 +27,15 @@ fn deliver(outbox: &mut Outbox, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing
 }
 
 #[test]
-fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
-    let mut outbox = outbox();
-    outbox.connected();
+fn event_is_sent_until_acknowledged_and_keeps_its_id() {
+    let mut outbox = online();
     comes(&mut outbox, "gate", 1, ms(0));
     let first = outbox.take(ms(0)).unwrap();
     assert_eq!(first.topic, "spotter/edge1/cam/gate/event/person");
     let day = Duration::from_secs(24 * 60 * 60);
     let ticket_of_first = ticket(&first);
-    let promise = Promise::Event {
-        ticket: ticket_of_first,
-        expiry: day,
-    };
-    assert_eq!(first.promise, promise);
-    assert!(!first.promise.is_retained());
+    assert_eq!(first.delivery.expiry, Some(day));
+    assert!(!first.delivery.retained);
     assert!(outbox.take(ms(1)).is_none() && !outbox.is_settled());
 
     outbox.disconnected();
@@ -80,12 +47,9 @@ fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
         (&json(&first)["delayed"], &json(&again)["delayed"]),
         (&false.into(), &true.into())
     );
-    assert_eq!(
-        again.promise.expiry(),
-        Some(day - Duration::from_secs(3600))
-    );
+    assert_eq!(again.delivery.expiry, Some(day - Duration::from_secs(3600)));
     outbox.acked(ticket(&again), ms(3_600_001));
-    assert!(outbox.is_settled() && outbox.events() == 0);
+    assert!(outbox.is_settled() && outbox.events.len() == 0);
     assert_eq!(
         (outbox.counters().events_acked, outbox.counters().dropped()),
         (1, 0)
@@ -93,7 +57,7 @@ fn an_event_is_sent_until_it_is_acknowledged_and_keeps_its_id() {
 }
 
 #[test]
-fn events_come_after_the_whole_birth() {
+fn events_follow_all_states() {
     let mut outbox = outbox();
     comes(&mut outbox, "gate", 1, ms(0));
     outbox.push(Message::node_status(&topics(), true), ms(0));
@@ -112,7 +76,7 @@ fn events_come_after_the_whole_birth() {
 }
 
 #[test]
-fn what_the_broker_declines_is_tried_again_and_counted_once() {
+fn declined_messages_are_sent_again_and_counted_once() {
     let mut outbox = outbox();
     outbox.push(Message::node_status(&topics(), true), ms(0));
     comes(&mut outbox, "gate", 1, ms(0));
@@ -138,7 +102,7 @@ fn what_the_broker_declines_is_tried_again_and_counted_once() {
     let counters = outbox.counters();
     assert_eq!((counters.states_declined, counters.events_declined), (3, 1));
     assert_eq!(
-        (outbox.events(), counters.dropped()),
+        (outbox.events.len(), counters.dropped()),
         (1, 0),
         "the declined event waits"
     );
@@ -157,12 +121,12 @@ fn what_the_broker_declines_is_tried_again_and_counted_once() {
     }
     let sent = drain(&mut outbox, now);
     sent.iter().for_each(|sent| outbox.acked(ticket(sent), now));
-    assert_eq!((sent.len(), outbox.events()), (2, 0));
+    assert_eq!((sent.len(), outbox.events.len()), (2, 0));
     assert!(drain(&mut outbox, now.after(Duration::from_secs(600))).is_empty());
 }
 
 #[test]
-fn whoever_says_farewell_does_not_wait_for_what_is_declined() {
+fn final_status_does_not_wait_for_declined_messages() {
     let mut outbox = outbox();
     outbox.push(Message::node_status(&topics(), true), ms(0));
     outbox.connected();
@@ -170,16 +134,15 @@ fn whoever_says_farewell_does_not_wait_for_what_is_declined() {
         outbox.declined(ticket(&sent), ms(0));
     }
     outbox.end_with(Message::node_status(&topics(), false), ms(90_000));
-    let farewell = drain(&mut outbox, ms(60_000));
-    assert_eq!(farewell.len(), 1);
-    outbox.acked(ticket(&farewell[0]), ms(60_000));
+    let last = drain(&mut outbox, ms(60_000));
+    assert_eq!(last.len(), 1);
+    outbox.acked(ticket(&last[0]), ms(60_000));
     assert!(outbox.is_settled() && drain(&mut outbox, ms(200_000)).is_empty());
 }
 
 #[test]
-fn ids_sort_as_the_events_were_told_though_a_clock_was_set_back() {
-    let mut outbox = outbox();
-    outbox.connected();
+fn ids_sort_in_publishing_order_although_a_clock_was_set_back() {
+    let mut outbox = online();
     for (number, back_s) in [(1, 0), (2, 3600), (3, 1800)] {
         let mut event = event("gate", number, EventStep::Update(UpdateReason::Minute));
         event.last_seen = event.last_seen.before(Duration::from_secs(back_s));
@@ -197,7 +160,7 @@ fn ids_sort_as_the_events_were_told_though_a_clock_was_set_back() {
 }
 
 #[test]
-fn the_farewell_follows_the_ends_and_leaves_a_backlog_in_the_spool() {
+fn final_status_follows_the_ends_and_leaves_the_backlog() {
     let mut outbox = outbox();
     for number in 0..200 {
         comes(&mut outbox, "gate", number, ms(0));
@@ -217,7 +180,7 @@ fn the_farewell_follows_the_ends_and_leaves_a_backlog_in_the_spool() {
     );
     assert!(outbox.is_settled());
     assert_eq!(
-        outbox.events(),
+        outbox.events.len(),
         201 - (sent.len() - 1),
         "the rest waits for the next start"
     );
@@ -230,7 +193,7 @@ fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
 }
 
 #[test]
-fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
+fn reply_goes_to_the_wanted_topic_while_its_connection_lasts() {
     let mut outbox = outbox();
     push(&mut outbox, reply(None, "{\"id\":0}"), ms(0));
     assert_eq!(
@@ -247,17 +210,17 @@ fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
     };
     for (to, topic, correlation) in [
         (None, "spotter/edge1/reply", None),
-        (wanted("desk/answers"), "desk/answers", Some(vec![1, 2])),
+        (wanted("desk/answers"), "desk/answers", Some(&[1, 2][..])),
         (wanted("desk/#"), "spotter/edge1/reply", None),
         (wanted(""), "spotter/edge1/reply", None),
     ] {
         push(&mut outbox, reply(to, "{\"id\":1}"), ms(0));
         let sent = outbox.take(ms(0)).unwrap();
         assert_eq!(
-            (sent.topic.as_str(), sent.promise.correlation()),
+            (sent.topic.as_str(), sent.delivery.correlation.as_deref()),
             (topic, correlation)
         );
-        assert!(!sent.promise.is_retained() && sent.promise.expiry().is_none());
+        assert!(!sent.delivery.retained && sent.delivery.expiry.is_none());
         outbox.acked(ticket(&sent), ms(1));
     }
     push(&mut outbox, reply(None, "{\"id\":2}"), ms(2));
@@ -273,24 +236,18 @@ fn a_reply_goes_where_it_is_wanted_and_only_while_somebody_waits() {
 
 #[test]
 fn only_a_picture_that_is_not_retained_expires() {
-    let mut outbox = outbox();
-    outbox.connected();
+    let mut outbox = online();
     let expiry = Some(Duration::from_secs(5));
     for (retain, expiry) in [(false, expiry), (true, None)] {
-        let picture = Update::Snapshot {
-            camera: CameraId::new("gate").unwrap(),
-            prompt: PromptId::new("person").unwrap(),
-            jpeg: [0xff, 0xd8].into(),
-            retain,
-        };
         let now = ms(if retain { 1000 } else { 0 });
-        push(&mut outbox, picture, now);
+        push(&mut outbox, picture("person", retain), now);
         let sent = outbox.take(now).unwrap();
         assert_eq!(sent.topic, "spotter/edge1/cam/gate/snapshot/person");
-        assert!(sent.promise.ticket().is_none());
-        assert_eq!(
-            (sent.promise.is_retained(), sent.promise.expiry()),
-            (retain, expiry)
-        );
+        let expected = DeliveryOptions {
+            retained: retain,
+            expiry,
+            ..DeliveryOptions::default()
+        };
+        assert_eq!(sent.delivery, expected);
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::*;
-use crate::{Topics, Update, detection::tests::detection, event::tests::event};
-use spotter_core::{EventStep, NodeId};
-
-fn ms(ms: u64) -> Mono {
-    Mono::default().after(Duration::from_millis(ms))
-}
+use super::{
+    tests::{ms, online, push},
+    *,
+};
+use crate::{Update, detection::tests::detection, event::tests::event};
+use spotter_core::EventStep;
 
 /// The largest number of these moments within one second.
 fn most_in_a_second(times: &[Mono]) -> usize {
@@ -22,9 +21,7 @@ fn most_in_a_second(times: &[Mono]) -> usize {
 
 #[test]
 fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
-    let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
-    let mut outbox = Outbox::new(OutboxLimits::default(), "b7c1".into(), 7);
-    outbox.connected();
+    let mut outbox = online();
     let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
     let mut offered = (0u64, 0u64);
     // For ten seconds, 16 cameras have 50 answers per second each, and there are 300 events per second.
@@ -33,19 +30,18 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
         let camera = format!("cam{}", step % 16);
         if step < 10_000 && step % 20 < 16 {
             let answer = Update::Detection(Box::new(detection(&camera)));
-            outbox.push(Message::from_update(&topics, answer), now);
+            push(&mut outbox, answer, now);
             offered.0 += 1;
         }
         if step < 10_000 && step % 10 == 0 {
             for _ in 0..3 {
                 let event = event(&camera, offered.1, EventStep::New);
-                let update = Update::Event(Box::new(event));
-                outbox.push(Message::from_update(&topics, update), now);
+                push(&mut outbox, Update::Event(Box::new(event)), now);
                 offered.1 += 1;
             }
         }
         while let Some(sent) = outbox.take(now) {
-            match sent.promise.ticket() {
+            match sent.delivery.ticket {
                 Some(ticket) => {
                     events.push(now);
                     outbox.acked(ticket, now);
@@ -57,7 +53,7 @@ fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
     // The outbox sends 100 of the 300 events per second; the others wait, and none is lost.
     assert_eq!(most_in_a_second(&events), 100);
     assert_eq!(
-        outbox.counters().events_acked + outbox.events() as u64,
+        outbox.counters().events_acked + outbox.events.len() as u64,
         offered.1
     );
     let drops = outbox.counters();

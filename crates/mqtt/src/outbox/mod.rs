@@ -21,8 +21,6 @@
 //! The client library's queue is not used for this: it loses unacknowledged messages when a session ends, and keeps the
 //! oldest.
 
-#[cfg(test)]
-mod clear_tests;
 mod delivery;
 mod event_queue;
 #[cfg(test)]
@@ -39,26 +37,23 @@ mod stream_queue;
 mod tests;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
 use super::{
-    message::{Body, Message, MessageContent, Rank},
+    message::{Body, Message, MessageContent},
     message_counters::MessageCounters,
-    spool::{Batch, SpooledEvent},
 };
-#[cfg(test)]
-use spotter_core::CameraId;
-use spotter_core::{Event, Mono};
+use spotter_core::Mono;
 
-pub(super) use delivery::{Outgoing, Promise, Ticket};
-pub use event_queue::EventBounds;
-use event_queue::{EventQueue, NewEvent, RestoredEvent};
-use reply_queue::{QueuedReply, ReplyQueue};
-use state_queue::{NewState, StateQueue};
-use stream_queue::{NewStream, StreamLimits, StreamQueue};
+pub(super) use delivery::{DeliveryOptions, Outgoing, Ticket};
+pub(super) use event_queue::EventBounds;
+use event_queue::EventQueue;
+use reply_queue::ReplyQueue;
+use state_queue::StateQueue;
+use stream_queue::StreamQueue;
 
 /// Messages without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
@@ -67,29 +62,6 @@ const PUBACKS_KEPT: usize = 128;
 /// All refused messages are retried this time after the first of them.
 const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
-/// Bounds; the defaults are those of docs/mqtt.md section 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutboxLimits {
-    /// Stream messages a second of one camera.
-    pub camera_per_s: usize,
-    /// Messages a second of the node.
-    pub node_per_s: usize,
-    /// Stream messages waiting, all topics together; beyond it the oldest is dropped.
-    pub waiting: usize,
-    pub events: EventBounds,
-}
-
-impl Default for OutboxLimits {
-    fn default() -> Self {
-        Self {
-            camera_per_s: 20,
-            node_per_s: 200,
-            waiting: 256,
-            events: EventBounds::default(),
-        }
-    }
-}
-
 /// A message in flight.
 #[derive(Clone, Debug)]
 enum SentMessage {
@@ -97,7 +69,7 @@ enum SentMessage {
     State(String),
     /// The number of the event.
     Event(u64),
-    Reply(QueuedReply),
+    Reply(Outgoing),
 }
 
 /// Creates ULIDs: unique, sorted by time.
@@ -109,6 +81,10 @@ struct MessageIds {
 }
 
 impl MessageIds {
+    fn new(seed: u64) -> Self {
+        Self { seed, serial: 0 }
+    }
+
     fn next(&mut self, unix_ms: u64) -> String {
         self.serial += 1;
         let random =
@@ -134,118 +110,68 @@ enum FinalStatus {
 pub(super) struct Outbox {
     connected: bool,
     replies: ReplyQueue,
-    states: StateQueue,
-    events: EventQueue,
-    streams: StreamQueue,
+    pub(super) states: StateQueue,
+    pub(super) events: EventQueue,
+    pub(super) streams: StreamQueue,
     final_status: FinalStatus,
-    in_flight: HashMap<Ticket, (SentMessage, Mono)>,
+    in_flight: BTreeMap<Ticket, (SentMessage, Mono)>,
     last_ticket: u64,
     /// When refused messages are retried.
     retry_declined_at: Option<Mono>,
     pubacks: VecDeque<Duration>,
-    ids: MessageIds,
-    /// Time in the last event's id: ids sort in the order of publishing even when a clock is set back.
-    event_ms: u64,
-    counters: MessageCounters,
+    /// Those that no queue has.
+    pub(super) counters: MessageCounters,
 }
 
 impl Outbox {
     /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
-    pub(super) fn new(limits: OutboxLimits, boot: Arc<str>, id_seed: u64) -> Self {
-        let streams = StreamLimits {
-            camera_per_s: limits.camera_per_s,
-            node_per_s: limits.node_per_s,
-            waiting: limits.waiting,
-        };
+    pub(super) fn new(events: EventBounds, boot: Arc<str>, id_seed: u64) -> Self {
         Self {
             connected: false,
             replies: ReplyQueue::default(),
             states: StateQueue::default(),
-            events: EventQueue::new(limits.events),
-            streams: StreamQueue::new(streams, boot),
+            events: EventQueue::new(events, MessageIds::new(id_seed)),
+            // Another seed, so that no event and detection have the same id.
+            streams: StreamQueue::new(boot, MessageIds::new(!id_seed)),
             final_status: FinalStatus::NotWanted,
-            in_flight: HashMap::new(),
+            in_flight: BTreeMap::new(),
             last_ticket: 0,
             retry_declined_at: None,
             pubacks: VecDeque::new(),
-            ids: MessageIds {
-                seed: id_seed,
-                serial: 0,
-            },
-            event_ms: 0,
             counters: MessageCounters::default(),
         }
-    }
-
-    /// Collects changes of events for the disk from now on. New events are numbered from `first_number` on.
-    pub(super) fn keep_on_disk(&mut self, first_number: u64) {
-        self.events.keep_on_disk(first_number);
-    }
-
-    /// Queues an event that an earlier run did not deliver; called in their order, before any push. It expires after `left`.
-    pub(super) fn restore(
-        &mut self,
-        topic: &str,
-        kept: Arc<SpooledEvent>,
-        left: Duration,
-        now: Mono,
-    ) {
-        let restored = RestoredEvent { topic, kept, left };
-        self.events.restore(restored, now, &mut self.counters);
     }
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
         let topic = message.topic;
         match message.content {
-            MessageContent::State {
-                rank,
-                refresh,
-                payload,
-            } => {
-                if payload.is_empty() {
+            MessageContent::State(state) => {
+                if state.payload.is_empty() {
                     // A retained picture that is sent later would undo the clearing.
-                    self.streams.drop_pictures_of(&topic, &mut self.counters);
+                    self.streams.drop_pictures_of(&topic);
                 }
-                let state = NewState {
-                    topic: topic.clone(),
-                    payload,
-                    rank,
-                    refresh,
-                };
-                if self.states.push(state, now) {
+                if self.states.push(&topic, state, now) {
                     let is_of_topic =
                         |sent: &SentMessage| matches!(sent, SentMessage::State(of) if *of == topic);
                     self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
                 }
             }
-            MessageContent::Stream(stream) => {
-                let message = NewStream { topic, stream };
-                let (ids, counters) = (&mut self.ids, &mut self.counters);
-                self.streams.push(message, now, ids, counters);
-            }
-            MessageContent::Event(event) => self.push_event(&topic, *event, now),
-            MessageContent::Reply { .. } if !self.connected => self.counters.replies_dropped += 1,
+            MessageContent::Stream(stream) => self.streams.push(topic, stream, now),
+            MessageContent::Event(event) => self.events.push(&topic, *event, now),
+            MessageContent::Reply { .. } if !self.connected => self.replies.dropped += 1,
             MessageContent::Reply {
                 correlation,
                 payload,
-            } => {
-                let reply = QueuedReply {
-                    topic,
-                    correlation: correlation.map(Arc::from),
-                    payload,
-                };
-                self.replies.push(reply, &mut self.counters);
-            }
+            } => self.replies.push(Outgoing {
+                topic,
+                delivery: DeliveryOptions {
+                    correlation,
+                    ..DeliveryOptions::default()
+                },
+                body: Body::Bytes(payload),
+            }),
         }
-    }
-
-    fn push_event(&mut self, topic: &str, event: Event, now: Mono) {
-        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
-        self.event_ms = self.event_ms.max(u64::try_from(at).unwrap_or(0));
-        let id = self.ids.next(self.event_ms);
-        let new = NewEvent { topic, id, event };
-        self.events.push(new, now, &mut self.counters);
     }
 
     /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.
@@ -267,9 +193,9 @@ impl Outbox {
     pub(super) fn disconnected(&mut self) {
         self.connected = false;
         self.in_flight.clear();
-        self.streams.disconnected(&mut self.counters);
-        self.replies.disconnected(&mut self.counters);
-        self.events.disconnected(&mut self.counters);
+        self.streams.disconnected();
+        self.replies.disconnected();
+        self.events.disconnected();
     }
 
     /// The message to send now, if any; the module's documentation gives the order.
@@ -281,7 +207,7 @@ impl Outbox {
         let is_late =
             matches!(self.final_status, FinalStatus::Due { at_latest, .. } if at_latest <= now);
         if is_late {
-            self.streams.drop_all(&mut self.counters);
+            self.streams.drop_all();
         }
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
@@ -293,7 +219,7 @@ impl Outbox {
         if let Some(event) = self.take_event(now) {
             return Some(event);
         }
-        if let Some(stream) = self.streams.take(now, &mut self.counters) {
+        if let Some(stream) = self.streams.take(now) {
             return Some(stream);
         }
         let others_wait = self.events.is_waiting() || !self.replies.is_settled();
@@ -324,16 +250,7 @@ impl Outbox {
             return None;
         }
         let reply = self.replies.take()?;
-        let ticket = self.ticket(SentMessage::Reply(reply.clone()), now);
-        Some(Outgoing {
-            topic: reply.topic,
-            promise: Promise::Reply {
-                ticket,
-                correlation: reply.correlation,
-            },
-            body: Body::Bytes(reply.payload),
-            label: None,
-        })
+        Some(self.with_ticket(SentMessage::Reply(reply.clone()), reply, now))
     }
 
     fn take_state(&mut self, now: Mono) -> Option<Outgoing> {
@@ -341,37 +258,42 @@ impl Outbox {
             return None;
         }
         let (topic, payload) = self.states.take()?;
-        let ticket = self.ticket(SentMessage::State(topic.clone()), now);
-        Some(Outgoing {
+        let sent = SentMessage::State(topic.clone());
+        let outgoing = Outgoing {
             topic,
-            promise: Promise::State(ticket),
+            delivery: DeliveryOptions {
+                retained: true,
+                ..DeliveryOptions::default()
+            },
             body: Body::Bytes(payload),
-            label: None,
-        })
+        };
+        Some(self.with_ticket(sent, outgoing, now))
     }
 
     fn take_event(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.has_space() {
             return None;
         }
-        let due = self.events.take(now, &mut self.counters)?;
-        let ticket = self.ticket(SentMessage::Event(due.number), now);
-        let expiry = due.expiry;
-        Some(Outgoing {
+        let due = self.events.take(now)?;
+        let outgoing = Outgoing {
             topic: due.topic.to_string(),
-            promise: Promise::Event { ticket, expiry },
+            delivery: DeliveryOptions {
+                expiry: Some(due.expiry),
+                ..DeliveryOptions::default()
+            },
             body: Body::Bytes(due.payload.into()),
-            label: None,
-        })
+        };
+        Some(self.with_ticket(SentMessage::Event(due.number), outgoing, now))
     }
 
-    /// Registers a message that will be acknowledged.
-    fn ticket(&mut self, sent: SentMessage, now: Mono) -> Ticket {
+    /// Registers a message that the broker will acknowledge.
+    fn with_ticket(&mut self, sent: SentMessage, mut outgoing: Outgoing, now: Mono) -> Outgoing {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         self.in_flight.insert(ticket, (sent, now));
         self.streams.count_other(now);
-        ticket
+        outgoing.delivery.ticket = Some(ticket);
+        outgoing
     }
 
     /// When [`take`](Self::take) may have a message, if nothing else happens before; `None` = not by time alone.
@@ -422,7 +344,7 @@ impl Outbox {
     /// The hand-over failed, or the connection ended before the broker answered: the message is due again.
     pub(super) fn failed(&mut self, ticket: Ticket) {
         match self.in_flight.remove(&ticket) {
-            Some((SentMessage::State(topic), _)) => self.states.failed(&topic),
+            Some((SentMessage::State(topic), _)) => self.states.repeat(&topic),
             Some((SentMessage::Event(number), _)) => self.events.failed(number),
             Some((SentMessage::Reply(reply), _)) => self.replies.failed(reply),
             None => {}
@@ -437,11 +359,9 @@ impl Outbox {
                 self.counters.states_declined += 1;
                 self.states.declined(&topic);
             }
-            Some((SentMessage::Event(number), _)) => {
-                self.events.declined(number, &mut self.counters);
-            }
+            Some((SentMessage::Event(number), _)) => self.events.declined(number),
             Some((SentMessage::Reply(_), _)) => {
-                self.counters.replies_dropped += 1;
+                self.replies.dropped += 1;
                 self.replies.settled();
             }
             None => {}
@@ -459,54 +379,33 @@ impl Outbox {
         }
     }
 
-    /// A stream message that was taken is too large, or the client library rejected it.
-    pub(super) fn refused(&mut self, topic: &str, body: &Body) {
-        self.streams.refused(topic, body, &mut self.counters);
-    }
-
     /// True when the broker has answered all messages, and the final status was sent if there is one.
     pub(super) fn is_settled(&self) -> bool {
         let is_due = matches!(self.final_status, FinalStatus::Due { .. });
         !is_due && !self.states.has_pending() && self.in_flight.is_empty()
     }
 
-    /// Sends a state again although it did not change.
-    pub(super) fn repeat(&mut self, topic: &str) {
-        self.states.repeat(topic);
-    }
-
-    /// Sends every state of a rank again although none changed.
-    pub(super) fn repeat_rank(&mut self, rank: Rank) {
-        self.states.repeat_rank(rank);
-    }
-
-    /// True when the broker has acknowledged every state of the ranks up to and with `rank`.
-    pub(super) fn is_settled_to(&self, rank: Rank) -> bool {
-        self.states.is_settled_to(rank)
-    }
-
-    /// Topics that the broker has not cleared yet.
-    pub(super) fn clearing(&self) -> impl Iterator<Item = &String> {
-        self.states.clearing()
-    }
-
-    /// Events that the broker has not acknowledged.
-    pub(super) fn events(&self) -> usize {
-        self.events.len()
-    }
-
-    /// Takes the changes since the last write to the disk.
-    pub(super) fn unwritten(&mut self, now: Mono) -> Batch {
-        self.events.unwritten(now, &mut self.counters)
-    }
-
-    /// A batch could not be written.
-    pub(super) fn still_unwritten(&mut self, batch: Batch) {
-        self.events.still_unwritten(batch);
+    /// When the oldest message in flight was handed over.
+    pub(super) fn oldest_in_flight(&self) -> Option<Mono> {
+        let (_, (_, since)) = self.in_flight.first_key_value()?;
+        Some(*since)
     }
 
     pub(super) fn counters(&self) -> MessageCounters {
-        self.counters
+        let own = &self.counters;
+        MessageCounters {
+            states_acked: own.states_acked,
+            states_declined: own.states_declined,
+            events_acked: own.events_acked,
+            events_declined: self.events.declined,
+            events_over_bound: self.events.over_bound,
+            events_too_old: self.events.too_old,
+            replies_acked: own.replies_acked,
+            replies_dropped: self.replies.dropped,
+            inbound_dropped: own.inbound_dropped,
+            inbound_retained: own.inbound_retained,
+            ..self.streams.counters
+        }
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last 128 messages that were acknowledged.

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::*;
+use super::{tests::json, *};
 use crate::{
     Topics, Update,
     event::tests::event,
-    publisher::SpoolRecovery,
+    publisher::queue_found,
     spool::{Journal, memory::MemoryDisk},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
@@ -49,15 +49,10 @@ struct OutageModel {
 }
 
 fn start(disk: &MemoryDisk, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
-    let limits = OutboxLimits::default();
     let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
-    let mut outbox = Outbox::new(limits, format!("{life:04x}").into(), life);
-    let recovery = SpoolRecovery {
-        found: &found,
-        topics,
-        max_age: limits.events.max_age,
-    };
-    recovery.queue_events(&mut outbox, clock);
+    let boot = format!("{life:04x}").into();
+    let mut outbox = Outbox::new(EventBounds::default(), boot, life);
+    queue_found(&found, topics, &mut outbox, clock);
     Process { outbox, journal }
 }
 
@@ -122,7 +117,7 @@ impl OutageModel {
     /// The spool writer writes. False: the process was killed while writing.
     fn keep(&mut self) -> bool {
         let now = self.clock.now();
-        let batch = self.process.outbox.unwritten(now);
+        let batch = self.process.outbox.events.unwritten(now);
         if self.chance(3) {
             let bytes = self.random.random_range(0..1500);
             self.disk.medium().dies_after = Some(bytes);
@@ -145,7 +140,7 @@ impl OutageModel {
             self.open.clear();
             self.process = start(&self.disk, &self.clock, &self.topics, self.lives);
             let now = self.clock.now();
-            let batch = self.process.outbox.unwritten(now);
+            let batch = self.process.outbox.events.unwritten(now);
             if self.chance(10) {
                 self.disk.medium().dies_after = Some(self.random.random_range(0..800));
             }
@@ -161,7 +156,7 @@ impl OutageModel {
     fn send(&mut self) {
         let now = self.clock.now();
         while let Some(sent) = self.process.outbox.take(now) {
-            let Some(ticket) = sent.promise.ticket() else {
+            let Some(ticket) = sent.delivery.ticket else {
                 continue;
             };
             if self.chance(3) {
@@ -170,21 +165,7 @@ impl OutageModel {
             if !self.reached {
                 continue;
             }
-            let Body::Bytes(bytes) = &sent.body else {
-                panic!("not bytes")
-            };
-            let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
-            let text = |key: &str| json[key].to_string().replace('"', "");
-            let mut said = (text("event"), text("frames"));
-            if text("reason") == "restart" {
-                said.1 = "restart".into();
-            }
-            let ids = self.ids.entry(said.clone()).or_default();
-            if ids.insert(text("id")) {
-                self.heard.entry(sent.topic).or_default().push(said);
-            } else {
-                self.copies += 1;
-            }
+            self.hear(&sent);
             if self.chance(95) {
                 self.unacked.push_back(ticket);
             }
@@ -234,39 +215,40 @@ impl OutageModel {
     /// Delivers the rest without faults.
     fn settle(&mut self) {
         for _ in 0..10_000 {
-            if self.process.outbox.events() == 0 {
+            if self.process.outbox.events.len() == 0 {
                 return;
             }
             self.connect();
             for _ in 0..20 {
                 let now = self.clock.now();
                 while let Some(sent) = self.process.outbox.take(now) {
-                    self.hear_for_certain(sent);
+                    self.hear(&sent);
+                    let ticket = sent.delivery.ticket.expect("an event");
+                    self.process.outbox.acked(ticket, now);
                 }
                 self.clock.advance(Duration::from_millis(100));
             }
         }
         panic!(
             "{} events are never delivered",
-            self.process.outbox.events()
+            self.process.outbox.events.len()
         );
     }
 
-    fn hear_for_certain(&mut self, sent: Outgoing) {
-        let Body::Bytes(bytes) = &sent.body else {
-            panic!("not bytes")
-        };
-        let json: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+    /// The broker receives an event.
+    fn hear(&mut self, sent: &Outgoing) {
+        let json = json(sent);
         let text = |key: &str| json[key].to_string().replace('"', "");
         let mut said = (text("event"), text("frames"));
         if text("reason") == "restart" {
             said.1 = "restart".into();
         }
-        if self.ids.entry(said.clone()).or_default().insert(text("id")) {
+        let ids = self.ids.entry(said.clone()).or_default();
+        if ids.insert(text("id")) {
             self.heard.entry(sent.topic.clone()).or_default().push(said);
+        } else {
+            self.copies += 1;
         }
-        let ticket = sent.promise.ticket().expect("an event");
-        self.process.outbox.acked(ticket, self.clock.now());
     }
 
     fn check(&self) {

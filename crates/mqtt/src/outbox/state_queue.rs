@@ -2,13 +2,9 @@
 //!
 //! A state without a payload clears its topic; it is removed from the queue when the broker has acknowledged it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::message::Rank;
+use crate::message::{Rank, StateMessage};
 use spotter_core::Mono;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,81 +30,59 @@ struct QueuedState {
     phase: StatePhase,
 }
 
-/// A state as it is pushed.
-#[derive(Clone, Debug)]
-pub(super) struct NewState {
-    pub(super) topic: String,
-    pub(super) payload: Arc<[u8]>,
-    pub(super) rank: Rank,
-    /// An unchanged payload is sent again after this time; `None` = never.
-    pub(super) refresh: Option<Duration>,
-}
-
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct StateQueue {
+pub(crate) struct StateQueue {
     states: BTreeMap<String, QueuedState>,
-    pending: BTreeSet<(Rank, u64, String)>,
+    pending: BTreeMap<(Rank, u64), String>,
     /// Order of the last state that became pending.
     order: u64,
 }
 
 impl StateQueue {
     /// Returns true when the state changed its rank: acknowledgements of earlier payloads of this topic no longer count.
-    pub(super) fn push(&mut self, new: NewState, now: Mono) -> bool {
-        let NewState {
-            topic,
-            payload,
+    pub(super) fn push(&mut self, topic: &str, new: StateMessage, now: Mono) -> bool {
+        let StateMessage {
             rank,
             refresh,
+            payload,
         } = new;
-        let Some(state) = self.states.get_mut(&topic) else {
-            // Not pending yet, so that `make_pending` does not look for it there.
-            let phase = StatePhase::InFlight { newer: true };
-            let state = QueuedState {
-                payload,
-                rank,
-                phase,
-            };
-            self.states.insert(topic.clone(), state);
-            self.make_pending(&topic);
-            return false;
-        };
-        if state.rank != rank {
-            self.change_rank(&topic, payload, rank);
-            return true;
-        }
-        let changed = state.payload != payload;
-        state.payload = payload;
-        let is_due = match &mut state.phase {
-            StatePhase::Pending { .. } => false,
-            StatePhase::InFlight { newer } => {
-                *newer |= changed;
-                false
+        let is_due = match self.states.get_mut(topic) {
+            Some(state) if state.rank == rank => {
+                let changed = state.payload != payload;
+                state.payload = payload;
+                match &mut state.phase {
+                    StatePhase::Pending { .. } => false,
+                    StatePhase::InFlight { newer } => {
+                        *newer |= changed;
+                        false
+                    }
+                    StatePhase::Declined => changed,
+                    StatePhase::Settled { at } => {
+                        changed || refresh.is_some_and(|every| now.since(*at) >= every)
+                    }
+                }
             }
-            StatePhase::Declined => changed,
-            StatePhase::Settled { at } => {
-                changed || refresh.is_some_and(|every| now.since(*at) >= every)
+            // The topic is new, is cleared, or is used again after that.
+            _ => {
+                let phase = StatePhase::InFlight { newer: true };
+                let state = QueuedState {
+                    payload,
+                    rank,
+                    phase,
+                };
+                let before = self.states.insert(topic.to_owned(), state);
+                before
+                    .iter()
+                    .for_each(|state| self.withdraw(state.rank, state.phase));
+                self.repeat(topic);
+                return before.is_some();
             }
         };
         if is_due {
-            self.make_pending(&topic);
+            self.repeat(topic);
         }
         false
-    }
-
-    /// A topic that is cleared, or used again after that, has another rank and is due again.
-    fn change_rank(&mut self, topic: &str, payload: Arc<[u8]>, rank: Rank) {
-        let Some(state) = self.states.get_mut(topic) else {
-            return;
-        };
-        if let StatePhase::Pending { order } = state.phase {
-            self.pending.remove(&(state.rank, order, topic.to_owned()));
-        }
-        (state.payload, state.rank) = (payload, rank);
-        // It is out of `pending`, where `make_pending` would look for it under its new rank.
-        state.phase = StatePhase::InFlight { newer: true };
-        self.make_pending(topic);
     }
 
     /// Every state is due again, on a new connection.
@@ -119,7 +93,7 @@ impl StateQueue {
 
     /// The next topic and payload, in the order of ranks.
     pub(super) fn take(&mut self) -> Option<(String, Arc<[u8]>)> {
-        let (_, _, topic) = self.pending.pop_first()?;
+        let (_, topic) = self.pending.pop_first()?;
         let state = self.states.get_mut(&topic)?;
         state.phase = StatePhase::InFlight { newer: false };
         Some((topic, Arc::clone(&state.payload)))
@@ -134,7 +108,7 @@ impl StateQueue {
             return;
         };
         match state.phase {
-            StatePhase::InFlight { newer: true } => self.make_pending(topic),
+            StatePhase::InFlight { newer: true } => self.repeat(topic),
             StatePhase::InFlight { newer: false } if state.payload.is_empty() => {
                 self.states.remove(topic);
             }
@@ -144,18 +118,13 @@ impl StateQueue {
         }
     }
 
-    /// The hand-over failed: the state is due again.
-    pub(super) fn failed(&mut self, topic: &str) {
-        self.make_pending(topic);
-    }
-
     /// The broker refused the state. A payload that changed meanwhile is sent at once.
     pub(super) fn declined(&mut self, topic: &str) {
         let Some(state) = self.states.get_mut(topic) else {
             return;
         };
         match state.phase {
-            StatePhase::InFlight { newer: true } => self.make_pending(topic),
+            StatePhase::InFlight { newer: true } => self.repeat(topic),
             StatePhase::InFlight { newer: false } => state.phase = StatePhase::Declined,
             StatePhase::Pending { .. } | StatePhase::Settled { .. } | StatePhase::Declined => {}
         }
@@ -166,18 +135,13 @@ impl StateQueue {
         self.make_all_pending(|state| state.phase == StatePhase::Declined);
     }
 
-    /// Sends a state again although it did not change.
-    pub(super) fn repeat(&mut self, topic: &str) {
-        self.make_pending(topic);
-    }
-
     /// Sends every state of a rank again although none changed.
-    pub(super) fn repeat_rank(&mut self, rank: Rank) {
+    pub(crate) fn repeat_rank(&mut self, rank: Rank) {
         self.make_all_pending(|state| state.rank == rank);
     }
 
     /// Topics that the broker has not cleared yet.
-    pub(super) fn clearing(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn clearing(&self) -> impl Iterator<Item = &String> {
         let cleared = self
             .states
             .iter()
@@ -186,7 +150,7 @@ impl StateQueue {
     }
 
     /// True when the broker has acknowledged every state of the ranks up to and with `rank`.
-    pub(super) fn is_settled_to(&self, rank: Rank) -> bool {
+    pub(crate) fn is_settled_to(&self, rank: Rank) -> bool {
         let mut of_ranks = self.states.values().filter(|state| state.rank <= rank);
         of_ranks.all(|state| matches!(state.phase, StatePhase::Settled { .. }))
     }
@@ -195,46 +159,59 @@ impl StateQueue {
         let due = self.states.iter().filter(|(_, state)| wanted(state));
         let due: Vec<String> = due.map(|(topic, _)| topic.clone()).collect();
         for topic in due {
-            self.make_pending(&topic);
+            self.repeat(&topic);
         }
     }
 
-    fn make_pending(&mut self, topic: &str) {
-        let Some(state) = self.states.get_mut(topic) else {
+    /// The state is due again, although it may not have changed.
+    pub(crate) fn repeat(&mut self, topic: &str) {
+        let Some((rank, phase)) = self
+            .states
+            .get(topic)
+            .map(|state| (state.rank, state.phase))
+        else {
             return;
         };
-        if let StatePhase::Pending { order } = state.phase {
-            self.pending.remove(&(state.rank, order, topic.to_owned()));
-        }
+        self.withdraw(rank, phase);
         self.order += 1;
-        state.phase = StatePhase::Pending { order: self.order };
-        self.pending
-            .insert((state.rank, self.order, topic.to_owned()));
+        let order = self.order;
+        self.pending.insert((rank, order), topic.to_owned());
+        if let Some(state) = self.states.get_mut(topic) {
+            state.phase = StatePhase::Pending { order };
+        }
+    }
+
+    fn withdraw(&mut self, rank: Rank, phase: StatePhase) {
+        if let StatePhase::Pending { order } = phase {
+            self.pending.remove(&(rank, order));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
-    fn state(topic: &str, payload: &str) -> NewState {
-        NewState {
-            topic: topic.into(),
-            payload: payload.as_bytes().into(),
-            rank: Rank::Usual,
+    fn state(rank: Rank, payload: &str) -> StateMessage {
+        StateMessage {
+            rank,
             refresh: None,
+            payload: payload.as_bytes().into(),
         }
     }
 
-    fn cleared(topic: &str) -> NewState {
-        NewState {
-            rank: Rank::Clear,
-            ..state(topic, "")
-        }
+    fn push(queue: &mut StateQueue, topic: &str, payload: &str, second: u64) -> bool {
+        queue.push(topic, state(Rank::Usual, payload), at(second))
+    }
+
+    fn clear(queue: &mut StateQueue, topic: &str, second: u64) -> bool {
+        queue.push(topic, state(Rank::Clear, ""), at(second))
     }
 
     fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
@@ -267,11 +244,7 @@ mod tests {
             ("info", Rank::Birth),
             ("removed", Rank::Clear),
         ] {
-            let state = NewState {
-                rank,
-                ..state(topic, "x")
-            };
-            queue.push(state, at(0));
+            queue.push(topic, state(rank, "x"), at(0));
         }
         let expected = ["removed", "info", "count", "present", "status"];
         assert_eq!(topics(&mut queue), expected);
@@ -282,28 +255,28 @@ mod tests {
     #[test]
     fn state_changed_in_flight_follows_its_acknowledgement_once() {
         let mut queue = StateQueue::default();
-        queue.push(state("count", "1"), at(0));
+        push(&mut queue, "count", "1", 0);
         assert_eq!(payloads(&mut queue), ["1"]);
-        queue.push(state("count", "2"), at(1));
-        queue.push(state("count", "3"), at(2));
+        push(&mut queue, "count", "2", 1);
+        push(&mut queue, "count", "3", 2);
         assert!(!queue.has_pending(), "one at a time keeps the order");
         queue.acked("count", at(4));
         assert_eq!(payloads(&mut queue), ["3"]);
         queue.acked("count", at(9));
-        queue.push(state("count", "3"), at(10));
+        push(&mut queue, "count", "3", 10);
         assert!(!queue.has_pending() && queue.is_settled_to(Rank::Last));
     }
 
     #[test]
     fn unchanged_state_is_sent_again_after_its_refresh_time() {
         let mut queue = StateQueue::default();
-        let health = || NewState {
+        let health = || StateMessage {
             refresh: Some(Duration::from_secs(60)),
-            ..state("health", "{}")
+            ..state(Rank::Usual, "{}")
         };
         let mut sent_at = Vec::new();
         for second in (0..=130).step_by(10) {
-            queue.push(health(), at(second));
+            queue.push("health", health(), at(second));
             if !take_all(&mut queue).is_empty() {
                 queue.acked("health", at(second));
                 sent_at.push(second);
@@ -315,38 +288,29 @@ mod tests {
     #[test]
     fn repeated_state_in_flight_is_sent_once_more_with_its_newest_payload() {
         let mut queue = StateQueue::default();
-        queue.push(state("count", "1"), at(0));
+        push(&mut queue, "count", "1", 0);
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.repeat("count");
         queue.acked("count", at(1));
-        queue.push(state("count", "2"), at(2));
+        push(&mut queue, "count", "2", 2);
         assert_eq!(payloads(&mut queue), ["2"]);
-    }
-
-    #[test]
-    fn failed_state_is_due_again() {
-        let mut queue = StateQueue::default();
-        queue.push(state("count", "1"), at(0));
-        assert_eq!(payloads(&mut queue), ["1"]);
-        queue.failed("count");
-        assert_eq!(payloads(&mut queue), ["1"]);
     }
 
     #[test]
     fn declined_state_waits_for_a_change_or_the_retry() {
         let mut queue = StateQueue::default();
-        queue.push(state("count", "1"), at(0));
+        push(&mut queue, "count", "1", 0);
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
-        queue.push(state("count", "1"), at(1));
+        push(&mut queue, "count", "1", 1);
         assert!(!queue.has_pending() && !queue.is_settled_to(Rank::Last));
         queue.retry_declined();
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
-        queue.push(state("count", "2"), at(2));
+        push(&mut queue, "count", "2", 2);
         assert_eq!(payloads(&mut queue), ["2"]);
         // The payload changes while it is in flight.
-        queue.push(state("count", "3"), at(3));
+        push(&mut queue, "count", "3", 3);
         queue.declined("count");
         assert_eq!(payloads(&mut queue), ["3"]);
     }
@@ -354,12 +318,16 @@ mod tests {
     #[test]
     fn cleared_topic_leaves_the_queue_when_it_is_acknowledged() {
         let mut queue = StateQueue::default();
-        queue.push(state("count", "1"), at(0));
-        queue.push(cleared("removed"), at(0));
+        push(&mut queue, "count", "1", 0);
+        clear(&mut queue, "removed", 0);
         assert_eq!(topics(&mut queue), ["removed", "count"]);
+        queue.declined("removed");
         assert_eq!(queue.clearing().collect::<Vec<_>>(), ["removed"]);
+        queue.connected();
+        assert_eq!(topics(&mut queue), ["removed", "count"]);
+        assert!(!queue.is_settled_to(Rank::Clear));
         queue.acked("removed", at(1));
-        assert_eq!(queue.clearing().count(), 0);
+        assert!(queue.is_settled_to(Rank::Clear) && queue.clearing().count() == 0);
         queue.connected();
         assert_eq!(topics(&mut queue), ["count"]);
     }
@@ -367,10 +335,10 @@ mod tests {
     #[test]
     fn cleared_topic_that_is_used_again_is_due_with_its_new_rank() {
         let mut queue = StateQueue::default();
-        assert!(!queue.push(state("count", "1"), at(0)));
+        assert!(!push(&mut queue, "count", "1", 0));
         assert_eq!(payloads(&mut queue), ["1"]);
-        assert!(queue.push(cleared("count"), at(1)), "the rank changed");
-        assert!(queue.push(state("count", "1"), at(2)));
+        assert!(clear(&mut queue, "count", 1), "the rank changed");
+        assert!(push(&mut queue, "count", "1", 2));
         assert_eq!(payloads(&mut queue), ["1"], "only the newest is sent");
         assert_eq!(queue.clearing().count(), 0);
     }

@@ -5,28 +5,63 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Topics, Update,
+    broker::tests::info,
     detection::tests::{detection, empty},
 };
-use spotter_core::{NodeId, Presence, PromptId};
+use spotter_core::{CameraId, NodeId, Presence, PromptId};
 
-fn topics() -> Topics {
+pub(super) fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
+}
+
+pub(super) fn outbox() -> Outbox {
+    Outbox::new(EventBounds::default(), "b7c1".into(), 7)
+}
+
+pub(super) fn online() -> Outbox {
+    let mut outbox = outbox();
+    outbox.connected();
+    outbox
+}
+
+pub(super) fn ms(ms: u64) -> Mono {
+    Mono::default().after(Duration::from_millis(ms))
+}
+
+pub(super) fn push(outbox: &mut Outbox, update: Update, now: Mono) {
+    outbox.push(Message::from_update(&topics(), update), now);
+}
+
+pub(super) fn drain(outbox: &mut Outbox, now: Mono) -> Vec<Outgoing> {
+    std::iter::from_fn(|| outbox.take(now)).collect()
+}
+
+pub(super) fn text(outgoing: &Outgoing) -> &str {
+    match &outgoing.body {
+        Body::Bytes(bytes) => std::str::from_utf8(bytes).unwrap(),
+        Body::Detection(..) => panic!("not a text"),
+    }
+}
+
+pub(super) fn json(outgoing: &Outgoing) -> serde_json::Value {
+    serde_json::from_str(text(outgoing)).unwrap()
+}
+
+pub(super) fn ticket(outgoing: &Outgoing) -> Ticket {
+    outgoing.delivery.ticket.expect("it is acknowledged")
+}
+
+pub(super) fn picture(prompt: &str, retain: bool) -> Update {
+    Update::Snapshot {
+        camera: camera("gate"),
+        prompt: PromptId::new(prompt).unwrap(),
+        jpeg: [0xff, 0xd8].into(),
+        retain,
+    }
 }
 
 fn camera(name: &str) -> CameraId {
     CameraId::new(name).unwrap()
-}
-
-fn outbox() -> Outbox {
-    Outbox::new(OutboxLimits::default(), "b7c1".into(), 7)
-}
-
-fn ms(ms: u64) -> Mono {
-    Mono::default().after(Duration::from_millis(ms))
-}
-
-fn push(outbox: &mut Outbox, update: Update, now: Mono) {
-    outbox.push(Message::from_update(&topics(), update), now);
 }
 
 fn count(name: &str, count: u32) -> Update {
@@ -37,25 +72,10 @@ fn count(name: &str, count: u32) -> Update {
     }
 }
 
-fn drain(outbox: &mut Outbox, now: Mono) -> Vec<Outgoing> {
-    std::iter::from_fn(|| outbox.take(now)).collect()
-}
-
-fn text(outgoing: &Outgoing) -> &str {
-    match &outgoing.body {
-        Body::Bytes(bytes) => std::str::from_utf8(bytes).unwrap(),
-        Body::Detection(_) => panic!("not a text"),
-    }
-}
-
-fn ticket(outgoing: &Outgoing) -> Ticket {
-    outgoing.promise.ticket().expect("it is acknowledged")
-}
-
 /// Pushes as many detections as the rate allows at once, and one more, which waits.
 fn one_held_back(outbox: &mut Outbox) {
     outbox.connected();
-    for _ in 0..=OutboxLimits::default().camera_per_s {
+    for _ in 0..=20 {
         assert!(outbox.take(ms(0)).is_none());
         push(
             outbox,
@@ -70,7 +90,7 @@ fn one_held_back(outbox: &mut Outbox) {
 }
 
 #[test]
-fn nobody_hears_of_us_after_the_farewell() {
+fn no_message_follows_the_final_status() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
     push(&mut outbox, count("gate", 3), ms(0));
@@ -82,7 +102,7 @@ fn nobody_hears_of_us_after_the_farewell() {
 
     let last = drain(&mut outbox, ms(1000));
     assert_eq!(last.len(), 2);
-    assert!(matches!(last[0].promise, Promise::Stream { .. }));
+    assert!(last[0].delivery.ticket.is_none());
     assert_eq!(text(&last[1]), "offline");
     assert!(!outbox.is_settled());
     outbox.acked(ticket(&last[1]), ms(1001));
@@ -90,7 +110,7 @@ fn nobody_hears_of_us_after_the_farewell() {
 }
 
 #[test]
-fn what_the_rates_hold_back_for_too_long_is_dropped_for_the_farewell() {
+fn streams_that_wait_too_long_are_dropped_for_the_final_status() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
     outbox.end_with(Message::node_status(&topics(), false), ms(500));
@@ -106,15 +126,7 @@ fn birth_comes_first_and_status_last_after_every_connect() {
     let mut outbox = outbox();
     outbox.push(Message::node_status(&topics(), true), ms(0));
     push(&mut outbox, count("gate", 2), ms(0));
-    let info = Message {
-        topic: topics().info(),
-        content: MessageContent::State {
-            rank: Rank::Birth,
-            refresh: None,
-            payload: b"{}".as_slice().into(),
-        },
-    };
-    outbox.push(info, ms(0));
+    push(&mut outbox, Update::Info(info()), ms(0));
     assert!(
         outbox.take(ms(0)).is_none(),
         "a message was sent without a connection"
@@ -135,8 +147,7 @@ fn birth_comes_first_and_status_last_after_every_connect() {
 
 #[test]
 fn presence_and_camera_status_use_the_contracts_words() {
-    let mut outbox = outbox();
-    outbox.connected();
+    let mut outbox = online();
     for presence in [Presence::On, Presence::Off, Presence::Unknown] {
         let prompt = PromptId::new("person").unwrap();
         let camera = camera("gate");
@@ -172,8 +183,7 @@ fn presence_and_camera_status_use_the_contracts_words() {
 
 #[test]
 fn puback_p95_is_the_time_from_hand_over_to_acknowledgement() {
-    let mut outbox = outbox();
-    outbox.connected();
+    let mut outbox = online();
     for (value, ack_ms) in [(1, 4), (2, 5)] {
         push(&mut outbox, count("gate", value), ms(0));
         let sent = outbox.take(ms(0)).unwrap();
@@ -184,8 +194,7 @@ fn puback_p95_is_the_time_from_hand_over_to_acknowledgement() {
 
 #[test]
 fn unchanged_health_is_repeated_after_a_minute() {
-    let mut outbox = outbox();
-    outbox.connected();
+    let mut outbox = online();
     let health = || Update::Health {
         camera: camera("gate"),
         health: Box::default(),
@@ -197,6 +206,38 @@ fn unchanged_health_is_repeated_after_a_minute() {
         sent.iter()
             .for_each(|sent| outbox.acked(ticket(sent), ms(second * 1000)));
     }
+}
+
+#[test]
+fn picture_that_waits_is_dropped_when_its_topic_is_cleared() {
+    let mut outbox = online();
+    push(&mut outbox, picture("person", true), ms(0));
+    push(&mut outbox, picture("dog", true), ms(0));
+    let of_person = "spotter/edge1/cam/gate/snapshot/person";
+    push(&mut outbox, Update::Clear(of_person.into()), ms(0));
+    let sent = drain(&mut outbox, ms(0));
+    assert_eq!((sent[0].topic.as_str(), text(&sent[0])), (of_person, ""));
+    assert_eq!(sent[1].topic, "spotter/edge1/cam/gate/snapshot/dog");
+    assert_eq!((sent.len(), outbox.counters().dropped_replaced), (2, 1));
+}
+
+#[test]
+fn cleared_topic_that_is_used_again_ends_with_its_newest_value() {
+    let mut outbox = online();
+    let topic = "spotter/edge1/cam/gate/count/person";
+    push(&mut outbox, count("gate", 1), ms(0));
+    let first = outbox.take(ms(0)).unwrap();
+    push(&mut outbox, Update::Clear(topic.into()), ms(0));
+    let cleared = outbox.take(ms(0)).unwrap();
+    assert_eq!(text(&cleared), "");
+    outbox.acked(ticket(&first), ms(0)); // Does not acknowledge the clearing.
+    assert_eq!(outbox.states.clearing().count(), 1);
+    push(&mut outbox, count("gate", 1), ms(0));
+    assert_eq!(text(&outbox.take(ms(0)).unwrap()), "1");
+    outbox.acked(ticket(&cleared), ms(0));
+    assert_eq!(outbox.states.clearing().count(), 0);
+    outbox.connected();
+    assert_eq!(text(&outbox.take(ms(0)).unwrap()), "1");
 }
 
 /// One step of the property test.
@@ -213,7 +254,7 @@ enum OutboxAction {
     Fail,
 }
 
-fn deed() -> impl Strategy<Value = OutboxAction> {
+fn action() -> impl Strategy<Value = OutboxAction> {
     prop_oneof![
         3 => (0usize..4, 0u64..5).prop_map(|(camera, value)| OutboxAction::State { camera, value }),
         4 => (0usize..4).prop_map(|camera| OutboxAction::FoundObject { camera }),
@@ -248,7 +289,7 @@ impl ModelBroker {
         let Some(sent) = outbox.take(now) else {
             return false;
         };
-        if let Promise::State(ticket) = sent.promise {
+        if let Some(ticket) = sent.delivery.ticket {
             self.unacked
                 .push_back((ticket, sent.topic.clone(), text(&sent).to_owned()));
         }
@@ -266,12 +307,13 @@ impl ModelBroker {
 proptest! {
     #[test]
     fn the_broker_ends_up_with_the_latest_states_and_every_frame_is_accounted_for(
-        deeds in prop::collection::vec(deed(), 1..300)
+        actions in prop::collection::vec(action(), 1..300)
     ) {
-        let mut outbox = Outbox::new(OutboxLimits { waiting: 3, ..OutboxLimits::default() }, "b7c1".into(), 7);
+        let mut outbox = outbox();
+        outbox.streams.waiting_max = 3;
         let (mut world, mut now) = (ModelBroker::default(), Mono::default());
-        for deed in deeds {
-            match deed {
+        for action in actions {
+            match action {
                 OutboxAction::State { camera, value } => {
                     push(&mut outbox, count(CAMERAS[camera], value as u32), now);
                     let topic = format!("spotter/edge1/cam/{}/count/person", CAMERAS[camera]);
@@ -283,7 +325,7 @@ proptest! {
                 OutboxAction::Connect | OutboxAction::Disconnect => {
                     outbox.disconnected();
                     world.unacked.clear();
-                    if matches!(deed, OutboxAction::Connect) {
+                    if matches!(action, OutboxAction::Connect) {
                         outbox.connected();
                     }
                 }

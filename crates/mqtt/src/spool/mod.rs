@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use spotter_core::Event;
 
 pub(super) use batch::Batch;
-pub(super) use disk::{Disk, Folder};
+pub(super) use disk::Folder;
 pub(super) use journal::{FoundEvents, Journal, time_left};
 pub(super) use writer::{SpoolStatus, SpoolWriter};
 

@@ -1,15 +1,20 @@
 //! The task that writes the outbox's events to the journal. It uses tokio's blocking threads, so a slow disk delays no other
 //! task. While the disk fails, events are in memory only, and a log message reports it.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
-    sync::{Notify, oneshot, watch},
+    sync::{Notify, oneshot},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
 
-use super::{Batch, Folder, Journal, SYNC_EVERY};
+use super::{Folder, Journal, SYNC_EVERY};
 use crate::broker::Shared;
 use spotter_core::{Clock, Mono};
 
@@ -20,18 +25,11 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The end of the task waits for the disk for this time at most.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SyncAfterWrite {
-    No,
-    Yes,
-    AndClose,
-}
-
 /// The part of the writer that the publisher shares.
 #[derive(Debug, Default)]
 pub(crate) struct SpoolStatus {
     news: Notify,
-    trouble: watch::Sender<Option<String>>,
+    trouble: Mutex<Option<String>>,
 }
 
 impl SpoolStatus {
@@ -39,7 +37,7 @@ impl SpoolStatus {
     pub(crate) fn new(trouble: Option<String>) -> Self {
         Self {
             news: Notify::new(),
-            trouble: watch::Sender::new(trouble),
+            trouble: Mutex::new(trouble),
         }
     }
 
@@ -47,9 +45,13 @@ impl SpoolStatus {
         self.news.notify_one();
     }
 
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Why events are in memory only; `None` = they are on disk.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().clone()
+        self.lock().clone()
     }
 }
 
@@ -91,12 +93,12 @@ impl SpoolWriter {
             if sync {
                 synced = now;
             }
-            let force = match (stopping, sync) {
-                (true, _) => SyncAfterWrite::AndClose,
-                (false, true) => SyncAfterWrite::Yes,
-                (false, false) => SyncAfterWrite::No,
+            let finish = match (stopping, sync) {
+                (true, _) => Journal::close,
+                (false, true) => Journal::sync,
+                (false, false) => |_: &mut Journal<Folder>| Ok(()),
             };
-            let turn = self.turn(journal, now, force);
+            let turn = self.turn(journal, now, finish);
             let turn = match stopping {
                 true => timeout(CLOSE_WITHIN, turn).await.ok().flatten(),
                 false => turn.await,
@@ -115,43 +117,31 @@ impl SpoolWriter {
             } else if logged_at.take().is_some() {
                 tracing::info!(path = %self.path.display(), "events are written to disk again");
             }
-            self.status.trouble.send_if_modified(|shown| {
-                let news = *shown != trouble;
-                *shown = trouble;
-                news
-            });
+            *self.status.lock() = trouble;
             self.log_trouble(&mut logged_at);
         }
     }
 
-    /// Writes one batch on a blocking thread. `None` = the runtime is ending.
+    /// Writes one batch on a blocking thread, and calls `finish`. `None` = the runtime is ending.
     async fn turn(
         &self,
         mut journal: Journal<Folder>,
         now: Mono,
-        force: SyncAfterWrite,
+        finish: fn(&mut Journal<Folder>) -> io::Result<()>,
     ) -> Option<(Journal<Folder>, io::Result<()>)> {
-        let batch = self.shared.outbox().unwritten(now);
+        let batch = self.shared.outbox().events.unwritten(now);
         let wall = self.clock.wall();
         let work = move || {
             let written = journal.write(&batch, now, wall);
-            let rest = match force {
-                SyncAfterWrite::AndClose => journal.close(),
-                SyncAfterWrite::Yes => journal.sync(),
-                SyncAfterWrite::No => Ok(()),
-            };
+            let finished = finish(&mut journal);
             let unwritten = written.is_err().then_some(batch);
-            (journal, unwritten, written.and(rest))
+            (journal, unwritten, written.and(finished))
         };
         let (journal, unwritten, result) = spawn_blocking(work).await.ok()?;
-        self.put_back(unwritten);
-        Some((journal, result))
-    }
-
-    fn put_back(&self, unwritten: Option<Batch>) {
         if let Some(batch) = unwritten {
-            self.shared.outbox().still_unwritten(batch);
+            self.shared.outbox().events.still_unwritten(batch);
         }
+        Some((journal, result))
     }
 
     /// Logs the error, and again once a minute.

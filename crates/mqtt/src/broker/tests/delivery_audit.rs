@@ -110,7 +110,7 @@ impl DeliveryAudit {
 
     /// True in one of the longest pauses. They vary by a fifth, and the pause before the first of them is half as long.
     pub(super) fn rests_longest(&self) -> bool {
-        let longest = ConnectionTiming::quick().retry.backoff_max;
+        let longest = ConnectionTiming::quick().backoff_max;
         self.pause_left() > longest.mul_f64(0.7)
     }
 

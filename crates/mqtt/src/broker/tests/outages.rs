@@ -102,7 +102,7 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     .await;
     broker.signal("STOP");
     // The publisher closes the connection (no answer to a ping, or silence); then its next attempt gets no answer.
-    for why in ["", "no answer from the broker within 2 s"] {
+    for why in ["", "did not answer CONNECT"] {
         for _ in 0..5 {
             audit.publish_event();
         }

@@ -5,7 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::{join, time::timeout};
 
 use super::{ConnectionTiming, PATIENCE, identity, mqtt, publish_states, reach};
-use crate::{BrokerState, Publisher, Update, detection::tests::detection};
+use crate::{
+    BrokerState, Publisher, Update,
+    detection::tests::detection,
+    outbox::{DeliveryOptions, Ticket},
+    target::ConnectionTarget,
+};
 use spotter_core::{CameraId, ManualClock, PromptId, SystemClock};
 use spotter_scripted::broker::{
     Acknowledges, BrokerScript, ScriptedBroker,
@@ -427,27 +432,16 @@ async fn busy() {
 #[tokio::test]
 async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
     use super::super::{
-        link::{self, ConnectMode, ConnectionEvent, DeliveryOptions, Settings},
+        link::{self, ConnectionEvent},
         policy::Protocol,
     };
     let broker = ScriptedBroker::start(BrokerScript::default()).await;
-    let settings = Settings {
-        host: "127.0.0.1".into(),
-        port: broker.port,
-        user: None,
-        password: None,
-        client_id: "spotter".into(),
-        status_topic: STATUS.into(),
-        timing: ConnectionTiming::default(),
-    };
-    let mode = ConnectMode {
-        protocol: Protocol::V5,
-        retains: true,
-    };
-    let (sender, mut events) = link::open(&settings, None, mode);
+    let timing = ConnectionTiming::default();
+    let target = ConnectionTarget::new(&mqtt(broker.port), &identity(), timing).unwrap();
+    let (sender, mut events) = link::open(&target, None, Protocol::V5, true);
     let delivery = DeliveryOptions {
-        acknowledged: true,
-        correlation: Some(vec![0, 1, 0xff]),
+        ticket: Some(Ticket(1)),
+        correlation: Some([0, 1, 0xff].into()),
         ..DeliveryOptions::default()
     };
     let notice = sender
