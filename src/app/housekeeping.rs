@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 pub use self::page::BoundPage;
-use self::page::Page;
+use self::page::ServedPage;
 use super::{
     SnapshotCounters,
     board::{Batches, Board, Facts},
@@ -20,7 +20,7 @@ use super::{
 use crate::ops::{
     metrics::Metrics,
     notify::{self, Vitality, Watchdog},
-    page::{DaemonHealth, EngineState},
+    page::{DaemonHealth, EngineState, PageInputs},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
@@ -56,7 +56,7 @@ pub struct Housekeeping {
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<DaemonHealth>,
-    page: Page,
+    page: Option<ServedPage>,
     engine_watchdog: Watchdog,
     systemd_watchdog: Option<SystemdWatchdog>,
     gauge: Option<Gauge>,
@@ -158,10 +158,13 @@ impl Housekeeping {
         board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::default());
         let (health, receiver) = watch::channel(DaemonHealth::default());
-        let scene = Arc::new(board.clone());
-        let page = Page::open(bound, Arc::clone(&metrics), receiver, scene);
+        let page = bound.serve(PageInputs {
+            metrics: Arc::clone(&metrics),
+            health: receiver,
+            source: Arc::new(board.clone()),
+        });
         let now = clock.now();
         Self {
             started: now,
@@ -376,7 +379,9 @@ impl Housekeeping {
         books: Vec<(CameraId, FrameCounters)>,
         messages: MessageCounters,
     ) -> RunReport {
-        self.page.close().await;
+        if let Some(page) = self.page.take() {
+            page.close().await;
+        }
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {

@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
-        CliCommand::Demo(demo) => app::demo(&demo.into()),
+        CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Check(check) => check::check(&check),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Detect(ask) => ask::detect(&ask),

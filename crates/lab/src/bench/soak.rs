@@ -28,7 +28,7 @@ use self::{
     compare::{AnswerPromise, Likeness, compare, is_sure},
     pool::{PoolRequest, pool_requests, short_of_pages},
 };
-use spotter::ops::machine::{Machine, rss_mib};
+use spotter::ops::{machine::Machine, process};
 use spotter_core::{CameraId, Clock, Mono, PictureError};
 use spotter_engine::{
     model::{ModelConfig, SequenceOutput, Tokenizer},
@@ -329,7 +329,7 @@ impl SoakRun {
         self.report.seconds = at_s;
         self.report.memory.push(SoakMemory {
             at_s,
-            rss_mib: rss_mib(),
+            rss_mib: process::resident_mib(),
             gpu_free_mib,
         });
     }
