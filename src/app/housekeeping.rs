@@ -9,17 +9,17 @@ use tokio::sync::watch;
 pub use self::page::BoundPage;
 use self::page::ServedPage;
 use super::{
-    SnapshotCounters,
     board::{Batches, Board, Facts},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
     latency_budget::{BudgetChange, LatencyBudget},
     metrics_update,
     report::RunReport,
+    snapshots::SnapshotCounters,
 };
 use crate::ops::{
     metrics::Metrics,
-    notify::{self, Vitality, Watchdog},
+    notify::{self, Watchdog},
     page::{DaemonHealth, EngineState, PageInputs},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
@@ -124,15 +124,12 @@ impl SystemdWatchdog {
 
     /// `progress`: a counter of the broker's connection.
     fn tick(&mut self, progress: u64, now: Mono) {
-        match self.watchdog.check(&[Some(progress)], now) {
-            Vitality::Alive if now.since(self.notified_at) >= self.notify_every => {
-                notify::alive();
-                self.notified_at = now;
-            }
-            Vitality::Alive => {}
-            Vitality::Stuck(loops) => {
-                tracing::error!(?loops, "no progress; systemd restarts the daemon");
-            }
+        let loops = self.watchdog.check(&[Some(progress)], now);
+        if !loops.is_empty() {
+            tracing::error!(?loops, "no progress; systemd restarts the daemon");
+        } else if now.since(self.notified_at) >= self.notify_every {
+            notify::alive();
+            self.notified_at = now;
         }
     }
 }
@@ -232,10 +229,7 @@ impl Housekeeping {
             input.publisher.publish(Update::Stats(stats));
         }
         let progress: Vec<_> = input.engines.progress().map(|(_, count)| count).collect();
-        match self.engine_watchdog.check(&progress, now) {
-            Vitality::Alive => Vec::new(),
-            Vitality::Stuck(engines) => engines,
-        }
+        self.engine_watchdog.check(&progress, now)
     }
 
     /// Updates health, metrics and status page.

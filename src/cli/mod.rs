@@ -6,9 +6,7 @@ pub mod args;
 mod ask;
 mod bench;
 mod check;
-mod draw;
 pub mod out;
-mod still;
 mod timecode_check;
 
 use std::process::ExitCode;
