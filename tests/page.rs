@@ -28,7 +28,7 @@ use support::get;
 use tokio::sync::watch;
 
 use spotter::ops::{
-    metrics::{CameraCounts, Metrics, StageLabel},
+    metrics::{CameraCounts, Metrics, label},
     page::{DaemonHealth, PageInputs, StatusPage},
 };
 use spotter_core::CameraId;
@@ -181,7 +181,7 @@ fn metrics() -> Metrics {
     metrics.set_engine_busy("cpu", Duration::from_secs(1));
     metrics.set_messages(1, &[("offline", 1)]);
     metrics.total_seconds.observe(0.1);
-    let stage = StageLabel { stage: "decode" };
+    let stage = label("stage", "decode");
     metrics.stage_seconds.get_or_create(&stage).observe(0.1);
     metrics
 }

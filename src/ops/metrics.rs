@@ -20,10 +20,16 @@ use prometheus_client::{
 use super::process;
 use spotter_core::{CameraId, FrameCounters, StreamCounters};
 
-mod labels;
+/// Names and values of the labels of a line.
+pub type Labels = Vec<(&'static str, String)>;
 
-pub use labels::StageLabel;
-use labels::{BuildLabel, CameraLabel, DeviceLabel, FateLabel, OutcomeLabel, ReasonLabel};
+pub fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+fn fate_labels(camera: &CameraId, fate: &str) -> Labels {
+    vec![("camera", camera.to_string()), ("fate", fate.to_owned())]
+}
 
 /// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
 fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
@@ -37,8 +43,9 @@ fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     ]
 }
 
-type Seconds = Family<StageLabel, Histogram, fn() -> Histogram>;
-type PerCamera = Family<CameraLabel, Counter>;
+type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge>;
 type FloatCounter = Counter<f64, AtomicU64>;
 
 /// What is counted of a camera beside its frames, since the start or within the last hour.
@@ -60,32 +67,33 @@ pub struct CameraCounts {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    frames_in: PerCamera,
-    frames: Family<FateLabel, Counter>,
-    frames_waiting: Family<CameraLabel, Gauge>,
-    frames_in_flight: Family<CameraLabel, Gauge>,
-    camera_online: Family<CameraLabel, Gauge>,
-    camera_losses: PerCamera,
-    reconnects_1h: Family<CameraLabel, Gauge>,
-    stalls_1h: Family<CameraLabel, Gauge>,
-    reconnects: PerCamera,
-    stalls: PerCamera,
-    abandoned: PerCamera,
+    frames_in: Counters,
+    frames: Counters,
+    frames_waiting: Gauges,
+    frames_in_flight: Gauges,
+    camera_online: Gauges,
+    camera_losses: Counters,
+    reconnects_1h: Gauges,
+    stalls_1h: Gauges,
+    reconnects: Counters,
+    stalls: Counters,
+    abandoned: Counters,
     /// In the order of [`StreamCounters::ALL`].
-    stream_counters: Vec<PerCamera>,
-    engine_up: Family<DeviceLabel, Gauge>,
-    engine_turns: Family<DeviceLabel, Counter>,
-    engine_busy: Family<DeviceLabel, FloatCounter>,
-    /// Each stage of the latency account, of each detection.
+    stream_counters: Vec<Counters>,
+    /// By the label `device`: `cpu`, or `cuda 1, NVIDIA H200`.
+    engine_up: Gauges,
+    engine_turns: Counters,
+    engine_busy: Family<Labels, FloatCounter>,
+    /// By the label `stage` of the latency account (decode to out), of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
     pub total_seconds: Histogram,
     messages_sent: Counter,
-    messages_dropped: Family<ReasonLabel, Counter>,
+    messages_dropped: Counters,
     inbound_dropped: Counter,
     lines_lost: Counter,
     inbound_retained: Counter,
-    snapshots: Family<OutcomeLabel, Counter>,
+    snapshots: Counters,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
     /// Events waiting for the broker.
@@ -119,9 +127,9 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("spotter");
         let all = &mut registry;
         // Not of the type info, which only OpenMetrics knows.
-        let build: Family<BuildLabel, Gauge> = add(all, "build_info", "Version of the program");
-        let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&BuildLabel { version }).set(1);
+        let build: Gauges = add(all, "build_info", "Version of the program");
+        let version = label("version", env!("CARGO_PKG_VERSION"));
+        build.get_or_create(&version).set(1);
         let memory = Gauge::default();
         all.register_with_unit(
             "process_resident_memory",
@@ -255,7 +263,7 @@ impl Default for Metrics {
 impl Metrics {
     /// Copies the state and counters of a camera.
     pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         for (gauge, value) in [
             (&self.camera_online, i64::from(online)),
             (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
@@ -281,8 +289,7 @@ impl Metrics {
 
     /// Copies the loop iterations of an engine; `None` when it failed.
     pub fn set_engine(&self, device: &str, turns: Option<u64>) {
-        let device = device.to_owned();
-        let label = DeviceLabel { device };
+        let label = label("device", device);
         let up = self.engine_up.get_or_create(&label);
         up.set(i64::from(turns.is_some()));
         if let Some(turns) = turns {
@@ -292,14 +299,13 @@ impl Metrics {
 
     /// Copies the time with a look in progress in an engine since the start.
     pub fn set_engine_busy(&self, device: &str, busy: Duration) {
-        let device = device.to_owned();
-        let counter = self.engine_busy.get_or_create(&DeviceLabel { device });
+        let counter = self.engine_busy.get_or_create(&label("device", device));
         set_seconds(&counter, busy);
     }
 
     /// Copies the frame counters of a camera.
     pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
             (&self.frames_waiting, books.waiting),
@@ -309,17 +315,14 @@ impl Metrics {
             gauge.get_or_create(&label).set(frames);
         }
         for (fate, frames) in by_fate(books) {
-            let camera = label.camera.clone();
-            set(
-                &self.frames.get_or_create(&FateLabel { camera, fate }),
-                frames,
-            );
+            let labels = fate_labels(camera, fate);
+            set(&self.frames.get_or_create(&labels), frames);
         }
     }
 
     /// Removes the metrics of a camera that was removed.
     pub fn forget(&self, camera: &CameraId) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         for gauge in [
             &self.frames_waiting,
             &self.frames_in_flight,
@@ -342,19 +345,18 @@ impl Metrics {
             counter.remove(&label);
         }
         for (fate, _) in by_fate(&FrameCounters::default()) {
-            let camera = label.camera.clone();
-            self.frames.remove(&FateLabel { camera, fate });
+            self.frames.remove(&fate_labels(camera, fate));
         }
     }
 
     /// Copies the outbox's counters, which count from the start.
     pub fn set_messages(&self, sent: u64, dropped: &[(&'static str, u64)]) {
         set(&self.messages_sent, sent);
-        for &(reason, messages) in dropped {
-            set(
-                &self.messages_dropped.get_or_create(&ReasonLabel { reason }),
-                messages,
-            );
+        for (reason, messages) in dropped {
+            let counter = self
+                .messages_dropped
+                .get_or_create(&label("reason", reason));
+            set(&counter, *messages);
         }
     }
 
@@ -371,11 +373,9 @@ impl Metrics {
 
     /// Copies the outcomes of requested snapshots since the start.
     pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
-        for &(outcome, snapshots) in by_outcome {
-            set(
-                &self.snapshots.get_or_create(&OutcomeLabel { outcome }),
-                snapshots,
-            );
+        for (outcome, snapshots) in by_outcome {
+            let counter = self.snapshots.get_or_create(&label("outcome", outcome));
+            set(&counter, *snapshots);
         }
     }
 
