@@ -3,7 +3,7 @@
 # make test-gpu  tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu whole_golden_data" skips tests by name
 # make test-all    and what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
 # make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
-# make home-assistant    shows a real Home Assistant what Spotter tells it
+# make home-assistant    shows a real Home Assistant what Spotter publishes
 # make install as root: the daemon as a systemd service
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -13,7 +13,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .PHONY: help build demo test test-gpu test-all test-full test-properties test-debian check check-files lint soak home-assistant install uninstall
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 # What `spotter bench` prints beside its figures.
 build: export SPOTTER_COMMIT := $(shell git describe --always --dirty --abbrev=10 2>/dev/null)

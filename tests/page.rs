@@ -28,7 +28,7 @@ use support::get;
 use tokio::sync::watch;
 
 use spotter::ops::{
-    metrics::{CameraCounts, Metrics, StageLabel},
+    metrics::{CameraCounts, Metrics, label},
     page::{DaemonHealth, PageInputs, StatusPage},
 };
 use spotter_core::CameraId;
@@ -69,7 +69,7 @@ fn parts(answer: &str) -> (String, &str) {
 
 #[test]
 fn what_is_asked_is_answered_and_nothing_else() {
-    let served = serve(Painted::new(site(2)), Metrics::new());
+    let served = serve(Painted::new(site(2)), Metrics::default());
     let ask = |path: &str| get(served.address, path).expect("an answer");
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
@@ -144,7 +144,7 @@ fn ask_lossy(address: SocketAddr, path: &str) -> String {
 
 #[test]
 fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
-    let served = serve(Painted::new(site(2)), Metrics::new());
+    let served = serve(Painted::new(site(2)), Metrics::default());
     let page = get(served.address, "/").expect("an answer");
     for part in [
         "<h2 id=\"h-cameras\">Cameras</h2>",
@@ -173,7 +173,7 @@ fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
 
 /// Metrics with everything in them that a daemon shows.
 fn metrics() -> Metrics {
-    let metrics = Metrics::new();
+    let metrics = Metrics::default();
     let camera = CameraId::new("gate").expect("an id");
     metrics.set_camera(&camera, true, &CameraCounts::default());
     metrics.set_books(&camera, &spotter_core::FrameCounters::default());
@@ -181,7 +181,7 @@ fn metrics() -> Metrics {
     metrics.set_engine_busy("cpu", Duration::from_secs(1));
     metrics.set_messages(1, &[("offline", 1)]);
     metrics.total_seconds.observe(0.1);
-    let stage = StageLabel { stage: "decode" };
+    let stage = label("stage", "decode");
     metrics.stage_seconds.get_or_create(&stage).observe(0.1);
     metrics
 }
@@ -228,7 +228,7 @@ fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
     let name = long_name();
     let mut view = site(4);
     view.cameras[2].id.clone_from(&name);
-    let served = serve(Painted::new(view), Metrics::new());
+    let served = serve(Painted::new(view), Metrics::default());
     let seen = chromium::dump(&format!("http://{}/", served.address));
     assert!(seen.console.is_empty(), "{:?}", seen.console);
     assert!(seen.elsewhere.is_empty(), "{:?}", seen.elsewhere);
@@ -271,7 +271,7 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
         "site.toml:4:1 camera.{}: unknown key",
         "x".repeat(90)
     )];
-    let served = serve(Painted::new(view), Metrics::new());
+    let served = serve(Painted::new(view), Metrics::default());
     let mut browser = Browser::start();
     for (width, height) in [(390, 844), (320, 568), (1200, 900)] {
         browser.open(&format!("http://{}/", served.address), width, height);
@@ -329,7 +329,7 @@ fn readme_picture_is_drawn() {
     if let Some(look) = &mut status.cameras[0].look {
         look.answers.pop();
     }
-    let served = serve(Painted::new(status), Metrics::new());
+    let served = serve(Painted::new(status), Metrics::default());
     let mut browser = Browser::start();
     browser.open(&format!("http://{}/", served.address), 900, 640);
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-page.png");

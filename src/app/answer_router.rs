@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::{
     board::Board,
     camera_supervisor::CameraSwitch,
-    pictures::SnapshotRequests,
     snapshot::Mark,
-    snapshots::{FinishedSnapshot, SnapshotCounters},
+    snapshots::{FinishedSnapshot, SnapshotCounters, Snapshots},
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
@@ -20,7 +19,7 @@ use spotter_mqtt::{Publisher, Update};
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
     tracker: Tracker,
-    snapshots: SnapshotRequests,
+    snapshots: Snapshots,
     cameras: Vec<CameraId>,
     failures: LogThrottle<CameraId>,
     model: Arc<str>,
@@ -51,7 +50,7 @@ impl AnswerRouter {
         let cameras = parts.cameras;
         let router = Self {
             tracker: Tracker::new(parts.boot, cameras),
-            snapshots: SnapshotRequests::new(cameras, parts.retain_snapshots),
+            snapshots: Snapshots::new(cameras, parts.retain_snapshots),
             cameras: ids(cameras),
             failures: LogThrottle::default(),
             model: parts.model,

@@ -9,7 +9,6 @@ mod camera;
 mod engine;
 mod minute;
 mod status;
-mod thumbnail;
 
 use std::{
     collections::VecDeque,
@@ -22,7 +21,7 @@ pub use engine::Batches;
 use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
-use super::{SnapshotCounters, camera_assignment::CameraAssignment};
+use super::{camera_assignment::CameraAssignment, snapshot, snapshots::SnapshotCounters};
 use crate::ops::{
     page::{DaemonStatus, EngineState, StatusSource, Thumbnail},
     process::ProcessUse,
@@ -250,11 +249,23 @@ impl Board {
     fn make_thumbnail(&self, frame: Frame) {
         let board = self.clone();
         spawn_blocking(move || {
-            let thumbnail = thumbnail::thumbnail(&frame);
-            let camera = frame.camera.clone();
-            drop(frame);
+            let Frame {
+                camera,
+                number,
+                picture,
+                ..
+            } = frame;
+            let thumbnail = snapshot::thumbnail(&picture)
+                .inspect_err(
+                    |error| tracing::warn!(%error, %camera, "no thumbnail for the status page"),
+                )
+                .map(|jpeg| Thumbnail {
+                    frame: number,
+                    jpeg: jpeg.into(),
+                });
+            drop(picture);
             if let Some(camera) = board.lock().camera(&camera) {
-                camera.set_thumbnail(thumbnail);
+                camera.set_thumbnail(thumbnail.ok());
             }
         });
     }

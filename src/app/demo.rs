@@ -25,15 +25,29 @@ const STREET_SIZE: (u32, u32) = (640, 360);
 /// Bit rate of the drawn street.
 const STREET_KBIT_PER_S: u32 = 1000;
 
-#[derive(Clone, Debug)]
+/// `spotter demo`
+#[derive(Debug, clap::Args)]
 pub struct DemoOptions {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "configs/demo.toml")]
     pub config: PathBuf,
-    /// Of the drawn street.
+    /// Stop after this many seconds (0 = run until Ctrl-C)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seconds: u64,
+    /// Seed of the drawn street
+    #[arg(long, value_name = "N", default_value_t = 7)]
     pub seed: u64,
-    /// Seconds by which the street is ahead of now; may be negative.
-    pub ahead_s: i64,
-    /// Stop after this time; `None` = at a signal.
-    pub seconds: Option<u64>,
+    /// Draw the street this many seconds ahead of now (negative: in the past). Traffic, light and weather depend on
+    /// seed and time alone, so this repeats a moment
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
+    pub ahead: i64,
+    /// Log more (twice: everything); RUST_LOG overrides
+    #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
@@ -73,7 +87,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         logging,
         console: Some(console),
         lines: None,
-        seconds: options.seconds,
+        seconds: (options.seconds > 0).then_some(options.seconds),
     };
     let report = runtime()?.block_on(daemon::run(start))?;
     say(format_args!("\n{report}"));
@@ -117,7 +131,7 @@ fn start_street(
         );
     }
     let street = Street::new(demo.seed);
-    let ahead_ns = demo.ahead_s.saturating_mul(1_000_000_000);
+    let ahead_ns = demo.ahead.saturating_mul(1_000_000_000);
     let (width, height) = STREET_SIZE;
     let options = rtsp::StreetOptions {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, url.port().unwrap_or(554))),

@@ -7,20 +7,20 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 pub use self::page::BoundPage;
-use self::page::Page;
+use self::page::ServedPage;
 use super::{
-    SnapshotCounters,
     board::{Batches, Board, Facts},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
     latency_budget::{BudgetChange, LatencyBudget},
     metrics_update,
     report::RunReport,
+    snapshots::SnapshotCounters,
 };
 use crate::ops::{
     metrics::Metrics,
-    notify::{self, Vitality, Watchdog},
-    page::{DaemonHealth, EngineState},
+    notify::{self, Watchdog},
+    page::{DaemonHealth, EngineState, PageInputs},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
@@ -56,7 +56,7 @@ pub struct Housekeeping {
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<DaemonHealth>,
-    page: Page,
+    page: Option<ServedPage>,
     engine_watchdog: Watchdog,
     systemd_watchdog: Option<SystemdWatchdog>,
     gauge: Option<Gauge>,
@@ -124,15 +124,12 @@ impl SystemdWatchdog {
 
     /// `progress`: a counter of the broker's connection.
     fn tick(&mut self, progress: u64, now: Mono) {
-        match self.watchdog.check(&[Some(progress)], now) {
-            Vitality::Alive if now.since(self.notified_at) >= self.notify_every => {
-                notify::alive();
-                self.notified_at = now;
-            }
-            Vitality::Alive => {}
-            Vitality::Stuck(loops) => {
-                tracing::error!(?loops, "no progress; systemd restarts the daemon");
-            }
+        let loops = self.watchdog.check(&[Some(progress)], now);
+        if !loops.is_empty() {
+            tracing::error!(?loops, "no progress; systemd restarts the daemon");
+        } else if now.since(self.notified_at) >= self.notify_every {
+            notify::alive();
+            self.notified_at = now;
         }
     }
 }
@@ -158,10 +155,13 @@ impl Housekeeping {
         board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::default());
         let (health, receiver) = watch::channel(DaemonHealth::default());
-        let scene = Arc::new(board.clone());
-        let page = Page::open(bound, Arc::clone(&metrics), receiver, scene);
+        let page = bound.serve(PageInputs {
+            metrics: Arc::clone(&metrics),
+            health: receiver,
+            source: Arc::new(board.clone()),
+        });
         let now = clock.now();
         Self {
             started: now,
@@ -229,10 +229,7 @@ impl Housekeeping {
             input.publisher.publish(Update::Stats(stats));
         }
         let progress: Vec<_> = input.engines.progress().map(|(_, count)| count).collect();
-        match self.engine_watchdog.check(&progress, now) {
-            Vitality::Alive => Vec::new(),
-            Vitality::Stuck(engines) => engines,
-        }
+        self.engine_watchdog.check(&progress, now)
     }
 
     /// Updates health, metrics and status page.
@@ -376,7 +373,9 @@ impl Housekeeping {
         books: Vec<(CameraId, FrameCounters)>,
         messages: MessageCounters,
     ) -> RunReport {
-        self.page.close().await;
+        if let Some(page) = self.page.take() {
+            page.close().await;
+        }
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     board::Facts, camera_supervisor::CameraSupervisor, engine_supervisor::EngineSupervisor,
 };
-use crate::ops::metrics::{Metrics, StageLabel};
+use crate::ops::metrics::{Metrics, label};
 use spotter_core::{Latency, STAGES};
 
 /// A detection was handed to the MQTT client.
@@ -15,7 +15,7 @@ pub fn sent(metrics: &Metrics, latency: &Latency) {
         .total_seconds
         .observe(seconds(latency.total_tenth_ms));
     for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
-        let stage = metrics.stage_seconds.get_or_create(&StageLabel { stage });
+        let stage = metrics.stage_seconds.get_or_create(&label("stage", stage));
         stage.observe(seconds(tenth_ms));
     }
 }

@@ -9,7 +9,7 @@
 //! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their outcomes |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
-//! | [`answer_router`], [`pictures`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
+//! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`metrics_update`], [`latency_budget`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`] | what the status page shows |
@@ -38,7 +38,6 @@ mod looks;
 mod metrics_update;
 mod node_reporter;
 mod pending_questions;
-mod pictures;
 mod report;
 mod snapshot;
 mod snapshots;
@@ -50,11 +49,6 @@ use std::{path::Path, time::Duration};
 pub use canvas::Canvas;
 pub use demo::{DemoOptions, demo};
 pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serve};
-pub use snapshot::{Mark, SnapshotError};
-pub use snapshots::{
-    FinishedSnapshot, SnapshotCounters, SnapshotDeclined, SnapshotOrder, SnapshotPurpose,
-    Snapshots, is_worth_one,
-};
 
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};

@@ -42,15 +42,14 @@ impl fmt::Display for RunReport {
             m.states_acked,
             m.dropped()
         )?;
+        let pair = |ms: [Option<f64>; 2]| match ms {
+            [Some(p50), Some(p95)] => format!("p50 {p50:.0} ms, p95 {p95:.0} ms"),
+            _ => "unknown".to_owned(),
+        };
+        let (total, end_to_end) = (pair(self.total_ms), pair(self.end_to_end_ms));
         write!(
             f,
-            "latency, receive to publish: {}",
-            LatencyPair(self.total_ms)
-        )?;
-        write!(
-            f,
-            "; capture to publish: {}",
-            LatencyPair(self.end_to_end_ms)
+            "latency, receive to publish: {total}; capture to publish: {end_to_end}"
         )?;
         let verdict = if self.balanced() {
             "every frame is accounted for"
@@ -58,16 +57,5 @@ impl fmt::Display for RunReport {
             "FRAMES ARE MISSING FROM THE COUNTERS: this is a bug"
         };
         write!(f, "\n{verdict}")
-    }
-}
-
-struct LatencyPair([Option<f64>; 2]);
-
-impl fmt::Display for LatencyPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            [Some(p50), Some(p95)] => write!(f, "p50 {p50:.0} ms, p95 {p95:.0} ms"),
-            _ => f.write_str("unknown"),
-        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The frame of a look is masked already, so what is masked is black here too.
 //!
-//! Belongs here: the picture. Does not belong here: when one is taken (`snapshots`) and where it goes (`publish`).
+//! Belongs here: the picture, also the thumbnail of the status page. Does not belong here: when one is taken (`snapshots`) and
+//! where it goes (`publish`).
 
 use std::borrow::Cow;
 
@@ -18,6 +19,10 @@ pub const BYTES_MAX: usize = 256 * 1024;
 /// noise of any aspect that a camera has.
 const WIDTHS: [usize; 5] = [1280, 960, 640, 480, 320];
 const QUALITIES: [u8; 4] = [85, 70, 55, 40];
+/// Pixels across of a thumbnail at most: enough for a phone, and for a card on a wide screen.
+const THUMBNAIL_WIDTH: usize = 640;
+/// Faces are recognised, and 640 x 360 pixels are about 40 kB.
+const THUMBNAIL_QUALITY: u8 = 75;
 
 /// A found thing, and the words beside it; none when they are empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,13 +60,9 @@ pub enum SnapshotError {
 /// The JPEG of a picture with its marks, at most [`BYTES_MAX`] bytes and 1280 pixels wide, in the best quality that fits.
 /// Blocks for some tens of milliseconds, with noise for some hundred; copies a picture from the GPU to the host first.
 pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError> {
-    if !picture.is_on_host() && !picture.fetch() {
-        return Err(SnapshotError::Fetch);
-    }
-    let size = (picture.width(), picture.height());
-    let too_large = || SnapshotError::TooLarge(size.0, size.1);
-    let whole = image_of(picture).ok_or_else(too_large)?;
-    for width in widths(size.0) {
+    let whole = image_of(picture)?;
+    let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
+    for width in widths(picture.width()) {
         let page = drawn(&whole, width, marks).ok_or_else(too_large)?;
         for quality in QUALITIES {
             let jpeg = encode(&page, quality)?;
@@ -73,6 +74,17 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError>
     Err(too_large())
 }
 
+/// A small JPEG of a picture for the status page, without marks. Blocks as [`jpeg`] does.
+pub fn thumbnail(picture: &Picture) -> Result<Vec<u8>, SnapshotError> {
+    let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
+    let width = picture.width().min(THUMBNAIL_WIDTH);
+    let whole = image_of(picture)?;
+    encode(
+        &*scaled(&whole, width).ok_or_else(too_large)?,
+        THUMBNAIL_QUALITY,
+    )
+}
+
 /// The picture's own width where it is not larger than wanted, and every smaller one.
 fn widths(own: usize) -> impl Iterator<Item = usize> {
     let first = own.min(WIDTHS[0]);
@@ -80,16 +92,21 @@ fn widths(own: usize) -> impl Iterator<Item = usize> {
     std::iter::once(first).chain(smaller)
 }
 
-/// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
-fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
+fn scaled(whole: &RgbImage, width: usize) -> Option<Cow<'_, RgbImage>> {
     let (own_width, own_height) = whole.dimensions();
     let width = u32::try_from(width).ok()?;
     let height = u64::from(own_height) * u64::from(width) / u64::from(own_width.max(1));
     let height = u32::try_from(height).ok()?.max(1);
-    let scaled = match (width, height) == (own_width, own_height) {
+    Some(match (width, height) == (own_width, own_height) {
         true => Cow::Borrowed(whole),
         false => Cow::Owned(imageops::thumbnail(whole, width, height)),
-    };
+    })
+}
+
+/// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
+fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
+    let scaled = scaled(whole, width)?;
+    let (width, height) = scaled.dimensions();
     let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
@@ -101,15 +118,21 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
     RgbImage::from_raw(width, height, canvas.into_rgb())
 }
 
-fn image_of(picture: &Picture) -> Option<RgbImage> {
-    let width = u32::try_from(picture.width()).ok()?;
-    let height = u32::try_from(picture.height()).ok()?;
-    RgbImage::from_raw(width, height, model::rgb_from_picture(picture))
+/// Copies a picture from the GPU to the host first.
+fn image_of(picture: &Picture) -> Result<RgbImage, SnapshotError> {
+    if !picture.is_on_host() && !picture.fetch() {
+        return Err(SnapshotError::Fetch);
+    }
+    let (width, height) = (picture.width(), picture.height());
+    let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
+    let rgb = model::rgb_from_picture(picture);
+    size.and_then(|(w, h)| RgbImage::from_raw(w, h, rgb))
+        .ok_or(SnapshotError::TooLarge(width, height))
 }
 
 fn encode(page: &RgbImage, quality: u8) -> Result<Vec<u8>, SnapshotError> {
     let (width, height) = page.dimensions();
-    let mut jpeg = Vec::with_capacity(BYTES_MAX);
+    let mut jpeg = Vec::new();
     JpegEncoder::new_with_quality(&mut jpeg, quality)
         .write_image(page, width, height, ExtendedColorType::Rgb8)
         .map_err(|e| SnapshotError::Encode(width as usize, height as usize, e.to_string()))?;

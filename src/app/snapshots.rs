@@ -6,10 +6,10 @@
 //!   a command requests a snapshot ─────────┘             declined and counted
 //! ```
 //!
-//! A declined snapshot of an event is not made up for. A command's snapshot is taken from the next look instead.
+//! `snapshot` draws and encodes. A declined snapshot of an event is not made up for. A command's snapshot is taken from the next look instead.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     future::pending,
     time::Duration,
 };
@@ -17,7 +17,10 @@ use std::{
 use tokio::task::{Id, JoinSet};
 
 use super::snapshot::{Mark, SnapshotError, jpeg};
-use spotter_core::{CameraId, EventStep, Mono, Picture, PromptId, UpdateReason};
+use spotter_core::{
+    CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, UpdateReason, config::CameraConfig,
+};
+use spotter_mqtt::Update;
 
 /// Shortest interval of two snapshots of a topic (docs/mqtt.md section 4).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
@@ -27,7 +30,7 @@ const WAITING_MAX: usize = 8;
 
 /// True for the begin of an event and for each better score: one snapshot each, so the last snapshot of an event is its best
 /// and the first one comes at once.
-pub fn is_worth_one(step: EventStep) -> bool {
+fn is_worth_one(step: EventStep) -> bool {
     match step {
         EventStep::New | EventStep::Update(UpdateReason::Better) => true,
         EventStep::Update(
@@ -55,13 +58,13 @@ impl SnapshotPurpose {
 }
 
 #[derive(Clone, Debug)]
-pub struct SnapshotOrder {
-    pub camera: CameraId,
-    pub purpose: SnapshotPurpose,
+struct SnapshotOrder {
+    camera: CameraId,
+    purpose: SnapshotPurpose,
     /// The picture of a look, masked as the look was.
-    pub picture: Picture,
+    picture: Picture,
     /// Drawn into the picture.
-    pub marks: Vec<Mark>,
+    marks: Vec<Mark>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -69,17 +72,6 @@ pub struct FinishedSnapshot {
     pub camera: CameraId,
     pub purpose: SnapshotPurpose,
     pub jpeg: Result<Vec<u8>, SnapshotError>,
-}
-
-/// Why a snapshot is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SnapshotDeclined {
-    /// As many of the camera as may wait are waiting.
-    #[error("{WAITING_MAX} snapshots of this camera wait to be made; ask again")]
-    Busy,
-    /// The topic had one less than a second ago.
-    #[error("this topic had a snapshot less than a second ago")]
-    TooSoon,
 }
 
 /// Orders by outcome.
@@ -114,30 +106,122 @@ pub struct Snapshots {
     waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     last: HashMap<(CameraId, PromptId), Mono>,
     counters: SnapshotCounters,
+    prompts: HashMap<CameraId, Vec<SnapshotPrompt>>,
+    /// Cameras whose next look is wanted by a command.
+    wanted: HashSet<CameraId>,
+    /// The broker retains the last snapshot of each prompt's events.
+    retain: bool,
+}
+
+struct SnapshotPrompt {
+    id: PromptId,
+    words: String,
+    has_snapshots: bool,
 }
 
 impl Snapshots {
-    /// Starts or queues the encoding. Does not block.
-    pub fn begin(&mut self, shot: SnapshotOrder, now: Mono) -> Result<(), SnapshotDeclined> {
-        self.allow(&shot, now).inspect_err(|declined| {
-            match declined {
-                SnapshotDeclined::Busy => self.counters.busy += 1,
-                SnapshotDeclined::TooSoon => self.counters.too_soon += 1,
-            };
-        })?;
-        if let SnapshotPurpose::Event(prompt) = &shot.purpose {
-            let topic = (shot.camera.clone(), prompt.clone());
-            self.last.insert(topic, now);
+    pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
+        Self {
+            prompts: cameras.iter().map(snapshot_prompts).collect(),
+            retain,
+            ..Self::default()
+        }
+    }
+
+    /// Applies a new configuration; orders of removed prompts are dropped.
+    pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
+        let prompts = cameras.iter().map(snapshot_prompts).collect();
+        self.keep(|camera, prompt| find(&prompts, camera, prompt).is_some());
+        self.wanted.retain(|camera| prompts.contains_key(camera));
+        (self.prompts, self.retain) = (prompts, retain);
+    }
+
+    /// Requests a snapshot of the camera's next look with all its objects.
+    pub fn request(&mut self, camera: &CameraId) {
+        self.wanted.insert(camera.clone());
+    }
+
+    /// Orders a snapshot of an event's object if its prompt has snapshots and the step is worth one. True if it was ordered.
+    pub fn event(&mut self, frame: &Frame, event: &Event, now: Mono) -> bool {
+        let prompt = find(&self.prompts, &event.camera, &event.prompt);
+        let Some(prompt) = prompt.filter(|prompt| prompt.has_snapshots && is_worth_one(event.step))
+        else {
+            return false;
+        };
+        let shot = SnapshotOrder {
+            camera: event.camera.clone(),
+            purpose: SnapshotPurpose::Event(prompt.id.clone()),
+            picture: frame.picture.clone(),
+            marks: vec![Mark::of(event.location, &prompt.words, event.score)],
+        };
+        self.begin(shot, now)
+    }
+
+    /// Orders a snapshot of a look that a command waits for.
+    pub fn look(&mut self, frame: &Frame, marks: Vec<Mark>, now: Mono) {
+        let camera = &frame.camera;
+        let first = self.prompts.get(camera).and_then(|all| all.first());
+        let Some(prompt) = first.filter(|_| self.wanted.remove(camera)) else {
+            return;
+        };
+        let shot = SnapshotOrder {
+            camera: camera.clone(),
+            purpose: SnapshotPurpose::Command(prompt.id.clone()),
+            picture: frame.picture.clone(),
+            marks,
+        };
+        if !self.begin(shot, now) {
+            // The next look is used instead.
+            self.wanted.insert(camera.clone());
+        }
+    }
+
+    /// The message of a snapshot. `None` if the encoding failed, which is logged, or if the prompt was removed meanwhile.
+    pub fn update(&self, taken: FinishedSnapshot) -> Option<Update> {
+        let camera = taken.camera;
+        // A command's snapshot shows no event and must not replace the retained one of an event.
+        let retain = self.retain && matches!(taken.purpose, SnapshotPurpose::Event(_));
+        let prompt = taken.purpose.prompt().clone();
+        find(&self.prompts, &camera, &prompt)?;
+        match taken.jpeg {
+            Ok(jpeg) => Some(Update::Snapshot {
+                camera,
+                prompt,
+                jpeg: jpeg.into(),
+                retain,
+            }),
+            Err(error) => {
+                tracing::warn!(%camera, %prompt, "no snapshot: {error}");
+                None
+            }
+        }
+    }
+
+    /// Starts or queues the encoding. False when it is declined: the topic had one less than a second ago, or as many of the
+    /// camera as may wait are waiting. Does not block.
+    fn begin(&mut self, shot: SnapshotOrder, now: Mono) -> bool {
+        let topic = match &shot.purpose {
+            SnapshotPurpose::Event(prompt) => Some((shot.camera.clone(), prompt.clone())),
+            SnapshotPurpose::Command(_) => None,
+        };
+        let last = topic.as_ref().and_then(|topic| self.last.get(topic));
+        if last.is_some_and(|&last| now.since(last) < TOPIC_EVERY) {
+            self.counters.too_soon += 1;
+            return false;
         }
         match self.waiting.get_mut(&shot.camera) {
+            Some(waiting) if waiting.len() >= WAITING_MAX => {
+                self.counters.busy += 1;
+                return false;
+            }
             Some(waiting) => waiting.push_back(shot),
             None => {
-                let camera = shot.camera.clone();
-                self.waiting.insert(camera, VecDeque::new());
+                self.waiting.insert(shot.camera.clone(), VecDeque::new());
                 self.make(shot);
             }
         }
-        Ok(())
+        self.last.extend(topic.map(|topic| (topic, now)));
+        true
     }
 
     /// The next finished snapshot; pending while none is encoded. Cancel safe.
@@ -173,7 +257,7 @@ impl Snapshots {
     }
 
     /// Forgets topics of cameras and prompts that are gone, and what waits for them.
-    pub fn keep(&mut self, is_there: impl Fn(&CameraId, &PromptId) -> bool) {
+    fn keep(&mut self, is_there: impl Fn(&CameraId, &PromptId) -> bool) {
         self.last
             .retain(|(camera, prompt), _| is_there(camera, prompt));
         for waiting in self.waiting.values_mut() {
@@ -200,21 +284,23 @@ impl Snapshots {
             }
         }
     }
+}
 
-    fn allow(&self, shot: &SnapshotOrder, now: Mono) -> Result<(), SnapshotDeclined> {
-        if let SnapshotPurpose::Event(prompt) = &shot.purpose {
-            let topic = (shot.camera.clone(), prompt.clone());
-            let last = self.last.get(&topic);
-            if last.is_some_and(|&last| now.since(last) < TOPIC_EVERY) {
-                return Err(SnapshotDeclined::TooSoon);
-            }
-        }
-        let waiting = self.waiting.get(&shot.camera).map_or(0, VecDeque::len);
-        match waiting >= WAITING_MAX {
-            true => Err(SnapshotDeclined::Busy),
-            false => Ok(()),
-        }
-    }
+fn snapshot_prompts(camera: &CameraConfig) -> (CameraId, Vec<SnapshotPrompt>) {
+    let prompts = camera.prompts.iter().map(|prompt| SnapshotPrompt {
+        id: prompt.id.clone(),
+        words: prompt.task.text().to_owned(),
+        has_snapshots: prompt.snapshot,
+    });
+    (camera.id.clone(), prompts.collect())
+}
+
+fn find<'a>(
+    prompts: &'a HashMap<CameraId, Vec<SnapshotPrompt>>,
+    camera: &CameraId,
+    id: &PromptId,
+) -> Option<&'a SnapshotPrompt> {
+    prompts.get(camera)?.iter().find(|prompt| prompt.id == *id)
 }
 
 #[cfg(test)]
@@ -259,22 +345,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_on_a_look_gets_one_and_a_topic_one_a_second() {
+    async fn events_of_one_look_each_begin_one_per_topic_and_second() {
         let mut snapshots = Snapshots::default();
         let gate = || shot("gate", event("person"));
-        assert_eq!(snapshots.begin(gate(), at(0)), Ok(()));
-        assert_eq!(
-            snapshots.begin(gate(), at(2)),
-            Err(SnapshotDeclined::TooSoon)
-        );
+        assert!(snapshots.begin(gate(), at(0)));
+        assert!(!snapshots.begin(gate(), at(2)));
         // Another prompt's event on the same look, a command, and another camera.
         for other in [shot("gate", event("dog")), shot("gate", asked("person"))] {
-            assert_eq!(snapshots.begin(other, at(0)), Ok(()));
+            assert!(snapshots.begin(other, at(0)));
         }
-        assert_eq!(
-            snapshots.begin(shot("yard", event("person")), at(0)),
-            Ok(())
-        );
+        assert!(snapshots.begin(shot("yard", event("person")), at(0)));
         let mut made = Vec::new();
         for _ in 0..4 {
             let taken = snapshots.next().await;
@@ -286,11 +366,8 @@ mod tests {
         let in_order = [event("person"), event("dog"), asked("person")];
         assert!(purposes.eq(in_order), "one after the other");
 
-        assert_eq!(
-            snapshots.begin(gate(), at(999)),
-            Err(SnapshotDeclined::TooSoon)
-        );
-        assert_eq!(snapshots.begin(gate(), at(1000)), Ok(()));
+        assert!(!snapshots.begin(gate(), at(999)));
+        assert!(snapshots.begin(gate(), at(1000)));
         snapshots.next().await;
         let counters = SnapshotCounters {
             taken: 5,
@@ -300,41 +377,38 @@ mod tests {
         };
         assert_eq!(snapshots.counters(), counters);
         snapshots.keep(|camera, _| camera.as_str() == "yard");
-        assert_eq!(snapshots.begin(gate(), at(1001)), Ok(()), "a new topic");
+        assert!(snapshots.begin(gate(), at(1001)), "a new topic");
     }
 
     #[tokio::test]
-    async fn only_so_many_wait_and_those_of_a_prompt_that_is_gone_do_not() {
+    async fn waiting_orders_are_bounded_and_end_with_their_prompt() {
         let mut snapshots = Snapshots::default();
         let of = |number: usize| shot("gate", event(&format!("thing-{number}")));
         for number in 0..=WAITING_MAX {
-            assert_eq!(snapshots.begin(of(number), at(0)), Ok(()));
+            assert!(snapshots.begin(of(number), at(0)));
         }
         let too_many = of(WAITING_MAX + 1);
-        assert_eq!(
-            snapshots.begin(too_many, at(0)),
-            Err(SnapshotDeclined::Busy)
-        );
+        assert!(!snapshots.begin(too_many, at(0)));
         assert_eq!(snapshots.counters().busy, 1);
         let yard = snapshots.begin(shot("yard", event("person")), at(0));
-        assert_eq!(yard, Ok(()), "another camera has its own");
+        assert!(yard, "another camera has its own");
         snapshots.keep(|_, prompt| prompt.as_str() != "thing-1");
         let mut made = Vec::new();
         for _ in 0..=WAITING_MAX {
             made.push(snapshots.next().await.purpose.prompt().to_string());
         }
         assert!(!made.contains(&"thing-1".to_owned()), "{made:?}");
-        assert_eq!(snapshots.begin(of(1), at(0)), Ok(()), "no camera is busy");
+        assert!(snapshots.begin(of(1), at(0)), "no camera is busy");
         assert_eq!(snapshots.next().await.purpose, event("thing-1"));
     }
 
     #[tokio::test]
-    async fn a_picture_that_gives_none_is_counted_and_blocks_nothing() {
+    async fn picture_without_jpeg_is_counted_and_blocks_nothing() {
         let mut snapshots = Snapshots::default();
         let mut ribbon = shot("gate", asked("person"));
         let noise = (0..300 * 9000 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8);
         ribbon.picture = Picture::from_rgb(300, 9000, noise.collect()).unwrap();
-        assert_eq!(snapshots.begin(ribbon, at(0)), Ok(()));
+        assert!(snapshots.begin(ribbon, at(0)));
         let taken = snapshots.next().await;
         assert!(matches!(
             taken.jpeg,
@@ -342,6 +416,6 @@ mod tests {
         ));
         assert_eq!(snapshots.counters().failed, 1);
         let next = shot("gate", asked("dog"));
-        assert_eq!(snapshots.begin(next, at(0)), Ok(()));
+        assert!(snapshots.begin(next, at(0)));
     }
 }

@@ -26,7 +26,7 @@ pub enum CliCommand {
     /// Check a configuration without starting anything
     Check(CheckArgs),
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
-    Demo(DemoArgs),
+    Demo(DemoOptions),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
     /// Find objects in a picture: boxes
@@ -73,44 +73,6 @@ pub struct CheckArgs {
     /// Also connect to every camera and to the broker; print codec, size, fps, keyframe interval, clock offset
     #[arg(long)]
     pub probe: bool,
-}
-
-/// `spotter demo`
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "configs/demo.toml")]
-    pub config: PathBuf,
-    /// Stop after this many seconds (0 = run until Ctrl-C)
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seconds: u64,
-    /// Seed of the drawn street
-    #[arg(long, value_name = "N", default_value_t = 7)]
-    pub seed: u64,
-    /// Draw the street this many seconds ahead of now (negative: in the past). Traffic, light and weather depend on
-    /// seed and time alone, so this repeats a moment
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        allow_negative_numbers = true
-    )]
-    pub ahead: i64,
-    /// Log more (twice: everything); RUST_LOG overrides
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-}
-
-impl From<DemoArgs> for DemoOptions {
-    fn from(args: DemoArgs) -> Self {
-        Self {
-            config: args.config,
-            seed: args.seed,
-            ahead_s: args.ahead,
-            seconds: (args.seconds > 0).then_some(args.seconds),
-            verbose: args.verbose,
-        }
-    }
 }
 
 #[derive(Clone, Debug, Args)]

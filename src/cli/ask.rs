@@ -1,18 +1,21 @@
 //! `spotter detect | point | query | caption`: one question about one picture.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
     args::{AskArgs, CaptionArgs, QueryArgs},
-    draw,
     out::{remark, say},
-    still,
 };
-use spotter_core::{Answer, AnswerBody, Clock, Look, Outcome, Picture, SystemClock, Task, config};
+use crate::app::Canvas;
+use spotter_cameras::ingest;
+use spotter_core::{
+    Answer, AnswerBody, Clock, Location, Look, Outcome, Picture, SystemClock, Task, config,
+};
 use spotter_engine::{
+    model,
     open::OpenOptions,
     service::{Engine, LookNews},
 };
@@ -50,7 +53,7 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
 
 /// `spotter caption`
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
-    let picture = still::load(&args.media)?;
+    let picture = load(&args.media)?;
     let length = args.length.into();
     let task = Task::Caption { length };
     let answer = answer(args.model.settings(), &picture, task, |_| Ok(()))?;
@@ -80,7 +83,7 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 }
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
-    let picture = still::load(&args.media)?;
+    let picture = load(&args.media)?;
     let mut shown = 0;
     let answer = answer(args.model.settings(), &picture, task, |found| {
         if !args.json {
@@ -91,7 +94,7 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     })?;
     print(&answer, &picture, args.json)?;
     if let Some(path) = &args.draw {
-        draw::write(path, &picture, &answer.body)
+        draw(path, &picture, &answer.body)
             .with_context(|| format!("writing {}", path.display()))?;
         remark(format_args!("drawn: {}", path.display()));
     }
@@ -212,4 +215,53 @@ fn to_json(answer: &Answer) -> Value {
         all.extend(found);
     }
     all
+}
+
+/// Reads a PNG or JPEG picture, else takes the first frame of a video. Blocks.
+fn load(path: &Path) -> anyhow::Result<Picture> {
+    let name = path.display();
+    std::fs::metadata(path).with_context(|| format!("reading {name}"))?;
+    let guessed = image::ImageReader::open(path).and_then(image::ImageReader::with_guessed_format);
+    let reader = guessed.with_context(|| format!("reading {name}"))?;
+    if reader.format().is_none() {
+        let clock = SystemClock::new();
+        let failed = |failure: ingest::Failure| anyhow::anyhow!(failure.text);
+        let frames = ingest::still_frames(path, 1, &clock)
+            .map_err(failed)
+            .with_context(|| format!("{name} is neither PNG, JPEG nor a video"))?;
+        let first = frames.into_iter().next();
+        let first = first.with_context(|| format!("{name} holds no picture"))?;
+        return Ok(first.picture);
+    }
+    let picture = reader
+        .decode()
+        .with_context(|| format!("{name} is a damaged picture"))?;
+    model::picture_from_image(picture).with_context(|| format!("{name} cannot be looked at"))
+}
+
+/// Writes `picture` with the boxes or points of `answer` as a PNG file.
+fn draw(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Result<()> {
+    let canvas = Canvas::new(
+        &model::rgb_from_picture(picture),
+        picture.width(),
+        picture.height(),
+    );
+    let mut canvas = canvas.context("the picture is too large to draw on")?;
+    let places: Vec<Location> = match answer {
+        AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
+        AnswerBody::Points(found) => found.iter().map(|f| Location::Point(f.place)).collect(),
+        AnswerBody::Text { .. } => Vec::new(),
+    };
+    for (index, place) in places.into_iter().enumerate() {
+        canvas.mark(index, place);
+    }
+    image::save_buffer_with_format(
+        path,
+        &canvas.into_rgb(),
+        picture.width() as u32,
+        picture.height() as u32,
+        image::ColorType::Rgb8,
+        image::ImageFormat::Png,
+    )?;
+    Ok(())
 }

@@ -13,7 +13,7 @@ use super::{
     args::BenchArgs,
     out::{remark, say},
 };
-use crate::ops::{machine::Machine, process};
+use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
 use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
@@ -326,9 +326,8 @@ impl fmt::Display for CapacityReport {
         writeln!(f, "{} on {}", self.model, self.device)?;
         writeln!(
             f,
-            "{width}x{height} pixels, {} prompt{} per look, {} looks/s per camera\n",
-            self.prompts,
-            if self.prompts == 1 { "" } else { "s" },
+            "{width}x{height} pixels, {} per look, {} looks/s per camera\n",
+            counted(self.prompts, "prompt"),
             self.rate_hz
         )?;
         writeln!(f, "{:<26}{:<44}{:>10}", "", "measured", "cameras")?;
@@ -347,11 +346,7 @@ impl fmt::Display for CapacityReport {
             None,
         )?;
         row(
-            &format!(
-                "{} look{} at once",
-                self.permits,
-                if self.permits == 1 { "" } else { "s" }
-            ),
+            &format!("{} at once", counted(self.permits, "look")),
             format!("{:.1} looks/s", self.looks_per_s),
             Some(self.cameras_by_engine()),
         )?;
@@ -379,9 +374,8 @@ impl fmt::Display for CapacityReport {
         };
         write!(
             f,
-            "\nThis machine can watch about {:.0} camera{}: {limit}.",
-            cameras.floor(),
-            if cameras.floor() == 1.0 { "" } else { "s" }
+            "\nThis machine can watch about {}: {limit}.",
+            counted(cameras as usize, "camera")
         )
     }
 }

@@ -9,7 +9,7 @@ use super::{
     out::{remark, say},
     timecode_check::TimecodeCheck,
 };
-use crate::app;
+use crate::{app, ops::page::counted};
 use spotter_cameras::ingest::{self, FrameSink, ProbeReport};
 use spotter_core::{
     Clock, SystemClock,
@@ -52,10 +52,6 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         Ok(())
     }
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Connects to every camera, one after the other, and to the broker, and prints what it finds.

@@ -6,9 +6,7 @@ pub mod args;
 mod ask;
 mod bench;
 mod check;
-mod draw;
 pub mod out;
-mod still;
 mod timecode_check;
 
 use std::process::ExitCode;
@@ -33,7 +31,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
-        CliCommand::Demo(demo) => app::demo(&demo.into()),
+        CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Check(check) => check::check(&check),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Detect(ask) => ask::detect(&ask),

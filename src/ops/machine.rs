@@ -4,6 +4,7 @@ use std::{fmt, fs, thread};
 
 use serde::Serialize;
 
+use super::process;
 use spotter_engine::gpu_stats::GpuCard;
 
 /// From the environment of the build, which `make build` sets: a program that was copied to another machine finds no
@@ -30,14 +31,14 @@ pub struct Machine {
 impl Machine {
     /// Reads it from `/proc`; what cannot be read stays unknown. The peak is that of the process so far.
     pub fn now() -> Self {
-        let read = |path| fs::read_to_string(path).ok();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
         Self {
-            cpu: read("/proc/cpuinfo").and_then(|text| cpu_name(&text)),
+            cpu: cpuinfo.and_then(|text| cpu_name(&text)),
             cores: thread::available_parallelism().ok().map(usize::from),
             spotter: env!("CARGO_PKG_VERSION"),
             commit: COMMIT.filter(|commit| !commit.is_empty()),
             gpu: None,
-            peak_rss_mib: read("/proc/self/status").and_then(|text| peak_rss_mib(&text)),
+            peak_rss_mib: process::peak_mib(),
         }
     }
 }
@@ -65,28 +66,9 @@ impl fmt::Display for Machine {
 
 /// x86 says "model name"; many ARM kernels say nothing.
 fn cpu_name(cpuinfo: &str) -> Option<String> {
-    field(cpuinfo, "model name").map(str::to_owned)
-}
-
-/// Memory that this process has now, MiB.
-pub fn rss_mib() -> Option<f64> {
-    mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS")
-}
-
-fn peak_rss_mib(status: &str) -> Option<f64> {
-    mib(status, "VmHWM")
-}
-
-fn mib(status: &str, name: &str) -> Option<f64> {
-    let kib = field(status, name)?.strip_suffix("kB")?;
-    Some(kib.trim().parse::<f64>().ok()? / 1024.0)
-}
-
-/// The value of the first line `name: value`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-    let (_, value) = fields.find(|(key, _)| key.trim() == name)?;
-    Some(value.trim())
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let (_, name) = fields.find(|(key, _)| key.trim() == "model name")?;
+    Some(name.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -94,11 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_and_memory_are_read_from_proc() {
+    fn processor_name_is_read_or_unknown() {
         let cpuinfo = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Some CPU @ 2.00GHz\n";
         assert_eq!(cpu_name(cpuinfo).as_deref(), Some("Some CPU @ 2.00GHz"));
-        let status = "Name:\tspotter\nVmPeak:\t  900000 kB\nVmHWM:\t   51200 kB\n";
-        assert_eq!(peak_rss_mib(status), Some(50.0));
+        assert_eq!(cpu_name("processor\t: 0\n"), None);
     }
 
     #[test]
@@ -119,11 +100,5 @@ mod tests {
         });
         let line = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
         assert_eq!(machine.to_string(), line);
-    }
-
-    #[test]
-    fn missing_fields_stay_unknown() {
-        assert_eq!(cpu_name("processor\t: 0\n"), None);
-        assert_eq!(peak_rss_mib("VmHWM:\tmany\n"), None);
     }
 }

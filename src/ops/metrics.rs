@@ -14,16 +14,22 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 
 use super::process;
 use spotter_core::{CameraId, FrameCounters, StreamCounters};
 
-mod labels;
+/// Names and values of the labels of a line.
+pub type Labels = Vec<(&'static str, String)>;
 
-pub use labels::StageLabel;
-use labels::{BuildLabel, CameraLabel, DeviceLabel, FateLabel, OutcomeLabel, ReasonLabel};
+pub fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+fn fate_labels(camera: &CameraId, fate: &str) -> Labels {
+    vec![("camera", camera.to_string()), ("fate", fate.to_owned())]
+}
 
 /// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
 fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
@@ -37,8 +43,9 @@ fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
     ]
 }
 
-type Seconds = Family<StageLabel, Histogram, fn() -> Histogram>;
-type PerCamera = Family<CameraLabel, Counter>;
+type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge>;
 type FloatCounter = Counter<f64, AtomicU64>;
 
 /// What is counted of a camera beside its frames, since the start or within the last hour.
@@ -60,32 +67,33 @@ pub struct CameraCounts {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    frames_in: PerCamera,
-    frames: Family<FateLabel, Counter>,
-    frames_waiting: Family<CameraLabel, Gauge>,
-    frames_in_flight: Family<CameraLabel, Gauge>,
-    camera_online: Family<CameraLabel, Gauge>,
-    camera_losses: PerCamera,
-    reconnects_1h: Family<CameraLabel, Gauge>,
-    stalls_1h: Family<CameraLabel, Gauge>,
-    reconnects: PerCamera,
-    stalls: PerCamera,
-    abandoned: PerCamera,
+    frames_in: Counters,
+    frames: Counters,
+    frames_waiting: Gauges,
+    frames_in_flight: Gauges,
+    camera_online: Gauges,
+    camera_losses: Counters,
+    reconnects_1h: Gauges,
+    stalls_1h: Gauges,
+    reconnects: Counters,
+    stalls: Counters,
+    abandoned: Counters,
     /// In the order of [`StreamCounters::ALL`].
-    stream_counters: Vec<PerCamera>,
-    engine_up: Family<DeviceLabel, Gauge>,
-    engine_turns: Family<DeviceLabel, Counter>,
-    engine_busy: Family<DeviceLabel, FloatCounter>,
-    /// Each stage of the latency account, of each detection.
+    stream_counters: Vec<Counters>,
+    /// By the label `device`: `cpu`, or `cuda 1, NVIDIA H200`.
+    engine_up: Gauges,
+    engine_turns: Counters,
+    engine_busy: Family<Labels, FloatCounter>,
+    /// By the label `stage` of the latency account (decode to out), of each detection.
     pub stage_seconds: Seconds,
     /// Receive to publish, of each detection.
     pub total_seconds: Histogram,
     messages_sent: Counter,
-    messages_dropped: Family<ReasonLabel, Counter>,
+    messages_dropped: Counters,
     inbound_dropped: Counter,
     lines_lost: Counter,
     inbound_retained: Counter,
-    snapshots: Family<OutcomeLabel, Counter>,
+    snapshots: Counters,
     /// 1 while the broker accepts messages.
     pub broker_online: Gauge,
     /// Events waiting for the broker.
@@ -101,219 +109,161 @@ fn latency_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 14))
 }
 
+/// Registers a metric and returns its handle.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// As [`add`], for a metric in seconds.
+fn add_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
+}
+
 impl Default for Metrics {
     fn default() -> Self {
-        Self::new()
+        let mut registry = Registry::with_prefix("spotter");
+        let all = &mut registry;
+        // Not of the type info, which only OpenMetrics knows.
+        let build: Gauges = add(all, "build_info", "Version of the program");
+        let version = label("version", env!("CARGO_PKG_VERSION"));
+        build.get_or_create(&version).set(1);
+        let memory = Gauge::default();
+        all.register_with_unit(
+            "process_resident_memory",
+            "Resident memory of the daemon",
+            Unit::Bytes,
+            memory.clone(),
+        );
+        let stream_counters = StreamCounters::ALL.iter();
+        let stream_counters = stream_counters
+            .map(|counter| add(all, counter.metric, counter.help))
+            .collect();
+        Self {
+            camera_online: add(all, "ingest_camera_online", "1 while frames arrive"),
+            camera_losses: add(
+                all,
+                "ingest_camera_losses",
+                "Times that a camera stopped streaming",
+            ),
+            reconnects_1h: add(
+                all,
+                "ingest_camera_reconnects_1h",
+                "Reconnections of a camera within the last hour",
+            ),
+            stalls_1h: add(
+                all,
+                "ingest_camera_stalls_1h",
+                "Stalls of a camera within the last hour",
+            ),
+            reconnects: add(all, "ingest_camera_reconnects", "Reconnections of a camera"),
+            stalls: add(all, "ingest_camera_stalls", "Stalls of a camera"),
+            abandoned: add(
+                all,
+                "ingest_pipelines_abandoned",
+                "Pipelines that did not stop in time and were abandoned",
+            ),
+            frames_in: add(all, "ingest_frames", "Decoded frames"),
+            frames: add(
+                all,
+                "sampler_frames",
+                "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
+            ),
+            frames_waiting: add(
+                all,
+                "sampler_frames_waiting",
+                "Frames that wait for the engine",
+            ),
+            frames_in_flight: add(all, "engine_frames_in_flight", "Frames in the engine"),
+            engine_up: add(all, "engine_up", "1 while the engine on the device runs"),
+            engine_turns: add(
+                all,
+                "engine_turns",
+                "Iterations of the engine's loop: about one per step under load, about one per second when idle",
+            ),
+            engine_busy: add_seconds(
+                all,
+                "engine_busy",
+                "Time with a look in progress",
+                Default::default(),
+            ),
+            stage_seconds: add_seconds(
+                all,
+                "publish_stage",
+                "Stages of a detection from reception to publication",
+                Family::new_with_constructor(latency_buckets),
+            ),
+            total_seconds: add_seconds(
+                all,
+                "publish_latency",
+                "Reception to publication of a detection",
+                latency_buckets(),
+            ),
+            messages_sent: add(
+                all,
+                "publish_messages",
+                "Messages handed to the MQTT client",
+            ),
+            messages_dropped: add(
+                all,
+                "publish_messages_dropped",
+                "Messages not sent, by reason",
+            ),
+            inbound_dropped: add(
+                all,
+                "publish_inbound_dropped",
+                "Received commands and other messages that were dropped because the queue was full",
+            ),
+            lines_lost: add(
+                all,
+                "app_lines_lost",
+                "Lines of run --json that were dropped because standard output was read too slowly",
+            ),
+            inbound_retained: add(
+                all,
+                "publish_inbound_retained",
+                "Commands ignored because they were retained",
+            ),
+            snapshots: add(
+                all,
+                "app_snapshots",
+                "Requested pictures of events and cameras, by outcome",
+            ),
+            broker_online: add(
+                all,
+                "publish_broker_online",
+                "1 while the broker accepts messages",
+            ),
+            spooled: add(
+                all,
+                "publish_spooled_messages",
+                "Events waiting for the broker",
+            ),
+            puback_p95: add_seconds(
+                all,
+                "publish_puback_p95",
+                "Hand-over of a state to its acknowledgement, 95th percentile",
+                Default::default(),
+            ),
+            processor: add_seconds(
+                all,
+                "process_cpu",
+                "Processor time of the daemon, all threads",
+                Default::default(),
+            ),
+            stream_counters,
+            memory,
+            registry,
+        }
     }
 }
 
 impl Metrics {
-    pub fn new() -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("spotter"),
-            frames_in: Family::default(),
-            frames: Family::default(),
-            frames_waiting: Family::default(),
-            frames_in_flight: Family::default(),
-            camera_online: Family::default(),
-            camera_losses: Family::default(),
-            reconnects_1h: Family::default(),
-            stalls_1h: Family::default(),
-            reconnects: Family::default(),
-            stalls: Family::default(),
-            abandoned: Family::default(),
-            stream_counters: StreamCounters::ALL
-                .iter()
-                .map(|_| Family::default())
-                .collect(),
-            engine_up: Family::default(),
-            engine_turns: Family::default(),
-            engine_busy: Family::default(),
-            stage_seconds: Family::new_with_constructor(latency_buckets),
-            total_seconds: latency_buckets(),
-            messages_sent: Counter::default(),
-            messages_dropped: Family::default(),
-            inbound_dropped: Counter::default(),
-            lines_lost: Counter::default(),
-            inbound_retained: Counter::default(),
-            snapshots: Family::default(),
-            broker_online: Gauge::default(),
-            spooled: Gauge::default(),
-            puback_p95: Gauge::default(),
-            memory: Gauge::default(),
-            processor: FloatCounter::default(),
-        };
-        metrics.register_cameras();
-        metrics.register_frames();
-        metrics.register_messages();
-        metrics.register_process();
-        metrics
-    }
-
-    fn register_cameras(&mut self) {
-        let registry = &mut self.registry;
-        registry.register(
-            "ingest_camera_online",
-            "1 while frames arrive",
-            self.camera_online.clone(),
-        );
-        registry.register(
-            "ingest_camera_losses",
-            "Times that a camera stopped streaming",
-            self.camera_losses.clone(),
-        );
-        registry.register(
-            "ingest_camera_reconnects_1h",
-            "Reconnections of a camera within the last hour",
-            self.reconnects_1h.clone(),
-        );
-        registry.register(
-            "ingest_camera_stalls_1h",
-            "Stalls of a camera within the last hour",
-            self.stalls_1h.clone(),
-        );
-        registry.register(
-            "ingest_camera_reconnects",
-            "Reconnections of a camera",
-            self.reconnects.clone(),
-        );
-        registry.register(
-            "ingest_camera_stalls",
-            "Stalls of a camera",
-            self.stalls.clone(),
-        );
-        registry.register(
-            "ingest_pipelines_abandoned",
-            "Pipelines that did not stop in time and were abandoned",
-            self.abandoned.clone(),
-        );
-        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
-            registry.register(counter.metric, counter.help, metric.clone());
-        }
-    }
-
-    fn register_frames(&mut self) {
-        let registry = &mut self.registry;
-        registry.register("ingest_frames", "Decoded frames", self.frames_in.clone());
-        registry.register(
-            "sampler_frames",
-            "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
-            self.frames.clone(),
-        );
-        registry.register(
-            "sampler_frames_waiting",
-            "Frames that wait for the engine",
-            self.frames_waiting.clone(),
-        );
-        registry.register(
-            "engine_frames_in_flight",
-            "Frames in the engine",
-            self.frames_in_flight.clone(),
-        );
-        registry.register(
-            "engine_up",
-            "1 while the engine on the device runs",
-            self.engine_up.clone(),
-        );
-        registry.register(
-            "engine_turns",
-            "Iterations of the engine's loop: about one per step under load, about one per second when idle",
-            self.engine_turns.clone(),
-        );
-        registry.register_with_unit(
-            "engine_busy",
-            "Time with a look in progress",
-            Unit::Seconds,
-            self.engine_busy.clone(),
-        );
-    }
-
-    fn register_messages(&mut self) {
-        let registry = &mut self.registry;
-        registry.register_with_unit(
-            "publish_stage",
-            "Stages of a detection from reception to publication",
-            Unit::Seconds,
-            self.stage_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "publish_latency",
-            "Reception to publication of a detection",
-            Unit::Seconds,
-            self.total_seconds.clone(),
-        );
-        registry.register(
-            "publish_messages",
-            "Messages handed to the MQTT client",
-            self.messages_sent.clone(),
-        );
-        registry.register(
-            "publish_messages_dropped",
-            "Messages not sent, by reason",
-            self.messages_dropped.clone(),
-        );
-        registry.register(
-            "publish_inbound_dropped",
-            "Received commands and other messages that were dropped because the queue was full",
-            self.inbound_dropped.clone(),
-        );
-        registry.register(
-            "app_lines_lost",
-            "Lines of run --json that were dropped because standard output was read too slowly",
-            self.lines_lost.clone(),
-        );
-        registry.register(
-            "publish_inbound_retained",
-            "Commands ignored because they were retained",
-            self.inbound_retained.clone(),
-        );
-        registry.register(
-            "app_snapshots",
-            "Requested pictures of events and cameras, by outcome",
-            self.snapshots.clone(),
-        );
-        registry.register(
-            "publish_broker_online",
-            "1 while the broker accepts messages",
-            self.broker_online.clone(),
-        );
-        registry.register(
-            "publish_spooled_messages",
-            "Events waiting for the broker",
-            self.spooled.clone(),
-        );
-        registry.register_with_unit(
-            "publish_puback_p95",
-            "Hand-over of a state to its acknowledgement, 95th percentile",
-            Unit::Seconds,
-            self.puback_p95.clone(),
-        );
-    }
-
-    fn register_process(&mut self) {
-        // Not of the type info, which only OpenMetrics knows.
-        let build = Family::<BuildLabel, Gauge>::default();
-        let version = env!("CARGO_PKG_VERSION");
-        build.get_or_create(&BuildLabel { version }).set(1);
-        let registry = &mut self.registry;
-        registry.register("build_info", "Version of the program", build);
-        registry.register_with_unit(
-            "process_resident_memory",
-            "Resident memory of the daemon",
-            Unit::Bytes,
-            self.memory.clone(),
-        );
-        registry.register_with_unit(
-            "process_cpu",
-            "Processor time of the daemon, all threads",
-            Unit::Seconds,
-            self.processor.clone(),
-        );
-    }
-
     /// Copies the state and counters of a camera.
     pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         for (gauge, value) in [
             (&self.camera_online, i64::from(online)),
             (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
@@ -339,8 +289,7 @@ impl Metrics {
 
     /// Copies the loop iterations of an engine; `None` when it failed.
     pub fn set_engine(&self, device: &str, turns: Option<u64>) {
-        let device = device.to_owned();
-        let label = DeviceLabel { device };
+        let label = label("device", device);
         let up = self.engine_up.get_or_create(&label);
         up.set(i64::from(turns.is_some()));
         if let Some(turns) = turns {
@@ -350,14 +299,13 @@ impl Metrics {
 
     /// Copies the time with a look in progress in an engine since the start.
     pub fn set_engine_busy(&self, device: &str, busy: Duration) {
-        let device = device.to_owned();
-        let counter = self.engine_busy.get_or_create(&DeviceLabel { device });
+        let counter = self.engine_busy.get_or_create(&label("device", device));
         set_seconds(&counter, busy);
     }
 
     /// Copies the frame counters of a camera.
     pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         set(&self.frames_in.get_or_create(&label), books.arrived);
         for (gauge, frames) in [
             (&self.frames_waiting, books.waiting),
@@ -367,17 +315,14 @@ impl Metrics {
             gauge.get_or_create(&label).set(frames);
         }
         for (fate, frames) in by_fate(books) {
-            let camera = label.camera.clone();
-            set(
-                &self.frames.get_or_create(&FateLabel { camera, fate }),
-                frames,
-            );
+            let labels = fate_labels(camera, fate);
+            set(&self.frames.get_or_create(&labels), frames);
         }
     }
 
     /// Removes the metrics of a camera that was removed.
     pub fn forget(&self, camera: &CameraId) {
-        let label = CameraLabel::from(camera);
+        let label = label("camera", camera);
         for gauge in [
             &self.frames_waiting,
             &self.frames_in_flight,
@@ -400,19 +345,18 @@ impl Metrics {
             counter.remove(&label);
         }
         for (fate, _) in by_fate(&FrameCounters::default()) {
-            let camera = label.camera.clone();
-            self.frames.remove(&FateLabel { camera, fate });
+            self.frames.remove(&fate_labels(camera, fate));
         }
     }
 
     /// Copies the outbox's counters, which count from the start.
     pub fn set_messages(&self, sent: u64, dropped: &[(&'static str, u64)]) {
         set(&self.messages_sent, sent);
-        for &(reason, messages) in dropped {
-            set(
-                &self.messages_dropped.get_or_create(&ReasonLabel { reason }),
-                messages,
-            );
+        for (reason, messages) in dropped {
+            let counter = self
+                .messages_dropped
+                .get_or_create(&label("reason", reason));
+            set(&counter, *messages);
         }
     }
 
@@ -429,18 +373,16 @@ impl Metrics {
 
     /// Copies the outcomes of requested snapshots since the start.
     pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
-        for &(outcome, snapshots) in by_outcome {
-            set(
-                &self.snapshots.get_or_create(&OutcomeLabel { outcome }),
-                snapshots,
-            );
+        for (outcome, snapshots) in by_outcome {
+            let counter = self.snapshots.get_or_create(&label("outcome", outcome));
+            set(&counter, *snapshots);
         }
     }
 
     /// OpenMetrics text; memory and processor time are read now.
     pub fn encode(&self) -> String {
-        if let Some(bytes) = process::resident_bytes() {
-            self.memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        if let Some(mib) = process::resident_mib() {
+            self.memory.set((mib * 1024.0 * 1024.0) as i64);
         }
         if let Some(time) = process::processor_time() {
             set_seconds(&self.processor, time);

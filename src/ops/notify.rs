@@ -22,8 +22,7 @@ pub fn stopping(why: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(why)]);
 }
 
-/// Reports progress to systemd's watchdog. Call it when [`Watchdog::check`] says so, never from a
-/// plain timer; a start that comes after a reload has nothing to check yet and uses [`alive_while`].
+/// Reports progress to systemd's watchdog. Call it while [`Watchdog::check`] returns no stuck loop, never from a plain timer; a start that comes after a reload has nothing to check yet and uses [`alive_while`].
 pub fn alive() {
     send(&[NotifyState::Watchdog]);
 }
@@ -57,15 +56,6 @@ fn send(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Whether the watchdog may be fed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Vitality {
-    /// Every loop moved within the interval.
-    Alive,
-    /// These did not: do not feed the watchdog, so that systemd restarts the service.
-    Stuck(Vec<String>),
-}
-
 /// Compares progress counters with their earlier values. Pure: a loop without progress for its whole limit is stuck; for less,
 /// it is busy.
 #[derive(Clone, Debug)]
@@ -95,9 +85,9 @@ impl Watchdog {
         }
     }
 
-    /// `counters` rise while their loops live; one for each name. `None` is a loop that has ended; that was
-    /// reported when it did and is no reason to restart the others.
-    pub fn check(&mut self, counters: &[Option<u64>], now: Mono) -> Vitality {
+    /// Returns the names of stuck loops. `counters` rise while their loops live; one for each name. `None` is a loop that has
+    /// ended; that was reported when it did and is no reason to restart the others.
+    pub fn check(&mut self, counters: &[Option<u64>], now: Mono) -> Vec<String> {
         let mut stuck = Vec::new();
         let running = self.seen.iter_mut().zip(counters);
         for (seen, counter) in running.filter_map(|(seen, counter)| Some((seen, (*counter)?))) {
@@ -107,11 +97,7 @@ impl Watchdog {
                 stuck.push(seen.name.clone());
             }
         }
-        if stuck.is_empty() {
-            Vitality::Alive
-        } else {
-            Vitality::Stuck(stuck)
-        }
+        stuck
     }
 }
 
@@ -126,11 +112,11 @@ mod tests {
         let loops = ["engine", "mqtt"].map(|name| (name.to_owned(), limit));
         let mut watchdog = Watchdog::new(loops, at(0));
         let mut check = |counters: [u64; 2], now| watchdog.check(&counters.map(Some), now);
-        assert_eq!(check([1, 1], at(10)), Vitality::Alive);
-        assert_eq!(check([1, 2], at(39)), Vitality::Alive);
-        let stuck = Vitality::Stuck(vec!["engine".into()]);
+        assert_eq!(check([1, 1], at(10)), [""; 0]);
+        assert_eq!(check([1, 2], at(39)), [""; 0]);
+        let stuck = ["engine"];
         assert_eq!(check([1, 3], at(40)), stuck);
-        assert_eq!(check([2, 4], at(41)), Vitality::Alive);
+        assert_eq!(check([2, 4], at(41)), [""; 0]);
     }
 
     #[test]
@@ -138,9 +124,9 @@ mod tests {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let loops = ["cuda 0", "cuda 1"].map(|name| (name.to_owned(), Duration::from_secs(30)));
         let mut watchdog = Watchdog::new(loops, at(0));
-        assert_eq!(watchdog.check(&[Some(1), Some(1)], at(1)), Vitality::Alive);
-        assert_eq!(watchdog.check(&[Some(2), None], at(60)), Vitality::Alive);
-        let stuck = Vitality::Stuck(vec!["cuda 0".into()]);
+        assert_eq!(watchdog.check(&[Some(1), Some(1)], at(1)), [""; 0]);
+        assert_eq!(watchdog.check(&[Some(2), None], at(60)), [""; 0]);
+        let stuck = ["cuda 0"];
         assert_eq!(watchdog.check(&[Some(2), None], at(90)), stuck);
     }
 }

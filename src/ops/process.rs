@@ -25,14 +25,9 @@ pub struct ProcessUse {
 impl ProcessMeter {
     /// Reads `/proc/self`; takes microseconds.
     pub fn read(&mut self, now: Mono) -> ProcessUse {
-        let status = fs::read_to_string("/proc/self/status").ok();
-        let stat = fs::read_to_string("/proc/self/stat").ok();
         ProcessUse {
-            rss_mib: status.as_deref().and_then(rss_mib),
-            cpu_pct: stat
-                .as_deref()
-                .and_then(cpu_time)
-                .and_then(|time| self.share(now, time)),
+            rss_mib: resident_mib(),
+            cpu_pct: processor_time().and_then(|time| self.share(now, time)),
         }
     }
 
@@ -43,10 +38,14 @@ impl ProcessMeter {
     }
 }
 
-/// Resident memory of this process now, bytes.
-pub fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    Some((rss_mib(&status)? * 1024.0 * 1024.0) as u64)
+/// Resident memory of this process now.
+pub fn resident_mib() -> Option<f64> {
+    memory_mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
+/// The most resident memory that this process has had at once.
+pub fn peak_mib() -> Option<f64> {
+    memory_mib(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 /// Processor time of this process since it began, of all its threads.
@@ -54,17 +53,15 @@ pub fn processor_time() -> Option<Duration> {
     cpu_time(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The line `VmRSS` of status, which is in kibibytes and independent of the page size (16 KiB on a Raspberry Pi 5).
-fn rss_mib(status: &str) -> Option<f64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// A line of status, which is in kibibytes and independent of the page size (16 KiB on a Raspberry Pi 5).
+fn memory_mib(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib / 1024.0)
 }
 
-/// Fields 14 and 15 of stat, of a process or of a thread: user and system time. Counted after the last `)`, because the program's name, field 2, may
-/// hold spaces.
+/// Fields 14 and 15 of stat, of a process or of a thread: user and system time. Counted after the last `)`, because the
+/// program's name, field 2, may hold spaces.
 pub fn cpu_time(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -88,10 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn resident_memory_is_read_by_its_name() {
+    fn memory_is_read_by_name_or_unknown() {
         let status = "Name:\tspotter\nVmHWM:\t  9000 kB\nVmRSS:\t    2048 kB\nRssAnon:\t 1 kB\n";
-        assert_eq!(rss_mib(status), Some(2.0));
-        assert_eq!(rss_mib("Name:\tspotter\n"), None);
+        assert_eq!(memory_mib(status, "VmRSS:"), Some(2.0));
+        assert_eq!(memory_mib("Name:\tspotter\n", "VmRSS:"), None);
+        assert_eq!(memory_mib("VmHWM:\tmany\n", "VmHWM:"), None);
     }
 
     #[test]

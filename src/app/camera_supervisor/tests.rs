@@ -28,13 +28,17 @@ async fn switching_is_reported_once_off_at_once_on_when_connecting() {
     watched.enable(false).await;
     let off = CameraSwitch::Off(camera.id.clone());
     assert_eq!(watched.switched(), Some(off));
-    let heard = health.wait_for(|health| health.phase == Phase::Disabled);
-    assert!(heard.await.is_ok());
+    health
+        .wait_for(|health| health.phase == Phase::Disabled)
+        .await
+        .unwrap();
     assert_eq!(watched.switched(), None);
 
     watched.enable(true).await;
-    let heard = health.wait_for(|health| health.phase != Phase::Disabled);
-    assert!(heard.await.is_ok());
+    health
+        .wait_for(|health| health.phase != Phase::Disabled)
+        .await
+        .unwrap();
     assert_eq!(
         watched.switched(),
         Some(CameraSwitch::On(camera.id.clone()))
@@ -65,12 +69,12 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
     let off = [CameraSwitch::Off(camera.id.clone())];
     assert_eq!(cameras.tick(&publisher, &clock).await, off);
     let is_off = |health: &Health| health.phase == Phase::Disabled;
-    assert!(health.wait_for(is_off).await.is_ok());
+    health.wait_for(is_off).await.unwrap();
     assert_eq!(cameras.troubles().count(), 0);
 
     manual.advance(Duration::from_secs(1));
     let mut switched = cameras.tick(&publisher, &clock).await;
-    assert!(health.wait_for(|health| !is_off(health)).await.is_ok());
+    health.wait_for(|health| !is_off(health)).await.unwrap();
     switched.extend(cameras.tick(&publisher, &clock).await);
     assert_eq!(switched, [CameraSwitch::On(camera.id.clone())]);
 
@@ -98,12 +102,10 @@ async fn camera_without_engine_is_off_and_reports_reason() {
     cameras.engine_lost(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
     let watched = &mut cameras.cameras[0];
     watched.follow_schedule(clock.wall()).await;
-    assert!(
-        health
-            .wait_for(|health| health.phase == Phase::Disabled)
-            .await
-            .is_ok()
-    );
+    health
+        .wait_for(|health| health.phase == Phase::Disabled)
+        .await
+        .unwrap();
     assert_eq!(
         watched.switched(),
         Some(CameraSwitch::EngineLost(camera.id.clone()))
@@ -159,8 +161,10 @@ async fn camera_that_is_off_reports_reason() {
     );
     let mut health = handle.health();
     let mut watched = SupervisedCamera::new(&camera, handle);
-    let heard = health.wait_for(|health| health.phase == Phase::Ended);
-    assert!(heard.await.is_ok());
+    health
+        .wait_for(|health| health.phase == Phase::Ended)
+        .await
+        .unwrap();
     let reason_is = |watched: &SupervisedCamera, code: &str| {
         let (state, reason) = published(watched);
         let reason = reason.unwrap();
@@ -172,8 +176,10 @@ async fn camera_that_is_off_reports_reason() {
     camera.enabled = false;
     watched.camera.clone_from(&camera);
     watched.follow_schedule(clock.wall()).await;
-    let heard = health.wait_for(|health| health.phase == Phase::Disabled);
-    assert!(heard.await.is_ok());
+    health
+        .wait_for(|health| health.phase == Phase::Disabled)
+        .await
+        .unwrap();
     reason_is(&watched, "switched_off");
     let digest = |watched: &SupervisedCamera| {
         let health = watched.health.borrow();
@@ -197,8 +203,10 @@ async fn camera_that_is_off_reports_reason() {
 
     let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
     watched.follow_schedule(monday).await;
-    let heard = health.wait_for(|health| health.phase != Phase::Disabled);
-    assert!(heard.await.is_ok());
+    health
+        .wait_for(|health| health.phase != Phase::Disabled)
+        .await
+        .unwrap();
     assert!(watched.off.is_none());
 }
 

@@ -25,50 +25,37 @@ const STABLE_AFTER: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub struct RetrySchedule(BTreeMap<String, EngineRetry>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EngineRetry {
     attempts: usize,
-    state: RetryState,
-}
-
-#[derive(Debug)]
-enum RetryState {
-    Lost { retry_at: Mono },
-    Running { since: Mono },
+    /// `None` while it runs.
+    retry_at: Option<Mono>,
+    running_since: Mono,
 }
 
 impl RetrySchedule {
     /// An engine was lost, or could not be opened again. Returns the pause before the next attempt.
     pub fn lose(&mut self, label: &str, now: Mono) -> Duration {
-        let attempts = match self.0.get(label) {
-            Some(EngineRetry {
-                state: RetryState::Running { since },
-                ..
-            }) if now.since(*since) >= STABLE_AFTER => 0,
-            Some(retry) => retry.attempts,
-            None => 0,
-        };
-        let pause = PAUSES[attempts.min(PAUSES.len() - 1)];
-        let retry = EngineRetry {
-            attempts: attempts + 1,
-            state: RetryState::Lost {
-                retry_at: now.after(pause),
-            },
-        };
-        self.0.insert(label.to_owned(), retry);
+        let retry = self.0.entry(label.to_owned()).or_default();
+        if retry.retry_at.is_none() && now.since(retry.running_since) >= STABLE_AFTER {
+            retry.attempts = 0;
+        }
+        let pause = PAUSES[retry.attempts.min(PAUSES.len() - 1)];
+        retry.attempts += 1;
+        retry.retry_at = Some(now.after(pause));
         pause
     }
 
     /// The engine runs again.
     pub fn recover(&mut self, label: &str, now: Mono) {
         if let Some(retry) = self.0.get_mut(label) {
-            retry.state = RetryState::Running { since: now };
+            (retry.retry_at, retry.running_since) = (None, now);
         }
     }
 
     /// The label of an engine that is to be opened now.
     pub fn due(&self, now: Mono) -> Option<&str> {
-        let is_due = |retry: &EngineRetry| matches!(retry.state, RetryState::Lost { retry_at } if retry_at <= now);
+        let is_due = |retry: &EngineRetry| retry.retry_at.is_some_and(|at| at <= now);
         let mut due = self.0.iter().filter(|(_, retry)| is_due(retry));
         due.next().map(|(label, _)| label.as_str())
     }

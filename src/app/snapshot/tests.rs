@@ -118,6 +118,15 @@ fn noise_of_any_size_keeps_the_bound() {
 }
 
 #[test]
+fn thumbnail_is_small_and_unmarked_and_never_enlarged() {
+    for (size, shown) in [((1920, 1080), (640, 360)), ((320, 240), (320, 240))] {
+        let image = decoded(&thumbnail(&grey(size.0, size.1)).unwrap());
+        assert_eq!(image.dimensions(), shown);
+        assert!(drawn_at(&image, shown.0 / 2, shown.1 / 2) < 12);
+    }
+}
+
+#[test]
 fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
     let mut bytes = vec![200; 640 * 360 * 3];
     bytes[..640 * 100 * 3].fill(0);

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn names_follow_the_scheme_and_books_are_copied() {
-    let metrics = Metrics::new();
+    let metrics = Metrics::default();
     let books = FrameCounters {
         arrived: 10,
         replaced: 1,
@@ -74,7 +74,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
 
 #[test]
 fn a_camera_that_is_taken_away_leaves_no_line() {
-    let metrics = Metrics::new();
+    let metrics = Metrics::default();
     for id in ["gate", "yard"].map(|id| CameraId::new(id).unwrap()) {
         metrics.set_books(&id, &FrameCounters::default());
         metrics.set_camera(&id, true, &CameraCounts::default());

@@ -28,6 +28,7 @@ pub use status::{
     LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptStatus,
     STAGES,
 };
+pub use words::counted;
 
 /// What the page is made from; called for each request.
 pub trait StatusSource: Send + Sync {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use crate::bench::cameras::ThreadUse;
-use spotter::ops::{machine::rss_mib, process};
+use spotter::ops::process;
 
 /// A tick of the machine's time in `/proc/stat`.
 const TICK: Duration = Duration::from_millis(10);
@@ -36,7 +36,7 @@ impl Reading {
                 .as_deref()
                 .and_then(busy_time)
                 .unwrap_or_default(),
-            rss_mib: rss_mib(),
+            rss_mib: process::resident_mib(),
             threads: threads(),
         }
     }

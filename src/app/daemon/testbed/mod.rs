@@ -92,7 +92,12 @@ fn is_alone_with(test: &str, environment: &[(&str, &str)], check_log: impl FnOnc
 
 /// Runs `scenario` in a child process, whose log must have no error.
 fn alone_without_an_error(test: &str, scenario: impl Future<Output = ()>) {
-    let check_log = |log: &str| assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
+    alone_with_errors(test, &[], scenario);
+}
+
+/// The same, with errors that contain one of `expected`.
+fn alone_with_errors(test: &str, expected: &[&str], scenario: impl Future<Output = ()>) {
+    let check_log = |log: &str| assert_eq!(lines_but(log, " ERROR ", expected), [""; 0]);
     if is_alone(test, check_log) {
         crate::app::runtime().unwrap().block_on(scenario);
     }

@@ -61,13 +61,6 @@ async fn moves_to_another_broker() {
     }
 }
 
-fn alone_with_errors(test: &str, expected: &[&str], scenario: impl Future<Output = ()>) {
-    let check_log = |log: &str| assert_eq!(lines_but(log, " ERROR ", expected), [""; 0]);
-    if is_alone(test, check_log) {
-        crate::app::runtime().unwrap().block_on(scenario);
-    }
-}
-
 #[test]
 fn invalid_configurations_leave_the_running_one_active() {
     let test = "app::daemon::testbed::restart::invalid_configurations_leave_the_running_one_active";

@@ -238,7 +238,7 @@ async fn reload_repeatedly() {
         let config: Value = serde_json::from_str(&testbed.retained("config").unwrap()).unwrap();
         config["hash"].clone()
     };
-    let resident = || process::resident_bytes().unwrap() >> 20;
+    let resident = || process::resident_mib().unwrap() as u64;
     let scenario = async {
         all_see(&testbed).await;
         let mut early = 0;

@@ -12,13 +12,21 @@ fn stop_ends_in_time_at_every_moment() {
 }
 
 struct Stopped {
+    name: &'static str,
     testbed: Testbed,
     servers: Vec<Server>,
 }
 
+impl Stopped {
+    fn expect_offline(&self) {
+        let status = self.testbed.retained("status");
+        assert_eq!(status.as_deref(), Some("offline"), "{}", self.name);
+    }
+}
+
 /// Runs a testbed of cameras that play `script` until `scenario` ends, and asserts that the daemon then ends in time.
 async fn stopped(
-    name: &str,
+    name: &'static str,
     script: CameraScript,
     broker: impl FnOnce(&mut spotter_scripted::broker::BrokerScript),
     scenario: impl AsyncFnOnce(&Testbed),
@@ -51,38 +59,31 @@ async fn stopped(
             "{name}: {memory:?}"
         );
     }
-    Stopped { testbed, servers }
+    Stopped {
+        name,
+        testbed,
+        servers,
+    }
 }
 
 async fn stop_everywhere() {
     let is_online = |testbed: &Testbed| testbed.retained("status").as_deref() == Some("online");
-    let expect_offline = |stopped: &Stopped, name: &str| {
-        let status = stopped.testbed.retained("status");
-        assert_eq!(status.as_deref(), Some("offline"), "{name}");
-    };
     while_the_model_loads().await;
 
+    // The daemon has to run once before, so that it gets the signal.
+    let at_once = async |_: &Testbed| sleep(Duration::ZERO).await;
+    stopped("at once", good(), |_| {}, at_once).await;
     let done = stopped(
-        "at once",
-        good(),
-        |_| {},
-        async |_| sleep(Duration::ZERO).await,
-    )
-    .await;
-    drop(done);
-    let name = "while cameras connect";
-    let done = stopped(
-        name,
+        "while cameras connect",
         good().at("DESCRIBE", Deed::Silence),
         |_| {},
         async |testbed| {
             until("online", || is_online(testbed)).await;
         },
     );
-    expect_offline(&done.await, name);
-    let name = "while cameras are refused";
+    done.await.expect_offline();
     let done = stopped(
-        name,
+        "while cameras are refused",
         good().at("DESCRIBE", Deed::Refuse(404)),
         |_| {},
         async |testbed| {
@@ -93,10 +94,10 @@ async fn stop_everywhere() {
             .await;
         },
     );
-    expect_offline(&done.await, name);
+    done.await.expect_offline();
     let name = "while everything runs";
     let done = stopped(name, good(), |_| {}, async |testbed| all_see(testbed).await).await;
-    expect_offline(&done, name);
+    done.expect_offline();
     assert!(
         done.servers
             .iter()
@@ -157,9 +158,8 @@ async fn stop_everywhere() {
         testbed.write(&testbed.text().replace(from, to));
         signal("-HUP");
     };
-    let name = "in a reload";
     let done = stopped(
-        name,
+        "in a reload",
         good(),
         |_| {},
         async |testbed| {
@@ -167,10 +167,9 @@ async fn stop_everywhere() {
             edit(testbed, "\"Is it dark?\"", "\"Is it night?\"");
         },
     );
-    expect_offline(&done.await, name);
-    let name = "in a reload that restarts for another model";
+    done.await.expect_offline();
     let done = stopped(
-        name,
+        "in a reload that restarts for another model",
         good(),
         |_| {},
         async |testbed| {
@@ -178,10 +177,9 @@ async fn stop_everywhere() {
             edit(testbed, "budget = \"5s\"", "budget = \"6s\"");
         },
     );
-    expect_offline(&done.await, name);
-    let name = "in a reload that restarts for another state directory";
+    done.await.expect_offline();
     let done = stopped(
-        name,
+        "in a reload that restarts for another state directory",
         good(),
         |_| {},
         async |testbed| {
@@ -195,10 +193,9 @@ async fn stop_everywhere() {
             sleep(Duration::from_millis(300)).await;
         },
     );
-    expect_offline(&done.await, name);
-    let name = "while a question waits";
+    done.await.expect_offline();
     let done = stopped(
-        name,
+        "while a question waits",
         good().after(0, Deed::Silence),
         |_| {},
         async |testbed| {
@@ -210,7 +207,7 @@ async fn stop_everywhere() {
             sleep(Duration::from_millis(300)).await;
         },
     );
-    expect_offline(&done.await, name);
+    done.await.expect_offline();
 }
 
 pub(super) fn is_end(message: &Publish) -> bool {

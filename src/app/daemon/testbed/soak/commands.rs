@@ -11,74 +11,50 @@ pub(super) fn send_command(
     number: u64,
 ) -> &'static str {
     let camera = chance.one(&CAMERAS);
-    let set = |what: &str, value: String| testbed.say(&format!("cam/{camera}/{what}/set"), value);
-    let ask = |mut request: serde_json::Value| {
+    let set = |name: &'static str, what: &str, value: String| {
+        testbed.say(&format!("cam/{camera}/{what}/set"), value);
+        name
+    };
+    let ask = |name: &'static str, mut request: serde_json::Value| {
         request["id"] = json!(format!("n{number}"));
+        request["op"] = json!(name);
+        request["cam"] = json!(camera);
         testbed.say("cmd", request.to_string());
+        name
     };
     match chance.between(0, 20) {
-        0 => {
-            set("rate", chance.between(1, 12).to_string());
-            "rate"
-        }
+        0 => set("rate", "rate", chance.between(1, 12).to_string()),
         1 => {
-            set(
-                "prompt/thing/min_score",
-                format!("0.{}", chance.between(0, 5)),
-            );
-            "score"
+            let score = format!("0.{}", chance.between(0, 5));
+            set("score", "prompt/thing/min_score", score)
         }
         2 => {
             let words = chance.one(&["thing", "object", "white ball"]);
-            set("prompt/thing/text", words.into());
-            "text"
+            set("text", "prompt/thing/text", words.into())
         }
-        3 => {
-            set("enabled", "OFF".into());
-            "off"
-        }
-        4..=6 => {
-            set("enabled", "ON".into());
-            "on"
-        }
-        7 => {
-            set("motion_gate", chance.one(&["ON", "OFF"]).into());
-            "motion gate"
-        }
-        8 => {
-            ask(json!({"op": "look", "cam": camera, "seconds": 2, "rate": 20}));
-            "look"
-        }
-        9 => {
-            ask(json!({"op": "ask", "cam": camera, "text": "Is it night?"}));
-            "ask"
-        }
-        10 => {
-            ask(json!({"op": "snapshot", "cam": camera}));
-            "snapshot"
-        }
+        3 => set("off", "enabled", "OFF".into()),
+        4..=6 => set("on", "enabled", "ON".into()),
+        7 => set(
+            "motion gate",
+            "motion_gate",
+            chance.one(&["ON", "OFF"]).into(),
+        ),
+        8 => ask("look", json!({"seconds": 2, "rate": 20})),
+        9 => ask("ask", json!({"text": "Is it night?"})),
+        10 => ask("snapshot", json!({})),
         11 => {
             let what = chance.one(&["info", "settings", "overrides"]);
-            ask(json!({"op": "get", "what": what}));
+            let request = json!({"op": "get", "id": format!("n{number}"), "what": what});
+            testbed.say("cmd", request.to_string());
             "get"
         }
-        12 | 17 | 18 => {
-            ask(json!({"op": "reconnect", "cam": camera}));
-            "reconnect"
-        }
+        12 | 17 | 18 => ask("reconnect", json!({})),
         13 => {
             let hat = json!({"id": "hat", "detect": "hat", "rate": 2});
-            ask(json!({"op": "prompt_add", "cam": camera, "prompt": hat}));
-            "prompt_add"
+            ask("prompt_add", json!({"prompt": hat}))
         }
-        14 => {
-            ask(json!({"op": "prompt_del", "cam": camera, "prompt": "hat"}));
-            "prompt_del"
-        }
-        15 => {
-            ask(json!({"op": "reset_overrides", "cam": camera}));
-            "reset"
-        }
+        14 => ask("prompt_del", json!({"prompt": "hat"})),
+        15 => ask("reset_overrides", json!({})),
         _ => {
             garbage(testbed, chance);
             "garbage"

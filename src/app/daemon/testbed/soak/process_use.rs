@@ -17,7 +17,7 @@ impl ProcessUse {
         Self {
             threads: count("task"),
             files: count("fd"),
-            mib: process::resident_bytes().unwrap() as f64 / (1024.0 * 1024.0),
+            mib: process::resident_mib().unwrap(),
         }
     }
 
