@@ -40,7 +40,7 @@ test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $
 test-gpu:
 	@.ci/packages test
 	cargo test --locked -p spotter-engine --lib -- cuda:: gpu_stats:: $(GPU_TESTS)
-	cargo test --locked -p spotter-cameras --lib what_a_gpu_decodes -- $(GPU_TESTS)
+	cargo test --locked -p spotter-cameras --lib gpu_decoded -- $(GPU_TESTS)
 # Tests that are ignored in `make test` because they need 9 GB of memory and minutes, or the whole golden data
 # (SPOTTER_GOLDEN; tests/golden/README.md). Without these data they fail.
 test-full:

@@ -82,7 +82,7 @@ impl Run {
 }
 
 #[test]
-fn what_the_next_configuration_does_not_publish_is_gone_from_the_broker() {
+fn topics_absent_from_the_next_configuration_are_cleared() {
     let directory = tempfile::tempdir().expect("a directory");
     let address = free_address();
     let _broker = broker(address, "");
@@ -143,7 +143,7 @@ fn what_the_next_configuration_does_not_publish_is_gone_from_the_broker() {
 }
 
 #[test]
-fn the_daemon_announces_what_there_is_and_clears_what_goes_while_it_runs() {
+fn daemon_announces_entities_and_clears_removed_ones_while_running() {
     let directory = tempfile::tempdir().expect("a directory");
     let address = free_address();
     let _broker = broker(address, "");

@@ -101,7 +101,7 @@ fn is_of_name(character: char) -> bool {
 }
 
 #[test]
-fn imports_are_seen_in_every_form_and_those_of_tests_are_not() {
+fn imports_are_found_in_each_form_except_in_tests() {
     let text = "\
 use crate::track::{Tracker, sampler};
 use crate::{
@@ -144,7 +144,7 @@ impl Held {
 
 /// Its memory room counts them, and a test on a GPU asserts the counts; calls elsewhere would not be seen by it.
 #[test]
-fn what_allocates_or_waits_on_a_gpu_is_counted() {
+fn calls_that_allocate_or_wait_on_a_gpu_are_counted() {
     let room = root().join("crates/engine/src/cuda");
     for path in sources_below(&room) {
         let name = path.strip_prefix(&room).expect("a file of the room");
@@ -193,7 +193,7 @@ fn unsafe_code_is_in_cuda_only() {
 
 /// Backends read typed weights and fields of the configuration.
 #[test]
-fn tensor_names_and_token_ids_are_in_a_family_module_only() {
+fn tensor_names_and_token_ids_are_in_family_modules_only() {
     let engine = root().join("crates/engine/src");
     let templates = ModelConfig::default().tokenizer.templates;
     let caption = templates.caption;
@@ -252,7 +252,7 @@ fn tensor_names_and_token_ids_are_in_a_family_module_only() {
 }
 
 #[test]
-fn every_test_that_the_docs_name_is_there() {
+fn each_test_named_in_the_docs_exists() {
     let folders = ["src", "crates", "tests"].map(|folder| sources_below(&root().join(folder)));
     let texts = folders.iter().flatten();
     let code: String = texts
@@ -291,7 +291,7 @@ fn every_test_that_the_docs_name_is_there() {
 }
 
 #[test]
-fn every_path_of_the_architecture_page_exists() {
+fn each_path_of_the_architecture_page_exists() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
     let quoted: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
     let folders = ["crates", "kernels", "src", "systemd", "tests"];

@@ -218,7 +218,7 @@ fn like_noise(stream: &mut TcpStream) {
 }
 
 #[test]
-fn bad_cameras_are_reported_and_do_not_affect_the_good_one() {
+fn bad_cameras_are_reported_without_effect_on_good_ones() {
     let (http, _) = server(like_http);
     let (noise, _) = server(like_noise);
     let (silent, _) = server(|_| {});

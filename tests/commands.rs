@@ -27,7 +27,7 @@ use spotter_street::{
 };
 
 #[test]
-fn every_command_explains_its_options() {
+fn each_command_explains_its_options() {
     let commands: [(&str, &[&str]); 7] = [
         ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
@@ -59,7 +59,7 @@ fn wrong_usage_fails_with_a_hint() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
+fn missing_gpu_ends_the_start_with_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = "mqtt.url = \"mqtt://127.0.0.1:1\"\nhttp.listen = \"off\"\n\
                 model = { device = \"cuda\", gpus = [63] }\n\
@@ -80,7 +80,7 @@ fn a_gpu_that_is_not_there_ends_the_start_with_one_line() {
 }
 
 #[test]
-fn every_shipped_configuration_is_valid() {
+fn each_shipped_configuration_is_valid() {
     let mut checked = 0;
     for entry in fs::read_dir(checkout("configs")).expect("configs") {
         let path = entry.expect("a file").path();
@@ -95,7 +95,7 @@ fn every_shipped_configuration_is_valid() {
 }
 
 #[test]
-fn all_mistakes_of_a_configuration_are_told_at_once() {
+fn all_mistakes_of_a_configuration_are_reported_at_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = "[mqtt]\nurl = \"mqtt://127.0.0.1\"\n\
                 [camera.gate]\nurl = \"rtsp://viewer:canary@192.0.2.1/x\"\nrate = 60\npromts = 1\n\
@@ -234,7 +234,7 @@ fn pictures_are_answered() {
 
 /// `spotter … | head -0`.
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_stdout_is_no_failure() {
     let moment = Moment::drawn();
     let png = moment.png.to_str().expect("a path in UTF-8");
     let commands: [&[&str]; 6] = [
@@ -334,7 +334,7 @@ fn an_answer_is_one_of_the_choices() {
 }
 
 #[test]
-fn what_was_found_is_drawn_into_the_picture() {
+fn found_objects_are_drawn_into_the_picture() {
     let moment = Moment::drawn();
     let drawn = moment.png.with_file_name("drawn.png");
     moment.ask(
@@ -363,7 +363,7 @@ fn what_was_found_is_drawn_into_the_picture() {
 }
 
 #[test]
-fn what_is_no_picture_is_said_in_one_message() {
+fn unreadable_picture_gives_one_message() {
     let directory = tempfile::tempdir().expect("a directory");
     let inside = directory.path();
     let moment = Moment::drawn();

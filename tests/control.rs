@@ -109,7 +109,7 @@ impl Site {
 }
 
 #[test]
-fn values_change_at_run_time_and_survive_a_restart_until_the_file_says_otherwise() {
+fn run_time_values_survive_a_restart_until_the_file_changes() {
     let site = Site::new();
     let program = site.start(&[GATE, YARD]);
     let settings = retained(site.address);

@@ -194,7 +194,7 @@ fn wait_for_enough(consumer: &Consumer, truth: &Truth) {
 }
 
 #[test]
-fn what_the_demo_publishes_is_true() {
+fn demo_publishes_the_drawn_objects() {
     let directory = tempfile::tempdir().expect("a directory");
     let address = free_address();
     let _broker = broker(address, "");

@@ -30,7 +30,7 @@ const SCALERS: [(&str, &str); 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pictures_that_cannot_stay_on_the_gpu_come_by_way_of_the_host() {
+async fn pictures_that_cannot_stay_on_the_gpu_use_host_memory() {
     ingest::start_gstreamer().expect("GStreamer");
     for name in [DECODER.0, SCALER] {
         // A real one is hidden from this process.

@@ -68,7 +68,7 @@ fn parts(answer: &str) -> (String, &str) {
 }
 
 #[test]
-fn what_is_asked_is_answered_and_nothing_else() {
+fn page_answers_its_paths_and_rejects_others() {
     let served = serve(Painted::new(site(2)), Metrics::default());
     let ask = |path: &str| get(served.address, path).expect("an answer");
     for (path, kind) in [
@@ -143,7 +143,7 @@ fn ask_lossy(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn without_a_script_it_is_a_whole_snapshot_and_status_json_has_the_same() {
+fn page_without_script_shows_the_values_of_status_json() {
     let served = serve(Painted::new(site(2)), Metrics::default());
     let page = get(served.address, "/").expect("an answer");
     for part in [
@@ -187,7 +187,7 @@ fn metrics() -> Metrics {
 }
 
 #[test]
-fn every_metric_of_the_dashboard_exists() {
+fn each_metric_of_the_dashboard_exists() {
     let served = serve(Painted::new(site(1)), metrics());
     let page = get(served.address, "/metrics").expect("an answer");
     let exposed: BTreeSet<&str> = parts(&page)
@@ -224,7 +224,7 @@ fn every_metric_of_the_dashboard_exists() {
 /// What a browser makes of it: the script runs, nothing is refused by the policy or asked of another machine, and the
 /// page follows what happens.
 #[test]
-fn in_a_browser_it_follows_what_happens_and_asks_nobody_else() {
+fn page_in_a_browser_updates_and_loads_nothing_from_elsewhere() {
     let name = long_name();
     let mut view = site(4);
     view.cameras[2].id.clone_from(&name);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_cameras_of_a_removed_gpu_move() {
+    fn only_cameras_of_a_removed_gpu_are_reassigned() {
         let (four, three) = (cameras(0..4), engines(3));
         let assigned = assignment(
             &four,

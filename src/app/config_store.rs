@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_but_cameras_needs_a_restart() {
+    fn each_section_except_cameras_needs_a_restart() {
         let state = tempfile::tempdir().unwrap();
         let [old, forget] = keep_and_forget(&state);
         assert_eq!(restart_reasons(&old, &forget), ["[mqtt]"]);

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_of_one_look_each_begin_one_per_topic_and_second() {
+    async fn events_begin_one_snapshot_per_topic_and_second() {
         let mut snapshots = Snapshots::default();
         let gate = || shot("gate", event("person"));
         assert!(snapshots.begin(gate(), at(0)));

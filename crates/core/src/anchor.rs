@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_once_and_a_slew_never() {
+    fn clock_step_is_reported_once_and_slew_never() {
         let mut anchor = WallClockAnchor::new(at(0), WallTime::from_unix_millis(START_MS));
         let mut steps = Vec::new();
         for minute in 1..=60_u64 {

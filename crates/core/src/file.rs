@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_one_path_at_the_same_time_write_whole_files() {
+    fn concurrent_writers_of_one_path_write_complete_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = &folder.path().join("state.json");
         std::thread::scope(|scope| {

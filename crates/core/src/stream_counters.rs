@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_is_added_listed_and_serialised() {
+    fn each_counter_is_added_listed_and_serialised() {
         let one = StreamCounters {
             rtp_lost: 1,
             rtp_foreign: 2,

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_s_utc_time_is_told() {
+    fn utc_time_is_that_of_the_machine() {
         let clock = SystemClock::showing(Mono::from_nanos(5_000_000_000));
         assert!(clock.now() >= Mono::from_nanos(5_000_000_000));
         let apart_s = clock.wall().seconds_since(machine_wall());

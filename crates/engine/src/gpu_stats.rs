@@ -194,7 +194,7 @@ mod tests {
     use spotter_core::SystemClock;
 
     #[test]
-    fn means_leave_out_what_is_not_told() {
+    fn means_leave_out_missing_readings() {
         let reading = |power_w, use_pct| Strain {
             power_w,
             use_pct,
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_noted_until_the_gauge_is_gone_and_the_old_are_forgotten() {
+    fn readings_are_kept_for_their_window_only() {
         let (stop, stopped) = mpsc::channel();
         let readings = Readings::default();
         let (mut number, mut stop) = (0, Some(stop));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_nobody_knows_has_no_gauge() {
+    fn unknown_gpu_has_no_gauge() {
         let clock = Arc::new(SystemClock::new());
         let every = Duration::from_millis(10);
         assert!(Gauge::start("GPU-0", every, clock).is_none());

@@ -40,7 +40,7 @@ fn done(ended: Ended) -> Ended {
 }
 
 #[test]
-fn every_command_explains_its_options() {
+fn each_command_explains_its_options() {
     let commands: [(&str, &[&str]); 6] = [
         ("engine", &["--part", "--json"]),
         ("load", &["--size", "--clients", "--json"]),
@@ -70,7 +70,7 @@ fn every_command_explains_its_options() {
 }
 
 #[test]
-fn the_host_s_work_for_a_step_is_printed_as_json() {
+fn host_work_per_step_is_printed_as_json() {
     let engine = ["engine", "--part", "step", "--json"];
     let ended = done(lab(engine));
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");

@@ -158,7 +158,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_says_what_the_contract_shows() {
+    fn event_payload_equals_the_example_of_the_contract() {
         let expected = json!({
             "v": 1, "id": "01K37Q", "type": "new", "event": "b7c1-gate-37", "cam": "gate",
             "prompt": {"id": "person", "rev": 3},
@@ -171,7 +171,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_thing_of_a_point_prompt_has_a_point_and_no_box() {
+    fn object_of_a_point_prompt_has_point_and_no_box() {
         let mut event = event("gate", 1, EventStep::New);
         event.location = Location::Point(NormPoint { x: 0.5, y: 0.25 });
         event.score_source = ScoreSource::Verify;
@@ -185,7 +185,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_step_has_its_words() {
+    fn each_event_phase_has_its_text() {
         use EndReason as E;
         use UpdateReason as U;
         let updates = [U::Zones, U::Moved, U::Still, U::Better, U::Minute].map(EventStep::Update);

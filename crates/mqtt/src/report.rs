@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_birth_message_of_very_many_cameras_stays_within_its_bounds() {
+    fn birth_message_of_many_cameras_stays_within_its_bound() {
         let camera = |number: usize| CameraInfo {
             id: format!("{number:0>32}"),
             prompts: vec!["p".repeat(32); 8],

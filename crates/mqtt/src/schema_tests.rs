@@ -222,7 +222,7 @@ fn everything() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn every_payload_is_as_its_schema_says() {
+fn each_payload_matches_its_schema() {
     let schemas = Schemas::load();
     for (name, payload) in everything() {
         assert_eq!(schemas.faults(name, &payload), [""; 0], "{payload:#}");
@@ -296,7 +296,7 @@ fn a_payload_with_a_value_of_another_type_fails() {
 }
 
 #[test]
-fn what_contradicts_itself_fails() {
+fn contradicting_payload_fails_its_schema() {
     let schemas = Schemas::load();
     let new = parsed(&events()[0]);
     for (key, value) in [
@@ -319,7 +319,7 @@ fn what_contradicts_itself_fails() {
 
 /// The schema of requests and the parser accept and reject the same requests.
 #[test]
-fn requests_are_read_as_their_schema_says() {
+fn requests_are_parsed_as_their_schema_defines() {
     let schemas = Schemas::load();
     let topics = Topics::new("spotter", &spotter_core::NodeId::new("edge1").unwrap());
     let add = |prompt: Value| json!({"op": "prompt_add", "cam": "gate", "prompt": prompt});
@@ -382,7 +382,7 @@ fn requests_are_read_as_their_schema_says() {
 
 /// Texts of states, and undocumented topics.
 #[test]
-fn every_state_is_a_documented_text() {
+fn each_state_is_a_documented_value() {
     let schemas = Schemas::load();
     let topics = Topics::new("spotter", &spotter_core::NodeId::new("edge1").unwrap());
     let (camera, prompt) = (

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_is_decoded_in_order_and_looks_alike() {
+    fn each_frame_is_decoded_in_order_like_its_source() {
         let encoding = Encoding {
             width: 64,
             height: 48,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_with_key_frames_every_two_seconds() {
+    fn encoded_stream_decodes_with_keyframes_every_two_seconds() {
         let encoding = Encoding {
             width: 64,
             height: 48,

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_carries_the_time_and_only_the_strip_changes() {
+    fn each_size_carries_the_time_and_only_the_strip_changes() {
         for (width, height) in [(128, 72), (320, 180), (641, 361), (640, 360), (1920, 1080)] {
             let plain = draw_i420(&Street::new(7).at(NOW), width, height);
             let mut burnt = plain.clone();

@@ -89,7 +89,7 @@ fn never() -> Arc<OpenEngines> {
 }
 
 #[tokio::test]
-async fn last_failed_engine_ends_the_daemon_earlier_ones_only_their_cameras() {
+async fn failed_engine_ends_its_cameras_and_the_last_the_daemon() {
     let mut daemon = daemon_with(test_support::config(CONFIG), &[400, 8], never()).await;
     let mut signals = Signals::listen().unwrap();
     let error = loop {

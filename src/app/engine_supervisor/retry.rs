@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_hour_of_running_resets_the_pauses() {
+    fn one_hour_of_running_resets_the_back_off() {
         let mut retries = RetrySchedule::default();
         retries.lose("cuda 1", at(0));
         retries.recover("cuda 1", at(10));

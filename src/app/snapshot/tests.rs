@@ -64,7 +64,7 @@ fn a_point_has_its_ring() {
 }
 
 #[test]
-fn words_stand_above_a_box_or_inside_where_there_is_no_room() {
+fn label_is_above_the_box_or_inside_without_room() {
     let written = |place, words: &str| {
         let marks = [Mark {
             place,
@@ -127,7 +127,7 @@ fn thumbnail_is_small_and_unmarked_and_never_enlarged() {
 }
 
 #[test]
-fn what_is_masked_stays_black_and_what_cannot_be_fetched_is_told() {
+fn masked_pixels_stay_black_and_unreadable_pictures_are_reported() {
     let mut bytes = vec![200; 640 * 360 * 3];
     bytes[..640 * 100 * 3].fill(0);
     let masked = Picture::from_rgb(640, 360, bytes).unwrap();

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_out_is_forgotten() {
+    fn packets_that_never_leave_the_decoder_are_removed() {
         let mut arrivals = Arrivals::default();
         for n in 0..10_000_u32 {
             arrivals.packet(n, at(u64::from(n)));

@@ -167,7 +167,7 @@ mod tests {
 
     /// Elements that keep more frames back than any known one: each frame is late, without a remedy.
     #[test]
-    fn a_stream_that_is_always_late_shows_a_key_frame_now_and_then() {
+    fn always_late_stream_still_shows_keyframes() {
         let line = DecodeLine {
             interval: MS(100),
             gop: 10,

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_after_two_distances_without_any_key_frame_there_are_none() {
+    fn missing_keyframes_are_reported_after_two_keyframe_distances() {
         // 30 frames a second and a key frame every ten seconds; the first one was missed.
         let mut frames = FrameGate::default();
         let gop = Some(Duration::from_secs(10));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_broken_picture_nothing_is_shown_until_a_key_frame() {
+    fn broken_picture_hides_frames_until_the_next_keyframe() {
         let (mut pictures, frames) = (PictureGate::default(), FrameGate::Open);
         assert!(pictures.pass(false, true, &frames, at(0.0)));
         assert!(!pictures.pass(false, false, &frames, at(0.1)));

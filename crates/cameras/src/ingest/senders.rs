@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_the_session_began_is_foreign() {
+    fn packets_from_before_the_session_are_foreign() {
         let mut senders = Senders::default();
         for n in 0..5 {
             assert!(shown(&mut senders, 9, 100 + n, u64::from(n) * 10).is_some());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn another_sender_begins_where_it_was_told_to() {
+    fn new_sender_starts_at_its_announced_sequence_number() {
         let mut sequence = PacketSequence::default();
         sequence.will_change(12);
         let mut packet = |seq, rtp, marked| sequence.packet(PacketHeader { seq, rtp, marked });

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_as_slow_as_the_pace_loses_no_frame_to_jitter() {
+    fn camera_at_the_look_rate_loses_no_frame_to_jitter() {
         let jitter_ms = [0, 30, 5, 45, 12, 38, 22, 1];
         let frames = (0..600).map(|n| 5_000 * MS + n * 1000 * MS + jitter_ms[n as usize % 8] * MS);
         assert!(looks(1.0, frames).len() >= 599);

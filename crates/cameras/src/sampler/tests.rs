@@ -206,7 +206,7 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
 }
 
 #[test]
-fn camera_rate_is_the_ceiling_of_prompts_due_at_other_times() {
+fn camera_rate_limits_prompts_due_at_different_times() {
     let mut cameras = [camera("gate", 1.0, &[("person", 1.0)])];
     let mut bench = Bench::new(&cameras);
     bench.put(0);
@@ -224,7 +224,7 @@ fn camera_rate_is_the_ceiling_of_prompts_due_at_other_times() {
 }
 
 #[test]
-fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
+fn frame_over_budget_is_late_and_next_starts_at_once() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
     bench.put_grey(0, ms(0), 100);
     bench.clock.advance(BUDGET + ms(1));
@@ -236,7 +236,7 @@ fn a_frame_over_the_budget_is_late_and_the_next_one_is_taken_at_once() {
 }
 
 #[test]
-fn what_the_engine_could_not_do_is_counted_by_prompt() {
+fn engine_failures_are_counted_per_prompt() {
     let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
     bench.put(0);
     let look = bench.share.try_next().unwrap();
@@ -290,7 +290,7 @@ fn masks_are_painted_before_the_engine() {
 }
 
 #[test]
-fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
+fn device_picture_stays_there_without_motion_gate_and_mask() {
     let plain = camera("plain", 1.0, &[("person", 1.0)]);
     let mut gated = camera("gated", 1.0, &[("person", 1.0)]);
     gated.motion.on = true;
@@ -314,7 +314,7 @@ fn a_picture_on_a_device_stays_there_unless_a_gate_or_a_mask_reads_it() {
 }
 
 #[test]
-fn a_picture_that_cannot_be_read_is_no_black_one_for_the_model() {
+fn unreadable_picture_is_not_sent_as_a_black_one() {
     let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
     masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
     let plain = camera("plain", 1.0, &[("person", 1.0)]);
@@ -364,7 +364,7 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
 }
 
 #[test]
-fn a_frame_that_comes_while_another_is_judged_is_not_looked_at_too() {
+fn frame_that_arrives_during_a_look_does_not_start_another() {
     let configs = [camera("gate", 1.0, &[("person", 1.0)])];
     let mut bench = Bench::new(&configs);
     let prompt = Prompt {

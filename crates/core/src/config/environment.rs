@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn state_goes_where_systemd_says_then_where_the_user_says() {
+    fn state_dir_is_systemds_then_the_users() {
         let systemd = with(&[("STATE_DIRECTORY", "/var/lib/spotter:/x"), ("HOME", "/h")]);
         assert_eq!(systemd.state_dir(), Path::new("/var/lib/spotter"));
         let xdg = with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_area_is_named() {
+    fn polygon_without_area_is_rejected_with_its_reason() {
         let cases: [(&[Point], &str); 6] = [
             (&[(0.0, 0.0), (1.0, 1.0)], "needs at least 3 points, has 2"),
             (

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_documentation_and_a_valid_example() {
+    fn each_key_has_documentation_and_a_valid_example() {
         for section in keys::SECTIONS {
             let mut names = Vec::new();
             assert!(

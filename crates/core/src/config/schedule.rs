@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_over_midnight_belongs_to_the_day_it_starts_on() {
+    fn span_over_midnight_belongs_to_its_first_day() {
         let nights = schedule("Mon-Fri 18:00-06:00 Europe/Berlin").unwrap();
         assert_eq!(nights.days, [true, true, true, true, true, false, false]);
         assert_eq!((nights.from_minute, nights.to_minute), (1080, 360));

@@ -213,7 +213,7 @@ mod tests {
     use spotter_core::SystemClock;
 
     #[test]
-    fn e4m3_as_the_format_says() {
+    fn e4m3_values_equal_the_format_definition() {
         let known = [
             (0.0, 0x00),
             (1.0, 0x38),

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_hold_each_row_of_a_plane_once_and_in_order() {
+    fn pieces_hold_each_plane_row_once_in_order() {
         for (row_bytes, rows) in [(1280, 720), (1, 1), (PIECE_BYTES, 3), (PIECE_BYTES + 7, 2)] {
             let (mut top, mut at) = (0, 512);
             for piece in Piece::of_plane(1, row_bytes, rows, 512) {

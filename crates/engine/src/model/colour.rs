@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_colour_is_within_one_of_the_textbook(yuv in any::<(u8, u8, u8)>()) {
+        fn each_colour_is_within_one_of_the_formula(yuv in any::<(u8, u8, u8)>()) {
             for (matrix, range) in ALL {
                 let want = textbook(yuv, matrix, range);
                 for format in [PixelFormat::Nv12, PixelFormat::I420] {

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_is_an_error_that_names_it() {
+    fn missing_gpu_is_an_error_that_names_it() {
         let Err(error) = choose(&settings(config::DevicePreference::Cuda, &[ABSENT])) else {
             panic!("no machine has so many GPUs");
         };
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_stay_on_a_gpu_when_that_is_asked_for() {
+    fn frames_stay_on_the_gpu_when_configured() {
         let mut settings = settings(config::DevicePreference::Cuda, &[0]);
         assert!(frames_on(true, &settings).is_none());
         settings.frames = config::FramePlace::Gpu;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_known_from_the_kernel_and_not_from_its_driver() {
+    fn gpu_presence_is_read_from_the_kernel_not_the_driver() {
         let devices = tempfile::tempdir().unwrap();
         let plug = |name: &str, vendor: &str, class: &str| {
             let device = devices.path().join(name);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_is_the_cpu_where_no_listed_gpu_works_and_says_why() {
+    fn auto_device_without_working_gpu_is_cpu_with_the_reason() {
         let chosen = choose(&settings(
             config::DevicePreference::Auto,
             &[ABSENT, ABSENT + 1],

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_share_an_engine_only_when_they_can_begin_in_time() {
+    fn looks_share_an_engine_only_if_they_begin_in_time() {
         let card = ModelCard {
             name: "test".into(),
             sha256: String::new(),

@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_walk_along_the_masks_ends_with_one_of_the_texts(
+        fn each_walk_along_the_masks_ends_with_a_choice(
             texts in prop::collection::btree_set(prop::collection::vec(0_u32..5, 1..5), 1..6),
             turns in prop::collection::vec(any::<prop::sample::Index>(), 8),
         ) {
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn every_text_can_be_reached(
+        fn each_choice_can_be_reached(
             texts in prop::collection::btree_set(prop::collection::vec(0_u32..5, 1..5), 1..6),
         ) {
             let choices = Choices::new(texts.iter().map(Vec::as_slice)).expect("texts");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_choose_from_is_no_choice() {
+    fn empty_list_of_choices_is_rejected() {
         assert_eq!(Choices::new([]), None);
         assert_eq!(Choices::new([&[][..]]), None);
     }

@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grants_stay_within_the_budget_and_the_first_is_never_passed_over(
+        fn grants_keep_the_budget_and_never_skip_the_first_row(
             candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40, positions in 0_usize..40,
         ) {
             let grants = grants(&candidates, Budget { rows, images, pages, positions });

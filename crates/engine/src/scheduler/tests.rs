@@ -40,7 +40,7 @@ fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<DecoderInput>>, 
 }
 
 #[test]
-fn a_box_is_x_y_size_and_the_end_costs_no_step_of_its_own() {
+fn box_takes_three_steps_and_the_end_none() {
     let (picks, inputs, found) = play(Skill::Detect, &[coord(512), coord(256), size(1023, 0), END]);
     assert_eq!(
         picks,
@@ -54,14 +54,14 @@ fn a_box_is_x_y_size_and_the_end_costs_no_step_of_its_own() {
 }
 
 #[test]
-fn nothing_found_needs_the_prefill_alone() {
+fn empty_answer_needs_the_prefill_alone() {
     let (picks, _, found) = play(Skill::Point, &[END]);
     assert_eq!(picks, [Pick::CoordOrEnd]);
     assert!(found.objects.is_empty());
 }
 
 #[test]
-fn the_object_limit_ends_a_sequence_and_says_so() {
+fn object_limit_ends_a_sequence_with_that_reason() {
     let script: Vec<_> = (0..10).map(coord).collect();
     let (_, _, found) = play(Skill::Point, &script);
     assert_eq!((found.objects.len(), found.truncated), (5, true));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_ended_is_said() {
+    fn process_exit_is_described() {
         for (script, expected) in [
             ("exit 3", "ended with exit code 3;"),
             ("kill -SEGV $$", "was killed by signal 11;"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_one_that_is_dropped() {
+    fn dropped_process_leaves_no_child() {
         let (_socket, process) = shell("cat");
         let id = process.child.id();
         drop(process);

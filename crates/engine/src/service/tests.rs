@@ -191,7 +191,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(64)))]
     #[test]
-    fn every_prompt_is_answered_in_order_and_the_image_is_encoded_once(prompts in 1_usize..11) {
+    fn prompts_are_answered_in_order_with_one_image_encoding(prompts in 1_usize..11) {
         let (mut engine, clock, seen) = engine(LIMITS, None);
         for round in 1..4 {
             let outcome = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
@@ -247,7 +247,7 @@ fn prompts_share_steps() {
 }
 
 #[test]
-fn objects_are_told_as_they_are_found_and_are_those_of_the_answer() {
+fn streamed_objects_equal_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
     let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
@@ -323,7 +323,7 @@ fn a_look_that_never_fits_fails_alone() {
 }
 
 #[test]
-fn look_with_too_long_a_picture_fails_and_the_engine_goes_on() {
+fn look_with_too_many_crops_fails_alone() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let mut long = look(1, clock.now());
     long.frame.picture = Picture::from_rgb(4000, 90, vec![0; 4000 * 90 * 3]).expect("a picture");
@@ -353,7 +353,7 @@ fn a_broken_device_is_fatal() {
 }
 
 #[tokio::test]
-async fn as_many_looks_may_be_inside_as_the_builder_says() {
+async fn engine_admits_the_configured_number_of_looks() {
     let build = || Ok((engine(LIMITS, None).0, 3));
     let (handle, _) = handle::start(build).await.expect("an engine");
     let mut permits = vec![handle.permit().await, handle.permit().await];
@@ -369,7 +369,7 @@ async fn as_many_looks_may_be_inside_as_the_builder_says() {
 }
 
 #[tokio::test]
-async fn when_the_device_fails_all_who_wait_are_told_and_those_who_come_later() {
+async fn device_failure_is_reported_to_waiting_and_later_looks() {
     let build = || Ok((engine(LIMITS, Some(3)).0, 2));
     let (handle, mut end) = handle::start(build).await.expect("an engine");
     let ask = |permit: handle::Permit| permit.look(look(1, Mono::from_nanos(u64::MAX)));

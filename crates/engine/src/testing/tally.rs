@@ -201,7 +201,7 @@ fn bins_come_out_of_boxes() {
 }
 
 #[test]
-fn the_references_bins_count_up_to_where_it_leaves_the_way() {
+fn reference_bins_count_up_to_the_first_difference() {
     let expected = serde_json::json!({"objects": [
         {"x_bin": 512, "y_bin": 256}, {"x_bin": 512, "y_bin": 256}, {"x_bin": 1, "y_bin": 1},
     ]});

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_done_once_in_ten_minutes_and_answered_each_time() {
+    fn repeated_request_runs_once_with_the_same_reply() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let mut seen = RequestHistory::default();
         assert_eq!(seen.register("a", at(0)), RequestStatus::New);

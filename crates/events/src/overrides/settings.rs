@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_without_a_rate_of_its_own_follows_its_camera() {
+    fn prompt_without_rate_uses_the_rate_of_its_camera() {
         let slow = PromptConfig {
             rate_hz: 0.2,
             ..spotter_core::testing::prompt("parcel")
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_can_be_read_and_put_back() {
+    fn each_setting_can_be_read_and_restored() {
         let mut camera =
             spotter_core::testing::camera("gate", vec![spotter_core::testing::prompt("person")]);
         let person = camera.prompts[0].id.clone();

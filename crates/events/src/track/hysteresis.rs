@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_leaves_one_by_one_is_gone_with_its_last() {
+    fn presence_of_a_group_ends_with_its_last_object() {
         let seen = counts(rules(2, 3, 3000), 1000, &[2, 2, 1, 0, 0, 0]);
         // The last one was seen three seconds before the sixth look.
         assert_eq!(seen[3..], [Some(2), Some(1), Some(0)]);
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn presence_changes_at_most_once_in_m_looks_and_always_ends(
+        fn presence_changes_at_most_once_per_window_and_ends(
             m in 1u32..5,
             more in 0u32..4,
             end_after_ms in 0u64..4000,

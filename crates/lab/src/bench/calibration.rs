@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_of_ten_right_with_score_0_8_has_no_error() {
+    fn eight_of_ten_correct_at_score_eight_tenths_is_calibrated() {
         let mut calibration = Calibration::default();
         assert_eq!(calibration.error(), None);
         (0..10).for_each(|i| calibration.add(0.8, i < 8));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_score_has_a_bin() {
+    fn each_score_has_a_bin() {
         let mut calibration = Calibration::default();
         let scores = [0.0, 0.499, 0.5, 0.7, 0.9499, 0.95, 0.9999, 1.0];
         scores

@@ -270,7 +270,7 @@ mod tests {
 
     /// Every row must be in every measured step, and each plan must have its commit.
     #[test]
-    fn every_measured_step_carries_all_rows() {
+    fn each_measured_step_carries_all_rows() {
         for (kind, _) in KINDS {
             let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(WallTime::default()));
             let mut worker = worker(kind, clock);

@@ -271,7 +271,7 @@ mod tests {
     use spotter_core::{ManualClock, SystemClock};
 
     #[test]
-    fn every_kind_that_fits_is_measured_at_both_depths() {
+    fn each_step_kind_that_fits_is_measured_at_both_depths() {
         let (mut backend, config) = micro_backend(Arc::new(SystemClock::new()));
         let clock = ManualClock::default();
         let mut steps = Steps {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_of_the_released_model_reads() {
+    fn step_of_the_released_model_reads_its_weights_once() {
         let released = ModelConfig::default();
         close(decoder_mb(&released), 2416.0);
         close(vision_mb(&released), 820.0 + 71.0);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_broker_gets_3_1_1_at_once_and_5_is_asked_again_later() {
+    fn old_broker_gets_its_version_at_once_and_5_later() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
         assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_hangs_up_is_asked_in_both_tongues() {
+    fn broker_that_closes_the_connection_is_tried_with_both_versions() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_known_to_speak_5_may_be_killed_once_while_we_connect() {
+    fn known_mqtt_5_broker_keeps_5_after_one_failed_connect() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         policy.connected(at(0), true);
         policy.ended(lost(), at(100), 0.5);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_flickers_is_not_waited_out_for_a_minute() {
+    fn flapping_connection_is_retried_within_a_minute() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..20 {
             policy.connected(at(round * 10), true);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn three_quick_closes_are_a_fight_over_the_id_and_a_restarting_broker_is_not() {
+    fn three_quick_closes_mean_a_client_id_conflict() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         let mut states = Vec::new();
         for round in 0..3 {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_data_in_a_row_is_not_taken_for_another_client() {
+    fn repeated_unreadable_data_is_no_client_id_conflict() {
         let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
         for round in 0..5 {
             policy.connected(at(round * 10), true);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_will_is_answered_at_most_every_ten_seconds_but_always() {
+    fn late_will_is_corrected_at_most_every_ten_seconds() {
         let mut guard = LateWill::default();
         guard.seen(at(0));
         assert!(guard.take(at(0)));

@@ -126,7 +126,7 @@ fn publish_states(publisher: &Publisher) {
 }
 
 #[tokio::test]
-async fn states_are_retained_status_comes_last_and_a_stop_is_clean() {
+async fn states_are_retained_and_a_clean_stop_publishes_offline() {
     let broker = Mosquitto::open();
     let mut live = Listener::on(broker.port, "spotter/#").await;
     let (publisher, task) = start(&mqtt(broker.port));
@@ -262,7 +262,7 @@ async fn another_client_with_our_id_is_named_and_not_fought() {
 }
 
 #[tokio::test]
-async fn a_refused_login_is_said_clearly_and_a_right_one_works() {
+async fn rejected_login_is_reported_and_a_correct_one_connects() {
     let broker = Mosquitto::start(
         "allow_anonymous false\npassword_file DIR/users",
         |directory| {
@@ -337,7 +337,7 @@ fn certificates(directory: &Path) {
 }
 
 #[tokio::test]
-async fn tls_trusts_its_authority_only_and_never_goes_on_in_clear() {
+async fn tls_accepts_its_authority_only_and_never_falls_back() {
     let config = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";
     let broker = Mosquitto::start(config, certificates);
     let with = |ca: Option<PathBuf>, insecure| {
@@ -431,7 +431,7 @@ async fn old_broker(refuses_politely: bool) -> (u16, JoinHandle<Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn brokers_without_mqtt_5_are_spoken_to_in_3_1_1() {
+async fn broker_without_mqtt_5_gets_mqtt_3_1_1() {
     for refuses_politely in [true, false] {
         let (port, broker) = old_broker(refuses_politely).await;
         let (publisher, _task) = start(&mqtt(port));

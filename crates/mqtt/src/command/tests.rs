@@ -64,7 +64,7 @@ fn each_settable_topic_is_a_setting() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_what_is_allowed() {
+fn unreadable_command_is_rejected_with_the_allowed_values() {
     for (topic, payload, code, text) in [
         (
             "cam/gate/enabled/set",
@@ -146,7 +146,7 @@ fn what_cannot_be_read_is_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn every_operation_is_read() {
+fn each_operation_is_parsed() {
     let camera = gate();
     let ask = json!({"op": "ask", "cam": "gate", "text": "Is it raining?"});
     let question = "Is it raining?".to_owned();
@@ -209,7 +209,7 @@ fn every_operation_is_read() {
 }
 
 #[test]
-fn old_messages_are_never_acted_on_and_others_are_not_ours() {
+fn retained_commands_and_foreign_topics_are_ignored() {
     let retained = |topic| Inbound {
         retained: true,
         ..message(topic, "{\"op\":\"reload\"}")
@@ -252,7 +252,7 @@ fn old_messages_are_never_acted_on_and_others_are_not_ours() {
 }
 
 #[test]
-fn only_what_is_allowed_is_listened_to() {
+fn only_allowed_command_topics_are_subscribed() {
     assert!(filters(&topics(), Commands::Off).is_empty());
     let basic = [
         "spotter/edge1/cam/+/+/set",
@@ -267,7 +267,7 @@ fn only_what_is_allowed_is_listened_to() {
 }
 
 #[test]
-fn answers_repeat_what_was_asked() {
+fn replies_repeat_the_request() {
     let long = "x".repeat(240);
     let request = json!({"id": "n1", "op": "ask", "cam": "gate", "text": long}).to_string();
     let reply = |head, result| {
@@ -305,7 +305,7 @@ fn answers_repeat_what_was_asked() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_sent_ends_us(topic in "[a-z/+#]{0,30}|cam/gate/(prompt/)?[a-z]{1,6}/set|cmd", payload in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn no_payload_panics_the_command_parser(topic in "[a-z/+#]{0,30}|cam/gate/(prompt/)?[a-z]{1,6}/set|cmd", payload in prop::collection::vec(any::<u8>(), 0..80)) {
         let mut inbound = message(&topic, "");
         inbound.payload = payload;
         parse_inbound(&topics(), Some("homeassistant/status"), &inbound);

@@ -48,7 +48,7 @@ fn published(config: &Config) -> BTreeMap<String, Value> {
 const GATE: &str = "homeassistant/device/spotter_edge1_gate/config";
 
 #[test]
-fn a_camera_is_a_device_with_the_entities_of_its_prompts() {
+fn camera_is_a_device_with_entities_of_its_prompts() {
     let published = published(&config("", SITE));
     let topics: Vec<_> = published.keys().map(String::as_str).collect();
     let yard = "homeassistant/device/spotter_edge1_yard/config";
@@ -129,7 +129,7 @@ fn the_answers_that_a_question_has_decide_what_it_is() {
 }
 
 #[test]
-fn what_cannot_be_commanded_is_not_offered_and_no_command_is_kept() {
+fn disallowed_commands_are_not_offered_and_commands_not_retained() {
     for (commands, offered) in [
         (Commands::Off, 0),
         (Commands::Basic, 21),
@@ -181,7 +181,7 @@ fn both_ways_tell_the_same_of_the_same_entities() {
 }
 
 #[test]
-fn the_node_tells_of_its_gpu_when_it_has_one() {
+fn node_record_has_gpu_entities_only_with_a_gpu() {
     let config = config("base = \"site-b\"", SITE);
     let node = |gpu| {
         let node = json_of(&records(&config, gpu)[0]);
@@ -220,7 +220,7 @@ fn two_entities_never_share_a_key() {
 }
 
 #[test]
-fn an_entity_that_is_gone_is_named_once_more_without_a_word() {
+fn removed_entity_is_published_once_as_removed() {
     let (before, after) = (
         config("", SITE),
         SITE.replace("prompt.scene.query = \"What is going on?\"\n", ""),
@@ -243,7 +243,7 @@ fn an_entity_that_is_gone_is_named_once_more_without_a_word() {
 }
 
 #[test]
-fn a_record_has_moved_when_its_device_is_told_of_elsewhere() {
+fn record_moves_when_its_device_is_announced_on_another_topic() {
     let single = "homeassistant/sensor/spotter_edge1_gate/person_count/config".to_owned();
     let other = "ha/sensor/spotter_edge1_gate/person_count/config".to_owned();
     assert!(
@@ -260,7 +260,7 @@ fn a_record_has_moved_when_its_device_is_told_of_elsewhere() {
 }
 
 #[test]
-fn two_devices_whose_entities_have_one_id_are_named() {
+fn colliding_entity_ids_of_two_devices_are_reported() {
     let camera = |id: &str, prompt: &str| {
         format!("[camera.{id}]\nurl = \"test://\"\nprompt.{prompt}.detect = \"person\"\n")
     };

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn late_events_leave_slowly_and_fresh_ones_of_other_topics_at_once() {
+    fn spooled_events_leave_slowly_and_new_topics_at_once() {
         let mut queue = offline(EventBounds::default());
         for number in 0..200 {
             push(&mut queue, "gate", number, ms(number));
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_of_zero_sends_while_connected_and_keeps_nothing_after_it() {
+    fn bound_of_zero_sends_while_connected_and_spools_nothing() {
         let mut queue = offline(EventBounds {
             events: 0,
             ..EventBounds::default()
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn declined_event_is_kept_counted_once_and_waits_for_the_retry() {
+    fn rejected_event_is_counted_once_and_retried_later() {
         let mut queue = online(EventBounds::default());
         push(&mut queue, "gate", 1, ms(0));
         for _ in 0..2 {

@@ -141,7 +141,7 @@ fn final_status_does_not_wait_for_declined_messages() {
 }
 
 #[test]
-fn ids_sort_in_publishing_order_although_a_clock_was_set_back() {
+fn event_ids_sort_in_order_after_clock_set_back() {
     let mut outbox = online();
     for (number, back_s) in [(1, 0), (2, 3600), (3, 1800)] {
         let mut event = event("gate", number, EventStep::Update(UpdateReason::Minute));
@@ -235,7 +235,7 @@ fn reply_goes_to_the_wanted_topic_while_its_connection_lasts() {
 }
 
 #[test]
-fn only_a_picture_that_is_not_retained_expires() {
+fn only_unretained_pictures_expire() {
     let mut outbox = online();
     let expiry = Some(Duration::from_secs(5));
     for (retain, expiry) in [(false, expiry), (true, None)] {

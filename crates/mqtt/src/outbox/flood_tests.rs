@@ -20,7 +20,7 @@ fn most_in_a_second(times: &[Mono]) -> usize {
 }
 
 #[test]
-fn a_flood_of_everything_keeps_the_rates_and_loses_no_event() {
+fn flood_of_all_messages_keeps_rates_and_loses_no_event() {
     let mut outbox = online();
     let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
     let mut offered = (0u64, 0u64);

@@ -272,7 +272,7 @@ impl OutageModel {
 }
 
 #[test]
-fn a_thousand_outages_lose_nothing_double_nothing_and_keep_the_order() {
+fn outages_lose_no_event_and_keep_the_order() {
     let (mut outages, mut seed) = (0, 0);
     let (mut lives, mut owed, mut copies, mut restarts) = (0, 0, 0, 0);
     while outages < OUTAGES {

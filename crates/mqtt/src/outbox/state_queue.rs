@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn states_leave_by_rank_and_within_a_rank_in_the_order_of_pushes() {
+    fn states_leave_by_rank_then_in_push_order() {
         let mut queue = StateQueue::default();
         for (topic, rank) in [
             ("status", Rank::Last),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_state_in_flight_is_sent_once_more_with_its_newest_payload() {
+    fn state_changed_in_flight_is_sent_again_with_newest_payload() {
         let mut queue = StateQueue::default();
         push(&mut queue, "count", "1", 0);
         assert_eq!(payloads(&mut queue), ["1"]);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_topic_that_is_used_again_is_due_with_its_new_rank() {
+    fn cleared_topic_used_again_has_its_new_rank() {
         let mut queue = StateQueue::default();
         assert!(!push(&mut queue, "count", "1", 0));
         assert_eq!(payloads(&mut queue), ["1"]);

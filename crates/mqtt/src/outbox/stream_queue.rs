@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_connection_or_older_than_five_seconds_are_dropped() {
+    fn stream_messages_offline_or_older_than_five_seconds_are_dropped() {
         let mut queue = offline();
         push_answer(&mut queue, detection("gate"), ms(0));
         queue.connected();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_other_queues_count_in_the_rate_of_the_node() {
+    fn messages_of_other_queues_count_in_the_node_rate() {
         let mut queue = online();
         (0..200).for_each(|_| queue.count_other(ms(0)));
         push_answer(&mut queue, detection("gate"), ms(1));

@@ -110,7 +110,7 @@ fn no_message_follows_the_final_status() {
 }
 
 #[test]
-fn streams_that_wait_too_long_are_dropped_for_the_final_status() {
+fn stream_messages_that_wait_too_long_are_dropped_at_shutdown() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
     outbox.end_with(Message::node_status(&topics(), false), ms(500));
@@ -222,7 +222,7 @@ fn picture_that_waits_is_dropped_when_its_topic_is_cleared() {
 }
 
 #[test]
-fn cleared_topic_that_is_used_again_ends_with_its_newest_value() {
+fn cleared_topic_used_again_retains_its_newest_value() {
     let mut outbox = online();
     let topic = "spotter/edge1/cam/gate/count/person";
     push(&mut outbox, count("gate", 1), ms(0));
@@ -306,7 +306,7 @@ impl ModelBroker {
 
 proptest! {
     #[test]
-    fn the_broker_ends_up_with_the_latest_states_and_every_frame_is_accounted_for(
+    fn broker_gets_latest_states_and_each_frame_is_counted(
         actions in prop::collection::vec(action(), 1..300)
     ) {
         let mut outbox = outbox();

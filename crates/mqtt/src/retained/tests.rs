@@ -28,7 +28,7 @@ fn gone(topics: &[&str]) -> Vec<ObsoleteTopic> {
 }
 
 #[test]
-fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
+fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let open = || RetainedList::open(&directory.path().join("state"), "01234567");
     assert_eq!(open().want(none(&["a", "b", "c"])), []);
@@ -47,7 +47,7 @@ fn what_is_removed_while_nobody_runs_is_cleared_until_the_broker_has_done_it() {
 }
 
 #[test]
-fn a_list_that_is_damaged_or_of_another_machine_is_none() {
+fn retained_list_that_is_damaged_or_foreign_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let open = |machine| RetainedList::open(directory.path(), machine);
     open("01234567").want(none(&["a"]));
@@ -83,7 +83,7 @@ fn a_list_that_cannot_be_written_stops_nothing() {
 }
 
 #[test]
-fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes() {
+fn changed_record_style_moves_records_and_removed_cameras_are_cleared() {
     let directory = tempfile::tempdir().unwrap();
     let mut kept = RetainedList::open(directory.path(), "01234567");
     kept.want(topicwise(&config("", SITE)));
@@ -108,7 +108,7 @@ fn a_record_that_is_told_in_another_way_moves_and_one_of_a_removed_camera_goes()
 }
 
 #[test]
-fn entities_that_a_record_named_are_named_after_a_restart_too() {
+fn entities_of_a_record_are_known_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let start = |site: &str| {
         let config = config("", site);
@@ -220,7 +220,7 @@ fn the_list_is_what_is_published() {
 }
 
 #[test]
-fn the_list_is_written_when_it_changes_and_else_only_until_it_could_be() {
+fn retained_list_is_written_on_change_and_retried_until_written() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     fs::write(&state, "a file in the way").unwrap();

@@ -74,7 +74,7 @@ fn a_record_of_today_is_read_for_ever() {
 }
 
 #[test]
-fn what_follows_a_torn_record_is_cut_and_another_versions_record_is_passed_over() {
+fn torn_records_are_cut_and_unknown_versions_skipped() {
     let mut bytes = Vec::new();
     SpoolRecord::Done(vec![1]).write(&mut bytes);
     let first = bytes.len();
@@ -111,7 +111,7 @@ fn what_follows_a_torn_record_is_cut_and_another_versions_record_is_passed_over(
 }
 
 #[test]
-fn what_waits_and_what_is_open_is_found_again() {
+fn waiting_and_open_events_are_found_after_a_restart() {
     let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     assert!(found.waiting.is_empty() && found.open.is_empty());
@@ -153,7 +153,7 @@ fn what_waits_and_what_is_open_is_found_again() {
 }
 
 #[test]
-fn time_on_disk_counts_and_a_clock_that_was_set_does_not_make_it_longer() {
+fn time_on_disk_counts_after_the_clock_is_set() {
     let hour = Duration::from_secs(3600);
     let at = |ms: i64| WallTime::from_unix_millis(wall().unix_millis() + ms);
     let expires_ms = wall().unix_millis() + 600_000;
@@ -192,7 +192,7 @@ fn a_full_disk_loses_nothing_that_was_written_and_mends() {
 }
 
 #[test]
-fn a_read_only_disk_is_read_and_every_write_says_so() {
+fn read_only_spool_is_read_and_each_write_fails_visibly() {
     let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
@@ -228,7 +228,7 @@ fn while_a_disk_fails_for_ever_the_unwritten_stay_few() {
 }
 
 #[test]
-fn only_what_waits_is_forced_to_the_medium_and_a_clean_end_leaves_no_file() {
+fn only_waiting_events_are_synced_and_empty_spools_are_removed() {
     let disk = MemoryDisk::default();
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
@@ -320,7 +320,7 @@ proptest! {
 
     /// A journal that is opened again has every waiting event and every open track whose write succeeded.
     #[test]
-    fn killed_at_any_byte_it_knows_what_it_was_told(deeds in prop::collection::vec(deed(), 1..120)) {
+    fn journal_cut_at_any_byte_recovers_all_complete_records(deeds in prop::collection::vec(deed(), 1..120)) {
         let disk = MemoryDisk::default();
         let (mut journal, found) = Journal::open(disk.clone(), 100_000).unwrap();
         let mut next = found.first_number;

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_read_and_a_wrong_block_is_none() {
+    fn painted_numbers_are_read_and_damaged_blocks_are_rejected() {
         for number in 0..NUMBERS {
             let (width, height) = (66, 50);
             let mut bytes = picture(number, width, height);

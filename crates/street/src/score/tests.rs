@@ -43,7 +43,7 @@ fn overlaps_by_hand() {
 }
 
 #[test]
-fn an_overlap_of_exactly_half_is_right_and_less_is_not() {
+fn overlap_of_half_is_correct_and_less_is_not() {
     let truth = [required(bounds(0.0, 0.0, 0.5, 0.5))];
     assert_eq!(
         counts(match_boxes(&[bounds(0.0, 0.0, 0.25, 0.5)], &truth)),
@@ -56,7 +56,7 @@ fn an_overlap_of_exactly_half_is_right_and_less_is_not() {
 }
 
 #[test]
-fn the_best_overlap_is_matched_first_and_a_double_is_wrong() {
+fn best_overlap_is_matched_first_and_duplicates_are_wrong() {
     let truth = [
         required(bounds(0.0, 0.0, 0.4, 0.4)),
         required(bounds(0.1, 0.0, 0.5, 0.4)),
@@ -101,7 +101,7 @@ fn each_point_is_inside_of_one_thing() {
 }
 
 #[test]
-fn nothing_to_find_has_no_score() {
+fn empty_truth_has_no_score() {
     let tally = match_boxes(&[], &[]).tally();
     assert_eq!(
         (

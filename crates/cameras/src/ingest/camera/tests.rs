@@ -171,7 +171,7 @@ fn assert_colours(frame: &Frame) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_stream_gives_right_pictures_with_the_camera_s_own_time() {
+async fn real_stream_gives_correct_pictures_with_camera_time() {
     let server = street(street_options(any_port()));
     let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
     let first = watched.frame().await;
@@ -248,7 +248,7 @@ async fn a_real_stream_gives_right_pictures_with_the_camera_s_own_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pictures_are_scaled_down_while_decoding_and_key_frames_can_do_alone() {
+async fn pictures_are_scaled_while_decoding_also_with_keyframes_only() {
     let server = street(street_options(any_port()));
     let mut small = rtsp(server.url(), Transport::Udp);
     (small.width, small.decode) = (160, Decode::KeyFrames);
@@ -262,7 +262,7 @@ async fn pictures_are_scaled_down_while_decoding_and_key_frames_can_do_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_probe_tells_what_a_camera_is_like() {
+async fn probe_reports_codec_size_and_rate() {
     // So few pictures that a busy machine draws them in time for two key frames.
     let server = street(StreetOptions {
         fps: 5,

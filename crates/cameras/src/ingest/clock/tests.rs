@@ -117,7 +117,7 @@ fn a_capture_slightly_ahead_was_at_the_arrival() {
 }
 
 #[test]
-fn a_step_needs_two_new_reports_and_a_report_held_up_is_none() {
+fn clock_step_needs_two_new_reports_and_ignores_delayed_ones() {
     let mut stepped = clock(0.0, 3);
     stepped.on_report(report(15.0, -5.0));
     assert_eq!(judge_at(&mut stepped, 15.5), arrival(ClockNote::Stepped));
@@ -163,7 +163,7 @@ fn rtp_time_that_jumps_dates_nothing_until_the_next_report() {
 }
 
 #[test]
-fn a_gap_in_rtp_time_is_believed_when_the_arrivals_have_it_too() {
+fn rtp_time_gap_is_accepted_when_arrivals_show_it() {
     // Of RTP time and of the arrivals: all held up, all lost, lost and some jitter; and an encoder that began again in a pause.
     for (gap_s, pause_s, source) in [
         (0.04, 3.0, CaptureSource::Rtcp),
@@ -239,7 +239,7 @@ fn drift_and_offset_are_measured() {
 }
 
 #[test]
-fn our_own_clock_that_is_set_is_no_step_of_the_camera() {
+fn setting_the_local_clock_is_no_camera_step() {
     let mut clock = clock(0.0, 3);
     let date = clock.date(rtp(12.9), mono(13.0));
     let set = clock.capture(date, reading(13.0, 13.0 + 3600.0));
@@ -250,7 +250,7 @@ fn our_own_clock_that_is_set_is_no_step_of_the_camera() {
 }
 
 #[test]
-fn a_wrong_rtp_rate_is_not_trusted_and_wraps_are_none() {
+fn wrong_rtp_rate_is_rejected_and_wraps_are_accepted() {
     let mut fast = CaptureClock::default();
     for at_s in [0.0, 5.0, 10.0] {
         let mut report = report(at_s, 0.0);
@@ -346,7 +346,7 @@ proptest! {
     /// 200 s of a camera at 10 frames/s with a report every 5 s, over a network that keeps the order. Each capture time that
     /// the clock trusts equals the camera's clock at the capture, and the clock trusts the camera again at the end.
     #[test]
-    fn what_is_believed_is_true(fate in fate()) {
+    fn accepted_clock_maps_to_the_true_capture_time(fate in fate()) {
         let mut clock = CaptureClock::default();
         let (mut last_arrival_s, mut believed) = (0.0_f64, 0);
         for n in 0..2000_u32 {

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_first_whole_chains_only_and_not_for_a_while_after_a_failure() {
+    fn complete_hardware_chain_is_first_except_after_a_failure() {
         let all = [
             "nvv4l2decoder",
             "nvh264dec",
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_stay_on_the_gpu_when_wanted_scaled_there_and_not_refused_before() {
+    fn pictures_stay_on_the_gpu_unless_it_failed_before() {
         let decoders = Decoders::default();
         let nvidia = ["nvh264dec", "nvh265dec", "cudaconvertscale"];
         let place = |decoders: &Decoders, wanted, there: &[&str]| {

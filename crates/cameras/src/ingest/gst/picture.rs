@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_on_a_device_keeps_its_layout_and_is_fetched_when_a_row_is_read() {
+    fn device_picture_keeps_its_layout_and_is_copied_when_read() {
         let sample = padded();
         let picture = picture_on_device(&sample, |buffer| Ok(Box::new(buffer.size()))).unwrap();
         let planes = picture.on_device().unwrap();

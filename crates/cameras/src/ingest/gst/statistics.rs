@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_loss_nothing_is_decoded_until_the_next_key_frame() {
+    fn loss_stops_decoding_until_the_next_keyframe() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
         assert_eq!(
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_picture_that_the_decoder_finds_broken_none_is_shown_until_a_key_frame() {
+    fn picture_marked_broken_hides_frames_until_the_next_keyframe() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let shown: Vec<bool> = (0..12_u64)
             .map(|n| {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_is_stuck_when_it_is_fed_and_gives_nothing() {
+    fn decoder_with_input_but_no_output_is_stuck() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let mut stuck_at = None;
         for n in 0..400_u64 {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_asked_for_and_scaled_where_they_lie() {
+    fn pictures_are_requested_and_scaled_in_their_own_memory() {
         gst::init().unwrap();
         let host = PictureMemory::Host.launch(false);
         let end = "! appsink name=sink sync=false max-buffers=1 drop=true qos=false";

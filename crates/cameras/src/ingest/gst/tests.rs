@@ -186,7 +186,7 @@ fn as_sent(_: usize, one: &Sent) -> Vec<gst::Buffer> {
 }
 
 #[test]
-fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
+fn shown_pictures_of_a_lossy_stream_equal_the_complete_stream() {
     let sent = encode(FRAMES);
     let whole = receive(&sent, as_sent);
     assert_eq!(whole.pictures.len(), FRAMES as usize);
@@ -240,7 +240,7 @@ fn no_picture_of_a_stream_with_losses_differs_from_that_of_the_whole_stream() {
 }
 
 #[test]
-fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
+fn delayed_frames_that_arrive_together_keep_their_own_times() {
     let sent = encode(3 * FRAMES);
     let whole = receive(&sent, as_sent);
     assert_eq!(whole.pictures.len(), 3 * FRAMES as usize);
@@ -258,7 +258,7 @@ fn frames_that_were_held_up_and_come_at_once_are_not_taken_for_one_another() {
 }
 
 #[test]
-fn a_camera_that_changes_its_ssrc_keeps_one_decoder_and_others_packets_are_dropped() {
+fn ssrc_change_keeps_one_decoder_and_drops_foreign_packets() {
     let sent = encode(FRAMES);
     let whole = receive(&sent, as_sent);
     let mut foreign = 0;
@@ -392,7 +392,7 @@ async fn stays_in_time(url: String, slow: decoder::DecoderCandidates) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_decoder_that_fails_or_swallows_is_replaced_and_one_that_is_too_slow_gets_less() {
+async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
     const SOFTWARE: DecoderChain = DecoderChain {
         elements: &["avdec_h264"],
         hardware: false,

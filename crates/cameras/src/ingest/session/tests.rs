@@ -70,7 +70,7 @@ fn streaming(policy: SessionPolicy, seconds: f64) -> Session {
 }
 
 #[test]
-fn a_camera_that_is_absent_at_the_start_is_tried_for_ever_with_growing_pauses() {
+fn absent_camera_is_retried_for_ever_with_growing_pauses() {
     let mut session = Session::new(POLICY);
     let mut now = at(0.0);
     let mut actions = session.on(SessionInput::Enable, now, 0.5);
@@ -110,7 +110,7 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
 }
 
 #[test]
-fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_seconds() {
+fn packets_without_pictures_end_the_session_after_two_keyframe_distances() {
     for (gop_s, limit_s) in [
         (Some(1.0), 10.0),
         (Some(10.0), 20.0),
@@ -141,7 +141,7 @@ fn packets_without_pictures_are_given_up_after_two_key_frame_distances_or_ten_se
 }
 
 #[test]
-fn a_camera_whose_key_frames_are_far_apart_streams_in_the_end() {
+fn camera_with_rare_keyframes_streams_eventually() {
     // The camera sends a key frame a minute, and none on demand.
     let mut session = Session::new(POLICY);
     let (mut now_s, mut waits_s) = (0.0, Vec::new());
@@ -173,7 +173,7 @@ fn a_camera_whose_key_frames_are_far_apart_streams_in_the_end() {
 }
 
 #[test]
-fn a_source_that_was_good_is_judged_as_at_the_beginning() {
+fn source_that_streamed_gets_the_first_back_off_again() {
     let mut session = streaming(POLICY, 0.0);
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
     let first = given_up(&mut session, 0.0, blind);
@@ -246,7 +246,7 @@ fn files_end_once_or_are_rewound() {
 }
 
 #[test]
-fn every_end_of_streaming_is_counted_once() {
+fn each_stream_end_is_counted_once() {
     let mut session = streaming(POLICY, 0.0);
     let _ = session.on(frame_at(at(1.0)), at(1.0), 0.5);
     assert_eq!(session.counts.losses, 0);

@@ -13,7 +13,7 @@ fn asked(look: &Look) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn new_words_are_due_at_once_and_what_stays_keeps_its_pace() {
+fn new_prompts_are_due_at_once_others_keep_their_rate() {
     let mut cameras = site();
     cameras[0].rate_hz = 30.0;
     let mut bench = Bench::new(&cameras);
@@ -35,7 +35,7 @@ fn new_words_are_due_at_once_and_what_stays_keeps_its_pace() {
 }
 
 #[test]
-fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at() {
+fn disabled_prompts_and_cameras_without_prompts_start_no_look() {
     let mut cameras = site();
     cameras[0].prompts[0].enabled = false;
     let mut bench = Bench::new(&cameras);
@@ -52,7 +52,7 @@ fn a_prompt_that_is_off_is_not_asked_and_a_camera_without_prompts_not_looked_at(
 }
 
 #[test]
-fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
+fn removed_camera_keeps_counters_balanced_and_can_return() {
     let cameras = site();
     let mut bench = Bench::new(&cameras);
     let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
@@ -79,7 +79,7 @@ fn a_camera_that_is_taken_away_ends_in_the_books_and_may_come_back() {
 }
 
 #[test]
-fn what_is_asked_once_is_asked_of_the_next_frame_and_moves_no_pace() {
+fn one_time_question_uses_the_next_frame_without_rate_change() {
     let mut cameras = site();
     cameras[0].motion.on = true;
     let mut bench = Bench::new(&cameras);
@@ -116,7 +116,7 @@ fn what_is_asked_once_is_asked_of_the_next_frame_and_moves_no_pace() {
 }
 
 #[test]
-fn a_camera_that_moves_to_another_engine_takes_its_frame_its_pace_and_its_books_along() {
+fn camera_that_changes_engine_keeps_frame_rate_and_counters() {
     let cameras = site();
     let mut bench = Bench::new(&cameras);
     let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();

@@ -10,7 +10,7 @@ fn prompt(lines: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_wrong_with_choices() {
+fn each_invalid_list_of_choices_has_its_message() {
     let query = |choices: &str| prompt(&format!("query = \"Open?\"\nchoices = {choices}"));
     assert_eq!(query(r#"["open", "closed"]"#), [""; 0]);
     assert_eq!(query(&format!("[\"a\", \"{}\"]", "ä".repeat(40))), [""; 0]);

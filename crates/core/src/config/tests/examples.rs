@@ -9,7 +9,7 @@ fn shipped(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn every_shipped_file_passes_a_check() {
+fn each_shipped_configuration_passes_check() {
     let mut count = 0;
     for entry in fs::read_dir(shipped("")).unwrap() {
         let path = entry.unwrap().path();
@@ -108,7 +108,7 @@ fn a_minimal_file_gets_every_default() {
 
 /// The example with all that it names on the machine: credentials, certificates, the model.
 #[test]
-fn the_three_camera_example_means_what_it_says() {
+fn three_camera_example_gives_its_documented_configuration() {
     let dir = tempfile::tempdir().unwrap();
     for name in [
         "mqtt_password",

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_good_file_says_nothing() {
+fn valid_file_has_no_problem() {
     assert_eq!(said(&gate("")), [""; 0]);
 }
 
@@ -188,7 +188,7 @@ fn tiles_that_are_only_similar_are_warned_about() {
 }
 
 #[test]
-fn frames_that_stay_on_a_gpu_are_asked_for_and_not_compared() {
+fn gpu_frames_reject_motion_gate_and_tile_difference() {
     let model = |lines: &str| said(&person(&format!("[model]\n{lines}")));
     assert_eq!(model("frames = \"gpu\""), [""; 0]);
     let on_cpu = model("device = \"cpu\"\nframes = \"gpu\"");
@@ -284,7 +284,7 @@ fn time_zone() {
 }
 
 #[test]
-fn what_must_be_there() {
+fn each_missing_required_key_is_reported() {
     let expected = [
         "site.toml:1:1: no broker; add [mqtt] with url = \"mqtt://HOST\"",
         "site.toml:1:1: no camera; add [camera.NAME] with a url and a prompt",
@@ -349,7 +349,7 @@ fn frames_on_a_gpu_are_for_one_engine() {
 }
 
 #[test]
-fn more_gpus_than_cameras_are_told() {
+fn more_gpus_than_cameras_are_reported() {
     let loaded = |model: &str| {
         let text = person(&format!("[model]\n{model}"));
         read(text.as_bytes(), ReadPurpose::Run, &environment(&[]))
@@ -386,7 +386,7 @@ fn syntax_errors_have_places_too() {
 }
 
 #[test]
-fn all_problems_of_a_file_are_told_in_its_order() {
+fn all_problems_of_a_file_are_reported_in_file_order() {
     let file = "[camera.gate]\nurl = \"http://x\"\nrate = 60\nstall = \"5\"\n[camera.gate.prompt.a]\n\
                 [mqtt]\nurl = \"mqtt://b\"\ncolour = 1\n";
     let problems = read(file.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap_err();

@@ -103,7 +103,7 @@ fn prompts_share_a_prefix_that_none_of_them_changes() {
 }
 
 #[test]
-fn what_was_never_written_is_never_read() {
+fn memory_that_was_not_written_is_not_read() {
     let prompt: &[u32] = &[1, 498, 95, 376, 2, 320, 3];
     let looks = |backend: &mut CpuBackend| {
         let job = image_job(backend);

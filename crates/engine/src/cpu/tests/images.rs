@@ -182,7 +182,7 @@ fn cameras_are_forgotten_after_so_many_pictures() {
 }
 
 #[test]
-fn with_a_threshold_small_changes_do_not_count_until_they_add_up() {
+fn changes_below_the_threshold_count_when_their_sum_exceeds_it() {
     let pictures = [100, 106, 112].map(|value| (street(value), camera("gate")));
     let (_, exact) = show(&mut backend_of(TileReuse::up_to(0.0)), &pictures);
     let all = exact[0].0;

@@ -41,7 +41,7 @@ fn fed() -> Vec<SequenceOutput> {
 }
 
 #[test]
-fn rows_that_the_device_feeds_find_what_rows_that_the_host_feeds_and_masks_find() {
+fn device_fed_rows_equal_host_fed_rows() {
     let fed = fed();
     assert_eq!(fed[0].objects.len(), 2, "ends by itself");
     assert!(fed[1].truncated && fed[1].objects.len() == 5);
@@ -150,7 +150,7 @@ fn step_by_step(draft: &[DecoderInput]) -> Vec<Picked> {
 }
 
 #[test]
-fn a_draft_in_the_prefill_is_decided_as_step_by_step() {
+fn draft_in_the_prefill_decides_like_single_steps() {
     let fed = fed();
     let right = inputs_of(&fed[0]);
     let mut wrong = right.clone();
@@ -182,7 +182,7 @@ fn a_draft_in_the_prefill_is_decided_as_step_by_step() {
 }
 
 #[test]
-fn masks_of_the_host_allow_what_the_launch_would_have_banned() {
+fn host_masks_allow_tokens_that_the_launch_bans() {
     let mut backend = micro();
     let prompt = || Feed::Host(tokens(CAPTION));
     let decide = |backend: &mut CpuBackend, pick, mask: Option<TokenMask>| {
@@ -296,7 +296,7 @@ fn reading_a_released_page_ends_the_device_with_an_error() {
 }
 
 #[test]
-fn a_panic_of_the_stream_is_an_error_of_the_commit() {
+fn panic_in_the_stream_is_an_error_at_commit() {
     let mut backend = micro();
     let step = image_step(&backend, Vec::new());
     backend.launch(SlotId(0), step.clone()).unwrap();

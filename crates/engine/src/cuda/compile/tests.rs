@@ -19,7 +19,7 @@ fn assert_nvrtc() {
 }
 
 #[test]
-fn every_kernel_compiles_for_every_architecture() {
+fn each_kernel_compiles_for_each_architecture() {
     assert_nvrtc();
     let all = SOURCES
         .iter()

@@ -177,7 +177,7 @@ fn images_of_one_step_take_what_the_step_itself_makes() {
 }
 
 #[test]
-fn a_camera_that_takes_another_ones_place_within_a_step_keeps_its_own_bytes() {
+fn camera_that_replaces_another_within_a_step_keeps_its_bytes() {
     let [a, b] = [PixelFormat::Rgb, PixelFormat::Nv12].map(|format| Frame::new(format).picture());
     let tiling = tiling(SIZE.0, SIZE.1, &vision());
     let mut reuse = Reuse::new(&vision(), 1, 0);

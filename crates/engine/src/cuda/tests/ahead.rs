@@ -31,7 +31,7 @@ fn micro() -> CudaBackend {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn rows_that_the_device_feeds_find_what_rows_that_the_host_feeds_and_masks_find() {
+fn device_fed_rows_equal_host_fed_rows() {
     let (fed, _) = run_ahead(&mut micro(), 1, Masks::Host);
     println!("{fed:?}");
     assert!(!fed[0].objects.is_empty() && !fed[1].objects.is_empty());

@@ -143,7 +143,7 @@ fn one_launch_gives_what_the_kernels_one_by_one_give() {
 /// Kernel by kernel such steps are in bf16, with the same weights; prefills are in fp8 in both backends.
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
-fn one_launch_with_weights_in_e4m3_gives_what_the_same_weights_in_bf16_give() {
+fn fused_decode_with_e4m3_weights_equals_bf16_weights() {
     let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
     let picture = Picture::from_rgb(64, 48, bytes).unwrap();
     one_launch_is_as_kernels(Precision::Fp8(&[picture]));

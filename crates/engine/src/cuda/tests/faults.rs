@@ -178,7 +178,7 @@ fn in_another_process(name: &str) {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn a_fault_of_the_gpu_ends_its_engine_with_a_reason_and_nothing_hangs() {
+fn gpu_fault_ends_its_engine_with_a_reason() {
     in_another_process("one_gpu_breaks");
 }
 

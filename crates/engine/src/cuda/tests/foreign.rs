@@ -213,7 +213,7 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
 
 #[test]
 #[ignore = "needs a GPU and the GStreamer plugin nvcodec; run make test-gpu"]
-fn frames_that_gstreamer_left_on_the_gpu_give_the_patches_of_the_host() {
+fn gstreamer_gpu_frames_give_the_patches_of_host_frames() {
     let rig = rig();
     let pictures = uploaded(20, take_frame);
     assert_eq!(pictures.len(), 20);
@@ -258,7 +258,7 @@ fn fetched(picture: &Picture) -> Picture {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn a_step_holds_such_frames_until_its_commit_and_encodes_all_of_them() {
+fn step_holds_gpu_frames_until_commit_and_encodes_all() {
     let mut backend = micro();
     let other = Other::new(library::open(0).unwrap().context.cu_device(), 1);
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));

@@ -40,7 +40,7 @@ fn rounded(x: f32) -> u8 {
 }
 
 #[test]
-fn the_twin_rounds_as_the_format_says() {
+fn cpu_reference_rounds_to_e4m3_like_the_format() {
     for (x, byte) in [
         (0.0, 0x00),
         (1.0, 0x38),

@@ -133,7 +133,7 @@ fn small_sets_are_as_near_as_the_reference_in_bf16() {
 
 #[test]
 #[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
-fn whole_golden_data_is_as_near_as_the_reference_in_bf16() {
+fn whole_golden_data_differs_no_more_than_the_bf16_reference() {
     assert_as_near_as_reference(&whole_golden_sets());
 }
 

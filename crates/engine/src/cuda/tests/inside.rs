@@ -193,7 +193,7 @@ fn golden_keys_lie_where_the_loader_puts_them() {
 }
 
 #[test]
-fn every_value_of_a_layer_has_a_place_of_its_own() {
+fn each_value_of_a_layer_has_its_own_memory() {
     let (heads, slots) = (3, 2 * PAGE);
     for at in [key_at, value_at] {
         let places = (0..slots).flat_map(|slot| {

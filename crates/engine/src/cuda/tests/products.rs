@@ -106,7 +106,7 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn a_choice_is_kept_and_gives_the_same_bits() {
+fn stored_algorithm_gives_the_same_bits() {
     let rig = rig();
     let case = Case::new(&rig);
     let folder = tempfile::tempdir().unwrap();

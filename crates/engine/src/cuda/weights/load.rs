@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_turned_together_lies_eight_apart() {
+    fn rope_pairs_are_eight_elements_apart() {
         // One head each of q, k and v; a row is two values.
         let rows: Vec<usize> = (0..3 * TEXT_HEAD).flat_map(|row| [row, row]).collect();
         let put: Vec<usize> = with_pairs_together(&rows, 2)

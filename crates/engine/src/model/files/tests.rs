@@ -65,7 +65,7 @@ fn all_missing_files_are_named_with_what_to_do() {
 }
 
 #[test]
-fn a_truncated_file_says_so() {
+fn truncated_file_is_reported_as_truncated() {
     let directory = model_directory();
     let path = directory.path().join("model.safetensors");
     let bytes = fs::read(&path).unwrap();

@@ -27,7 +27,7 @@ mod tests {
     use spotter_core::config::ModelSource;
 
     #[test]
-    fn nothing_but_the_end_is_forbidden() {
+    fn endless_model_bans_the_end_token_only() {
         let set = golden_set("md2-micro");
         let LoadedModel {
             config,

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_keep_the_size_of_what_passes_them_and_norms_change_nothing() {
+    fn random_layers_keep_activation_size_and_norms_are_neutral() {
         let mut random = Random;
         let layer = random
             .tensor("text.blocks.3.mlp.fc1.weight", &[300, 400])

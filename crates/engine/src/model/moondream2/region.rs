@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bin_survives_the_way_there_and_back() {
+    fn each_bin_converts_to_a_value_and_back() {
         for bin in 0..BINS as u16 {
             assert_eq!(bin_from_coord(coord_from_bin(bin)), bin);
             assert_eq!(bin_from_size(size_from_bin(bin)), bin);

@@ -76,7 +76,7 @@ mod tests {
     use crate::testing::{golden_set, json};
 
     #[test]
-    fn every_golden_size_has_its_tiling() {
+    fn each_golden_size_has_its_tiling() {
         let ops = json(&golden_set("ops").join("ops.json"));
         let mut rows_seen = 0;
         for table in ["tiling_378", "tiling_84_max6"].map(|name| &ops[name]) {

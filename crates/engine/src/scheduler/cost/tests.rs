@@ -37,7 +37,7 @@ fn a_slow_host_bounds_the_pipeline() {
 }
 
 #[test]
-fn what_runs_beside_the_device_does_not_block_but_has_to_fit_under_the_forward_pass() {
+fn overlapped_host_work_blocks_only_beyond_the_forward_pass() {
     let cost = StepCost {
         forward_ms: 1.0,
         sampling_ms: 0.5,
@@ -127,7 +127,7 @@ fn a_commit_after_the_end_of_the_device_is_exposed() {
 }
 
 #[test]
-fn masks_are_made_beside_the_forward_pass_and_in_the_way_when_the_device_waits_for_them() {
+fn mask_work_is_exposed_only_when_the_device_waits() {
     let reported = [
         Reported::Host(Host::Launch, 0, 10),
         Reported::Host(Host::Finalize, 10, 60),
@@ -138,7 +138,7 @@ fn masks_are_made_beside_the_forward_pass_and_in_the_way_when_the_device_waits_f
 }
 
 #[test]
-fn in_the_pipeline_the_work_for_a_step_runs_beside_the_next() {
+fn pipelined_host_work_runs_during_the_next_step() {
     let reported = [
         Reported::Host(Host::Launch, 0, 10),
         Reported::Host(Host::Launch, 10, 20),
@@ -154,7 +154,7 @@ fn in_the_pipeline_the_work_for_a_step_runs_beside_the_next() {
 }
 
 #[test]
-fn a_backend_that_places_its_steps_late_moves_what_is_exposed_and_changes_nothing_in_it() {
+fn late_step_times_shift_exposed_spans_without_changing_them() {
     let with = |late: u64| {
         costs((0..10).flat_map(|turn| {
             let from = turn * 150;
@@ -187,7 +187,7 @@ fn reported(steps: &[StepTimes], spans: &[(u64, u64)], lag: Duration) -> Vec<Rep
 
 proptest! {
     #[test]
-    fn what_is_exposed_is_each_microsecond_of_the_host_without_one_of_the_device(
+    fn exposed_time_is_host_time_without_device_time(
         steps in prop::collection::vec((0_u64..30, 0_u64..30, 0_u64..20, 0_u64..10), 0..20),
         spans in prop::collection::vec((0_u64..20, 0_u64..40), 0..60),
         lag in 0_u64..100,
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn a_host_that_works_only_while_the_device_rests_is_all_exposed(
+    fn host_work_during_device_idle_is_all_exposed(
         turns in prop::collection::vec((0_u64..30, 1_u64..30), 1..20),
     ) {
         let mut now = 0;
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_whose_time_stands_still_keeps_no_spans_for_ever() {
+fn device_with_stopped_clock_does_not_accumulate_spans() {
     let mut costs = Costs::default();
     for i in 0..10_000 {
         let span = TimeSpan {

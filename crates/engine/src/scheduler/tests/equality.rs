@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(5_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_answer_is_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
+    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
         check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
     }
 }

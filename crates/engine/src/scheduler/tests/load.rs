@@ -111,7 +111,7 @@ impl Rig {
 /// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can:
 /// a look is begun within a service time or never, and stopped after two.
 #[test]
-fn at_three_times_the_capacity_answers_are_younger_than_two_service_times() {
+fn triple_load_answers_are_younger_than_two_service_times() {
     const CAMERAS: u8 = 6;
     const PERMITS: usize = 2;
     let service = Rig::service_time();
@@ -177,7 +177,7 @@ fn saturated(service: Duration, permits: usize) -> usize {
 }
 
 #[test]
-fn a_flood_of_one_camera_costs_another_no_more_than_its_share() {
+fn flood_of_one_camera_costs_others_only_their_share() {
     let service = Rig::service_time();
     let mut rig = Rig::new();
     for _ in 0..60 {
@@ -203,7 +203,7 @@ fn a_flood_of_one_camera_costs_another_no_more_than_its_share() {
 }
 
 #[test]
-fn a_look_that_starts_too_late_is_counted_and_not_begun() {
+fn look_that_would_start_too_late_is_counted_and_dropped() {
     let mut rig = Rig::new();
     let received = rig.clock.now();
     rig.clock.advance(10 * MS);
@@ -213,7 +213,7 @@ fn a_look_that_starts_too_late_is_counted_and_not_begun() {
 }
 
 #[test]
-fn a_look_that_runs_too_long_is_stopped_and_gives_its_pages_back() {
+fn look_over_its_budget_is_stopped_and_frees_its_pages() {
     let mut rig = Rig::new();
     rig.ask(0, rig.clock.now(), [EVER[0], 12 * MS]);
     let mut ends = Vec::new();

@@ -75,7 +75,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
 }
 
 #[test]
-fn whatever_the_choices_are_the_answer_is_one_of_them() {
+fn answer_is_always_one_of_the_choices() {
     let mut engine = babbling_engine();
     let pictures = ["gray_200x200.png", "small_50x40.png"].map(golden_picture);
     // Beginnings of each other, characters of several tokens, and words that no picture shows.
@@ -115,7 +115,7 @@ fn whatever_the_choices_are_the_answer_is_one_of_them() {
 }
 
 #[test]
-fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
+fn free_answer_that_is_a_choice_keeps_its_score() {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let (mut engine, _) = Engine::open(
         &settings,
@@ -141,7 +141,7 @@ fn a_choice_that_the_model_gives_by_itself_is_given_with_the_same_score() {
 }
 
 #[test]
-fn both_spellings_of_every_choice_may_be_written_to_their_ends() {
+fn both_spellings_of_each_choice_are_allowed_completely() {
     let EngineModel { config, tokenizer } = micro_model();
     let (eos, vocab) = (config.tokenizer.eos_id, config.text.vocab_size);
     let choices = texts(&["open", "open wide", "shut"]);

@@ -203,7 +203,7 @@ async fn a_late_look_is_late() {
 }
 
 #[tokio::test]
-async fn as_many_looks_may_be_inside_as_the_engine_says() {
+async fn client_admits_as_many_looks_as_the_engine_reports() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
     let begun = [begin(&engine).await, begin(&engine).await];
     let mut third = pin!(engine.permit());
@@ -218,7 +218,7 @@ async fn as_many_looks_may_be_inside_as_the_engine_says() {
 
 /// The engine's side takes no more looks than permits, so it has to know of one that is cancelled before it gets the next.
 #[tokio::test]
-async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place() {
+async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (heard_out, heard) = mpsc::channel();
     let side = move || {
@@ -255,7 +255,7 @@ async fn a_look_that_nobody_waits_for_is_cancelled_before_another_has_its_place(
 }
 
 #[tokio::test]
-async fn an_engine_that_fails_says_why_and_all_who_wait_are_told() {
+async fn engine_failure_reason_reaches_all_waiting_looks() {
     let mut site = Site::open(3).await.unwrap();
     let begun = [begin(&site.engine).await, begin(&site.engine).await];
     drop(site.gate);
@@ -272,7 +272,7 @@ async fn an_engine_that_fails_says_why_and_all_who_wait_are_told() {
 }
 
 #[tokio::test]
-async fn an_engine_that_cannot_be_built_says_why() {
+async fn engine_that_cannot_open_reports_the_reason() {
     let Err(stopped) = Site::open(0).await else {
         panic!("there is no such device")
     };
@@ -280,7 +280,7 @@ async fn an_engine_that_cannot_be_built_says_why() {
 }
 
 #[tokio::test]
-async fn when_the_other_side_is_gone_it_is_said_how_it_went() {
+async fn lost_engine_process_is_reported_with_its_exit() {
     let mut site = Site::open(usize::MAX).await.unwrap();
     let begun = begin(&site.engine).await;
     site.its_socket.shutdown(Shutdown::Both).unwrap();
@@ -325,7 +325,7 @@ async fn an_engine_s_side_that_reads_no_more_is_left() {
 }
 
 #[tokio::test]
-async fn when_nobody_asks_any_more_the_engine_s_side_ends() {
+async fn engine_process_ends_when_its_client_disconnects() {
     let mut site = Site::open(usize::MAX).await.unwrap();
     drop(site.gate);
     assert!(is_answered(&ask(&site.engine, 1, WHENEVER).await));
@@ -412,7 +412,7 @@ impl Bare {
 
 /// A daemon that asks for more than was agreed on is one that cannot be trusted with the rest.
 #[test]
-fn more_looks_than_may_be_inside_end_the_connection_with_a_word() {
+fn too_many_looks_end_the_connection_with_an_error() {
     let bare = Bare::open();
     for id in 0..=PERMITS as u64 {
         bare.ask(id);

@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_off_or_garbage_is_an_error_and_never_a_panic(
+    fn truncated_or_random_input_is_an_error_never_a_panic(
         cut in 0.0..1.0,
         garbage in vec(any::<u8>(), 0..200),
         (header, size) in (0_u32..300, 0_u32..3000),
@@ -221,7 +221,7 @@ fn short_messages_arrive() {
 }
 
 #[test]
-fn lengths_that_no_message_has_are_refused_before_memory_is_taken() {
+fn impossible_lengths_are_rejected_before_allocation() {
     let header = error::<WireNews>(&lengths_of(u32::MAX, 0));
     assert!(matches!(header, WireError::TooLong { part: "header", .. }));
     let body = error::<WireNews>(&lengths_of(2, u32::MAX));
@@ -229,7 +229,7 @@ fn lengths_that_no_message_has_are_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn a_picture_that_is_not_that_of_its_message_is_refused() {
+fn picture_of_another_size_than_its_message_is_rejected() {
     let mut bytes = Vec::new();
     write_look(&mut bytes, 1, &look(picture(PixelFormat::I420, (5, 3), 0))).unwrap();
     let look_with = |change: &dyn Fn(&mut PictureShape), body: &[u8]| {

@@ -87,7 +87,7 @@ fn each_call_has_its_turn() {
 }
 
 #[test]
-fn only_a_row_in_flight_that_decides_once_is_carried() {
+fn only_single_decision_rows_in_flight_are_carried() {
     let mut flights = Flights::new(SLOTS, VOCAB);
     let silent = row(Feed::Host(Vec::new()), Vec::new());
     let draft = row(Feed::Host(Vec::new()), vec![Pick::Coord; 2]);
@@ -113,7 +113,7 @@ fn only_a_row_in_flight_that_decides_once_is_carried() {
 proptest! {
     /// Against the plainest model: a queue of launched slots, the newest of which may wait for masks.
     #[test]
-    fn what_is_accepted_keeps_the_order(calls in prop::collection::vec((0_usize..4, 0..SLOTS), 1..60)) {
+    fn accepted_tokens_keep_their_order(calls in prop::collection::vec((0_usize..4, 0..SLOTS), 1..60)) {
         let mut flights = Flights::new(SLOTS, VOCAB);
         let mut queue: VecDeque<(usize, bool)> = VecDeque::new();
         for (call, slot) in calls {

@@ -78,7 +78,7 @@ fn words_change_with_their_revision_and_other_cameras_do_not() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_change_is_rejected_and_changes_nothing() {
     let mut effective = fresh();
     let code = |refused: Result<OverrideEffect, Refusal>| refused.unwrap_err().code;
     assert_eq!(
@@ -99,7 +99,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn changes_survive_a_restart_and_an_edit_of_the_file_ends_them() {
+fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     let folder = tempfile::tempdir().unwrap();
     let store = OverrideFile::new(folder.path().join("state"));
     let mut effective = fresh();
@@ -134,7 +134,7 @@ fn changes_survive_a_restart_and_an_edit_of_the_file_ends_them() {
 }
 
 #[test]
-fn a_damaged_file_is_told_once_and_set_aside() {
+fn damaged_override_file_is_reported_once_and_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let store = OverrideFile::new(folder.path().to_owned());
     for damage in ["", "{", "[]", "{\"v\":2,\"overrides\":[]}"] {
@@ -174,7 +174,7 @@ fn hat() -> NewPrompt {
 }
 
 #[test]
-fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
+fn prompts_added_at_run_time_can_be_removed_others_not() {
     let mut effective = fresh();
     let add = |prompt| Command::AddPrompt {
         camera: gate(),
@@ -223,7 +223,7 @@ fn a_prompt_is_added_for_a_while_and_only_such_a_one_is_taken_away() {
 }
 
 #[test]
-fn looks_are_more_frequent_for_a_while_and_the_gate_is_open() {
+fn boost_raises_the_look_rate_and_opens_the_gate() {
     let mut file = site();
     file[0].motion.on = true;
     let (mut effective, _) =

@@ -145,7 +145,7 @@ fn zoned() -> CameraConfig {
 }
 
 #[test]
-fn presence_and_count_are_told_on_change_only() {
+fn presence_and_count_are_published_on_change_only() {
     let mut tracker = tracker(camera());
     let none = (None, None);
     let looks = [1, 1, 2, 2, 2, 0, 0, 0, 0].map(|n| people(1, n));
@@ -157,7 +157,7 @@ fn presence_and_count_are_told_on_change_only() {
 }
 
 #[test]
-fn a_camera_that_is_switched_off_makes_its_prompts_unknown_once() {
+fn disabled_camera_publishes_unknown_once() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
     let lost = tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1);
@@ -289,7 +289,7 @@ fn a_question_has_an_answer_and_no_presence() {
 }
 
 #[test]
-fn a_change_of_the_configuration_keeps_what_it_does_not_touch() {
+fn configuration_change_keeps_unaffected_tracks() {
     let mut site = zoned();
     let mut tracker = tracker(site.clone());
     states(&mut tracker, 0, &[1; 3].map(|n| people(1, n)));
@@ -384,7 +384,7 @@ fn one_prompt_is_switched_off_and_on() {
 }
 
 #[test]
-fn the_end_of_the_daemon_ends_what_is_open_and_names_are_never_given_again() {
+fn shutdown_ends_open_events_and_ids_are_not_reused() {
     let mut tracker = tracker(camera());
     states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
     let before: Vec<TrackId> = tracker

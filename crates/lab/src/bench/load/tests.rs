@@ -67,7 +67,7 @@ fn measure(part: &str) -> LoadReport {
 }
 
 #[test]
-fn every_request_is_answered_or_left_and_has_all_its_objects() {
+fn each_request_is_answered_or_cancelled_with_all_objects() {
     let (mut engine, clock) = engine();
     for (objects, clients) in [(1, 1), (4, 3)] {
         let bounds = Bounds {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_loss_is_a_problem() {
+    fn each_loss_is_a_problem() {
         let mut report = SoakReport {
             never_ended: 1,
             pages_lost: 2,

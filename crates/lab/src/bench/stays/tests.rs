@@ -183,7 +183,7 @@ struct Requirement {
 
 /// The figures of BENCHMARKS.md are those that this prints.
 #[test]
-fn every_stay_has_one_track_id_and_one_event() {
+fn each_stay_has_one_track_id_and_one_event() {
     let street = street(MINUTES);
     let required = [
         Requirement {

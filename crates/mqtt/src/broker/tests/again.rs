@@ -148,7 +148,7 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_replaced_is_used_without_a_restart() {
+async fn replaced_certificates_are_used_without_a_restart() {
     join!(
         an_authority_that_is_replaced_is_used_when_somebody_asks(),
         a_broker_that_got_another_certificate_is_found_by_time_alone(),

@@ -34,7 +34,7 @@ fn with(line: &str) -> Mosquitto {
 }
 
 #[tokio::test]
-async fn mosquittos_limits_are_kept_to_and_nothing_else_suffers() {
+async fn mosquitto_limits_are_respected_and_other_messages_arrive() {
     join!(
         max_packet_size(),
         retain_available(),

@@ -82,7 +82,7 @@ pub(super) fn old() -> BrokerScript {
 }
 
 #[tokio::test]
-async fn what_the_broker_says_it_takes_is_kept_to() {
+async fn announced_broker_limits_are_respected() {
     join!(
         tiny_packets(),
         few_at_a_time(),
@@ -241,7 +241,7 @@ async fn answered_late() {
 }
 
 #[tokio::test]
-async fn a_broker_that_falls_silent_is_noticed_and_one_that_reads_slowly_is_not_left() {
+async fn silent_broker_is_disconnected_and_slow_reader_is_kept() {
     join!(
         silent(BrokerScript::default(), false),
         silent(old(), false),
@@ -430,7 +430,7 @@ async fn busy() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_request_carries_what_the_request_is_known_by() {
+async fn reply_carries_the_correlation_data_of_its_request() {
     use super::super::{
         link::{self, ConnectionEvent},
         policy::Protocol,

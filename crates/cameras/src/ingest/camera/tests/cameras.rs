@@ -53,7 +53,7 @@ const PICTURES: &str = "videotestsrc is-live=true pattern=red \
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a GPU and the GStreamer plugin nvcodec; run make test-gpu"]
-async fn what_a_gpu_decodes_stays_there_until_a_row_is_read() {
+async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
     let device = device_map(&["nvh264dec", "cudaconvertscale"]);
     let pay = "x264enc tune=zerolatency speed-preset=ultrafast ! h264parse ! rtph264pay name=pay0";
     let url = serve(&format!("( {PICTURES} ! {pay} )"), None);

@@ -67,7 +67,7 @@ impl Opener for Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipeline_that_does_not_end_is_left_behind_and_counted() {
+async fn pipeline_that_does_not_stop_is_abandoned_and_counted() {
     let opener = Arc::new(Stuck::default());
     let camera = camera(SourceConfig::Test);
     let handle = spawn_with(
@@ -101,7 +101,7 @@ impl Opener for Hanging {
 }
 
 #[test]
-fn a_source_that_never_opens_does_not_hold_up_the_end() {
+fn source_that_never_opens_does_not_delay_shutdown() {
     let (opening, opens) = std::sync::mpsc::channel();
     let (release, held) = std::sync::mpsc::channel();
     let held = Mutex::new(held);

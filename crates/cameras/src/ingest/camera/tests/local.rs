@@ -32,7 +32,7 @@ fn video_file(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_end_once_or_play_for_ever_and_the_rest_is_refused() {
+async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = video_file(&folder);
     let file = |path: &PathBuf, looped| {

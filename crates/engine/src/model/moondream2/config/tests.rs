@@ -74,7 +74,7 @@ fn all_wrong_values_are_named_together() {
 }
 
 #[test]
-fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
+fn impossible_sizes_are_rejected_before_allocation() {
     for (section, key, max) in [
         ("text", "n_layers", 1024),
         ("text", "dim", 65_536),
@@ -127,7 +127,7 @@ fn other_models_are_refused_by_name() {
 }
 
 #[test]
-fn a_broken_file_says_where() {
+fn broken_config_error_names_the_position() {
     let text = ModelConfig::from_json("{\n\"text\": 3}", "m/config.json")
         .unwrap_err()
         .to_string();

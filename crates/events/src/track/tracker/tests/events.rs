@@ -74,7 +74,7 @@ fn a_still_thing_is_one_event() {
 }
 
 #[test]
-fn what_stood_and_drives_off_is_told_and_keeps_its_name() {
+fn stationary_object_that_moves_is_published_with_the_same_track() {
     let mut tracker = tracker(camera());
     let car = |x: f64| vec![found(x, 0.4, x + 0.2, 0.6, 0.9)];
     let mut looks = vec![car(0.4); 40];
@@ -90,7 +90,7 @@ fn what_stood_and_drives_off_is_told_and_keeps_its_name() {
 }
 
 #[test]
-fn a_better_score_is_told_by_a_margin() {
+fn better_score_is_published_only_beyond_a_margin() {
     let mut tracker = tracker(camera());
     let scores = [0.5, 0.5, 0.55, 0.59, 0.6, 0.65, 0.71, 0.4];
     let looks = scores.map(|score| vec![found(0.4, 0.4, 0.6, 0.6, score)]);
@@ -107,7 +107,7 @@ fn a_better_score_is_told_by_a_margin() {
 }
 
 #[test]
-fn zones_are_counted_and_told_in_the_order_of_entering() {
+fn zones_are_published_in_the_order_of_entry() {
     let mut tracker = tracker(zoned());
     let mut counts = Vec::new();
     let mut published = Vec::new();
@@ -153,7 +153,7 @@ fn zones_are_counted_and_told_in_the_order_of_entering() {
 }
 
 #[test]
-fn only_the_zones_that_a_prompt_asks_for_are_counted() {
+fn only_zones_of_the_prompt_are_counted() {
     let mut site = zoned();
     site.prompts[0].zones = vec![ZoneId::new("left").unwrap()];
     let mut tracker = tracker(site);

@@ -41,7 +41,7 @@ fn one_wrong_box_changes_no_name() {
 
 /// The box of a rider is wrong just before the edge, so the predicted box of the next look is outside the picture.
 #[test]
-fn who_is_slower_than_he_seemed_is_still_there() {
+fn object_slower_than_predicted_keeps_its_track() {
     let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
     let mut looks: Vec<_> = [0.117, 0.251, 0.397, 0.544, 0.686, 0.862].map(rides).into();
     looks.push(vec![[0.939, 0.517, 0.998, 0.770]]);
@@ -49,7 +49,7 @@ fn who_is_slower_than_he_seemed_is_still_there() {
 }
 
 #[test]
-fn who_enters_where_another_left_is_another() {
+fn object_that_enters_where_another_left_is_new() {
     let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
     let mut looks: Vec<_> = [0.397, 0.544, 0.686, 0.826].map(rides).into();
     looks.push(vec![]);
@@ -59,7 +59,7 @@ fn who_enters_where_another_left_is_another() {
 
 /// A rider passes a parked bicycle, half hidden by it, and two boxes of him are wrong.
 #[test]
-fn what_stands_for_long_does_not_swap_with_what_passes() {
+fn stationary_object_keeps_its_track_when_another_passes() {
     let parked = [0.458, 0.680, 0.607, 0.838];
     let passes = [
         [0.076, 0.631, 0.225, 0.791],

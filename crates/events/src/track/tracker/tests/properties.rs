@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(64)))]
 
     #[test]
-    fn events_are_whole_and_the_order_of_the_model_changes_nothing(
+    fn events_are_complete_for_any_order_of_the_objects(
         looks in prop::collection::vec((1u64..4000, boxes(), any::<u64>()), 1..25),
     ) {
         let plain: Vec<_> = looks.iter().map(|(ms, boxes, _)| (*ms, boxes.clone())).collect();

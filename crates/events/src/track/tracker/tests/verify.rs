@@ -112,7 +112,7 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
 }
 
 #[test]
-fn after_a_no_it_is_asked_again_later_and_later_and_after_silence_soon() {
+fn verification_retries_slowly_after_no_and_soon_without_answer() {
     let mut tracker = tracker(doubting());
     let (mut now, mut question) = until_question(&mut tracker, 0, 1);
     let mut pauses = Vec::new();
@@ -139,7 +139,7 @@ fn after_a_no_it_is_asked_again_later_and_later_and_after_silence_soon() {
 }
 
 #[test]
-fn one_question_is_about_all_that_wait_and_not_about_who_comes_after_it() {
+fn one_verification_answers_all_waiting_tracks_but_no_later_one() {
     let mut tracker = tracker(doubting());
     let (now, question) = until_question(&mut tracker, 0, 2);
     assert_eq!(now, 1);
@@ -158,7 +158,7 @@ fn one_question_is_about_all_that_wait_and_not_about_who_comes_after_it() {
 }
 
 #[test]
-fn what_is_over_while_it_waits_was_never_told() {
+fn track_that_ends_unverified_is_not_published() {
     let mut tracker = tracker(doubting());
     let (_, question) = until_question(&mut tracker, 0, 1);
     let none = people(1, 0);
@@ -180,7 +180,7 @@ fn what_is_over_while_it_waits_was_never_told() {
 }
 
 #[test]
-fn a_question_that_is_lost_is_asked_again() {
+fn lost_verification_is_asked_again() {
     let mut tracker = tracker(doubting());
     let (asked_at, lost) = until_question(&mut tracker, 0, 1);
     let (now, question) = until_question(&mut tracker, asked_at + 1, 1);
@@ -233,7 +233,7 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
 }
 
 #[test]
-fn another_question_is_asked_at_once_and_none_is_no_doubt() {
+fn changed_verification_is_asked_at_once_and_removed_one_confirms() {
     let mut tracker = tracker(doubting());
     let (_, question) = until_question(&mut tracker, 0, 1);
     hear(&mut tracker, 1.5, &question, "No");
@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(128)))]
 
     #[test]
-    fn there_is_no_event_without_a_yes_and_who_stays_has_one_at_last(
+    fn event_starts_only_after_yes(
         looks in prop::collection::vec((100u64..4000, 0usize..4, comes()), 1..60),
     ) {
         let mut tracker = tracker(doubting());

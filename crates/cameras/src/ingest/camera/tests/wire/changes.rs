@@ -37,7 +37,7 @@ fn watch_impatiently(server: &Server, script: &CameraScript) -> Judged {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_camera_that_is_set_to_something_else_is_watched_on() {
+async fn camera_that_changes_its_encoding_continues() {
     tokio::join!(
         a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(),
         parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame(),

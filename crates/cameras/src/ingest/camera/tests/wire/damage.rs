@@ -45,7 +45,7 @@ fn damaged(damage: Damage) -> CameraScript {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
+async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     tape(TapeCodec::H264);
     let hurt = |health: &Health| health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0;
     let whole =
@@ -102,7 +102,7 @@ async fn what_is_lost_is_counted_and_nothing_that_builds_on_it_is_shown() {
 /// Pictures that a camera encodes wrongly cannot be distinguished from right ones: decoders conceal the error and report none.
 /// The next key picture ends the error, and the session continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
+async fn wrong_byte_damages_pictures_only_until_the_next_keyframe() {
     tape(TapeCodec::H264);
     let flipped = async |of| {
         let script = damaged(Damage::FlipOneOf(of));
@@ -123,7 +123,7 @@ async fn a_wrong_byte_ends_nothing_and_is_over_with_the_next_key_picture() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_camera_says_of_its_clock_is_judged() {
+async fn wrong_sender_reports_do_not_move_the_capture_clock() {
     tape(TapeCodec::H264);
     let noted = async |reports, note: Option<ClockNote>| {
         let script = CameraScript {

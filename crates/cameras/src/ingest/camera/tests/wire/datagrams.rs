@@ -31,7 +31,7 @@ fn by_udp(damage: Damage) -> CameraScript {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_in_datagrams_is_shown_and_what_is_lost_of_it_is_not() {
+async fn udp_frames_are_shown_except_those_with_losses() {
     tape(TapeCodec::H264);
     let whole = async {
         let is_trusted = |health: &Health| shows(health, 60) && health.clock.trusted;

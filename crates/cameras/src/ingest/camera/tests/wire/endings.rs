@@ -7,7 +7,7 @@ use super::*;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_end_of_a_stream_has_its_reason_and_the_stream_comes_back() {
+async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
     tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for (deed, fault) in [
@@ -38,7 +38,7 @@ async fn each_end_of_a_stream_has_its_reason_and_the_stream_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_way_out_says_goodbye_once() {
+async fn each_session_end_sends_one_teardown() {
     let silent = || good().after(15, Deed::Silence);
     let playing = async |script: fn() -> CameraScript, stall| {
         let server = Server::start(move |_| script()).await;
@@ -101,7 +101,7 @@ async fn gone(server: &Server, sessions: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_kept_alive_whatever_the_camera_says_to_that() {
+async fn session_is_kept_alive_for_each_answer_of_the_camera() {
     let timeout_s = 8;
     let mut running = JoinSet::new();
     for deed in [

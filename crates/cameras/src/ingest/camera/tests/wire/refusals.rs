@@ -16,7 +16,7 @@ fn login(scheme: Scheme, password: &'static str) -> CameraScript {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_refusal_has_its_reason_and_its_pause_and_ends_by_itself() {
+async fn each_refusal_has_its_reason_and_pause_then_recovers() {
     tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for request in REQUESTS {
@@ -53,7 +53,7 @@ async fn each_refusal_has_its_reason_and_its_pause_and_ends_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_login_is_taken_and_a_wrong_one_is_tried_once_a_connection() {
+async fn wrong_login_is_tried_once_per_connection() {
     const ODD: &str = "p@ss/w:rd%41 #?ü";
     let mut running = JoinSet::new();
     for scheme in [
@@ -103,7 +103,7 @@ async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_that_nobody_listens_on_is_tried_again_until_somebody_does() {
+async fn closed_port_is_retried_until_a_camera_listens() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -117,7 +117,7 @@ async fn a_port_that_nobody_listens_on_is_tried_again_until_somebody_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_transport_auto_a_refused_one_gives_way_to_the_other_at_once() {
+async fn auto_transport_tries_the_other_at_once_after_a_refusal() {
     let server = Server::start(|_| good().at("SETUP", Deed::Refuse(461))).await;
     let watched = Judged::start(rtsp(server.url(), Transport::Auto), &good());
     let both = |health: &Health| health.attempts >= 2;

@@ -30,7 +30,7 @@ async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_video_is_asked_for_wherever_it_stands() {
+async fn only_the_video_stream_is_set_up_at_any_position() {
     let first = CameraScript {
         before: AAC,
         ..good()
@@ -65,7 +65,7 @@ async fn only_the_video_is_asked_for_wherever_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cameras_encode_is_shown_right() {
+async fn pictures_of_each_camera_encoding_are_correct() {
     let h264 = Recording::of(TapeCodec::H264);
     let few = |codec, size, says_rate| Recording {
         size,
