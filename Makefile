@@ -1,16 +1,19 @@
-# make demo    cameras, model and broker on this machine, detections on the terminal
-# make test    everything that CI runs
-# make test-gpu  tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu whole_golden_data" skips tests by name
-# make test-all    and what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
-# make soak    an hour of faults: four cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
-# make home-assistant    shows a real Home Assistant what Spotter publishes
-# make install as root: the daemon as a systemd service
+# make build           the release binary; installs missing packages
+# make demo            cameras, model and broker on this machine, detections on the terminal
+# make test            everything that CI runs
+# make lint            format and clippy alone
+# make test-gpu        tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu" skips tests by name
+# make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
+# make soak            an hour of faults: cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
+# make home-assistant  tests discovery and commands with a real Home Assistant
+# make doc             the crates' documentation, private modules included
+# make install         as root: the daemon as a systemd service; make uninstall removes it
 PREFIX  ?= /usr/local
 DESTDIR ?=
 UNITS   ?= /etc/systemd/system
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian check check-files lint soak home-assistant install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian doc check check-files lint soak home-assistant install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -56,7 +59,12 @@ test-debian:
 	.ci/debian trixie
 
 test-all: test
-	@$(MAKE) --no-print-directory test-full test-properties soak home-assistant test-debian
+	@$(MAKE) --no-print-directory doc test-full test-properties soak home-assistant test-debian
+
+# The crates' documentation with their private modules; a link that does not resolve is an error.
+doc: export RUSTDOCFLAGS = -D warnings
+doc:
+	cargo doc --locked --workspace --no-deps --document-private-items
 
 lint:
 	@.ci/packages test
@@ -83,11 +91,11 @@ soak:
 home-assistant:
 	tests/home_assistant/run
 
-# Not for a package that is put together in DESTDIR, and a machine without systemd has nothing to be told.
+# Not for a package that is built in DESTDIR; a machine without systemd needs no call.
 tell_systemd = if test -z "$(DESTDIR)"; then systemctl $(1) 2>/dev/null || true; fi
 
-# Root often has no Rust, so what `make build` made as another user is installed as it is. The configuration is readable to
-# all, because the service's user is made at its start; secrets never stand in it.
+# Root often has no Rust, so `make install` installs what another user built. The configuration is readable to
+# all, because systemd creates the service's user at its start; no secret is in it.
 install:
 	@test -x target/release/spotter || $(MAKE) --no-print-directory build
 	install -D -m 755 target/release/spotter $(DESTDIR)$(PREFIX)/bin/spotter

@@ -126,7 +126,7 @@ impl Truth {
     }
 
     /// The boxes that a prompt has to give.
-    fn of(&self, wall: WallTime, class: Class, colour: Option<Colour>) -> Vec<score::Thing> {
+    fn of(&self, wall: WallTime, class: Class, colour: Option<Colour>) -> Vec<score::TruthObject> {
         self.at(wall).things(class, colour)
     }
 

@@ -210,6 +210,36 @@ fn comments_have_plain_words() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+#[test]
+fn test_names_have_at_most_ten_words_all_plain() {
+    let mut found = Vec::new();
+    let mut tests = 0;
+    for path in files(&root(), &["rs"]) {
+        let text = fs::read_to_string(&path).expect("a text file");
+        for name in test_names(&text) {
+            tests += 1;
+            let words = name.split('_').count();
+            if words > 10 || avoided(&name.replace('_', " "), &AVOIDED[..SINGLE_WORDS]).is_some() {
+                found.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert!(tests > 500, "the search is broken: {tests} tests");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Names of the functions that have a `test` attribute.
+fn test_names(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_test = false;
+    text.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        let function = line.trim_start_matches("async ").strip_prefix("fn ")?;
+        let name = function.split('(').next()?;
+        std::mem::take(&mut is_test).then_some(name)
+    })
+}
+
 /// The first avoided word of a text.
 fn avoided(text: &str, words: &'static [&'static str]) -> Option<&'static str> {
     let text = text.to_lowercase();

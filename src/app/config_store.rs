@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use spotter_core::{
     CameraId, Command, Mono, Refusal, Setting,
     config::{
-        self, CameraConfig, Config, ConfigProblems, Environment, Loaded, OverridePersistence,
+        self, CameraConfig, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
     },
 };
 use spotter_events::overrides::{
@@ -60,7 +60,7 @@ impl ConfigStore {
     }
 
     /// Reads the file again; nothing changes here. Blocks on the disk.
-    pub fn read_file(&self) -> Result<Loaded, ConfigProblems> {
+    pub fn read_file(&self) -> Result<LoadedConfig, ConfigProblems> {
         config::load(&self.path, &Environment::process())
     }
 

@@ -46,7 +46,7 @@ use crate::ops::{
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     CameraId, Clock, Outcome, Refusal, RefusalCode, SystemClock,
-    config::{self, Config, ConfigProblems, Loaded, Severity},
+    config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
 use spotter_engine::{model::check_model, open::ModelCard};
 use spotter_mqtt as publish;
@@ -67,7 +67,7 @@ const BROKER_LIMIT: Duration = Duration::from_secs(5);
 pub struct Start {
     /// The file, for reloads.
     pub path: PathBuf,
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     /// The secrets of every configuration that is used are masked in this log.
     pub logging: Logging,
     /// Prints detections for people.
@@ -195,16 +195,16 @@ async fn time_limit(seconds: Option<u64>) {
 enum RunEnd {
     Stop,
     /// All stages have to start again with this configuration.
-    Restart(Box<Loaded>),
+    Restart(Box<LoadedConfig>),
 }
 
 /// The result of reading the file again.
 enum Reload {
     Unchanged,
     /// Only cameras changed: [`Daemon::apply_file`].
-    InPlace(Box<Loaded>),
+    InPlace(Box<LoadedConfig>),
     /// Other sections changed too: [`RunEnd::Restart`].
-    Restart(Box<Loaded>),
+    Restart(Box<LoadedConfig>),
     /// The file has these errors; the running configuration stays active.
     Rejected(Vec<String>),
 }
@@ -408,7 +408,7 @@ impl Daemon {
     }
 
     /// Executes a message from the broker. Returns a configuration that needs a restart.
-    async fn on_inbound(&mut self, message: &Inbound) -> Option<Box<Loaded>> {
+    async fn on_inbound(&mut self, message: &Inbound) -> Option<Box<LoadedConfig>> {
         let (commands, context) = self.command_context();
         match commands.receive(message, context).await {
             CommandEffect::Nothing => None,
@@ -517,7 +517,7 @@ impl Daemon {
     }
 
     /// Applies what can be applied here; returns a configuration that needs a restart.
-    async fn carry_out(&mut self, reload: Reload) -> Option<Box<Loaded>> {
+    async fn carry_out(&mut self, reload: Reload) -> Option<Box<LoadedConfig>> {
         match reload {
             Reload::Unchanged => {
                 tracing::info!("configuration unchanged");
@@ -536,7 +536,7 @@ impl Daemon {
     }
 
     /// Applies a file that needs no restart.
-    async fn apply_file(&mut self, loaded: Loaded) {
+    async fn apply_file(&mut self, loaded: LoadedConfig) {
         tracing::info!("configuration changed");
         remember_secrets(&self.context.logging.secrets, &loaded.config);
         log_warnings(&loaded);
@@ -637,7 +637,7 @@ fn subscriptions(publisher: &Publisher, file: &Config) -> Vec<String> {
     commands.into_iter().chain(home_assistant).collect()
 }
 
-fn log_warnings(loaded: &Loaded) {
+fn log_warnings(loaded: &LoadedConfig) {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

@@ -54,7 +54,7 @@ pub struct EngineSupervisor {
     /// Index of the engine that is polled first.
     first: usize,
     retries: RetrySchedule,
-    reopening: Option<Reopening>,
+    reopening: Option<EngineReopening>,
 }
 
 /// What [`EngineSupervisor::next`] returns.
@@ -97,7 +97,7 @@ pub struct OpenedEngines {
 }
 
 /// A lost engine that is being opened.
-struct Reopening {
+struct EngineReopening {
     label: String,
     opening: OpeningEngines,
 }
@@ -238,7 +238,7 @@ impl EngineSupervisor {
     /// Waits for an engine that is being opened and drops it: it cannot be dropped earlier, and its device has to be free
     /// before another model is opened there.
     pub async fn cancel_reopening(&mut self, limit: Duration) {
-        let Some(Reopening { opening, .. }) = self.reopening.take() else {
+        let Some(EngineReopening { opening, .. }) = self.reopening.take() else {
             return;
         };
         if let Ok(Ok(mut opened)) = tokio::time::timeout(limit, opening).await {
@@ -302,7 +302,7 @@ impl EngineSupervisor {
             clock: Arc::clone(&self.clock),
             only: Some(device.clone()),
         };
-        self.reopening = Some(Reopening {
+        self.reopening = Some(EngineReopening {
             label: label.to_owned(),
             opening: (self.open_engines)(plan),
         });
@@ -316,7 +316,7 @@ impl EngineSupervisor {
     /// Puts an engine that was opened again in its slot, or schedules the next attempt. Returns the cameras that have an
     /// engine again.
     pub fn on_reopened(&mut self, opened: anyhow::Result<OpenedEngines>) -> Vec<CameraId> {
-        let Some(Reopening { label, .. }) = self.reopening.take() else {
+        let Some(EngineReopening { label, .. }) = self.reopening.take() else {
             return Vec::new();
         };
         let now = self.clock.now();
@@ -425,7 +425,7 @@ async fn next_ready(
 }
 
 /// Never ready while no engine is being opened. Dropping the future loses nothing.
-async fn reopened(reopening: &mut Option<Reopening>) -> anyhow::Result<OpenedEngines> {
+async fn reopened(reopening: &mut Option<EngineReopening>) -> anyhow::Result<OpenedEngines> {
     match reopening {
         Some(reopening) => (&mut reopening.opening).await,
         None => pending().await,

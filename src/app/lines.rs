@@ -23,21 +23,21 @@ use spotter_mqtt::JsonLine;
 #[derive(Clone, Debug)]
 pub struct Lines {
     lost: Arc<AtomicU64>,
-    /// [`Printed`] waits until the last clone drops it.
+    /// [`PrintingEnd`] waits until the last clone drops it.
     _printing: mpsc::Sender<Infallible>,
 }
 
 /// Waits for the end of all printing.
-pub struct Printed(mpsc::Receiver<Infallible>);
+pub struct PrintingEnd(mpsc::Receiver<Infallible>);
 
 impl Lines {
-    pub fn new() -> (Self, Printed) {
+    pub fn new() -> (Self, PrintingEnd) {
         let (printing, printed) = mpsc::channel();
         let lines = Self {
             lost: Arc::default(),
             _printing: printing,
         };
-        (lines, Printed(printed))
+        (lines, PrintingEnd(printed))
     }
 
     /// Prints on a thread until the sender is dropped or standard output is closed. Does not block.
@@ -70,7 +70,7 @@ impl Lines {
     }
 }
 
-impl Printed {
+impl PrintingEnd {
     /// Waits until the last line is printed: every publisher and every [`Lines`] must be dropped before. Blocks for
     /// `limit` at most.
     pub fn wait(self, limit: Duration) {
@@ -167,7 +167,7 @@ mod tests {
     fn end_waits_for_the_last_line_up_to_its_limit() {
         let (sender, receiver) = broadcast::channel(4);
         let (pipe, reader) = mpsc::sync_channel(0);
-        let (lines, Printed(printed)) = Lines::new();
+        let (lines, PrintingEnd(printed)) = Lines::new();
         lines.print_to(receiver, Full(pipe));
         sender.send(line(7)).unwrap();
         drop((lines, sender));

@@ -53,7 +53,7 @@ pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serv
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};
 use spotter_cameras::ingest;
-use spotter_core::config::{self, Config, Environment, Loaded};
+use spotter_core::config::{self, Config, Environment, LoadedConfig};
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
@@ -120,7 +120,7 @@ fn remember_secrets(secrets: &SecretList, config: &Config) {
 }
 
 /// Reads a configuration to run with it.
-fn load(path: &Path) -> Result<Loaded, config::ConfigProblems> {
+fn load(path: &Path) -> Result<LoadedConfig, config::ConfigProblems> {
     config::load(path, &Environment::process())
 }
 

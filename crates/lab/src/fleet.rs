@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::server::serve_cameras;
-use self::{meter::Reading, server::CameraServer};
+use self::{meter::CpuReading, server::CameraServer};
 use crate::bench::cameras::{
     CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope,
 };
@@ -118,9 +118,9 @@ pub fn measure(
 }
 
 fn floor(tape: &StreetTape) -> anyhow::Result<DecodeFloor> {
-    let before = Reading::now(None);
+    let before = CpuReading::now(None);
     let pictures = tape.decode(FLOOR_TAPES)?;
-    let used = Reading::now(None).own.saturating_sub(before.own);
+    let used = CpuReading::now(None).own.saturating_sub(before.own);
     let ms_per_picture = used.as_secs_f64() * 1e3 / pictures.max(1) as f64;
     Ok(DecodeFloor {
         ms_per_picture,
@@ -193,17 +193,17 @@ impl Fleet {
     /// Measures, then stops the cameras.
     async fn measure(mut self, seconds: u64, server: u32) -> anyhow::Result<CamerasRow> {
         let counters = self.sampler.counters();
-        let (before, from) = (Reading::now(Some(server)), self.clock.now());
+        let (before, from) = (CpuReading::now(Some(server)), self.clock.now());
         self.recorder.begin(from);
         self.look_until(sleep(Duration::from_secs(seconds))).await?;
-        let (after, to) = (Reading::now(Some(server)), self.clock.now());
+        let (after, to) = (CpuReading::now(Some(server)), self.clock.now());
         self.recorder.end();
         let took = to.since(from);
         let mut frames = FrameEnds::default();
         for ((_, before), (_, after)) in counters.iter().zip(&self.sampler.counters()) {
             frames.add(before, after);
         }
-        let pct = |of: fn(&Reading) -> Duration| {
+        let pct = |of: fn(&CpuReading) -> Duration| {
             let used = of(&after).saturating_sub(of(&before));
             used.as_secs_f64() / took.as_secs_f64() * 100.0
         };

@@ -10,12 +10,12 @@ use super::detection::SCHEMA;
 /// Adds the schema version to a payload and turns it into bytes.
 pub(super) fn to_json<T: Serialize>(payload: &T) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Versioned<'a, T> {
+    struct VersionedPayload<'a, T> {
         v: u32,
         #[serde(flatten)]
         payload: &'a T,
     }
-    let versioned = Versioned { v: SCHEMA, payload };
+    let versioned = VersionedPayload { v: SCHEMA, payload };
     // Structs of numbers, texts and lists with text keys always serialise.
     serde_json::to_vec(&versioned).unwrap_or_default()
 }

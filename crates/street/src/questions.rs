@@ -24,7 +24,7 @@ const COUNT_MAX: usize = 9;
 
 /// What is true of a picture.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expected {
+pub enum ExpectedAnswer {
     /// Exactly these boxes.
     Boxes(Vec<NormBox>),
     /// One point in each of these boxes, and no other point.
@@ -52,7 +52,7 @@ pub struct Question {
     /// What it is about.
     pub class: Class,
     pub task: Task,
-    pub expected: Expected,
+    pub expected: ExpectedAnswer,
 }
 
 /// Every form of words, with its placeholders: `{thing}` a class's name, `{things}` its plural, `{a thing}` the name
@@ -139,7 +139,7 @@ fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>)
         kind: QuestionKind::Detect,
         class,
         task: Task::Detect { object },
-        expected: Expected::Boxes(boxes),
+        expected: ExpectedAnswer::Boxes(boxes),
     }
 }
 
@@ -149,7 +149,7 @@ fn point(class: Class, boxes: Vec<NormBox>) -> Question {
         kind: QuestionKind::Point,
         class,
         task: Task::Point { object },
-        expected: Expected::PointsIn(boxes),
+        expected: ExpectedAnswer::PointsIn(boxes),
     }
 }
 
@@ -160,7 +160,7 @@ fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question
         kind,
         class,
         task: Task::Query { question, choices },
-        expected: Expected::Text(answer.into()),
+        expected: ExpectedAnswer::Text(answer.into()),
     }
 }
 

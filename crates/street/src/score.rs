@@ -16,7 +16,7 @@ const EXCUSED_SHARE: f64 = 0.5;
 
 /// A thing of the truth.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thing {
+pub struct TruthObject {
     pub bounds: NormBox,
     /// Neither required nor false.
     pub ignored: bool,
@@ -118,22 +118,23 @@ pub struct Match {
 }
 
 /// Compares the boxes of one answer with the truth.
-pub fn match_boxes(boxes: &[NormBox], truth: &[Thing]) -> Matches {
-    let overlap = |b: &NormBox, t: &Thing| Some(b.iou(&t.bounds)).filter(|&iou| iou >= MATCH_IOU);
-    let excused = |b: &NormBox, t: &Thing| share_on(b, &t.bounds) >= EXCUSED_SHARE;
+pub fn match_boxes(boxes: &[NormBox], truth: &[TruthObject]) -> Matches {
+    let overlap =
+        |b: &NormBox, t: &TruthObject| Some(b.iou(&t.bounds)).filter(|&iou| iou >= MATCH_IOU);
+    let excused = |b: &NormBox, t: &TruthObject| share_on(b, &t.bounds) >= EXCUSED_SHARE;
     match_best_first(boxes, truth, overlap, excused)
 }
 
 /// Compares the points of one answer with the truth: a point is right inside of a thing that no other point has,
 /// and the one nearest to a thing's centre (in units of its size) has it.
-pub fn match_points(points: &[NormPoint], truth: &[Thing]) -> Matches {
-    let nearness = |p: &NormPoint, t: &Thing| {
+pub fn match_points(points: &[NormPoint], truth: &[TruthObject]) -> Matches {
+    let nearness = |p: &NormPoint, t: &TruthObject| {
         let centre = t.bounds.centre();
         let (width, height) = (t.bounds.x1 - t.bounds.x0, t.bounds.y1 - t.bounds.y0);
         let distance = ((p.x - centre.x) / width).hypot((p.y - centre.y) / height);
         t.bounds.contains(*p).then_some(1.0 - distance)
     };
-    let excused = |p: &NormPoint, t: &Thing| t.bounds.contains(*p);
+    let excused = |p: &NormPoint, t: &TruthObject| t.bounds.contains(*p);
     match_best_first(points, truth, nearness, excused)
 }
 
@@ -148,11 +149,11 @@ pub fn same_answer(expected: &str, given: &str) -> bool {
 /// wrong, unless an ignored thing excuses it.
 fn match_best_first<T>(
     answers: &[T],
-    truth: &[Thing],
-    quality: impl Fn(&T, &Thing) -> Option<f64>,
-    excused: impl Fn(&T, &Thing) -> bool,
+    truth: &[TruthObject],
+    quality: impl Fn(&T, &TruthObject) -> Option<f64>,
+    excused: impl Fn(&T, &TruthObject) -> bool,
 ) -> Matches {
-    let required = |&(_, thing): &(usize, &Thing)| !thing.ignored;
+    let required = |&(_, thing): &(usize, &TruthObject)| !thing.ignored;
     let mut candidates = Vec::new();
     for (answer, place) in answers.iter().enumerate() {
         for (thing, there) in truth.iter().enumerate().filter(required) {
@@ -173,7 +174,7 @@ fn match_best_first<T>(
             found.push(candidate);
         }
     }
-    let is_missed = |(index, _): &(usize, &Thing)| found.iter().all(|m| m.thing != *index);
+    let is_missed = |(index, _): &(usize, &TruthObject)| found.iter().all(|m| m.thing != *index);
     let things = truth.iter().enumerate().filter(required);
     let missed = things.filter(is_missed).map(|(index, _)| index).collect();
     let is_excused = |answer: &T| truth.iter().any(|t| t.ignored && excused(answer, t));

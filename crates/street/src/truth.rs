@@ -8,7 +8,7 @@ use super::{
         CANVAS_HEIGHT, CANVAS_WIDTH, Class, Colour, Daylight, ObjectIdentity, Scene, SceneLayout,
         Weather,
     },
-    score::Thing,
+    score::TruthObject,
 };
 use spotter_core::NormBox;
 
@@ -68,10 +68,10 @@ impl Truth {
 
     /// The things that a prompt for `class` should find, those that it may find included; with a colour, only those of that
     /// colour.
-    pub fn things(&self, class: Class, colour: Option<Colour>) -> Vec<Thing> {
+    pub fn things(&self, class: Class, colour: Option<Colour>) -> Vec<TruthObject> {
         let of_class = self.seen.iter().filter(|seen| seen.class == class);
         let wanted = of_class.filter(|seen| colour.is_none() || seen.colour == colour);
-        let thing = |seen: &SeenObject| Thing {
+        let thing = |seen: &SeenObject| TruthObject {
             bounds: seen.box_in_frame,
             ignored: seen.visibility == Visibility::Ignored,
         };

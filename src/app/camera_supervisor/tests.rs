@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::app::test_support;
-use spotter_cameras::ingest::{Failure, Fault, Opener, Outlet, Progress, Source, SourceEvent};
+use spotter_cameras::ingest::{
+    Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
+};
 use spotter_core::{ManualClock, NodeId, SystemClock};
 use spotter_mqtt::Identity;
 
@@ -10,7 +12,7 @@ use spotter_mqtt::Identity;
 struct Absent;
 
 impl Opener for Absent {
-    fn open(&self, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, _: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         Err(Failure::new(Fault::Unreachable, "test"))
     }
 }
@@ -127,7 +129,7 @@ fn published(watched: &SupervisedCamera) -> (String, Option<String>) {
 struct Short;
 
 impl Opener for Short {
-    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         for event in [SourceEvent::FirstFrame, SourceEvent::Ended] {
             outlet.events.try_send(event).unwrap();
         }

@@ -8,7 +8,7 @@ use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
 use spotter_engine::{
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
     },
     service::handle,
     sim::SimBackend,
@@ -35,7 +35,7 @@ impl Backend for Gated {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.device.finalize(slot, masks)
     }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.device.commit(slot)
     }
     fn release(&mut self, pages: &[PageId]) {

@@ -19,7 +19,7 @@ use super::{
     gst::{DeviceMap, GstOpener},
     health::{Failure, Fault, Health, Phase},
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
-    source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
+    source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::{CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig};
 
@@ -111,7 +111,7 @@ fn start(
     let session = Session::new(stream.policy);
     let since = clock.wall();
     let (events, _) = mpsc::channel(CHANNEL);
-    let outlet = Outlet {
+    let outlet = SourceOutlet {
         camera: camera.clone(),
         clock,
         sink,
@@ -205,7 +205,7 @@ type Teardown = Pin<Box<Timeout<oneshot::Receiver<()>>>>;
 struct CameraTask {
     session: Session,
     stream: SourceSetup,
-    outlet: Outlet,
+    outlet: SourceOutlet,
     running: Option<RunningSource>,
     /// The end of a pipeline that is torn down.
     stopping: Option<Teardown>,
@@ -285,7 +285,7 @@ impl CameraTask {
 
     async fn start(&mut self) -> Result<(), Failure> {
         let (events, received) = mpsc::channel(CHANNEL);
-        let outlet = Outlet {
+        let outlet = SourceOutlet {
             events,
             ..self.outlet.clone()
         };

@@ -30,7 +30,7 @@ use self::{
 };
 use super::{
     health::{Failure, Fault},
-    source::{Opener, Outlet, Progress, Source, SourceEvent},
+    source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::config::CameraConfig;
 
@@ -101,7 +101,7 @@ impl GstOpener {
 }
 
 impl Opener for GstOpener {
-    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
         let probes = PipelineProbes::new(outlet, self);
         let pipeline = self.source.build(&probes)?;

@@ -28,5 +28,5 @@ pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
 pub use health::{Failure, Fault, Health, Phase, StreamInfo};
 pub use probe::{ProbeReport, probe};
-pub use source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent};
+pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet};
 pub use still::still_frames;

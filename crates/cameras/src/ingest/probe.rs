@@ -16,7 +16,7 @@ use super::{
     clock::ClockHealth,
     gst::GstOpener,
     health::{Failure, Fault, StreamInfo},
-    source::{FrameSink, Opener, Outlet, Progress, Source, SourceEvent},
+    source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::{Clock, config::CameraConfig};
 
@@ -63,7 +63,7 @@ async fn probe_once(
     sink: &FrameSink,
 ) -> Result<ProbeReport, Failure> {
     let (events, mut received) = mpsc::channel(16);
-    let outlet = Outlet {
+    let outlet = SourceOutlet {
         camera: camera.id.clone(),
         clock: Arc::clone(clock),
         sink: Arc::clone(sink),

@@ -46,7 +46,7 @@ pub struct Progress {
 
 /// Where a source sends frames and events: one for each pipeline, so that an old one cannot send in the name of a new one.
 #[derive(Clone)]
-pub struct Outlet {
+pub struct SourceOutlet {
     pub camera: CameraId,
     pub clock: Arc<dyn Clock>,
     pub sink: FrameSink,
@@ -55,7 +55,7 @@ pub struct Outlet {
     pub events: mpsc::Sender<SourceEvent>,
 }
 
-impl Outlet {
+impl SourceOutlet {
     /// Sends an event without blocking. A pipeline has at most four of them, fewer than the channel can keep.
     pub fn send(&self, event: SourceEvent) {
         let _ = self.events.try_send(event);
@@ -83,5 +83,5 @@ pub trait Source: Send + Sync {
 /// Makes sources of one camera.
 pub trait Opener: Send + Sync + 'static {
     /// Builds a source and starts it. May block shortly.
-    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure>;
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure>;
 }

@@ -164,17 +164,17 @@ pub(super) struct KeyReference {
     pub(super) doc: &'static str,
 }
 
-trait Documented: Sync {
+trait DocumentedKey: Sync {
     fn reference(&self) -> KeyReference;
 }
 
-impl<F: KeyForm + Sync> Documented for Key<F> {
+impl<F: KeyForm + Sync> DocumentedKey for Key<F> {
     fn reference(&self) -> KeyReference {
         key_reference(self, self.form.describe())
     }
 }
 
-impl Documented for Key<CustomForm> {
+impl DocumentedKey for Key<CustomForm> {
     fn reference(&self) -> KeyReference {
         let CustomForm(form, default) = self.form;
         key_reference(self, (form.to_owned(), default.to_owned()))
@@ -197,7 +197,7 @@ pub(super) struct SectionReference {
     pub(super) title: &'static str,
     pub(super) doc: &'static str,
     pub(super) example: &'static str,
-    keys: &'static [&'static dyn Documented],
+    keys: &'static [&'static dyn DocumentedKey],
 }
 
 impl SectionReference {

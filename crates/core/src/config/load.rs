@@ -23,7 +23,7 @@ const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A checked configuration with the warnings of each start.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     /// Sorted by their line in the file.
     pub warnings: Vec<ConfigProblem>,
@@ -31,13 +31,13 @@ pub struct Loaded {
 
 /// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
 /// Blocks on the disk.
-pub fn load(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
+pub fn load(path: &Path, environment: &Environment) -> Result<LoadedConfig, ConfigProblems> {
     read(path, environment, ReadPurpose::Run)
 }
 
 /// Reads the file to check it, perhaps on another machine than the one it is for: a secret, certificate or model
 /// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
-pub fn check(path: &Path, environment: &Environment) -> Result<Loaded, ConfigProblems> {
+pub fn check(path: &Path, environment: &Environment) -> Result<LoadedConfig, ConfigProblems> {
     read(path, environment, ReadPurpose::Check)
 }
 
@@ -47,7 +47,7 @@ pub fn of_text(
     name: &str,
     text: &str,
     environment: &Environment,
-) -> Result<Loaded, ConfigProblems> {
+) -> Result<LoadedConfig, ConfigProblems> {
     let scope = Scope::new(environment, Path::new(""), ReadPurpose::Run);
     read_text(name, text.as_bytes(), scope)
 }
@@ -98,7 +98,7 @@ fn read(
     path: &Path,
     environment: &Environment,
     purpose: ReadPurpose,
-) -> Result<Loaded, ConfigProblems> {
+) -> Result<LoadedConfig, ConfigProblems> {
     let file = path.display().to_string();
     let bytes = read_bytes(path).map_err(|error| {
         let text = format!("cannot be read: {error}; name a configuration file");
@@ -120,7 +120,7 @@ pub(super) fn read_text(
     file: &str,
     bytes: &[u8],
     scope: Scope<'_>,
-) -> Result<Loaded, ConfigProblems> {
+) -> Result<LoadedConfig, ConfigProblems> {
     let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let notes = Notes::new(file, text);
     let config = if text.len() < bytes.len() {
@@ -134,7 +134,7 @@ pub(super) fn read_text(
         })
     };
     match (config, notes.into_result()) {
-        (Some(config), Ok(warnings)) => Ok(Loaded { config, warnings }),
+        (Some(config), Ok(warnings)) => Ok(LoadedConfig { config, warnings }),
         (_, Err(problems)) => Err(problems),
         // A reader that gives nothing has noted why; should one ever not, the empty list still stops the start.
         (None, Ok(_)) => Err(ConfigProblems::new(file, Vec::new())),

@@ -38,7 +38,7 @@ mod tests;
 
 pub use choices::{WrongChoice, choices};
 pub use environment::Environment;
-pub use load::{Loaded, check, load, of_text};
+pub use load::{LoadedConfig, check, load, of_text};
 pub use parse::prompt_text;
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_are_accepted_whatever_their_direction() {
+    fn areas_are_accepted_in_both_directions() {
         let square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)];
         let mut reversed = square;
         reversed.reverse();

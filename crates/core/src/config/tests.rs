@@ -30,7 +30,7 @@ fn read(
     text: &[u8],
     purpose: ReadPurpose,
     environment: &Environment,
-) -> Result<Loaded, ConfigProblems> {
+) -> Result<LoadedConfig, ConfigProblems> {
     let scope = Scope::new(environment, Path::new("/nowhere"), purpose);
     read_text("site.toml", text, scope)
 }

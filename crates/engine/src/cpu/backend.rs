@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{ModelConfig, Weights},
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
     },
     step_check::{Flights, check},
 };
@@ -138,7 +138,7 @@ impl Backend for CpuBackend {
         self.stream.send(StreamCommand::Finalize(slot, masks))
     }
 
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.flights.commit(slot)?;
         self.stream.receive(slot)
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     model::BINS,
-    scheduler::backend::{BackendError, MaskSource, Pick, Picked, Sampling, TokenMask},
+    scheduler::backend::{BackendError, MaskSource, Pick, PickResult, Sampling, TokenMask},
 };
 
 /// Bins to both sides of the chosen one that count as agreeing with it.
@@ -57,7 +57,11 @@ pub(super) struct Outputs {
 impl Outputs {
     /// Decision `index`. A token that wants a mask of the host is not decided without one. An error means that the
     /// hidden state was not made of numbers: something was read that was never written.
-    pub fn decide(&self, index: usize, mask: Option<&TokenMask>) -> Result<Picked, BackendError> {
+    pub fn decide(
+        &self,
+        index: usize,
+        mask: Option<&TokenMask>,
+    ) -> Result<PickResult, BackendError> {
         let coords = self.coords.row(index);
         let picked = match &self.picks[index] {
             Pick::Coord => coord(coords, 1.0),
@@ -73,11 +77,11 @@ impl Outputs {
                 let allowed = match (source, mask) {
                     (MaskSource::Banned(banned), _) => AllowedTokens::AllBut(banned),
                     (MaskSource::Host, Some(mask)) => AllowedTokens::Only(mask),
-                    (MaskSource::Host, None) => return Ok(Picked::Nothing),
+                    (MaskSource::Host, None) => return Ok(PickResult::Nothing),
                 };
                 let logits = self.tokens.row(index);
                 let id = token(logits, allowed, *sampling);
-                Picked::Token {
+                PickResult::Token {
                     id: id as u32,
                     probability: probabilities(logits)[id],
                 }
@@ -134,24 +138,26 @@ impl HeadRows {
     }
 }
 
-fn is_number(picked: &Picked) -> bool {
+fn is_number(picked: &PickResult) -> bool {
     match *picked {
-        Picked::End { probability } | Picked::Token { probability, .. } => !probability.is_nan(),
-        Picked::Coord {
+        PickResult::End { probability } | PickResult::Token { probability, .. } => {
+            !probability.is_nan()
+        }
+        PickResult::Coord {
             probability,
             sharpness,
             ..
         } => !probability.is_nan() && !sharpness.is_nan(),
-        Picked::Size { sharpness, .. } => !sharpness.is_nan(),
-        Picked::Nothing => true,
+        PickResult::Size { sharpness, .. } => !sharpness.is_nan(),
+        PickResult::Nothing => true,
     }
 }
 
 /// Goes on unless the end's logit is the larger one.
-fn coord_or_end(bins: &[f32], on: f32, end: f32) -> Picked {
+fn coord_or_end(bins: &[f32], on: f32, end: f32) -> PickResult {
     let probability = (1.0 + (end - on).exp()).recip();
     if end > on {
-        Picked::End {
+        PickResult::End {
             probability: 1.0 - probability,
         }
     } else {
@@ -159,19 +165,19 @@ fn coord_or_end(bins: &[f32], on: f32, end: f32) -> Picked {
     }
 }
 
-fn coord(bins: &[f32], probability: f32) -> Picked {
+fn coord(bins: &[f32], probability: f32) -> PickResult {
     let bin = argmax(bins);
-    Picked::Coord {
+    PickResult::Coord {
         bin: bin as u16,
         probability,
         sharpness: sharpness(bins, bin),
     }
 }
 
-fn size(bins: &[f32]) -> Picked {
+fn size(bins: &[f32]) -> PickResult {
     let (widths, heights) = bins.split_at(BINS);
     let (width, height) = (argmax(widths), argmax(heights));
-    Picked::Size {
+    PickResult::Size {
         width_bin: width as u16,
         height_bin: height as u16,
         sharpness: sharpness(widths, width).min(sharpness(heights, height)),

@@ -10,7 +10,7 @@ use super::{
     decide::{DecisionHeads, Outputs},
     kv::KvCache,
     region::RegionModel,
-    text::{PositionSpan, Sees, TextModel, Want},
+    text::{BlockOutputs, PositionSpan, Sees, TextModel},
     tiles::TileCache,
     vision::VisionModel,
 };
@@ -18,8 +18,8 @@ use crate::{
     model::{self, Crops, ModelConfig},
     scheduler::{
         backend::{
-            BackendError, Committed, DecoderInput, Feed, ImageJob, KvTable, PageId, Picked, Row,
-            RowMask, SlotId, Step, StepTimes,
+            BackendError, DecoderInput, Feed, ImageJob, KvTable, PageId, PickResult, Row, RowMask,
+            SlotId, Step, StepResult, StepTimes,
         },
         decision::Decision,
     },
@@ -44,14 +44,14 @@ pub(super) struct CpuDevice {
 #[derive(Default)]
 pub(super) struct SlotState {
     /// The last decision of each row, for those that carry it on.
-    decided: Vec<Picked>,
+    decided: Vec<PickResult>,
     /// A step whose masks are missing.
     waiting: Option<UndecidedStep>,
 }
 
 /// A step after its forward pass.
 struct UndecidedStep {
-    committed: Committed,
+    committed: StepResult,
     outputs: Outputs,
     /// First output of each row; `None` for a zombie.
     places: Vec<Option<usize>>,
@@ -60,7 +60,7 @@ struct UndecidedStep {
 
 impl CpuDevice {
     /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest.
-    pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<Committed>, BackendError> {
+    pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<StepResult>, BackendError> {
         let started = self.clock.now();
         let crops: Vec<Crops> = step
             .images
@@ -82,7 +82,7 @@ impl CpuDevice {
             places.push(live.then_some(place));
             let decision = |i| match live {
                 true => outputs.decide(place + i, None),
-                false => Ok(Picked::Nothing),
+                false => Ok(PickResult::Nothing),
             };
             picked.push(
                 (0..row.picks.len())
@@ -91,7 +91,7 @@ impl CpuDevice {
             );
             place += if live { row.picks.len() } else { 0 };
         }
-        let committed = Committed {
+        let committed = StepResult {
             picked,
             model_sizes: crops.iter().map(|crops| self.model_size(crops)).collect(),
             crops_encoded,
@@ -119,7 +119,11 @@ impl CpuDevice {
     }
 
     /// Decides the rows that waited for `masks`. A row without one, and a zombie, stays undecided.
-    pub fn finalize(&mut self, slot: SlotId, masks: &[RowMask]) -> Result<Committed, BackendError> {
+    pub fn finalize(
+        &mut self,
+        slot: SlotId,
+        masks: &[RowMask],
+    ) -> Result<StepResult, BackendError> {
         let began = self.clock.now();
         let place = &mut self.slots[slot.0];
         // The caller's side lets no masks through that no step waits for; a step that failed waits no more.
@@ -198,8 +202,12 @@ impl CpuDevice {
         };
         let spans: Vec<PositionSpan<'_>> = tables.iter().map(span).collect();
         // Rows read keys and values only, so the last block's attention and MLP are not needed.
-        self.text
-            .forward(&mut self.hidden, &spans, &mut self.cache, Want::KvOnly);
+        self.text.forward(
+            &mut self.hidden,
+            &spans,
+            &mut self.cache,
+            BlockOutputs::KvOnly,
+        );
         (encoded.fresh, encoded.reused)
     }
 
@@ -223,8 +231,12 @@ impl CpuDevice {
             })
             .collect();
         if !spans.is_empty() {
-            self.text
-                .forward(&mut self.hidden, &spans, &mut self.cache, Want::Hidden);
+            self.text.forward(
+                &mut self.hidden,
+                &spans,
+                &mut self.cache,
+                BlockOutputs::Hidden,
+            );
         }
 
         let width = self.text.width();
@@ -251,11 +263,11 @@ impl CpuDevice {
 
 impl SlotState {
     /// Keeps the last decision of every row.
-    fn remember(&mut self, committed: &Committed) {
+    fn remember(&mut self, committed: &StepResult) {
         let last = committed.picked.iter().map(|picked| picked.last());
         self.decided.clear();
         self.decided
-            .extend(last.map(|last| last.copied().unwrap_or(Picked::Nothing)));
+            .extend(last.map(|last| last.copied().unwrap_or(PickResult::Nothing)));
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::device::CpuDevice;
-use crate::scheduler::backend::{BackendError, Committed, PageId, RowMask, SlotId, Step};
+use crate::scheduler::backend::{BackendError, PageId, RowMask, SlotId, Step, StepResult};
 
 /// Commands that may wait for each slot: a launch, its masks, and pages given back around them. A caller that is
 /// further ahead waits.
@@ -42,7 +42,7 @@ pub(super) struct CpuStream {
     /// `None` only while it is being dropped.
     commands: Option<SyncSender<StreamCommand>>,
     /// One for each slot.
-    results: Vec<Receiver<Committed>>,
+    results: Vec<Receiver<StepResult>>,
     /// `None` once it was joined.
     thread: Option<JoinHandle<Result<(), BackendError>>>,
     /// Why it is gone, once it was joined.
@@ -84,7 +84,7 @@ impl CpuStream {
     }
 
     /// Waits for the results of the step in `slot`, which was launched and has all its masks.
-    pub fn receive(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    pub fn receive(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.results[slot.0].recv().map_err(|_| self.ended())
     }
 
@@ -116,7 +116,7 @@ impl Drop for CpuStream {
 fn answer(
     device: &mut CpuDevice,
     command: StreamCommand,
-) -> Result<Option<(SlotId, Committed)>, BackendError> {
+) -> Result<Option<(SlotId, StepResult)>, BackendError> {
     let committed = |slot| move |committed| (slot, committed);
     match command {
         StreamCommand::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),

@@ -36,7 +36,7 @@ pub(super) enum Sees {
 
 /// What happens to the hidden states of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum BlockOutputs {
     /// The next block or a decision reads them.
     Hidden,
     /// They are discarded: only keys and values are made.
@@ -121,11 +121,11 @@ impl TextModel {
         hidden: &mut [f32],
         spans: &[PositionSpan<'_>],
         cache: &mut KvCache,
-        want: Want,
+        want: BlockOutputs,
     ) {
         for layer in 0..self.layers() {
             let last = layer + 1 == self.layers();
-            let want = if last { want } else { Want::Hidden };
+            let want = if last { want } else { BlockOutputs::Hidden };
             self.block(layer, hidden, spans, cache, want);
         }
     }
@@ -137,7 +137,7 @@ impl TextModel {
         hidden: &mut [f32],
         spans: &[PositionSpan<'_>],
         cache: &mut KvCache,
-        want: Want,
+        want: BlockOutputs,
     ) {
         let block = &self.blocks[layer];
         let normed = block.ln.forward(hidden);
@@ -153,7 +153,7 @@ impl TextModel {
             let rows = rows.map(|row| (&row[width..2 * width], &row[2 * width..]));
             cache.write(layer, span.kv, span.positions.start, rows);
         }
-        if want == Want::KvOnly {
+        if want == BlockOutputs::KvOnly {
             return;
         }
 

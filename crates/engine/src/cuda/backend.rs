@@ -24,7 +24,7 @@ use super::{
 use crate::{
     model::{self, ModelConfig, Tiling},
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, Picked, RowMask, SlotId, Step,
+        Backend, BackendError, BackendLimits, PickResult, RowMask, SlotId, Step, StepResult,
     },
     step_check::{Flights, check},
 };
@@ -332,7 +332,7 @@ impl Backend for CudaBackend {
         Ok(buffers.download(&self.streams)?)
     }
 
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.flights.commit(slot)?;
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
@@ -341,7 +341,7 @@ impl Backend for CudaBackend {
             records.iter().map(DecisionRecord::picked).collect()
         };
         let counts = &buffers.step.counts;
-        let picked: Option<Vec<Vec<Picked>>> = counts.row_picks.iter().map(decided).collect();
+        let picked: Option<Vec<Vec<PickResult>>> = counts.row_picks.iter().map(decided).collect();
         let picked = picked.ok_or_else(|| {
             BackendError(format!(
                 "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
@@ -350,7 +350,7 @@ impl Backend for CudaBackend {
         })?;
         let before = self.last.map(|(slot, set)| self.slots[slot.0].end_of(set));
         let times = self.clock.times(buffers.events(), before, counts)?;
-        let committed = Committed {
+        let committed = StepResult {
             picked,
             model_sizes: buffers.step.model_sizes.clone(),
             crops_encoded: buffers.step.crops_encoded,

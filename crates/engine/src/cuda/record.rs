@@ -2,7 +2,7 @@
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
-use crate::scheduler::backend::Picked;
+use crate::scheduler::backend::PickResult;
 
 const END: i32 = 0;
 const COORD: i32 = 1;
@@ -31,28 +31,28 @@ unsafe impl ValidAsZeroBits for DecisionRecord {}
 
 impl DecisionRecord {
     /// The decision; `None` when it was computed from NaN: a page was read before it was written, or the weights are damaged.
-    pub fn picked(&self) -> Option<Picked> {
+    pub fn picked(&self) -> Option<PickResult> {
         let (probability, sharpness) = (self.probability, self.sharpness);
         if probability.is_nan() || sharpness.is_nan() {
             return None;
         }
         Some(match self.kind {
-            END => Picked::End { probability },
-            COORD => Picked::Coord {
+            END => PickResult::End { probability },
+            COORD => PickResult::Coord {
                 bin: self.first as u16,
                 probability,
                 sharpness,
             },
-            SIZE => Picked::Size {
+            SIZE => PickResult::Size {
                 width_bin: self.first as u16,
                 height_bin: self.second as u16,
                 sharpness,
             },
-            TOKEN => Picked::Token {
+            TOKEN => PickResult::Token {
                 id: self.first as u32,
                 probability,
             },
-            _ => Picked::Nothing,
+            _ => PickResult::Nothing,
         })
     }
 }

@@ -59,7 +59,7 @@ pub struct ModelToPlace<'a> {
 }
 
 /// A device with a model on it.
-pub struct Placed {
+pub struct LoadedDevice {
     pub backend: Box<dyn Backend>,
     /// `f32`, `bf16` or `fp8`.
     pub precision: &'static str,
@@ -173,7 +173,7 @@ impl ModelDevice {
         settings: &config::ModelSettings,
         model: ModelToPlace<'_>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Placed, String> {
+    ) -> Result<LoadedDevice, String> {
         let ModelToPlace {
             config,
             weights,
@@ -194,7 +194,7 @@ impl ModelDevice {
                 };
                 let capacity = cpu_capacity(config, bounds);
                 let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
-                Ok(Placed {
+                Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: "f32",
                     device,
@@ -228,7 +228,7 @@ impl ModelDevice {
                     precision,
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);
-                Ok(Placed {
+                Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: precision_name,
                     device: label.clone(),

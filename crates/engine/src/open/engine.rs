@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, CalibrationPictures, GpuId, ModelDevice, ModelToPlace, Placed};
+use super::device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace};
 use crate::{
     model::{self, LoadedModel, ModelConfig, Tokenizer},
     scheduler::{Options, sequence::Bounds},
@@ -121,7 +121,7 @@ impl Engine {
 
 /// A device alone, with what is on it.
 pub struct Bare {
-    pub placed: Placed,
+    pub placed: LoadedDevice,
     /// Dimensions of the model.
     pub config: ModelConfig,
     /// `None` for noise.

@@ -4,7 +4,8 @@ mod device;
 mod engine;
 
 pub use device::{
-    CalibrationPictures, GpuId, ModelDevice, ModelToPlace, Placed, choose, choose_one, frames_on,
+    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
+    frames_on,
 };
 pub use engine::{
     Bare, ModelCard, OpenOptions, build_backend, build_endless_engine, measured_look, permits,

@@ -12,8 +12,8 @@ use super::{
     draft::{DraftKey, Drafts},
     job::{Job, JobId},
     kv::PrefixRoot,
-    plan::{LookCandidate, Need},
-    request::{Finding, LookId, LookRequest},
+    plan::{LookCandidate, PrefillNeed},
+    request::{LookId, LookRequest, PromptResult},
 };
 use spotter_core::{CameraId, Mono};
 
@@ -27,7 +27,7 @@ pub(super) struct AdmittedLook {
     pub started: Option<Mono>,
     pub image_times: Option<StepTimes>,
     pub model_size: (u32, u32),
-    pub findings: Vec<Option<Finding>>,
+    pub findings: Vec<Option<PromptResult>>,
 }
 
 impl AdmittedLook {
@@ -208,7 +208,7 @@ impl Admission {
                 *looks += 1;
             }
             let needs_image = look.request.picture.is_some() && look.prefix.is_none();
-            let need = |positions| Need {
+            let need = |positions| PrefillNeed {
                 pages: pages(positions),
                 positions,
             };

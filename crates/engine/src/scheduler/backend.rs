@@ -236,7 +236,7 @@ pub struct Step {
 
 /// A decision. Probabilities are 0..1 and are the model's own, before any temperature.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Picked {
+pub enum PickResult {
     End {
         /// Probability of the end against the coordinate.
         probability: f32,
@@ -265,7 +265,7 @@ pub enum Picked {
     Nothing,
 }
 
-impl Picked {
+impl PickResult {
     /// Of the decision; 0 for none.
     pub fn probability(&self) -> f32 {
         match *self {
@@ -287,9 +287,9 @@ impl Picked {
 
 /// Results of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Committed {
+pub struct StepResult {
     /// For each row one decision for each of its picks.
-    pub picked: Vec<Vec<Picked>>,
+    pub picked: Vec<Vec<PickResult>>,
     /// Pixels that the model saw of each image, after tiling.
     pub model_sizes: Vec<(u32, u32)>,
     /// Crops that went through the vision encoder.
@@ -344,7 +344,7 @@ pub trait Backend {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError>;
 
     /// Waits for the results of the step in `slot`, which is finalized and the oldest in flight, and frees the slot.
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError>;
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError>;
 
     /// No row reads these pages until they are written again. A backend that looks for mistakes poisons them
     /// (NaN), in order with the steps; others do nothing.

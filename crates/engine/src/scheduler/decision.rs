@@ -1,6 +1,6 @@
 //! A decision, and what is fed for it.
 
-use super::backend::{DecoderInput, Picked};
+use super::backend::{DecoderInput, PickResult};
 use crate::model::{coord_from_bin, size_from_bin};
 
 /// A decision as it is fed back: what a draft is made of.
@@ -15,16 +15,16 @@ pub enum Decision {
 
 impl Decision {
     /// What was decided; `None` for the end and for nothing.
-    pub fn of(picked: Picked) -> Option<Self> {
+    pub fn of(picked: PickResult) -> Option<Self> {
         match picked {
-            Picked::Coord { bin, .. } => Some(Self::Coord(bin)),
-            Picked::Size {
+            PickResult::Coord { bin, .. } => Some(Self::Coord(bin)),
+            PickResult::Size {
                 width_bin,
                 height_bin,
                 ..
             } => Some(Self::Size(width_bin, height_bin)),
-            Picked::Token { id, .. } => Some(Self::Token(id)),
-            Picked::End { .. } | Picked::Nothing => None,
+            PickResult::Token { id, .. } => Some(Self::Token(id)),
+            PickResult::End { .. } | PickResult::Nothing => None,
         }
     }
 

@@ -33,7 +33,7 @@ pub struct LookCandidate {
     /// Pages that its image needs; `None` when it is encoded already, or there is none.
     pub image_pages: Option<usize>,
     /// What each waiting prompt needs, in their order; at least one.
-    pub prompts: Vec<Need>,
+    pub prompts: Vec<PrefillNeed>,
 }
 
 impl LookCandidate {
@@ -50,7 +50,7 @@ impl LookCandidate {
 
 /// What a prompt's prefill needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct PrefillNeed {
     pub pages: usize,
     /// Positions, the draft's included.
     pub positions: usize,
@@ -119,8 +119,8 @@ mod tests {
 
     use super::*;
 
-    fn prompts(needs: Vec<(usize, usize)>) -> Vec<Need> {
-        let need = |(pages, positions)| Need { pages, positions };
+    fn prompts(needs: Vec<(usize, usize)>) -> Vec<PrefillNeed> {
+        let need = |(pages, positions)| PrefillNeed { pages, positions };
         needs.into_iter().map(need).collect()
     }
 

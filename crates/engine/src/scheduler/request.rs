@@ -36,7 +36,7 @@ pub struct Ask {
 
 /// A prompt's result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
+pub struct PromptResult {
     /// What was found.
     pub found: SequenceOutput,
     /// When.
@@ -46,7 +46,7 @@ pub struct Finding {
 /// Why a look cannot be answered, however long it waits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("prompt {prompt} {what}")]
-pub struct Unfit {
+pub struct UnfitPrompt {
     /// Index in the look.
     pub prompt: usize,
     /// What it wants and what there is.
@@ -62,14 +62,14 @@ pub enum LookEvent {
     Answered {
         look: LookId,
         /// One for each prompt.
-        findings: Vec<Finding>,
+        findings: Vec<PromptResult>,
         /// Pixels that the model saw; zeros without a picture.
         model_size: (u32, u32),
     },
     /// It was not started in time, or not answered in time.
     Late { look: LookId },
     /// It can never be answered.
-    Failed { look: LookId, why: Unfit },
+    Failed { look: LookId, why: UnfitPrompt },
 }
 
 /// How the engine works; every combination gives the same answers.

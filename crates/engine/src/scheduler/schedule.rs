@@ -17,11 +17,11 @@
 //! | [`Pipeline`] | slots and their phases |
 
 use super::{
-    backend::{BackendLimits, Committed, PageId, Row, RowMask, SlotId, Step},
+    backend::{BackendLimits, PageId, Row, RowMask, SlotId, Step, StepResult},
     batch::{BatchPlanner, StepRecord},
     pipeline::Pipeline,
     request::{LookEvent, LookId, LookRequest, Options, Work},
-    sequence::Unexpected,
+    sequence::UnexpectedPick,
     settlement,
     working_set::WorkingSet,
 };
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// Settles the results of the oldest step. An error means that the backend broke its contract.
-    pub fn committed(&mut self, results: Committed, now: Mono) -> Result<(), Unexpected> {
+    pub fn committed(&mut self, results: StepResult, now: Mono) -> Result<(), UnexpectedPick> {
         match self.pipeline.committed() {
             Some(record) => settlement::settle(&mut self.inside, &record, &results, now),
             None => Ok(()),

@@ -1,6 +1,6 @@
 //! One prompt on its way through the engine: what it feeds next, what was decided, what it has found.
 //!
-//! Pure: no tensors, no pages, no time. The scheduler asks for the [`Next`] feed, runs it as a row of a step, and hands the
+//! Pure: no tensors, no pages, no time. The scheduler asks for the [`NextInput`] feed, runs it as a row of a step, and hands the
 //! decision back with [`Sequence::advance`]. While a decision is in flight, [`Sequence::pick_ahead`] says what follows it:
 //! x is followed by y, so the next step can be launched before the decision is known. Which token ends an answer, and which may
 //! not be chosen, is in the [`AnswerGrammar`] that the model family made (docs/moondream.md section 8).
@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{DecoderInput, MaskSource, Pick, Picked, Sampling, TokenMask},
+    backend::{DecoderInput, MaskSource, Pick, PickResult, Sampling, TokenMask},
     constraint::{Choices, Cursor},
     decision::Decision,
 };
@@ -34,7 +34,7 @@ pub struct Bounds {
 
 /// What a sequence wants from its next step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Next {
+pub struct NextInput {
     /// New positions, at least one.
     pub inputs: Vec<DecoderInput>,
     /// The decision after the last of them.
@@ -65,8 +65,8 @@ struct Begun {
 /// A decision that the state cannot take: the backend broke its contract.
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("the backend answered {got:?} to a sequence in state {state}")]
-pub struct Unexpected {
-    got: Picked,
+pub struct UnexpectedPick {
+    got: PickResult,
     state: String,
 }
 
@@ -110,8 +110,8 @@ impl Sequence {
     }
 
     /// The next step of this sequence; `None` once it has ended.
-    pub fn feed(&self) -> Option<Next> {
-        Some(Next {
+    pub fn feed(&self) -> Option<NextInput> {
+        Some(NextInput {
             inputs: self.next.clone(),
             pick: self.pick_ahead(0)?,
         })
@@ -209,7 +209,7 @@ impl Sequence {
     }
 
     /// Takes the next decision.
-    pub fn advance(&mut self, picked: Picked) -> Result<(), Unexpected> {
+    pub fn advance(&mut self, picked: PickResult) -> Result<(), UnexpectedPick> {
         let decision = Decision::of(picked);
         if let Some(decision) = decision {
             self.decisions.push(decision);
@@ -217,7 +217,7 @@ impl Sequence {
         }
         let (probability, sharpness) = (picked.probability(), picked.sharpness());
         self.state = match (self.state, decision) {
-            (SequenceState::X, None) if matches!(picked, Picked::End { .. }) => {
+            (SequenceState::X, None) if matches!(picked, PickResult::End { .. }) => {
                 SequenceState::Ended
             }
             (SequenceState::X, Some(Decision::Coord(x_bin))) => SequenceState::Y(Begun {
@@ -240,7 +240,7 @@ impl Sequence {
             }
             (state, _) => {
                 let state = format!("{state:?}");
-                return Err(Unexpected { got: picked, state });
+                return Err(UnexpectedPick { got: picked, state });
             }
         };
         Ok(())

@@ -1,13 +1,13 @@
 //! What a commit means: decisions are given to their sequences, answers become events, pages are released. Pure.
 
 use super::{
-    backend::{Committed, Picked, RowMask},
+    backend::{PickResult, RowMask, StepResult},
     batch::{RowRecord, StepRecord},
     decision::Decision,
     draft,
     job::JobState,
-    request::{Finding, LookEvent},
-    sequence::Unexpected,
+    request::{LookEvent, PromptResult},
+    sequence::UnexpectedPick,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -32,9 +32,9 @@ pub(super) fn masks(inside: &WorkingSet, record: &StepRecord, vocab: usize) -> V
 pub(super) fn settle(
     inside: &mut WorkingSet,
     record: &StepRecord,
-    results: &Committed,
+    results: &StepResult,
     now: Mono,
-) -> Result<(), Unexpected> {
+) -> Result<(), UnexpectedPick> {
     inside.work.crops_encoded += results.crops_encoded as u64;
     inside.work.crops_reused += results.crops_reused as u64;
     for (id, size) in record.images.iter().zip(&results.model_sizes) {
@@ -64,8 +64,8 @@ fn advance(
     inside: &mut WorkingSet,
     i: usize,
     row: &RowRecord,
-    picked: &[Picked],
-) -> Result<bool, Unexpected> {
+    picked: &[PickResult],
+) -> Result<bool, UnexpectedPick> {
     let job = inside.active.at_mut(i);
     job.committed();
     if job.state == JobState::Finalized {
@@ -131,7 +131,7 @@ fn finish(inside: &mut WorkingSet, i: usize) {
         let decisions = job.sequence.decisions().to_vec();
         inside.admission.remember_answer(key, decisions);
     }
-    let finding = Finding {
+    let finding = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
     };

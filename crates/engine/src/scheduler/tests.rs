@@ -1,7 +1,7 @@
 //! One prompt on its way; what the engine does with many of them is tested in the files below.
 
 use super::{
-    backend::{DecoderInput, MaskSource, Pick, Picked},
+    backend::{DecoderInput, MaskSource, Pick, PickResult},
     sequence::{Bounds, Sequence},
 };
 use crate::{
@@ -22,7 +22,10 @@ fn grammar(skill: Skill) -> AnswerGrammar {
 }
 
 /// Runs a sequence over scripted decisions; returns what it asked for and found.
-fn play(skill: Skill, script: &[Picked]) -> (Vec<Pick>, Vec<Vec<DecoderInput>>, SequenceOutput) {
+fn play(
+    skill: Skill,
+    script: &[PickResult],
+) -> (Vec<Pick>, Vec<Vec<DecoderInput>>, SequenceOutput) {
     let mut sequence = Sequence::new(grammar(skill), vec![DecoderInput::Token(42)], BOUNDS);
     let (mut picks, mut inputs) = (Vec::new(), Vec::new());
     for &picked in script {

@@ -15,7 +15,7 @@ use super::{
     cost::{Costs, Host, TimeSpan},
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
-    sequence::Unexpected,
+    sequence::UnexpectedPick,
     timeline::Timeline,
 };
 use spotter_core::{Clock, Mono};
@@ -28,7 +28,7 @@ pub enum DeviceError {
     Backend(#[from] BackendError),
     /// The device broke its contract.
     #[error(transparent)]
-    Unexpected(#[from] Unexpected),
+    Unexpected(#[from] UnexpectedPick),
 }
 
 /// A scheduler with the device that it drives.

@@ -6,7 +6,7 @@ use super::{
     backend::BackendLimits,
     job::{JobId, JobState},
     kv::{KvPool, OutOfPages, PrefixRoot},
-    request::{LookEvent, LookId, LookRequest, Unfit, Work},
+    request::{LookEvent, LookId, LookRequest, UnfitPrompt, Work},
 };
 use spotter_core::Mono;
 
@@ -96,7 +96,7 @@ impl WorkingSet {
 
     fn fail(&mut self, job: JobId, what: String) {
         let (look, prompt) = job;
-        let why = Unfit { prompt, what };
+        let why = UnfitPrompt { prompt, what };
         self.close(look);
         self.events.push(LookEvent::Failed { look, why });
     }

@@ -10,7 +10,7 @@ use crate::{
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, Finding, LookEvent, LookId, LookRequest, Options},
+        request::{Ask, LookEvent, LookId, LookRequest, Options, PromptResult},
         sequence::{Bounds, Sequence},
         worker::{DeviceError, Worker},
     },
@@ -246,8 +246,8 @@ impl Engine {
         })
     }
 
-    fn answer(&self, prompt: &Arc<Prompt>, finding: Finding) -> Result<Answer, EngineError> {
-        let Finding { found, marks } = finding;
+    fn answer(&self, prompt: &Arc<Prompt>, finding: PromptResult) -> Result<Answer, EngineError> {
+        let PromptResult { found, marks } = finding;
         let body = match objects(&prompt.task, &found.objects) {
             Some(body) => body,
             None => self.text(prompt, &found)?,

@@ -27,7 +27,7 @@ use super::{
     engine::Engine,
     handle::{self, EngineEnd, EngineHandle, EngineStopped},
     process,
-    wire::{self, Hello, Opened, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
+    wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
 };
 use spotter_core::{Clock, Outcome, SystemClock};
 
@@ -54,7 +54,7 @@ pub enum InsideError {
 }
 
 /// What engine is wanted, and the daemon's time.
-pub type Ordered<S> = (S, Arc<dyn Clock>);
+pub type EngineOpening<S> = (S, Arc<dyn Clock>);
 
 /// The daemon, from its engine's side.
 pub struct DaemonConnection {
@@ -75,7 +75,7 @@ impl DaemonConnection {
 
     /// Says that this process is there, and waits until the daemon says what engine it wants. The clock goes as the daemon's,
     /// which it follows by the time that a short message takes. `None` when the daemon is gone.
-    pub fn order<S: DeserializeOwned>(&self) -> Result<Option<Ordered<S>>, InsideError> {
+    pub fn order<S: DeserializeOwned>(&self) -> Result<Option<EngineOpening<S>>, InsideError> {
         let mut socket = &self.socket;
         let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
         match heard {
@@ -144,10 +144,10 @@ impl DaemonConnection {
         let (engine, mut end, (permits, report)) = match started {
             Ok(started) => started,
             Err(EngineStopped(reason)) => {
-                return wire::write(&mut out, &Opened::<T>::Failed { reason });
+                return wire::write(&mut out, &OpenReply::<T>::Failed { reason });
             }
         };
-        wire::write(&mut out, &Opened::Ready { permits, report })?;
+        wire::write(&mut out, &OpenReply::Ready { permits, report })?;
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);

@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 use super::{
     handle::{EngineEnd, EngineHandle, EngineStopped, LookSubmission, SharedPermit},
     process::Process,
-    wire::{self, Hello, Opened, WireError, WireNews, WireOrder},
+    wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder},
 };
 use spotter_core::{Clock, Look, Outcome};
 
@@ -134,9 +134,11 @@ impl<E: FnMut() -> String> Link<E> {
     ) -> Result<(usize, T), EngineStopped> {
         let opened = self.order(what, clock);
         let reason = match opened {
-            Ok(Opened::Ready { permits, report }) if permits > 0 => return Ok((permits, report)),
-            Ok(Opened::Ready { .. }) => "its process allows no looks".into(),
-            Ok(Opened::Failed { reason }) => reason,
+            Ok(OpenReply::Ready { permits, report }) if permits > 0 => {
+                return Ok((permits, report));
+            }
+            Ok(OpenReply::Ready { .. }) => "its process allows no looks".into(),
+            Ok(OpenReply::Failed { reason }) => reason,
             Err(WireError::Closed(_)) => self.over(),
             Err(error) => format!("opening it in its process: {error}"),
         };
@@ -148,7 +150,7 @@ impl<E: FnMut() -> String> Link<E> {
         &self,
         what: &impl Serialize,
         clock: &dyn Clock,
-    ) -> Result<Opened<T>, WireError> {
+    ) -> Result<OpenReply<T>, WireError> {
         let mut socket = self.socket.as_ref();
         let (Hello::Hello, _) = wire::read(&mut socket)?;
         // The process counts on from the moment that it reads this, so it has to be waiting for it.

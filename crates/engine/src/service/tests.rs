@@ -16,8 +16,8 @@ use crate::{
     scheduler::{
         Options,
         backend::{
-            Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, PageId, Pick, Row,
-            RowMask, SlotId, Step, StepTimes,
+            Backend, BackendError, BackendLimits, DecoderInput, Feed, PageId, Pick, Row, RowMask,
+            SlotId, Step, StepResult, StepTimes,
         },
         request::Work,
         sequence::Bounds,
@@ -51,7 +51,7 @@ struct Scripted {
     limits: BackendLimits,
     clock: ManualClock,
     seen: Arc<Mutex<Seen>>,
-    ready: Option<Committed>,
+    ready: Option<StepResult>,
     fail_at_step: Option<usize>,
 }
 
@@ -113,11 +113,11 @@ impl Backend for Scripted {
             ..StepTimes::default()
         };
         let model_sizes = step.images.iter().map(|_| (84, 84)).collect();
-        self.ready = Some(Committed {
+        self.ready = Some(StepResult {
             picked,
             model_sizes,
             times,
-            ..Committed::default()
+            ..StepResult::default()
         });
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Backend for Scripted {
         Err(BackendError("no row wants a mask".into()))
     }
 
-    fn commit(&mut self, _: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, _: SlotId) -> Result<StepResult, BackendError> {
         Ok(self.ready.take().expect("commit without launch"))
     }
 }

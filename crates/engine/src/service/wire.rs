@@ -76,7 +76,7 @@ pub struct WireOrder<S> {
 
 /// What became of the order.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Opened<T> {
+pub enum OpenReply<T> {
     /// The engine waits for looks.
     Ready {
         /// Looks that may be inside at once.

@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::scheduler::{
     backend::{
-        Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, ImageJob, KvTable,
-        MaskSource, PageId, Pick, Picked, Row, RowMask, SlotId, Step, StepTimes, TokenMask,
+        Backend, BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable, MaskSource,
+        PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult, StepTimes, TokenMask,
     },
     decision::Decision,
 };
@@ -75,7 +75,7 @@ pub struct SimBackend {
 struct SimStep {
     step: Step,
     hidden: Vec<Vec<u64>>,
-    results: Committed,
+    results: StepResult,
     finalized: bool,
     sampling: Duration,
 }
@@ -111,7 +111,7 @@ impl SimBackend {
         Ok(page.0 as usize * tokens + at % tokens)
     }
 
-    fn encode(&mut self, image: &ImageJob, results: &mut Committed) -> Result<(), BackendError> {
+    fn encode(&mut self, image: &ImageJob, results: &mut StepResult) -> Result<(), BackendError> {
         let picture = &image.picture;
         let rows: Vec<&[u8]> = (0..picture.height()).map(|y| picture.row(0, y)).collect();
         let strip = rows.len().div_ceil(self.model.crops).max(1);
@@ -191,20 +191,20 @@ impl SimBackend {
         Ok(hidden.split_off(inputs.len() - row.picks.len()))
     }
 
-    fn decide(&self, pick: &Pick, hidden: u64, mask: Option<&TokenMask>) -> Picked {
+    fn decide(&self, pick: &Pick, hidden: u64, mask: Option<&TokenMask>) -> PickResult {
         let share = |bits: u64| (bits % 1000) as f32 / 1000.0;
-        let coord = |probability| Picked::Coord {
+        let coord = |probability| PickResult::Coord {
             bin: (hidden >> 8) as u16 % 1024,
             probability,
             sharpness: share(hidden >> 20),
         };
         match pick {
-            Pick::CoordOrEnd if hidden.is_multiple_of(self.model.objects) => Picked::End {
+            Pick::CoordOrEnd if hidden.is_multiple_of(self.model.objects) => PickResult::End {
                 probability: share(hidden >> 20),
             },
             Pick::CoordOrEnd => coord(share(hidden >> 40)),
             Pick::Coord => coord(1.0),
-            Pick::Size => Picked::Size {
+            Pick::Size => PickResult::Size {
                 width_bin: (hidden >> 8) as u16 % 1024,
                 height_bin: (hidden >> 24) as u16 % 1024,
                 sharpness: share(hidden >> 40),
@@ -224,11 +224,11 @@ impl SimBackend {
                 let vocab = self.model.vocab as u32;
                 let ids = (first as u32..vocab).chain(0..first as u32);
                 match ids.into_iter().find(allowed) {
-                    Some(id) => Picked::Token {
+                    Some(id) => PickResult::Token {
                         id,
                         probability: share(hidden >> 20),
                     },
-                    None => Picked::Nothing,
+                    None => PickResult::Nothing,
                 }
             }
         }
@@ -283,7 +283,7 @@ impl Backend for SimBackend {
             return Err(BackendError("a step before it waits for its masks".into()));
         }
         self.check_writes(&step)?;
-        let mut results = Committed::default();
+        let mut results = StepResult::default();
         for image in &step.images {
             self.encode(image, &mut results)?;
         }
@@ -327,7 +327,7 @@ impl Backend for SimBackend {
         Ok(())
     }
 
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         let flight = self.flight(slot)?.take();
         let Some(flight) = flight.filter(|flight| flight.finalized) else {
             return Err(BackendError(format!("slot {} has no results", slot.0)));
@@ -351,7 +351,7 @@ impl SimBackend {
         for (i, (row, hidden)) in flight.step.rows.iter().zip(&flight.hidden).enumerate() {
             let mask = masks.iter().find(|mask| mask.row == i).map(|m| &m.mask);
             picked.push(match hidden.is_empty() {
-                true => vec![Picked::Nothing; row.picks.len()],
+                true => vec![PickResult::Nothing; row.picks.len()],
                 false => {
                     let picks = row.picks.iter().zip(hidden);
                     picks.map(|(pick, &h)| self.decide(pick, h, mask)).collect()

@@ -15,7 +15,7 @@ use super::{
     figures::Figures,
     golden_model::picture,
     golden_report::Report,
-    golden_run::{Ask, Depth, Followed, Inside, follow, prefill},
+    golden_run::{Ask, Depth, Inside, ReferenceRun, follow, prefill},
     json, tensors,
 };
 use crate::model::ModelConfig;
@@ -218,7 +218,7 @@ impl SmallSet {
     }
 
     /// Hidden states of the prompt and all logits. The part of a set in `tests/golden` has the tensors of some cases.
-    fn case(&self, name: &str, followed: &Followed, figures: &mut Figures) {
+    fn case(&self, name: &str, followed: &ReferenceRun, figures: &mut Figures) {
         let path = self.set.join(format!("expected/cases/{name}.safetensors"));
         if !path.is_file() {
             return;

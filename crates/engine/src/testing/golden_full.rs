@@ -13,7 +13,7 @@ use super::{
     figures::Figures,
     golden_model::picture,
     golden_report::Report,
-    golden_run::{Ask, Depth, Followed, Inside, Seen, follow, prefill},
+    golden_run::{Ask, Depth, Inside, ReferenceRun, Seen, follow, prefill},
     json, tensors,
 };
 use crate::model::ModelConfig;
@@ -178,7 +178,7 @@ impl FullSet {
         &self,
         image: &str,
         name: &str,
-        followed: &Followed,
+        followed: &ReferenceRun,
         config: &ModelConfig,
         figures: &mut Figures,
     ) {

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{
     figures::Figures,
-    golden_run::Followed,
-    tally::{Decided, Share, bins, choices, reference_bins},
+    golden_run::ReferenceRun,
+    tally::{ComparedDecision, Share, bins, choices, reference_bins},
 };
 use crate::model::ModelConfig;
 
@@ -18,9 +18,9 @@ pub struct Report {
     /// Errors of tensors.
     pub figures: Figures,
     /// Bins of points and boxes.
-    pub bins: Vec<Decided>,
+    pub bins: Vec<ComparedDecision>,
     /// Tokens and ends.
-    pub choices: Vec<Decided>,
+    pub choices: Vec<ComparedDecision>,
     /// Bins of the reference's own run in bf16, as far as it went the same way as in f32.
     pub reference: Vec<bool>,
     /// The backend's at the same places.
@@ -31,7 +31,7 @@ impl Report {
     pub fn print(&self, title: &str) {
         self.figures.print(title);
         for (what, decided) in [("bins", &self.bins), ("choices", &self.choices)] {
-            let share = |open: fn(&Decided) -> bool| {
+            let share = |open: fn(&ComparedDecision) -> bool| {
                 Share::of(decided.iter().filter(|d| open(d)).map(|d| d.right))
             };
             println!("  {what} as in f32: {}", share(|_| true));
@@ -67,12 +67,12 @@ impl Report {
     pub fn count(
         &mut self,
         (name, expected): (&str, &Value),
-        followed: &Followed,
+        followed: &ReferenceRun,
         errors: [f64; 2],
         run: Option<&Value>,
         config: &ModelConfig,
     ) {
-        let named = |decided: Decided| Decided {
+        let named = |decided: ComparedDecision| ComparedDecision {
             what: format!("{name}, {}", decided.what),
             ..decided
         };

@@ -10,7 +10,7 @@ use super::golden_model;
 use crate::{
     model::{ModelConfig, coord_from_bin, size_from_bin},
     scheduler::backend::{
-        Backend, DecoderInput, Feed, MaskSource, Pick, Picked, Row, Sampling, SlotId, Step,
+        Backend, DecoderInput, Feed, MaskSource, Pick, PickResult, Row, Sampling, SlotId, Step,
     },
 };
 use spotter_core::Picture;
@@ -142,21 +142,21 @@ pub fn turns(expected: &Value) -> Vec<Turn> {
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub ask: Ask,
-    pub picked: Picked,
+    pub picked: PickResult,
     /// What from; see [`Inside::logits`].
     pub logits: Vec<f32>,
 }
 
 /// What a backend shows on the reference's way through a case.
 #[derive(Clone, Debug)]
-pub struct Followed {
+pub struct ReferenceRun {
     /// Hidden states of the prompt behind the last block, `[positions, width]`.
     pub prompt: Vec<f32>,
     /// All decisions, in order.
     pub seen: Vec<Seen>,
 }
 
-fn run<B: Backend>(backend: &mut B, step: Step) -> Vec<Vec<Picked>> {
+fn run<B: Backend>(backend: &mut B, step: Step) -> Vec<Vec<PickResult>> {
     backend.launch(SlotId(0), step).unwrap();
     backend.commit(SlotId(0)).unwrap().picked
 }
@@ -176,13 +176,13 @@ pub fn follow<B: Inside>(
     expected: &Value,
     config: &ModelConfig,
     alone: bool,
-) -> Followed {
+) -> ReferenceRun {
     let kv = match alone {
         true => golden_model::alone(backend, 0),
         false => golden_model::kv(backend, 0),
     };
     let mut position = kv.prefix_positions;
-    let mut followed = Followed {
+    let mut followed = ReferenceRun {
         prompt: Vec::new(),
         seen: Vec::new(),
     };

@@ -1,28 +1,28 @@
 //! Decisions for tests that play a backend by a script.
 
-use crate::scheduler::backend::Picked;
+use crate::scheduler::backend::PickResult;
 
 /// No further object.
-pub const END: Picked = Picked::End { probability: 0.8 };
+pub const END: PickResult = PickResult::End { probability: 0.8 };
 
-pub fn coord(bin: u16) -> Picked {
-    Picked::Coord {
+pub fn coord(bin: u16) -> PickResult {
+    PickResult::Coord {
         bin,
         probability: 0.9,
         sharpness: 1.0,
     }
 }
 
-pub fn size(width_bin: u16, height_bin: u16) -> Picked {
-    Picked::Size {
+pub fn size(width_bin: u16, height_bin: u16) -> PickResult {
+    PickResult::Size {
         width_bin,
         height_bin,
         sharpness: 1.0,
     }
 }
 
-pub fn token(id: u32) -> Picked {
-    Picked::Token {
+pub fn token(id: u32) -> PickResult {
+    PickResult::Token {
         id,
         probability: 0.5,
     }

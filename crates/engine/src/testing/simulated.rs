@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     scheduler::{
         Options,
-        backend::{Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step},
+        backend::{
+            Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
+        },
         sequence::Bounds,
     },
     service::{Engine, EngineSettings},
@@ -64,7 +66,7 @@ impl Backend for FragileDevice {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.device.finalize(slot, masks)
     }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         let left = self.steps_left.checked_sub(1);
         self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
         self.device.commit(slot)

@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::{
     figures::rms,
-    golden_run::{Ask, Followed, Seen},
+    golden_run::{Ask, ReferenceRun, Seen},
 };
 use crate::{
     model::{ModelConfig, coord_from_bin},
-    scheduler::backend::Picked,
+    scheduler::backend::PickResult,
 };
 
 /// A decision beside the reference's.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decided {
+pub struct ComparedDecision {
     /// Which, what was decided, what the reference decides, and its margin.
     pub what: String,
     /// The same; a bin may be one off.
@@ -69,7 +69,7 @@ fn is_open(margin: f64, error: f64, logits: &[f32]) -> bool {
 
 /// The bins of a point or detect case in their order: x, y (, w, h) of each object. `error` is the largest that logits of
 /// the reference in bf16 have.
-pub fn bins(expected: &Value, followed: &Followed, error: f64) -> Vec<Decided> {
+pub fn bins(expected: &Value, followed: &ReferenceRun, error: f64) -> Vec<ComparedDecision> {
     let mut bins = Vec::new();
     for Seen {
         ask,
@@ -78,10 +78,10 @@ pub fn bins(expected: &Value, followed: &Followed, error: f64) -> Vec<Decided> {
     } in &followed.seen
     {
         let (object, got): (usize, &[(&str, u16)]) = match (*ask, *picked) {
-            (Ask::X(object), Picked::Coord { bin, .. }) => (object, &[("x", bin)]),
-            (Ask::Y(object), Picked::Coord { bin, .. }) => (object, &[("y", bin)]),
+            (Ask::X(object), PickResult::Coord { bin, .. }) => (object, &[("x", bin)]),
+            (Ask::Y(object), PickResult::Coord { bin, .. }) => (object, &[("y", bin)]),
             (Ask::Size(object), picked) => {
-                let Picked::Size {
+                let PickResult::Size {
                     width_bin,
                     height_bin,
                     ..
@@ -98,7 +98,7 @@ pub fn bins(expected: &Value, followed: &Followed, error: f64) -> Vec<Decided> {
         for (key, bin) in got {
             let want = wanted[format!("{key}_bin")].as_u64().unwrap();
             let margin = wanted[format!("{key}_margin")].as_f64().unwrap();
-            bins.push(Decided {
+            bins.push(ComparedDecision {
                 what: format!("{key} of object {object}: {bin}, wants {want}, margin {margin:.3}"),
                 right: want.abs_diff(u64::from(*bin)) <= 1,
                 open: is_open(margin, error, logits),
@@ -111,10 +111,10 @@ pub fn bins(expected: &Value, followed: &Followed, error: f64) -> Vec<Decided> {
 /// The other decisions of a case: tokens, or the end against the next object. `error` as in [`bins`].
 pub fn choices(
     expected: &Value,
-    followed: &Followed,
+    followed: &ReferenceRun,
     error: f64,
     config: &ModelConfig,
-) -> Vec<Decided> {
+) -> Vec<ComparedDecision> {
     let choice = |seen: &Seen| {
         let Ask::Token(i) = seen.ask else { return None };
         let (got, want, margin) = match expected["decisions"].get(i) {
@@ -128,14 +128,14 @@ pub fn choices(
             None => {
                 let phase = &expected["phases"][0];
                 let id = phase["tokens"].get(i).unwrap_or(&phase["next_token"]);
-                let Picked::Token { id: got, .. } = seen.picked else {
+                let PickResult::Token { id: got, .. } = seen.picked else {
                     panic!("a token was asked for, got {:?}", seen.picked);
                 };
                 let margin = phase["margins"][i].as_f64().unwrap();
                 (got, id.as_u64().unwrap() as u32, margin)
             }
         };
-        Some(Decided {
+        Some(ComparedDecision {
             what: format!("choice {i}: {got}, wants {want}, margin {margin:.3}"),
             right: got == want,
             open: is_open(margin, error, &seen.logits),
@@ -220,14 +220,14 @@ fn a_decision_is_right_open_or_wrong() {
     ]});
     let seen = |ask, bin| Seen {
         ask,
-        picked: Picked::Coord {
+        picked: PickResult::Coord {
             bin,
             probability: 1.0,
             sharpness: 1.0,
         },
         logits: vec![-5.0, 5.0],
     };
-    let followed = Followed {
+    let followed = ReferenceRun {
         prompt: Vec::new(),
         seen: vec![seen(Ask::X(0), 4), seen(Ask::Y(0), 11)],
     };

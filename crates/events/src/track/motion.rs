@@ -248,19 +248,19 @@ struct Residual<'a> {
     error: f64,
 }
 
-struct Judgement {
+struct MotionEvidence {
     surprise: f64,
     /// An abrupt change of speed is the more probable explanation.
     happened: bool,
 }
 
 /// An abrupt change concerns the whole object, so its cost is added once and not per number.
-fn judge(residuals: &[Residual]) -> Judgement {
+fn judge(residuals: &[Residual]) -> MotionEvidence {
     let plain = |o: &Residual| o.axis.surprise(o.off, o.error);
     let pushed = |o: &Residual| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
     let nothing: f64 = residuals.iter().map(plain).sum();
     let something = residuals.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
-    Judgement {
+    MotionEvidence {
         surprise: nothing.min(something),
         happened: something < nothing,
     }

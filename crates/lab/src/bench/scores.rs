@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use spotter_street::score::{
-    HitShare, MatchTally, Matches, Thing, match_boxes, match_points, same_answer,
+    HitShare, MatchTally, Matches, TruthObject, match_boxes, match_points, same_answer,
 };
 
 use super::calibration::Calibration;
 use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
-    questions::{Expected, Question, QuestionKind},
+    questions::{ExpectedAnswer, Question, QuestionKind},
     scene::Daylight,
 };
 
@@ -56,7 +56,7 @@ impl Scores {
     /// Adds the answer to one question. An answer of another kind than the question counts as no answer.
     pub fn add(&mut self, setting: EvalSetting, question: &Question, answer: &AnswerBody) {
         match (&question.expected, answer) {
-            (Expected::Boxes(truth), answer) => {
+            (ExpectedAnswer::Boxes(truth), answer) => {
                 let found = boxes(answer);
                 let places: Vec<_> = found.iter().map(|one| one.place).collect();
                 let matches = self.add_boxes(setting, question, truth, &places);
@@ -65,11 +65,11 @@ impl Scores {
                     self.sure_of_boxes.add(one.score, is_right);
                 }
             }
-            (Expected::PointsIn(truth), answer) => {
+            (ExpectedAnswer::PointsIn(truth), answer) => {
                 let matches = match_points(&points(answer), &required(truth));
                 self.point.add(matches.tally());
             }
-            (Expected::Text(expected), answer) => {
+            (ExpectedAnswer::Text(expected), answer) => {
                 let right =
                     matches!(answer, AnswerBody::Text { text, .. } if same_answer(expected, text));
                 if let AnswerBody::Text { score, .. } = answer {
@@ -159,8 +159,8 @@ impl Scores {
 }
 
 /// There are no questions about a class with an ignored thing, so everything in an expected answer is required.
-fn required(truth: &[NormBox]) -> Vec<Thing> {
-    let thing = |&bounds| Thing {
+fn required(truth: &[NormBox]) -> Vec<TruthObject> {
+    let thing = |&bounds| TruthObject {
         bounds,
         ignored: false,
     };

@@ -22,7 +22,7 @@ use spotter_core::{
 };
 use spotter_engine::service::Engine;
 use spotter_events::track::Tracker;
-use spotter_street::score::{MATCH_IOU, MatchTally, Thing, match_boxes};
+use spotter_street::score::{MATCH_IOU, MatchTally, TruthObject, match_boxes};
 use spotter_street::{
     Scene, Street, Truth, draw_i420,
     h264::through_h264,
@@ -188,11 +188,11 @@ fn shown_objects(
     });
     let boxes: Vec<NormBox> = objects.iter().map(|&(_, bounds)| bounds).collect();
     // Ignored objects can be found too, and then they have a track id.
-    let thing = |seen: &&SeenObject| Thing {
+    let thing = |seen: &&SeenObject| TruthObject {
         bounds: seen.box_in_frame,
         ignored: false,
     };
-    let things: Vec<Thing> = seen.iter().map(thing).collect();
+    let things: Vec<TruthObject> = seen.iter().map(thing).collect();
     let matches = match_boxes(&boxes, &things).found.into_iter();
     shown.extend(matches.map(|m| (objects[m.answer].0.clone(), seen[m.thing].identity)));
     shown

@@ -10,7 +10,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct CpuReading {
     /// Of this process.
     pub own: Duration,
     /// Of the server.
@@ -22,7 +22,7 @@ pub struct Reading {
     threads: BTreeMap<u32, (String, Duration)>,
 }
 
-impl Reading {
+impl CpuReading {
     /// Reads this process, the machine and the process `server`.
     pub fn now(server: Option<u32>) -> Self {
         let used = |path: String| cpu_time(Path::new(&path));
@@ -43,7 +43,7 @@ impl Reading {
 }
 
 /// Threads by name, the largest users first. A thread that ended meanwhile is left out.
-pub fn threads_between(before: &Reading, after: &Reading, took: Duration) -> Vec<ThreadUse> {
+pub fn threads_between(before: &CpuReading, after: &CpuReading, took: Duration) -> Vec<ThreadUse> {
     let mut by_name: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
     for (id, (name, used)) in &after.threads {
         let earlier = before.threads.get(id).map_or(Duration::ZERO, |(_, t)| *t);
@@ -110,9 +110,9 @@ mod tests {
                 let used = Duration::from_millis(used_ms[id]);
                 (id as u32, (name.to_owned(), used))
             };
-            Reading {
+            CpuReading {
                 threads: names.into_iter().enumerate().map(of).collect(),
-                ..Reading::default()
+                ..CpuReading::default()
             }
         };
         let (before, after) = (reading([10, 20, 0]), reading([110, 220, 900]));
@@ -130,7 +130,7 @@ mod tests {
         let stat = "cpu  100 10 50 9000 300 5 5 70 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
         assert_eq!(busy_time(stat), Some(Duration::from_millis(1700)));
         assert_eq!(busy_time("cpu  1 2 3\n"), None);
-        let now = Reading::now(Some(std::process::id()));
+        let now = CpuReading::now(Some(std::process::id()));
         assert!(now.threads.len() > 1 && now.rss_mib.is_some());
     }
 }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A received packet. Connections are numbered from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct BrokerPacket {
     pub connection: usize,
     pub packet: ClientPacket,
 }
@@ -38,7 +38,7 @@ struct BrokerMemory {
     script: BrokerScript,
     connections: usize,
     open: usize,
-    got: Vec<Got>,
+    got: Vec<BrokerPacket>,
     /// Accepted messages for the consumer; `None` without one.
     routed: Option<Vec<Publish>>,
     retained: BTreeMap<String, Vec<u8>>,
@@ -82,7 +82,7 @@ impl Inner {
                 routed.extend(is_kept.then(|| message.clone()));
             }
             (Some(_), _) => {}
-            (None, _) => got.push(Got {
+            (None, _) => got.push(BrokerPacket {
                 connection,
                 packet: packet.clone(),
             }),
@@ -221,7 +221,7 @@ impl ScriptedBroker {
     }
 
     /// All packets so far.
-    pub fn got(&self) -> Vec<Got> {
+    pub fn got(&self) -> Vec<BrokerPacket> {
         self.inner.memory().got.clone()
     }
 

@@ -254,7 +254,7 @@ mod tests {
         }
         let mut bytes = (text + "\r\n").into_bytes();
         match take(&mut bytes) {
-            Some(Incoming::Request(request)) => request,
+            Some(ClientMessage::Request(request)) => request,
             other => panic!("{other:?}"),
         }
     }

@@ -2,7 +2,7 @@
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum ClientMessage {
     Request(RtspRequest),
     /// An interleaved packet: receiver reports.
     Packet,
@@ -44,12 +44,12 @@ impl RtspRequest {
 }
 
 /// Removes the first whole message from the received bytes; `None` if it is not complete.
-pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
+pub fn take(received: &mut Vec<u8>) -> Option<ClientMessage> {
     if let [b'$', _, high, low, ..] = **received {
         let end = 4 + usize::from(u16::from_be_bytes([high, low]));
         return (received.len() >= end).then(|| {
             received.drain(..end);
-            Incoming::Packet
+            ClientMessage::Packet
         });
     }
     let head = received.windows(4).position(|four| four == b"\r\n\r\n")?;
@@ -59,7 +59,7 @@ pub fn take(received: &mut Vec<u8>) -> Option<Incoming> {
     let end = head + 4 + length.and_then(|text| text.parse().ok()).unwrap_or(0);
     (received.len() >= end).then(|| {
         received.drain(..end);
-        Incoming::Request(request)
+        ClientMessage::Request(request)
     })
 }
 
@@ -123,8 +123,8 @@ mod tests {
             incoming.extend(take(&mut received));
         }
         assert_eq!(received, b"$");
-        assert_eq!(incoming[0], Incoming::Packet);
-        let Incoming::Request(request) = &incoming[1] else {
+        assert_eq!(incoming[0], ClientMessage::Packet);
+        let ClientMessage::Request(request) = &incoming[1] else {
             panic!("{incoming:?}");
         };
         assert_eq!(

@@ -10,7 +10,7 @@ use super::{
 
 /// What the camera does instead of the right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum CameraFault {
     /// Answers with this status.
     Refuse(u16),
     /// Sends nothing any more, and keeps the connection open.
@@ -32,7 +32,7 @@ pub struct StreamEnding {
     pub pictures: usize,
     /// In the middle of the next packet.
     pub torn: bool,
-    pub deed: Deed,
+    pub deed: CameraFault,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct CameraScript {
     /// Supported transports.
     pub takes: Takes,
     /// Faults by the method of the request.
-    pub deeds: Vec<(&'static str, Deed)>,
+    pub deeds: Vec<(&'static str, CameraFault)>,
     /// Announced session timeout: the session ends without a request for this time.
     pub timeout: Duration,
     /// Time between two pictures.
@@ -91,13 +91,13 @@ impl CameraScript {
     }
 
     /// With a fault at a request.
-    pub fn at(mut self, method: &'static str, deed: Deed) -> Self {
+    pub fn at(mut self, method: &'static str, deed: CameraFault) -> Self {
         self.deeds.push((method, deed));
         self
     }
 
     /// With a fault after a number of pictures.
-    pub fn after(mut self, pictures: usize, deed: Deed) -> Self {
+    pub fn after(mut self, pictures: usize, deed: CameraFault) -> Self {
         self.ending = Some(StreamEnding {
             pictures,
             torn: false,
@@ -107,7 +107,7 @@ impl CameraScript {
     }
 
     /// With a fault after a number of pictures and half a packet.
-    pub fn within(mut self, pictures: usize, deed: Deed) -> Self {
+    pub fn within(mut self, pictures: usize, deed: CameraFault) -> Self {
         self.ending = Some(StreamEnding {
             pictures,
             torn: true,
@@ -117,7 +117,7 @@ impl CameraScript {
     }
 
     /// The fault at a request.
-    pub fn deed(&self, method: &str) -> Option<Deed> {
+    pub fn deed(&self, method: &str) -> Option<CameraFault> {
         let found = self.deeds.iter().find(|(known, _)| *known == method);
         found.map(|(_, deed)| *deed)
     }

@@ -16,9 +16,9 @@ use tokio::{
 
 use super::{
     conversation::{Conversation, PacketWay, RequestEffect},
-    message::{Incoming, RtspRequest, RtspResponse, interleaved, take},
+    message::{ClientMessage, RtspRequest, RtspResponse, interleaved, take},
     play::{Damage, Player},
-    script::{CameraScript, Deed},
+    script::{CameraFault, CameraScript},
 };
 use spotter_core::{Clock, SystemClock};
 
@@ -149,7 +149,7 @@ struct Connection {
 }
 
 enum CameraEnd {
-    Deed(Deed),
+    Deed(CameraFault),
     ByClient,
 }
 
@@ -207,7 +207,7 @@ impl Connection {
         };
         remember(&self.memory, |memory| memory.streams_since = None);
         match end {
-            CameraEnd::Deed(Deed::Reset) => self.socket.set_zero_linger().unwrap(),
+            CameraEnd::Deed(CameraFault::Reset) => self.socket.set_zero_linger().unwrap(),
             CameraEnd::Deed(_) => self.close().await,
             CameraEnd::ByClient => {}
         }
@@ -233,7 +233,7 @@ impl Connection {
                     return Err(CameraEnd::ByClient);
                 }
                 while let Some(incoming) = take(&mut self.received) {
-                    if let Incoming::Request(request) = incoming {
+                    if let ClientMessage::Request(request) = incoming {
                         self.last_request = Instant::now();
                         self.answer(&request).await?;
                     }
@@ -241,7 +241,7 @@ impl Connection {
             }
             () = sleep_until(self.next_picture), if streams => self.pictures().await?,
             () = sleep_until(self.next_report), if streams => self.report().await?,
-            () = sleep_until(over), if streams => return Err(CameraEnd::Deed(Deed::Close)),
+            () = sleep_until(over), if streams => return Err(CameraEnd::Deed(CameraFault::Close)),
         }
         Ok(())
     }
@@ -260,10 +260,10 @@ impl Connection {
         // The login is checked before the scripted fault.
         let (mut answer, outcome) = self.conversation.on(request);
         match deed {
-            Some(Deed::Refuse(status)) if answer.status != 401 => {
+            Some(CameraFault::Refuse(status)) if answer.status != 401 => {
                 answer = RtspResponse::new(status);
             }
-            Some(Deed::Refuse(_)) | None => self.note(&outcome),
+            Some(CameraFault::Refuse(_)) | None => self.note(&outcome),
             Some(deed) => return self.act(deed).await,
         }
         self.socket.write_all(&answer.bytes(sequence)).await?;
@@ -292,19 +292,21 @@ impl Connection {
         }
     }
 
-    async fn act(&mut self, deed: Deed) -> Result<(), CameraEnd> {
+    async fn act(&mut self, deed: CameraFault) -> Result<(), CameraEnd> {
         match deed {
-            Deed::Silence => {
+            CameraFault::Silence => {
                 self.silent = true;
                 remember(&self.memory, |memory| memory.streams_since = None);
             }
-            Deed::Ignore => {}
-            Deed::Babble => {
+            CameraFault::Ignore => {}
+            CameraFault::Babble => {
                 let babble = [&[0xa5; 3000][..], b"\r\n\r\n"].concat();
                 self.socket.write_all(&babble).await?;
                 self.silent = true;
             }
-            Deed::Refuse(_) | Deed::Close | Deed::Reset => return Err(CameraEnd::Deed(deed)),
+            CameraFault::Refuse(_) | CameraFault::Close | CameraFault::Reset => {
+                return Err(CameraEnd::Deed(deed));
+            }
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ fn seen(class: Class, colour: Option<Colour>, visibility: Visibility) -> SeenObj
     }
 }
 
-fn ask(seen: Vec<SeenObject>, text: &str) -> Option<Expected> {
+fn ask(seen: Vec<SeenObject>, text: &str) -> Option<ExpectedAnswer> {
     let truth = Truth {
         layout: SceneLayout::Park,
         light: Daylight::Day,
@@ -29,8 +29,8 @@ fn ask(seen: Vec<SeenObject>, text: &str) -> Option<Expected> {
         .map(|q| q.expected)
 }
 
-fn text(answer: &str) -> Option<Expected> {
-    Some(Expected::Text(answer.into()))
+fn text(answer: &str) -> Option<ExpectedAnswer> {
+    Some(ExpectedAnswer::Text(answer.into()))
 }
 
 #[test]
@@ -52,10 +52,13 @@ fn answers_follow_from_the_truth() {
     );
     assert_eq!(
         ask(two(), "red bus"),
-        Some(Expected::Boxes(vec![two()[0].box_in_frame]))
+        Some(ExpectedAnswer::Boxes(vec![two()[0].box_in_frame]))
     );
-    assert_eq!(ask(two(), "green bus"), Some(Expected::Boxes(Vec::new())));
-    assert!(matches!(ask(two(), "buses"), Some(Expected::Boxes(boxes)) if boxes.len() == 2));
+    assert_eq!(
+        ask(two(), "green bus"),
+        Some(ExpectedAnswer::Boxes(Vec::new()))
+    );
+    assert!(matches!(ask(two(), "buses"), Some(ExpectedAnswer::Boxes(boxes)) if boxes.len() == 2));
 }
 
 #[test]

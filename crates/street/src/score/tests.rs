@@ -4,15 +4,15 @@ fn bounds(x0: f64, y0: f64, x1: f64, y1: f64) -> NormBox {
     NormBox::from_corners(x0, y0, x1, y1)
 }
 
-fn required(bounds: NormBox) -> Thing {
-    Thing {
+fn required(bounds: NormBox) -> TruthObject {
+    TruthObject {
         bounds,
         ignored: false,
     }
 }
 
-fn ignored(bounds: NormBox) -> Thing {
-    Thing {
+fn ignored(bounds: NormBox) -> TruthObject {
+    TruthObject {
         bounds,
         ignored: true,
     }

@@ -13,8 +13,8 @@ use spotter_core::CameraId;
 use spotter_engine::{
     scheduler::{
         backend::{
-            Backend, BackendError, BackendLimits, Committed, DecoderInput, Feed, MaskSource,
-            PageId, Pick, Picked, Row, RowMask, SlotId, Step, TokenMask,
+            Backend, BackendError, BackendLimits, DecoderInput, Feed, MaskSource, PageId, Pick,
+            PickResult, Row, RowMask, SlotId, Step, StepResult, TokenMask,
         },
         decision::Decision,
     },
@@ -72,7 +72,7 @@ struct StepInSlot {
     /// Inputs of each row, read at the launch: the slot that it carries from may be reused before its masks arrive. `None` for
     /// a zombie.
     inputs: Vec<Option<Vec<DecoderInput>>>,
-    picked: Vec<Vec<Picked>>,
+    picked: Vec<Vec<PickResult>>,
     finalized: bool,
 }
 
@@ -112,9 +112,9 @@ impl SceneDevice {
         row: &Row,
         inputs: Option<&[DecoderInput]>,
         mask: Option<&TokenMask>,
-    ) -> Vec<Picked> {
+    ) -> Vec<PickResult> {
         let Some(inputs) = inputs else {
-            return vec![Picked::Nothing; row.picks.len()];
+            return vec![PickResult::Nothing; row.picks.len()];
         };
         let page = row.kv.prefix.first();
         let camera = page.and_then(|page| self.cameras.get(page));
@@ -133,8 +133,8 @@ impl SceneDevice {
         input: &DecoderInput,
         mask: Option<&TokenMask>,
         seen: bool,
-    ) -> Picked {
-        let coord = |probability| Picked::Coord {
+    ) -> PickResult {
+        let coord = |probability| PickResult::Coord {
             bin: 512,
             probability,
             sharpness: 0.9,
@@ -143,10 +143,10 @@ impl SceneDevice {
             // After the prompt: is there an object? After an object: is there another one?
             Pick::CoordOrEnd => match input {
                 DecoderInput::Token(_) if seen => coord(0.9),
-                _ => Picked::End { probability: 0.9 },
+                _ => PickResult::End { probability: 0.9 },
             },
             Pick::Coord => coord(1.0),
-            Pick::Size => Picked::Size {
+            Pick::Size => PickResult::Size {
                 width_bin: 820,
                 height_bin: 820,
                 sharpness: 0.9,
@@ -162,7 +162,7 @@ impl SceneDevice {
                     true => ids.find(allowed),
                     false => ids.rev().find(allowed),
                 };
-                id.map_or(Picked::Nothing, |id| Picked::Token {
+                id.map_or(PickResult::Nothing, |id| PickResult::Token {
                     id,
                     probability: 0.9,
                 })
@@ -220,17 +220,17 @@ impl Backend for SceneDevice {
         Ok(())
     }
 
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         while self.scene.hangs.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);
         let flight = flight.ok_or_else(|| BackendError(format!("{slot:?} has no results")))?;
-        Ok(Committed {
+        Ok(StepResult {
             picked: flight.picked,
             model_sizes: vec![(84, 84); flight.step.images.len()],
             crops_encoded: flight.step.images.len(),
-            ..Committed::default()
+            ..StepResult::default()
         })
     }
 }

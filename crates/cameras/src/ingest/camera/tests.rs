@@ -87,12 +87,12 @@ fn street(options: StreetOptions) -> RtspStreet {
 }
 
 /// A camera's handle with its frames.
-struct Watched {
+struct WatchedCamera {
     handle: CameraHandle,
     frames: mpsc::Receiver<Frame>,
 }
 
-impl Watched {
+impl WatchedCamera {
     fn start(camera: CameraConfig) -> Self {
         Self::start_with(camera, None)
     }
@@ -173,7 +173,7 @@ fn assert_colours(frame: &Frame) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_stream_gives_correct_pictures_with_camera_time() {
     let server = street(street_options(any_port()));
-    let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
+    let mut watched = WatchedCamera::start(rtsp(server.url(), Transport::Tcp));
     let first = watched.frame().await;
     assert_eq!((first.number, first.camera_size), (1, (320, 180)));
     assert_eq!((first.picture.width(), first.picture.height()), (320, 180));
@@ -252,7 +252,7 @@ async fn pictures_are_scaled_while_decoding_also_with_keyframes_only() {
     let server = street(street_options(any_port()));
     let mut small = rtsp(server.url(), Transport::Udp);
     (small.width, small.decode) = (160, Decode::KeyFrames);
-    let mut watched = Watched::start(small);
+    let mut watched = WatchedCamera::start(small);
     for _ in 0..2 {
         let frame = watched.frame().await;
         assert_eq!((frame.picture.width(), frame.picture.height()), (160, 90));

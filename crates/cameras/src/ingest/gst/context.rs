@@ -18,7 +18,7 @@ use crate::ingest::{
     clock::ClockReading,
     gate::Gap,
     health::Failure,
-    source::{Outlet, SourceEvent},
+    source::{SourceEvent, SourceOutlet},
     transport::{RtpTransport, TransportChoice},
 };
 use crate::lock;
@@ -72,7 +72,7 @@ pub struct Rejections {
 /// What watches one pipeline from the network to its end. GStreamer's threads call it; `packet_probe`, `decode_queue` and
 /// `picture_sink` have the calls of each place.
 pub struct PipelineProbes {
-    pub outlet: Outlet,
+    pub outlet: SourceOutlet,
     /// The source in messages, without a login.
     pub source: String,
     pub kind: SourceKind,
@@ -95,7 +95,7 @@ pub struct PipelineProbes {
 
 impl PipelineProbes {
     /// Of a pipeline that does not play yet.
-    pub fn new(outlet: Outlet, opener: &GstOpener) -> Arc<Self> {
+    pub fn new(outlet: SourceOutlet, opener: &GstOpener) -> Arc<Self> {
         let kind = opener.source.kind();
         Arc::new(Self {
             outlet,

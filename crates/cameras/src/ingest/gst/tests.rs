@@ -84,7 +84,7 @@ fn receive(
     let (frames, shown) = std::sync::mpsc::channel::<Frame>();
     let (events, mut received) = mpsc::channel(16);
     let camera = spotter_core::testing::camera("gate", Vec::new());
-    let outlet = Outlet {
+    let outlet = SourceOutlet {
         camera: camera.id.clone(),
         // Nothing is ever late, however busy this machine is.
         clock: Arc::new(ManualClock::default()),

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     cpu::tests::{backend, backend_with, capacity},
     scheduler::backend::{
-        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, Picked, Row, Sampling,
+        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, Sampling,
         StepTimes,
     },
     testing::{
@@ -41,7 +41,7 @@ fn row(backend: &CpuBackend, index: usize, tokens: &[u32], pick: impl Into<Optio
     }
 }
 
-fn run(backend: &mut CpuBackend, images: Vec<ImageJob>, rows: Vec<Row>) -> Vec<Picked> {
+fn run(backend: &mut CpuBackend, images: Vec<ImageJob>, rows: Vec<Row>) -> Vec<PickResult> {
     backend.launch(SlotId(0), Step { images, rows }).unwrap();
     backend.commit(SlotId(0)).unwrap().picked.concat()
 }
@@ -150,7 +150,7 @@ fn slots_hold_results_until_they_are_taken() {
         images: vec![image_job(backend)],
         rows: Vec::new(),
     };
-    let text = |result: Result<Committed, BackendError>| result.unwrap_err().to_string();
+    let text = |result: Result<StepResult, BackendError>| result.unwrap_err().to_string();
     assert_eq!(
         text(backend.commit(SlotId(1))),
         "slot 1 has nothing to commit; launch a step in it first"

@@ -3,14 +3,14 @@ use super::*;
 #[test]
 fn the_coordinate_wins_a_tie_with_the_end() {
     let bins = [0.0, 3.0, 0.0];
-    let Picked::Coord {
+    let PickResult::Coord {
         bin, probability, ..
     } = coord_or_end(&bins, 1.5, 1.5)
     else {
         panic!("a tie ended the answer");
     };
     assert_eq!((bin, probability), (1, 0.5));
-    let Picked::End { probability } = coord_or_end(&bins, 1.0, 2.0) else {
+    let PickResult::End { probability } = coord_or_end(&bins, 1.0, 2.0) else {
         panic!("the end's logit is larger");
     };
     assert!((probability - 0.731_058_6).abs() < 1e-6);
@@ -28,7 +28,7 @@ fn sharpness_is_the_mass_around_the_chosen_bin() {
 fn a_size_is_as_sharp_as_its_worse_side() {
     let mut logits = vec![0.0; 2 * BINS];
     logits[17] = 30.0;
-    let Picked::Size {
+    let PickResult::Size {
         width_bin,
         height_bin,
         sharpness,

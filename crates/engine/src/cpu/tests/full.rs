@@ -14,7 +14,7 @@ use crate::{
     cpu::{CpuBackend, CpuCapacity},
     model::{SequenceOutput, Weights},
     scheduler::backend::{
-        Backend, DecoderInput, Feed, ImageJob, KvTable, Pick, Picked, Row, SlotId, Step,
+        Backend, DecoderInput, Feed, ImageJob, KvTable, Pick, PickResult, Row, SlotId, Step,
     },
     testing::{
         golden_full::FullSet,
@@ -102,8 +102,8 @@ fn check_first_decision(backend: &mut CpuBackend, name: &str, expected: &Value) 
     let decision = &expected["decisions"][0];
     let on = decision["coord_minus_eos"].as_f64().unwrap();
     let (ended, on_found) = match picked {
-        Picked::End { probability } => (true, 1.0 - f64::from(probability)),
-        Picked::Coord { probability, .. } => (false, f64::from(probability)),
+        PickResult::End { probability } => (true, 1.0 - f64::from(probability)),
+        PickResult::Coord { probability, .. } => (false, f64::from(probability)),
         other => panic!("{name}: {other:?}"),
     };
     assert_eq!(decision["stop_if_restricted"], ended, "{name}");

@@ -8,7 +8,7 @@ use crate::{
     cpu::{
         CpuBackend,
         device::CpuDevice,
-        text::{PositionSpan, Sees, Want},
+        text::{BlockOutputs, PositionSpan, Sees},
     },
     model::crops,
     scheduler::backend::{Backend, KvTable},
@@ -102,7 +102,7 @@ fn behind_decoder(
         let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
         device
             .text
-            .block(layer, &mut hidden, spans, cache, Want::Hidden);
+            .block(layer, &mut hidden, spans, cache, BlockOutputs::Hidden);
         see(layer, &hidden);
     }
 }

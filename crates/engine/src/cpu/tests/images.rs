@@ -4,7 +4,7 @@ use super::{backend_with, pages, pipelined::micro};
 use crate::{
     cpu::{CpuBackend, CpuOptions, TileReuse},
     scheduler::backend::{
-        Backend, Committed, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
+        Backend, Feed, ImageJob, KvTable, PageId, Pick, PickResult, Row, SlotId, Step, StepResult,
     },
     testing::{
         ahead::{DETECT, IMAGE, micro_picture},
@@ -48,7 +48,7 @@ fn look(
     (job, row)
 }
 
-fn run(backend: &mut CpuBackend, looks: Vec<(ImageJob, Row)>) -> Committed {
+fn run(backend: &mut CpuBackend, looks: Vec<(ImageJob, Row)>) -> StepResult {
     let (images, rows) = looks.into_iter().unzip();
     backend.launch(SlotId(0), Step { images, rows }).unwrap();
     backend.commit(SlotId(0)).unwrap()
@@ -123,7 +123,7 @@ fn backend_of(tile_reuse: TileReuse) -> CpuBackend {
 fn show(
     backend: &mut CpuBackend,
     pictures: &[(Picture, Option<CameraId>)],
-) -> (Vec<Picked>, Vec<(usize, usize)>) {
+) -> (Vec<PickResult>, Vec<(usize, usize)>) {
     let mut shown = (Vec::new(), Vec::new());
     for (picture, camera) in pictures {
         let look = look(backend, 0, picture.clone(), camera.clone());

@@ -9,7 +9,7 @@ use crate::{
     model::{SequenceOutput, coord_from_bin, size_from_bin},
     scheduler::{
         backend::{
-            Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Picked, RowMask,
+            Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, PickResult, RowMask,
             RowRef, Sampling, SlotId, Step, TokenMask,
         },
         decision::Decision,
@@ -105,8 +105,8 @@ fn zombies_decide_nothing_and_write_nothing() {
     let masks = vec![RowMask { row: 0, mask }];
     backend.finalize(SlotId(2), masks).unwrap();
     let picked = [0, 1, 2].map(|slot| backend.commit(SlotId(slot)).unwrap().picked.concat());
-    assert!(matches!(picked[0][..], [Picked::End { .. }]));
-    assert_eq!(picked[1..], [[Picked::Nothing], [Picked::Nothing]]);
+    assert!(matches!(picked[0][..], [PickResult::End { .. }]));
+    assert_eq!(picked[1..], [[PickResult::Nothing], [PickResult::Nothing]]);
     assert_eq!(memory(&mut backend, all), before);
 }
 
@@ -124,7 +124,7 @@ fn inputs_of(found: &SequenceOutput) -> Vec<DecoderInput> {
 }
 
 /// Decisions of the detect prompt, one step each, fed with `draft`.
-fn step_by_step(draft: &[DecoderInput]) -> Vec<Picked> {
+fn step_by_step(draft: &[DecoderInput]) -> Vec<PickResult> {
     let mut backend = micro();
     let cycle = [Pick::CoordOrEnd, Pick::Coord, Pick::Size];
     let mut decided = Vec::new();
@@ -176,7 +176,7 @@ fn draft_in_the_prefill_decides_like_single_steps() {
             .zip(&draft)
             .take_while(|(fed, drafted)| *fed == Some(**drafted));
         assert_eq!(agree.count(), accepted);
-        let ends = matches!(picked[1][draft.len()], Picked::End { .. });
+        let ends = matches!(picked[1][draft.len()], PickResult::End { .. });
         assert!(ends || accepted < draft.len(), "the whole answer is there");
     }
 }
@@ -202,7 +202,7 @@ fn host_masks_allow_tokens_that_the_launch_bans() {
         backend.commit(SlotId(0)).unwrap().picked.concat()
     };
     let free = decide(&mut backend, token_pick(&[]), None);
-    let Picked::Token { id: favourite, .. } = free[0] else {
+    let PickResult::Token { id: favourite, .. } = free[0] else {
         panic!("a token was asked for");
     };
     let banned = decide(&mut backend, token_pick(&[favourite]), None);
@@ -214,7 +214,7 @@ fn host_masks_allow_tokens_that_the_launch_bans() {
     assert_eq!(decide(&mut backend, host_pick(), Some(mask)), banned);
     assert_eq!(
         decide(&mut backend, host_pick(), None),
-        [Picked::Nothing, free[1]],
+        [PickResult::Nothing, free[1]],
         "without a mask"
     );
 }
@@ -247,10 +247,10 @@ fn launch_and_finalize_return_while_the_stream_is_busy() {
     // Nothing has run: the stream waits for this.
     drop(go_on);
     let first = backend.commit(SlotId(0)).unwrap();
-    assert!(matches!(first.picked[0][0], Picked::Coord { .. }));
+    assert!(matches!(first.picked[0][0], PickResult::Coord { .. }));
     assert_eq!(
         backend.commit(SlotId(1)).unwrap().picked,
-        [[Picked::Nothing]]
+        [[PickResult::Nothing]]
     );
 }
 

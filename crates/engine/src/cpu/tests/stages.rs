@@ -10,7 +10,7 @@ use crate::{
         device::embed,
         kv::KvCache,
         region::RegionModel,
-        text::{PositionSpan, Sees, TextModel, Want},
+        text::{BlockOutputs, PositionSpan, Sees, TextModel},
         vision::{VisionModel, stitch},
     },
     model::{Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
@@ -71,7 +71,7 @@ impl Network {
     fn prefill(&self, set: &Path, image: &str, cache: &mut KvCache, kv: &KvTable) {
         let mut hidden = self.image_hidden(set, image);
         self.text
-            .forward(&mut hidden, &[image_span(kv)], cache, Want::KvOnly);
+            .forward(&mut hidden, &[image_span(kv)], cache, BlockOutputs::KvOnly);
     }
 }
 
@@ -160,7 +160,7 @@ fn image_prefix(set: &Path) {
                 &mut hidden,
                 &[image_span(&kv)],
                 &mut cache,
-                Want::Hidden,
+                BlockOutputs::Hidden,
             );
             let name = format!("block{layer}.out");
             if has_stage(&golden, &image, &name) {
@@ -213,7 +213,7 @@ fn prompts_and_first_decisions(set: &Path) {
                 &mut hidden,
                 std::slice::from_ref(&span),
                 &mut cache,
-                Want::Hidden,
+                BlockOutputs::Hidden,
             );
             if let Some((_, want)) = golden.get(&format!("prompt_block{layer}.out")) {
                 assert_near(&format!("{name} block {layer}"), &hidden, want);

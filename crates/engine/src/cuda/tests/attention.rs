@@ -41,7 +41,7 @@ const LIMITS: BackendLimits = BackendLimits {
 };
 
 /// A row of the test: its look (if any), its own pages, where it begins and how much it feeds.
-struct Fed {
+struct FedRow {
     look: Option<usize>,
     own: Vec<u32>,
     from: usize,
@@ -53,7 +53,7 @@ fn prefix_pages(look: usize) -> Vec<PageId> {
     [[5, 2, 9], [1, 30, 7]][look].map(PageId).to_vec()
 }
 
-fn row(fed: &Fed) -> Row {
+fn row(fed: &FedRow) -> Row {
     let prefix = fed.look.map(prefix_pages).unwrap_or_default();
     let prefix_positions = if fed.look.is_some() { PREFIX } else { 0 };
     Row {
@@ -91,7 +91,7 @@ struct CacheContents(Vec<[(Vec<f32>, Vec<f32>); HEADS]>);
 struct FedStep<'a> {
     /// Looks whose images are new.
     images: &'a [usize],
-    rows: &'a [Fed],
+    rows: &'a [FedRow],
     /// Splits of each prefix.
     splits: usize,
 }
@@ -256,7 +256,7 @@ fn rows_see_their_prefix_and_their_own_past() {
             looks: vec![CacheContents::default(); 2],
             own: vec![CacheContents::default(); 5],
         };
-        let fed = |look, own: &[u32], from, count| Fed {
+        let fed = |look, own: &[u32], from, count| FedRow {
             look,
             own: own.to_vec(),
             from,

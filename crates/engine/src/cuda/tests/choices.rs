@@ -9,7 +9,7 @@ use crate::{
         weights::GpuNorm,
     },
     model::BINS,
-    scheduler::backend::Picked,
+    scheduler::backend::PickResult,
 };
 
 fn softmax(x: &[f32]) -> Vec<f32> {
@@ -114,7 +114,7 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
             assert_eq!(carried[to as usize], got[i]);
         }
         if position == 5 {
-            assert_eq!(picked, Picked::Nothing, "a zombie decides nothing");
+            assert_eq!(picked, PickResult::Nothing, "a zombie decides nothing");
             continue;
         }
         let bins = &coords[row as usize * BINS..][..BINS];
@@ -122,7 +122,7 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
             2 => {
                 let sizes = &sizes[row as usize * 2 * BINS..][..2 * BINS];
                 let ((w, sw), (h, sh)) = (best(&sizes[..BINS]), best(&sizes[BINS..]));
-                let Picked::Size {
+                let PickResult::Size {
                     width_bin,
                     height_bin,
                     sharpness,
@@ -152,10 +152,10 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
                     1.0
                 };
                 match picked {
-                    Picked::End { probability } => {
+                    PickResult::End { probability } => {
                         assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on))
                     }
-                    Picked::Coord {
+                    PickResult::Coord {
                         bin,
                         probability,
                         sharpness,
@@ -186,7 +186,7 @@ struct Choice {
 const VOCAB: usize = 5000;
 
 /// What the kernel chooses, row by row, each with the same logits and a mask of every third id.
-fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<Picked> {
+fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<PickResult> {
     let rows = choices.len();
     let all: Vec<f32> = logits.iter().copied().cycle().take(rows * VOCAB).collect();
     let bits = |x: f32| x.to_bits() as i32;
@@ -277,7 +277,7 @@ fn tokens_are_the_largest_that_are_allowed() {
             .rev()
             .max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
             .unwrap();
-        let Picked::Token {
+        let PickResult::Token {
             id, probability, ..
         } = picked
         else {
@@ -325,7 +325,7 @@ fn the_nucleus_is_sampled_in_its_order() {
         });
         let kept: f64 = order.iter().map(|&id| scaled[id]).sum();
         let target = f64::from(choice.uniform) * kept;
-        let Picked::Token { id, .. } = picked else {
+        let PickResult::Token { id, .. } = picked else {
             panic!("{picked:?}")
         };
         let place = order

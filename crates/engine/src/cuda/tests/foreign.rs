@@ -23,7 +23,7 @@ use crate::{
         stage::FrameStage,
     },
     model::VisionConfig,
-    scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
+    scheduler::backend::{Backend, Feed, ImageJob, Pick, PickResult, SlotId, Step},
     testing::golden_model::{row, tokens},
 };
 use spotter_cameras::testing::uploaded;
@@ -45,9 +45,9 @@ struct Other {
 }
 
 /// A frame's memory, until it is released.
-struct Lent(Arc<Other>, u64);
+struct LentFrame(Arc<Other>, u64);
 
-impl Drop for Lent {
+impl Drop for LentFrame {
     fn drop(&mut self) {
         self.0.free.lock().unwrap().push(self.1);
     }
@@ -118,7 +118,7 @@ impl Other {
             done(sys::cuMemcpyDtoDAsync_v2(frame, self.source, len, stream));
             done(sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()));
         }
-        let keeper: Box<dyn Any + Send + Sync> = Box::new(Lent(Arc::clone(self), frame));
+        let keeper: Box<dyn Any + Send + Sync> = Box::new(LentFrame(Arc::clone(self), frame));
         // SAFETY: the memory is large enough, and stays allocated until the keeper is dropped.
         let memory = unsafe { ForeignMemory::new(frame, bytes.len(), keeper) }.unwrap();
         let planes = Arc::new(There(Box::new(memory)));
@@ -264,7 +264,7 @@ fn step_holds_gpu_frames_until_commit_and_encodes_all() {
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));
     let prompt = Feed::Host(tokens(&[1, 498, 95]));
     let row = row(&backend, 0, 0, prompt, &[Pick::Coord]);
-    let mut decide = |picture: Picture| -> (Vec<Picked>, usize) {
+    let mut decide = |picture: Picture| -> (Vec<PickResult>, usize) {
         let mut step = Step::default();
         step.images.push(ImageJob {
             picture,

@@ -4,8 +4,8 @@ use super::whole::micro;
 use crate::{
     cuda::{CudaBackend, library, memory::DriverCalls},
     scheduler::backend::{
-        Backend, Feed, ImageJob, MaskSource, Pick, Picked, Row, RowMask, RowRef, Sampling, SlotId,
-        Step, TokenMask,
+        Backend, Feed, ImageJob, MaskSource, Pick, PickResult, Row, RowMask, RowRef, Sampling,
+        SlotId, Step, TokenMask,
     },
     testing::{
         ahead::{IMAGE, micro_config, micro_picture, token_pick},
@@ -62,7 +62,7 @@ fn run(
     picture: &Picture,
     vocab: usize,
     steps: usize,
-) -> Vec<Vec<Vec<Picked>>> {
+) -> Vec<Vec<Vec<PickResult>>> {
     let mut picked = Vec::with_capacity(steps);
     for number in 0..steps {
         let slot = SlotId(number % 2);

@@ -4,7 +4,7 @@ use super::whole::micro;
 use crate::{
     cuda::CudaBackend,
     scheduler::backend::{
-        Backend, Feed, ImageJob, KvTable, PageId, Pick, Picked, Row, SlotId, Step,
+        Backend, Feed, ImageJob, KvTable, PageId, Pick, PickResult, Row, SlotId, Step,
     },
     testing::golden_model::tokens,
 };
@@ -24,7 +24,10 @@ fn picture(changed: bool) -> Picture {
 }
 
 /// What a step with these pictures decides for each, and its crops: encoded, reused.
-fn decide(backend: &mut CudaBackend, images: &[(Option<&str>, bool)]) -> (Vec<Picked>, [usize; 2]) {
+fn decide(
+    backend: &mut CudaBackend,
+    images: &[(Option<&str>, bool)],
+) -> (Vec<PickResult>, [usize; 2]) {
     let limits = backend.limits();
     let each = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
     let mut step = Step::default();
@@ -56,7 +59,7 @@ fn decide(backend: &mut CudaBackend, images: &[(Option<&str>, bool)]) -> (Vec<Pi
 }
 
 /// The sharpness of a coordinate says more than its bin, which jumps where a network of noise sees no difference.
-fn assert_alike(a: &[Picked], b: &[Picked]) {
+fn assert_alike(a: &[PickResult], b: &[PickResult]) {
     assert_eq!(a.len(), b.len());
     for (a, b) in a.iter().zip(b) {
         let apart = (a.sharpness() - b.sharpness()).abs();

@@ -8,7 +8,7 @@ use crate::{
     cpu::{self, CpuBackend},
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{ModelConfig, SequenceOutput, Weights},
-    scheduler::backend::{Backend, Feed, ImageJob, Pick, Picked, SlotId, Step},
+    scheduler::backend::{Backend, Feed, ImageJob, Pick, PickResult, SlotId, Step},
     testing::{
         ahead::micro_config,
         golden_model::{config, job, picture, row, run_with, sequence, tokens, weights},
@@ -97,7 +97,7 @@ fn first(
     picture: &spotter_core::Picture,
     ids: &[u32],
     pick: Pick,
-) -> Picked {
+) -> PickResult {
     let row = row(backend, 0, 0, Feed::Host(tokens(ids)), &[pick]);
     let image = ImageJob {
         picture: picture.clone(),
@@ -168,28 +168,28 @@ fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
                 );
                 let close = |a: u16, b: u16| a.abs_diff(b) <= 1;
                 let same = match (a, b) {
-                    (Picked::End { probability: a }, Picked::End { probability: b }) => {
+                    (PickResult::End { probability: a }, PickResult::End { probability: b }) => {
                         (a - b).abs() < 0.05
                     }
                     (
-                        Picked::Coord {
+                        PickResult::Coord {
                             bin: x,
                             probability: a,
                             ..
                         },
-                        Picked::Coord {
+                        PickResult::Coord {
                             bin: y,
                             probability: b,
                             ..
                         },
                     ) => close(x, y) && (a - b).abs() < 0.05,
                     (
-                        Picked::Size {
+                        PickResult::Size {
                             width_bin: a,
                             height_bin: b,
                             ..
                         },
-                        Picked::Size {
+                        PickResult::Size {
                             width_bin: x,
                             height_bin: y,
                             ..

@@ -295,7 +295,7 @@ impl Default for CaptionTemplates {
 
 /// A file as published on Hugging Face: our sections are nested, and empty means the released Moondream 2.
 #[derive(Deserialize)]
-struct Nested {
+struct PublishedConfig {
     config: ModelConfig,
 }
 
@@ -330,7 +330,7 @@ pub(super) fn parse(json: &str, origin: &str) -> Result<ModelConfig, ModelConfig
             .get("config")
             .is_some_and(serde_json::Value::is_object)
         {
-            serde_json::from_str(json).map(|nested: Nested| nested.config)
+            serde_json::from_str(json).map(|nested: PublishedConfig| nested.config)
         } else {
             serde_json::from_str(json)
         }

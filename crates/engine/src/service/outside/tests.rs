@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::timeout};
 use super::*;
 use crate::{
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, Committed, PageId, RowMask, SlotId, Step,
+        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
     },
     service::{Engine, handle, inside, wire::WireOutcome},
     testing::simulated::{self, FragileDevice},
@@ -45,7 +45,7 @@ impl Backend for GatedDevice {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.device.finalize(slot, masks)
     }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.device.commit(slot)
     }
     fn release(&mut self, pages: &[PageId]) {
@@ -226,7 +226,7 @@ async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
         wire::write(&mut socket, &Hello::Hello).unwrap();
         let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
         let (permits, report) = (PERMITS, ());
-        wire::write(&mut socket, &Opened::Ready { permits, report }).unwrap();
+        wire::write(&mut socket, &OpenReply::Ready { permits, report }).unwrap();
         while let Ok((request, _)) = wire::read(&mut socket) {
             let said = match request {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
@@ -300,7 +300,7 @@ async fn an_engine_s_side_that_reads_no_more_is_left() {
         wire::write(&mut &its, &Hello::Hello).unwrap();
         let (_, _): (WireOrder<usize>, _) = wire::read(&mut &its).unwrap();
         let (permits, report) = (PERMITS, 7_usize);
-        wire::write(&mut &its, &Opened::Ready { permits, report }).unwrap();
+        wire::write(&mut &its, &OpenReply::Ready { permits, report }).unwrap();
     };
     spawn("engine-process", opens).unwrap();
     let limit = ours.try_clone().unwrap();
@@ -391,9 +391,9 @@ impl Bare {
         let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
         let (now, what) = (START, ());
         wire::write(&mut socket, &WireOrder { now, what }).unwrap();
-        let opened: Opened<()> = wire::read(&mut socket).unwrap().0;
+        let opened: OpenReply<()> = wire::read(&mut socket).unwrap().0;
         let (permits, report) = (PERMITS, ());
-        assert_eq!(opened, Opened::Ready { permits, report });
+        assert_eq!(opened, OpenReply::Ready { permits, report });
         Self {
             socket: ours,
             gate: gate.recv().unwrap(),

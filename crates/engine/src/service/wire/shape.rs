@@ -65,7 +65,7 @@ impl PictureShape {
             start += row * rows;
             (strides[plane], starts[plane + 1]) = (row, start);
         }
-        let planes = Arc::new(Packed { body, starts });
+        let planes = Arc::new(PackedPlanes { body, starts });
         let (size, colour) = ((self.width, self.height), (self.matrix, self.range));
         let picture = Picture::new(
             PictureLayout {
@@ -81,13 +81,13 @@ impl PictureShape {
 }
 
 /// Planes one behind the other.
-struct Packed {
+struct PackedPlanes {
     body: Vec<u8>,
     /// Where each plane begins, and behind the last its end.
     starts: [usize; 4],
 }
 
-impl Planes for Packed {
+impl Planes for PackedPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         &self.body[self.starts[index]..self.starts[index + 1]]
     }

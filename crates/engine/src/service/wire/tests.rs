@@ -195,11 +195,11 @@ fn short_messages_arrive() {
     };
     assert_eq!(carried(&order), order);
     for opened in [
-        Opened::Ready {
+        OpenReply::Ready {
             permits: 8,
             report: "cuda 1".to_owned(),
         },
-        Opened::Failed {
+        OpenReply::Failed {
             reason: "no memory".into(),
         },
     ] {

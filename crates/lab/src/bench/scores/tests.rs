@@ -48,18 +48,18 @@ fn detect(words: &str, boxes: &[NormBox]) -> Question {
         task: Task::Detect {
             object: words.into(),
         },
-        expected: Expected::Boxes(boxes.to_vec()),
+        expected: ExpectedAnswer::Boxes(boxes.to_vec()),
     }
 }
 
 /// The answer of a model that is always right.
 fn right_answer(question: &Question) -> AnswerBody {
     match &question.expected {
-        Expected::Boxes(boxes) => boxed(boxes),
-        Expected::PointsIn(boxes) => {
+        ExpectedAnswer::Boxes(boxes) => boxed(boxes),
+        ExpectedAnswer::PointsIn(boxes) => {
             AnswerBody::Points(boxes.iter().map(|b| found(b.centre())).collect())
         }
-        Expected::Text(expected) => text(expected),
+        ExpectedAnswer::Text(expected) => text(expected),
     }
 }
 
@@ -89,7 +89,7 @@ fn wrong_answers_count_where_they_belong() {
     let mut scores = Scores::default();
     let question = |kind, answer: &str| Question {
         kind,
-        expected: Expected::Text(answer.into()),
+        expected: ExpectedAnswer::Text(answer.into()),
         ..detect("car", &[])
     };
     scores.add(

@@ -4,7 +4,7 @@ use super::*;
 use crate::bench::tests::micro_parts;
 use spotter_core::ManualClock;
 use spotter_engine::scheduler::backend::{
-    BackendError, BackendLimits, Committed, Picked, RowMask, SlotId, Step,
+    BackendError, BackendLimits, PickResult, RowMask, SlotId, Step, StepResult,
 };
 
 fn subject(clock: &Arc<dyn Clock>, exact: bool) -> SoakSubject {
@@ -65,12 +65,12 @@ impl Backend for Liar {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.device.finalize(slot, masks)
     }
-    fn commit(&mut self, slot: SlotId) -> Result<Committed, BackendError> {
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         let mut committed = self.device.commit(slot)?;
         self.steps += 1;
         if self.steps.is_multiple_of(3) {
             for picked in committed.picked.iter_mut().flatten() {
-                if let Picked::Size { width_bin, .. } = picked {
+                if let PickResult::Size { width_bin, .. } = picked {
                     *width_bin ^= 1;
                 }
             }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use spotter_scripted::rtsp::script::Deed;
+use spotter_scripted::rtsp::script::CameraFault;
 
 #[test]
 fn stop_ends_in_time_at_every_moment() {
@@ -75,7 +75,7 @@ async fn stop_everywhere() {
     stopped("at once", good(), |_| {}, at_once).await;
     let done = stopped(
         "while cameras connect",
-        good().at("DESCRIBE", Deed::Silence),
+        good().at("DESCRIBE", CameraFault::Silence),
         |_| {},
         async |testbed| {
             until("online", || is_online(testbed)).await;
@@ -84,7 +84,7 @@ async fn stop_everywhere() {
     done.await.expect_offline();
     let done = stopped(
         "while cameras are refused",
-        good().at("DESCRIBE", Deed::Refuse(404)),
+        good().at("DESCRIBE", CameraFault::Refuse(404)),
         |_| {},
         async |testbed| {
             until("refused", || {
@@ -196,7 +196,7 @@ async fn stop_everywhere() {
     done.await.expect_offline();
     let done = stopped(
         "while a question waits",
-        good().after(0, Deed::Silence),
+        good().after(0, CameraFault::Silence),
         |_| {},
         async |testbed| {
             until("online", || is_online(testbed)).await;

@@ -10,7 +10,7 @@ use spotter_scripted::{
     broker::Acknowledges,
     rtsp::{
         play::{Damage, Reports, Stamps},
-        script::{Deed, StreamEnding},
+        script::{CameraFault, StreamEnding},
     },
 };
 
@@ -96,11 +96,11 @@ impl Tapes {
             45..83 => self.damaged(chance, 2 * pictures),
             83..97 => self.refuses(chance),
             97..99 => (
-                self.good().at("SETUP", Deed::Refuse(453)),
+                self.good().at("SETUP", CameraFault::Refuse(453)),
                 "refused 453".into(),
             ),
             _ => (
-                self.good().at("DESCRIBE", Deed::Refuse(401)),
+                self.good().at("DESCRIBE", CameraFault::Refuse(401)),
                 "refused 401".into(),
             ),
         }
@@ -109,31 +109,43 @@ impl Tapes {
     fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
         let good = self.good();
         match chance.between(0, 7) {
-            0 => (good.after(0, Deed::Silence), "silence after PLAY".into()),
-            1 => (good.after(pictures, Deed::Silence), "stall in a GOP".into()),
+            0 => (
+                good.after(0, CameraFault::Silence),
+                "silence after PLAY".into(),
+            ),
+            1 => (
+                good.after(pictures, CameraFault::Silence),
+                "stall in a GOP".into(),
+            ),
             2 => (
-                good.within(pictures, Deed::Silence),
+                good.within(pictures, CameraFault::Silence),
                 "stall in a packet".into(),
             ),
-            3 => (good.after(pictures, Deed::Close), "FIN".into()),
-            4 => (good.within(pictures, Deed::Close), "FIN in a packet".into()),
-            5 => (good.after(pictures, Deed::Reset), "RST".into()),
-            _ => (good.within(pictures, Deed::Reset), "RST in a packet".into()),
+            3 => (good.after(pictures, CameraFault::Close), "FIN".into()),
+            4 => (
+                good.within(pictures, CameraFault::Close),
+                "FIN in a packet".into(),
+            ),
+            5 => (good.after(pictures, CameraFault::Reset), "RST".into()),
+            _ => (
+                good.within(pictures, CameraFault::Reset),
+                "RST in a packet".into(),
+            ),
         }
     }
 
     fn refuses(&self, chance: &mut RandomDraws) -> (CameraScript, String) {
         let request = chance.one(&["OPTIONS", "DESCRIBE", "SETUP", "PLAY"]);
         let deed = chance.one(&[
-            Deed::Refuse(404),
-            Deed::Refuse(500),
-            Deed::Silence,
-            Deed::Close,
-            Deed::Reset,
-            Deed::Babble,
+            CameraFault::Refuse(404),
+            CameraFault::Refuse(500),
+            CameraFault::Silence,
+            CameraFault::Close,
+            CameraFault::Reset,
+            CameraFault::Babble,
         ]);
         let name = match deed {
-            Deed::Refuse(status) => format!("refused {status}"),
+            CameraFault::Refuse(status) => format!("refused {status}"),
             deed => format!("{deed:?} at a request"),
         };
         (self.good().at(request, deed), name)
@@ -195,7 +207,7 @@ impl Tapes {
         script.ending = Some(StreamEnding {
             pictures,
             torn: false,
-            deed: Deed::Close,
+            deed: CameraFault::Close,
         });
         (script, name)
     }

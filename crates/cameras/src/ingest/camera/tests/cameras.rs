@@ -60,7 +60,7 @@ async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
     for width in [320, 160] {
         let mut camera = rtsp(url.clone(), Transport::Tcp);
         camera.width = width;
-        let mut watched = Watched::start_with(camera, Some(device));
+        let mut watched = WatchedCamera::start_with(camera, Some(device));
         for _ in 0..20 {
             let Frame {
                 camera_size,
@@ -88,7 +88,7 @@ async fn a_codec_that_cannot_be_decoded_is_named() {
         &format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )"),
         None,
     );
-    let watched = Watched::start(rtsp(url, Transport::Tcp));
+    let watched = WatchedCamera::start(rtsp(url, Transport::Tcp));
     let health = watched.failure().await;
     assert_eq!(health.phase, Phase::Unsupported);
     let text = health.failure.unwrap().text;
@@ -111,12 +111,12 @@ async fn a_certificate_is_checked_pinned_or_ignored() {
         camera
     };
     for good in [CameraTls::Fingerprint(pinned), CameraTls::Insecure] {
-        let mut watched = Watched::start(with(good));
+        let mut watched = WatchedCamera::start(with(good));
         watched.frame().await;
         watched.stop().await;
     }
     for bad in [CameraTls::Verify, CameraTls::Fingerprint([7; 32])] {
-        let watched = Watched::start(with(bad));
+        let watched = WatchedCamera::start(with(bad));
         let failure = watched.failure().await.failure.unwrap();
         assert_eq!(failure.fault, Fault::Tls, "{failure}");
         watched.stop().await;

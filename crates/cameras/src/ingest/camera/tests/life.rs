@@ -13,7 +13,7 @@ fn log_of_a_camera_never_contains_its_login() {
             let trace = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
             trace.init();
             let server = street(street_options(any_port()));
-            let mut watched = Watched::start(rtsp(server.url(), Transport::Tcp));
+            let mut watched = WatchedCamera::start(rtsp(server.url(), Transport::Tcp));
             watched.frame().await;
             watched.stop().await;
         });
@@ -53,7 +53,7 @@ impl Source for StuckSource {
 }
 
 impl Opener for Stuck {
-    fn open(&self, outlet: Outlet) -> Result<Arc<dyn Source>, Failure> {
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         outlet.send(SourceEvent::FirstFrame);
         outlet.send(SourceEvent::Failed(Failure::new(
@@ -87,13 +87,13 @@ async fn pipeline_that_does_not_stop_is_abandoned_and_counted() {
 }
 
 /// A source whose driver does not return from opening it until what it holds is dropped.
-struct Hanging {
+struct HangingSource {
     opening: std::sync::mpsc::Sender<()>,
     held: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-impl Opener for Hanging {
-    fn open(&self, _: Outlet) -> Result<Arc<dyn Source>, Failure> {
+impl Opener for HangingSource {
+    fn open(&self, _: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         let _ = self.opening.send(());
         let _ = self.held.lock().unwrap().recv();
         Err(Failure::new(Fault::Device, "gone"))
@@ -105,7 +105,7 @@ fn source_that_never_opens_does_not_delay_shutdown() {
     let (opening, opens) = std::sync::mpsc::channel();
     let (release, held) = std::sync::mpsc::channel();
     let held = Mutex::new(held);
-    let opener = Arc::new(Hanging { opening, held });
+    let opener = Arc::new(HangingSource { opening, held });
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let handle = runtime.block_on(async {

@@ -41,7 +41,7 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
             looped,
         })
     };
-    let mut once = Watched::start(file(&path, false));
+    let mut once = WatchedCamera::start(file(&path, false));
     let first = once.frame().await;
     assert!(first.key);
     assert_eq!(first.times.capture.unwrap().source, CaptureSource::File);
@@ -51,7 +51,7 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     assert_eq!((health.frames, health.next_retry), (15, None));
     once.stop().await;
 
-    let mut looped = Watched::start(file(&path, true));
+    let mut looped = WatchedCamera::start(file(&path, true));
     looped.frame_until(|frame| frame.number > 40).await;
     let health = looped.handle.health().borrow().clone();
     assert_eq!((health.attempts, health.reconnects_1h), (0, 0));
@@ -63,7 +63,7 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
         (text.clone(), Fault::NotVideo),
         (folder.path().join("nothing.mp4"), Fault::NotFound),
     ] {
-        let watched = Watched::start(file(&path, false));
+        let watched = WatchedCamera::start(file(&path, false));
         let failure = watched.failure().await.failure.unwrap();
         assert_eq!(failure.fault, fault, "{failure}");
         watched.stop().await;
@@ -82,7 +82,7 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_test_source_runs_and_reconnects_on_request() {
-    let mut watched = Watched::start(camera(SourceConfig::Test));
+    let mut watched = WatchedCamera::start(camera(SourceConfig::Test));
     let first = watched.frame().await;
     assert_eq!((first.camera_size, first.key), ((640, 360), true));
     watched
@@ -98,7 +98,7 @@ async fn the_test_source_runs_and_reconnects_on_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_absent_device_is_named_and_tried_again() {
     let device = PathBuf::from("/dev/video-that-is-not-there");
-    let watched = Watched::start(camera(SourceConfig::Usb { device }));
+    let watched = WatchedCamera::start(camera(SourceConfig::Usb { device }));
     let health = watched.failure().await;
     let failure = health.failure.unwrap();
     assert_eq!(failure.fault, Fault::Device, "{failure}");

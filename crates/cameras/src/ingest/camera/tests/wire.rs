@@ -15,7 +15,7 @@ use spotter_scripted::rtsp::{
     conversation::{Login, Scheme},
     paint,
     play::{Damage, Reports, Stamps, picture_at},
-    script::{CameraScript, Deed},
+    script::{CameraFault, CameraScript},
     server::Server,
     tape::{CameraTape, Recording, TapeCodec},
 };
@@ -74,12 +74,12 @@ struct Tally {
 }
 
 /// A camera's handle, and the check of its frames.
-struct Judged {
+struct CheckedCamera {
     handle: CameraHandle,
     tally: Arc<Mutex<Tally>>,
 }
 
-impl Judged {
+impl CheckedCamera {
     /// Connects to a camera that plays the script.
     fn start(camera: CameraConfig, script: &CameraScript) -> Self {
         let opener = Arc::new(GstOpener::new(camera.clone(), None));
@@ -277,7 +277,7 @@ impl Case {
         let began = clock.now();
         let mut stream = SourceSetup::new(Arc::new(GstOpener::new(camera.clone(), None)), &camera);
         stream.policy.pause_scale = PAUSE_SCALE;
-        let watched = Judged::start_with(stream, &self.script);
+        let watched = CheckedCamera::start_with(stream, &self.script);
         let name = &self.name;
         let health = watched.within(self.noticed + SLACK, name, failed).await;
         mended.store(true, Ordering::SeqCst);
@@ -309,7 +309,7 @@ impl Case {
 /// Runs all cases in parallel with a good camera, which they must not affect.
 async fn side_by_side(cases: Vec<Case>) {
     let beside = Server::start(|_| good()).await;
-    let untouched = Judged::start(camera_of(&beside), &good());
+    let untouched = CheckedCamera::start(camera_of(&beside), &good());
     untouched.frames(1).await;
     let mut running = JoinSet::new();
     for case in cases {

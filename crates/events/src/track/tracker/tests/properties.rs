@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn a_still_thing_keeps_one_name_whatever_the_pace(
+    fn still_object_keeps_one_track_at_any_rate(
         steps_ms in prop::collection::vec(100u64..2000, 4..40),
         missed in prop::collection::vec(any::<bool>(), 40),
         jitter in prop::collection::vec(-1.0..1.0f64, 160),

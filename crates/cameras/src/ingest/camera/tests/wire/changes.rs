@@ -25,15 +25,15 @@ fn larger() -> Arc<CameraTape> {
     }))
 }
 
-fn watch(server: &Server, script: &CameraScript) -> Judged {
-    Judged::start(camera_of(server), script)
+fn watch(server: &Server, script: &CameraScript) -> CheckedCamera {
+    CheckedCamera::start(camera_of(server), script)
 }
 
 /// The same with a camera that must fail.
-fn watch_impatiently(server: &Server, script: &CameraScript) -> Judged {
+fn watch_impatiently(server: &Server, script: &CameraScript) -> CheckedCamera {
     let mut camera = camera_of(server);
     (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
-    Judged::start(camera, script)
+    CheckedCamera::start(camera, script)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +65,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         // Tapes of one length, so the number of a picture is the same in each.
         let first = CameraScript::good(tapes[0]);
         let server = first_then(
-            first.clone().after(15, Deed::Close),
+            first.clone().after(15, CameraFault::Close),
             CameraScript::good(tapes[1]),
         )
         .await;

@@ -82,10 +82,10 @@ fn a_thousand_cuts_leave_nothing_behind() {
 async fn cut_and_restore() {
     tape(TapeCodec::H264);
     let beside = Server::start(|_| good()).await;
-    let untouched = Judged::start(camera_of(&beside), &good());
-    let mut cameras: Vec<Cut> = Vec::new();
+    let untouched = CheckedCamera::start(camera_of(&beside), &good());
+    let mut cameras: Vec<CutConnection> = Vec::new();
     for camera in 0..CAMERAS {
-        cameras.push(Cut::start(camera).await);
+        cameras.push(CutConnection::start(camera).await);
     }
     cameras = side_by_side_for(FIRST_ROUNDS, cameras).await;
     let mut moments = Vec::new();
@@ -108,7 +108,7 @@ async fn cut_and_restore() {
 }
 
 /// Runs all cameras; none of them is connected at the end.
-async fn side_by_side_for(rounds: usize, cameras: Vec<Cut>) -> Vec<Cut> {
+async fn side_by_side_for(rounds: usize, cameras: Vec<CutConnection>) -> Vec<CutConnection> {
     let mut running = JoinSet::new();
     for camera in cameras {
         running.spawn(camera.rounds(rounds));
@@ -117,23 +117,23 @@ async fn side_by_side_for(rounds: usize, cameras: Vec<Cut>) -> Vec<Cut> {
 }
 
 /// Each connection ends by itself, in another way and after other pictures than the one before.
-struct Cut {
+struct CutConnection {
     server: Server,
-    watched: Judged,
+    watched: CheckedCamera,
 }
 
-impl Cut {
+impl CutConnection {
     async fn start(camera: usize) -> Self {
         let script = move |connection: usize| {
             let pictures = 6 + (connection + camera) % 7;
-            let deed = [Deed::Close, Deed::Reset][connection % 2];
+            let deed = [CameraFault::Close, CameraFault::Reset][connection % 2];
             match connection % 4 {
                 0 | 1 => good().after(pictures, deed),
                 _ => good().within(pictures, deed),
             }
         };
         let server = Server::start(script).await;
-        let watched = Judged::start(camera_of(&server), &good());
+        let watched = CheckedCamera::start(camera_of(&server), &good());
         Self { server, watched }
     }
 

@@ -24,7 +24,7 @@ async fn watched_within(
     let server = serve(&script).await;
     let mut camera = camera_of(&server);
     camera.stall = stall;
-    let watched = Judged::start(camera, &script);
+    let watched = CheckedCamera::start(camera, &script);
     let enough = |health: &Health| health.frames >= frames && wanted(health);
     let health = watched.until(name, enough).await;
     let tally = watched.stop().await;
@@ -107,7 +107,7 @@ async fn wrong_byte_damages_pictures_only_until_the_next_keyframe() {
     let flipped = async |of| {
         let script = damaged(Damage::FlipOneOf(of));
         let server = serve(&script).await;
-        let watched = Judged::start(camera_of(&server), &script);
+        let watched = CheckedCamera::start(camera_of(&server), &script);
         watched.frames(300).await;
         let (health, tally) = (watched.health(), watched.tally());
         println!(

@@ -11,7 +11,7 @@ async fn watched(
     wanted: impl Fn(&Health) -> bool,
 ) -> (Health, Tally, Server) {
     let server = serve(&script).await;
-    let watched = Judged::start(rtsp(server.url(), transport), &script);
+    let watched = CheckedCamera::start(rtsp(server.url(), transport), &script);
     let health = watched.until(name, wanted).await;
     let tally = watched.stop().await;
     println!("{name}: {} right, {health:?}", tally.right);
@@ -82,14 +82,14 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     };
     let refused = async {
         let server = Server::start(move |_| only(Takes::Tcp)).await;
-        let watched = Judged::start(rtsp(server.url(), Transport::Udp), &good());
+        let watched = CheckedCamera::start(rtsp(server.url(), Transport::Udp), &good());
         let health = watched.failure().await;
         assert_eq!(health.failure.unwrap().fault, Fault::Unsupported);
         watched.stop().await;
     };
     let remembered = async {
         let server = Server::start(move |_| only(Takes::Udp)).await;
-        let watched = Judged::start(rtsp(server.url(), Transport::Auto), &only(Takes::Udp));
+        let watched = CheckedCamera::start(rtsp(server.url(), Transport::Auto), &only(Takes::Udp));
         let health = watched.failure().await;
         let text = health.failure.unwrap().text;
         let message = "camera refused RTP over TCP (RTSP 461); retrying over UDP";
@@ -116,11 +116,11 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         assert!(refused.text.ends_with(message), "{refused}");
     };
     let silent = async {
-        let script = by_udp(Damage::None).after(30, Deed::Silence);
+        let script = by_udp(Damage::None).after(30, CameraFault::Silence);
         let server = serve(&script).await;
         let mut camera = rtsp(server.url(), Transport::Udp);
         (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
-        let watched = Judged::start(camera, &script);
+        let watched = CheckedCamera::start(camera, &script);
         let health = watched.within(STALL + SLACK, "silence", failed).await;
         assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Stalled);
         watched.comes_back(&health, "after silence").await;

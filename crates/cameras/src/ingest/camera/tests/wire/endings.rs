@@ -11,10 +11,10 @@ async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
     tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for (deed, fault) in [
-        (Deed::Silence, Fault::Stalled),
-        (Deed::Close, Fault::Disconnected),
-        (Deed::Reset, Fault::Disconnected),
-        (Deed::Babble, Fault::Protocol),
+        (CameraFault::Silence, Fault::Stalled),
+        (CameraFault::Close, Fault::Disconnected),
+        (CameraFault::Reset, Fault::Disconnected),
+        (CameraFault::Babble, Fault::Protocol),
     ] {
         // Before the first packet nothing can stall.
         let at_once = match fault {
@@ -39,12 +39,12 @@ async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_session_end_sends_one_teardown() {
-    let silent = || good().after(15, Deed::Silence);
+    let silent = || good().after(15, CameraFault::Silence);
     let playing = async |script: fn() -> CameraScript, stall| {
         let server = Server::start(move |_| script()).await;
         let mut camera = camera_of(&server);
         camera.stall = stall;
-        let watched = Judged::start(camera, &good());
+        let watched = CheckedCamera::start(camera, &good());
         watched.frames(5).await;
         (server, watched)
     };
@@ -106,10 +106,10 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
     let mut running = JoinSet::new();
     for deed in [
         None,
-        Some(Deed::Refuse(451)),
-        Some(Deed::Refuse(501)),
-        Some(Deed::Refuse(404)),
-        Some(Deed::Ignore),
+        Some(CameraFault::Refuse(451)),
+        Some(CameraFault::Refuse(501)),
+        Some(CameraFault::Refuse(404)),
+        Some(CameraFault::Ignore),
     ] {
         running.spawn(async move {
             let script = CameraScript {
@@ -123,7 +123,8 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
             let server = serve(&script).await;
             let camera = camera_of(&server);
             let opener = GstOpener::with_keep_alive(camera.clone(), Duration::from_secs(4));
-            let watched = Judged::start_with(SourceSetup::new(Arc::new(opener), &camera), &script);
+            let watched =
+                CheckedCamera::start_with(SourceSetup::new(Arc::new(opener), &camera), &script);
             // rtspsrc waits for the answer to a request before it sends the next one, so a camera that ignores them gets one:
             // it keeps the session until 4 + 8 s.
             watched.frames(20 * (timeout_s + 2)).await;
@@ -138,28 +139,28 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_camera_is_stopped_in_time_whatever_it_is_at() {
+async fn camera_stops_in_time_in_each_phase() {
     let mut scripts = vec![("playing".to_owned(), good())];
     for request in ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"] {
-        let script = good().at(request, Deed::Silence);
+        let script = good().at(request, CameraFault::Silence);
         scripts.push((format!("silent at {request}"), script));
         scripts.push((
             format!("refused at {request}"),
-            good().at(request, Deed::Refuse(500)),
+            good().at(request, CameraFault::Refuse(500)),
         ));
     }
     scripts.push((
         "silent in a fragment".into(),
-        good().within(3, Deed::Silence),
+        good().within(3, CameraFault::Silence),
     ));
-    scripts.push(("closed".into(), good().after(3, Deed::Close)));
+    scripts.push(("closed".into(), good().after(3, CameraFault::Close)));
     scripts.push((
         "silent at TEARDOWN".into(),
-        good().at("TEARDOWN", Deed::Silence),
+        good().at("TEARDOWN", CameraFault::Silence),
     ));
     scripts.push((
         "reset at TEARDOWN".into(),
-        good().at("TEARDOWN", Deed::Reset),
+        good().at("TEARDOWN", CameraFault::Reset),
     ));
     let mut running = JoinSet::new();
     for (name, script) in scripts {
@@ -169,7 +170,7 @@ async fn a_camera_is_stopped_in_time_whatever_it_is_at() {
                 let server = serve(&script).await;
                 let mut camera = camera_of(&server);
                 camera.stall = STALL;
-                let watched = Judged::start(camera, &script);
+                let watched = CheckedCamera::start(camera, &script);
                 // The test stops the camera in every state that it may have by then.
                 sleep(Duration::from_millis(after_ms)).await;
                 let clock = SystemClock::new();

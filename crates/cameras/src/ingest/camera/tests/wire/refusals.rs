@@ -28,14 +28,14 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             (461, Fault::Unsupported),
             (500, Fault::Protocol),
         ] {
-            let script = good().at(request, Deed::Refuse(status));
+            let script = good().at(request, CameraFault::Refuse(status));
             cases.push(Case::new(format!("{status} to {request}"), script, fault));
         }
         for (deed, fault) in [
-            (Deed::Silence, Fault::NoFrame),
-            (Deed::Close, Fault::Disconnected),
-            (Deed::Reset, Fault::Disconnected),
-            (Deed::Babble, Fault::Protocol),
+            (CameraFault::Silence, Fault::NoFrame),
+            (CameraFault::Close, Fault::Disconnected),
+            (CameraFault::Reset, Fault::Disconnected),
+            (CameraFault::Babble, Fault::Protocol),
         ] {
             let script = good().at(request, deed);
             cases.push(Case::new(format!("{deed:?} at {request}"), script, fault));
@@ -69,7 +69,7 @@ async fn wrong_login_is_tried_once_per_connection() {
     running.join_all().await;
     // Only a reconnect command of the operator makes the client try again sooner than after half a minute.
     let server = Server::start(|_| login(Scheme::Digest, "another")).await;
-    let watched = Judged::start(camera_of(&server), &good());
+    let watched = CheckedCamera::start(camera_of(&server), &good());
     for tries in 1..4 {
         let refused = || {
             let phase = watched.health().phase;
@@ -89,7 +89,7 @@ async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
     if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
         rtsp.password = Some(Secret::new(password.into()));
     }
-    let watched = Judged::start(camera, &script);
+    let watched = CheckedCamera::start(camera, &script);
     watched.frames(5).await;
     watched.stop().await;
     eventually("goodbye", || server.memory().torn_down == 1).await;
@@ -107,7 +107,8 @@ async fn closed_port_is_retried_until_a_camera_listens() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let watched = Judged::start(rtsp(format!("rtsp://{address}/x"), Transport::Tcp), &good());
+    let watched =
+        CheckedCamera::start(rtsp(format!("rtsp://{address}/x"), Transport::Tcp), &good());
     let health = watched.failure().await;
     assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Unreachable);
     let server = Server::start_at(address, |_| good()).await;
@@ -118,8 +119,8 @@ async fn closed_port_is_retried_until_a_camera_listens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_transport_tries_the_other_at_once_after_a_refusal() {
-    let server = Server::start(|_| good().at("SETUP", Deed::Refuse(461))).await;
-    let watched = Judged::start(rtsp(server.url(), Transport::Auto), &good());
+    let server = Server::start(|_| good().at("SETUP", CameraFault::Refuse(461))).await;
+    let watched = CheckedCamera::start(rtsp(server.url(), Transport::Auto), &good());
     let both = |health: &Health| health.attempts >= 2;
     let health = watched.until("both transports", both).await;
     assert_eq!(health.failure.unwrap().fault, Fault::Protocol);

@@ -20,7 +20,7 @@ async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally,
     let server = serve(&script).await;
     let mut camera = camera_of(&server);
     camera.width = 4096;
-    let watched = Judged::start(camera, &script);
+    let watched = CheckedCamera::start(camera, &script);
     watched.frames(frames).await;
     let health = watched.health();
     let tally = watched.stop().await;
