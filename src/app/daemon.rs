@@ -191,7 +191,6 @@ async fn time_limit(seconds: Option<u64>) {
     }
 }
 
-/// Why [`Daemon::run`] ended.
 enum RunEnd {
     Stop,
     /// All stages have to start again with this configuration.

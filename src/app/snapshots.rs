@@ -74,7 +74,6 @@ pub struct FinishedSnapshot {
     pub jpeg: Result<Vec<u8>, SnapshotError>,
 }
 
-/// Orders by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCounters {
     pub taken: u64,

@@ -20,7 +20,6 @@ use spotter_engine::{
     service::{Engine, LookNews},
 };
 
-/// `spotter detect`
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
     ask(
         args,
@@ -30,7 +29,6 @@ pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
     )
 }
 
-/// `spotter point`
 pub fn point(args: &AskArgs) -> anyhow::Result<()> {
     ask(
         args,
@@ -40,7 +38,6 @@ pub fn point(args: &AskArgs) -> anyhow::Result<()> {
     )
 }
 
-/// `spotter query`
 pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     ask(
         &args.ask,
@@ -51,7 +48,6 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     )
 }
 
-/// `spotter caption`
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
     let length = args.length.into();

@@ -16,7 +16,6 @@ pub struct ProcessMeter {
 /// A reading; unknown where `/proc` is not readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessUse {
-    /// Resident memory.
     pub rss_mib: Option<f64>,
     /// Processor time since the last reading, percent of one core; unknown at the first.
     pub cpu_pct: Option<f64>,

@@ -46,11 +46,9 @@ pub struct GpuCard {
 /// Means over some time. What the driver does not report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Strain {
-    /// Watts.
     pub power_w: Option<f64>,
     /// Clock of the multiprocessors, MHz.
     pub sm_mhz: Option<f64>,
-    /// Degrees Celsius.
     pub celsius: Option<f64>,
     /// Share of time in which a kernel of anybody ran, percent.
     pub use_pct: Option<f64>,

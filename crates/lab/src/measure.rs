@@ -44,7 +44,6 @@ fn build_backend(
     bare.map_err(anyhow::Error::msg)
 }
 
-/// `spotter-lab steps`
 pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
     let load = length(args.seconds)?;
     let clock = real_clock();
@@ -71,7 +70,6 @@ fn length(seconds: f64) -> anyhow::Result<Duration> {
     length.with_context(|| format!("--seconds {seconds}: no length of time"))
 }
 
-/// `spotter-lab load`
 pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let load = length(args.seconds)?;
     let clock = real_clock();
@@ -137,7 +135,6 @@ fn ceilings(
     Ok((ceilings, gauge))
 }
 
-/// `spotter-lab cameras`
 pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
     let mut cameras: Vec<usize> = args.cameras.iter().map(|n| n.get()).collect();
     cameras.sort_unstable();
@@ -173,12 +170,10 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `spotter-lab engine`
 pub fn engine(args: &EngineBenchArgs) -> anyhow::Result<()> {
     print(&bench::host(&real_clock())?, args.json)
 }
 
-/// `spotter-lab eval`
 pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     if args.scenes == 0 {
         bail!("--scenes 0: at least one scene is needed");

@@ -18,7 +18,6 @@ pub const MAX_OBJECTS: usize = 32;
 pub const CAPTION_BYTES: usize = words::CAPTION_BYTES_MAX + 1;
 /// Bytes of one object: class, colour, two zeros, box of four `f32`, visible share.
 pub const OBJECT_BYTES: usize = 24;
-/// Means "no colour".
 pub const NO_COLOUR: u8 = 255;
 
 /// Bytes of one record: seed, number of objects, objects, three captions, the picture as I420.

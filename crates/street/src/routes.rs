@@ -15,7 +15,6 @@ pub(super) enum Motion {
     Stay(f32, f32),
 }
 
-/// A repeated passage.
 #[derive(Debug)]
 pub(super) struct Route {
     /// What may pass, each with the same probability.

@@ -14,9 +14,7 @@ pub const RIDER: u8 = 3;
 /// Which way a thing looks or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Facing {
-    /// To smaller x.
     Left,
-    /// To larger x.
     Right,
 }
 
@@ -112,7 +110,6 @@ pub struct Prop {
     pub look: u32,
 }
 
-/// Kind of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
@@ -179,9 +176,7 @@ impl View {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Daylight {
     Day,
-    /// Low, warm light.
     Dusk,
-    /// Lamps are lit.
     Night,
 }
 

@@ -23,7 +23,6 @@ const BLACK: u8 = 16;
 const WHITE: u8 = 235;
 /// No colour, in a plane of U or V.
 const GREY: u8 = 128;
-/// Limits after decoding.
 const BLACK_MAX: u32 = 80;
 const WHITE_MIN: u32 = 170;
 

@@ -58,7 +58,6 @@ pub struct NodeStatus {
     pub looks_per_s: Option<f64>,
     /// Reception to publication over the last minute, 95th percentile.
     pub total_p95_ms: Option<f64>,
-    /// Resident memory.
     pub rss_mib: Option<f64>,
     /// 100 = one core.
     pub cpu_pct: Option<f64>,

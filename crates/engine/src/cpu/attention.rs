@@ -11,7 +11,6 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AttentionHeads {
     pub count: usize,
-    /// Width of each.
     pub dim: usize,
 }
 

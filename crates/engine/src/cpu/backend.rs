@@ -23,7 +23,6 @@ use spotter_core::Clock;
 /// How much a [`CpuBackend`] takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuCapacity {
-    /// Steps in flight.
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,

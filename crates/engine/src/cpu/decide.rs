@@ -16,9 +16,7 @@ const NEIGHBOURS: usize = 2;
 /// What decides: the heads of the decoder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecisionHeads<'a> {
-    /// The vocabulary's head.
     pub text: &'a TextModel,
-    /// The bins' heads.
     pub region: &'a RegionModel,
 }
 
@@ -96,7 +94,6 @@ impl Outputs {
     }
 }
 
-/// One head's logits.
 #[derive(Debug)]
 struct Logits {
     rows: HeadRows,

@@ -28,7 +28,6 @@ const QUEUED_PER_SLOT: usize = 8;
 pub(super) enum StreamCommand {
     /// A forward pass, and the decisions that need no mask.
     Run(SlotId, Step),
-    /// The other decisions.
     Finalize(SlotId, Vec<RowMask>),
     /// No row reads these pages any more.
     Release(Vec<PageId>),

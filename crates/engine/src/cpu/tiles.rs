@@ -50,7 +50,6 @@ impl Default for TileReuse {
 #[derive(Debug)]
 pub(super) struct TileCache {
     reuse: TileReuse,
-    /// Pictures so far.
     images: u64,
     cameras: HashMap<CameraId, CameraTiles>,
 }

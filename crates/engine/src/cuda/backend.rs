@@ -33,7 +33,6 @@ use spotter_core::{Clock, Picture};
 /// Limits of a [`CudaBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaCapacity {
-    /// Steps in flight.
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,
@@ -61,7 +60,6 @@ pub struct CudaSettings<'a> {
 /// Arithmetic of products with many rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Precision<'a> {
-    /// bfloat16.
     Bf16,
     /// 8 bits in the blocks of encoder and decoder, with scales from these pictures; at least one.
     Fp8(&'a [Picture]),

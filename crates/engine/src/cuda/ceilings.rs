@@ -44,7 +44,6 @@ pub struct Ceilings {
 /// A speed, and when it was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SustainedSpeed {
-    /// Work per second.
     pub per_s: f64,
     /// The measured interval begins.
     pub from: Mono,

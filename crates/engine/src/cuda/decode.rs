@@ -125,7 +125,6 @@ pub struct OneLaunchDecoder {
     counters: Buffer<u32>,
     inner: usize,
     layer_count: usize,
-    /// Multiprocessors.
     blocks: usize,
 }
 

@@ -122,7 +122,6 @@ impl<const N: usize> E4m3Inputs<N> {
         })
     }
 
-    /// Scales of these.
     pub fn scales(&self, block: usize) -> [f32; N] {
         std::array::from_fn(|nth| self.scales.at(block * N + nth).value)
     }

@@ -24,7 +24,6 @@ pub struct Gpu {
     pub arch: String,
     /// Of CUDA, as the driver supports it: 13000 is 13.0.
     pub driver_version: i32,
-    /// Multiprocessors.
     pub multiprocessors: usize,
     /// Shared memory that a block may have, bytes.
     pub shared_bytes: usize,

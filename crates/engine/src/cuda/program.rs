@@ -29,9 +29,7 @@ const BANNED: usize = 4;
 /// Where a table begins in the block, and its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// First word.
     pub start: usize,
-    /// Words.
     pub len: usize,
 }
 
@@ -39,7 +37,6 @@ pub struct Table {
 #[derive(Clone, Debug)]
 pub struct TableLayout {
     pub limits: BackendLimits,
-    /// Positions of rows.
     pub row_positions: usize,
     /// Positions of rows and images.
     pub positions: usize,
@@ -67,7 +64,6 @@ pub struct TableLayout {
     pub tile_row: Table,
     /// Prefixes of the tiles.
     pub tile_table: Table,
-    /// Their positions.
     pub tile_length: Table,
     /// Decisions, four words each.
     pub pick: Table,
@@ -139,7 +135,6 @@ impl TableLayout {
 /// Numbers of entries of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepCounts {
-    /// Positions of rows.
     pub row_positions: usize,
     pub images: usize,
     pub tiles: usize,

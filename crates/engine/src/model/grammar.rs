@@ -24,7 +24,6 @@ pub enum AnswerGrammar {
 /// An answer in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextGrammar {
-    /// Ends the answer.
     pub end: u32,
     /// Not chosen from the second token on.
     pub banned: Vec<u32>,

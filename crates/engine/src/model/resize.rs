@@ -33,7 +33,6 @@ pub fn is_down_first(from: (usize, usize), to: (usize, usize)) -> bool {
 pub struct ResizeTaps {
     /// The first of them.
     pub first: usize,
-    /// One for each.
     pub weights: Vec<i32>,
 }
 

@@ -170,7 +170,6 @@ pub struct RowMask {
 pub enum Pick {
     /// x of a point or box, or the end: the end when its logit beats the coordinate's.
     CoordOrEnd,
-    /// A coordinate bin.
     Coord,
     /// Width and height bins.
     Size,
@@ -258,7 +257,6 @@ pub enum PickResult {
     },
     Token {
         id: u32,
-        /// Its probability.
         probability: f32,
     },
     /// The row was a zombie, or got no mask.
@@ -332,7 +330,6 @@ pub struct BackendError(pub String);
 
 /// A device that runs steps.
 pub trait Backend {
-    /// What it offers.
     fn limits(&self) -> BackendLimits;
 
     /// Starts the forward pass of `step` in the free slot `slot` and returns. Rows that want no host mask are decided in

@@ -30,7 +30,6 @@ use spotter_core::Mono;
 /// A stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// Its first moment.
     pub began: Mono,
     /// The first moment after it.
     pub ended: Mono,
@@ -107,7 +106,6 @@ pub struct Costs {
     pub sampling: Duration,
     /// Plan, launch, finalize and commit.
     pub bookkeeping: Duration,
-    /// Of the device.
     pub idle: Idle,
     /// Bookkeeping while the device worked.
     beside: Duration,
@@ -199,7 +197,6 @@ pub struct StepCost {
     /// Images, prefill and forward pass.
     pub forward_ms: f64,
     pub sampling_ms: f64,
-    /// The host's work.
     pub bookkeeping_ms: f64,
     /// The part of it in which the device did nothing, at the depth at which it was measured. At depth 2 it is next to
     /// nothing and says nothing about depth 1.

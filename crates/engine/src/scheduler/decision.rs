@@ -6,7 +6,6 @@ use crate::model::{coord_from_bin, size_from_bin};
 /// A decision as it is fed back: what a draft is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// A coordinate bin.
     Coord(u16),
     /// Width and height bins.
     Size(u16, u16),

@@ -20,7 +20,6 @@ use super::backend::{DecoderInput, PageId};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} KV pages wanted, {free} free")]
 pub struct OutOfPages {
-    /// Asked for.
     pub wanted: usize,
     pub free: usize,
 }

@@ -102,7 +102,6 @@ impl<T> Pipeline<T> {
         self.flights.pop_front().map(|flight| flight.load)
     }
 
-    /// Steps in flight.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }

@@ -62,7 +62,6 @@ pub struct Budget {
     pub rows: usize,
     pub images: usize,
     pub pages: usize,
-    /// Positions of rows.
     pub positions: usize,
 }
 

@@ -34,12 +34,9 @@ pub struct Ask {
     pub draft: Option<DraftKey>,
 }
 
-/// A prompt's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptResult {
-    /// What was found.
     pub found: SequenceOutput,
-    /// When.
     pub marks: StageTimes,
 }
 

@@ -23,7 +23,6 @@ use spotter_core::{Clock, Mono};
 /// The engine must stop; what is in flight is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The device failed.
     #[error("device: {0}")]
     Backend(#[from] BackendError),
     /// The device broke its contract.

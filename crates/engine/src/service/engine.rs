@@ -60,7 +60,6 @@ pub struct EngineModel {
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSettings {
-    /// Of every prompt.
     pub bounds: Bounds,
     pub options: Options,
 }

@@ -275,11 +275,9 @@ fn ask(
 struct Inside(Mutex<OutsideState>);
 
 enum OutsideState {
-    /// The engine works.
     Open(HashMap<u64, WaitingLook>),
     /// The last handle was dropped.
     Left,
-    /// It has ended.
     Closed,
 }
 

@@ -96,8 +96,9 @@ pub enum OpenReply<T> {
 pub enum WireRequest {
     /// A look, whose picture is the body.
     Look(WireLook),
-    /// It was cancelled.
-    Cancel { id: u64 },
+    Cancel {
+        id: u64,
+    },
 }
 
 /// Of a look what an engine needs.
@@ -119,7 +120,6 @@ pub enum WireNews {
         id: u64,
         ending: WireOutcome,
     },
-    /// The engine works.
     Beat {
         /// Turns of the engine's loop.
         beats: u64,

@@ -58,7 +58,6 @@ pub struct SimModel {
     pub memory: bool,
 }
 
-/// See the module.
 pub struct SimBackend {
     limits: BackendLimits,
     model: SimModel,

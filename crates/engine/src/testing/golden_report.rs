@@ -15,11 +15,9 @@ use crate::model::ModelConfig;
 /// What a set shows of a backend.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Errors of tensors.
     pub figures: Figures,
     /// Bins of points and boxes.
     pub bins: Vec<ComparedDecision>,
-    /// Tokens and ends.
     pub choices: Vec<ComparedDecision>,
     /// Bins of the reference's own run in bf16, as far as it went the same way as in f32.
     pub reference: Vec<bool>,

@@ -29,7 +29,6 @@ pub trait Inside: Backend {
     fn logits(&mut self, head: Head) -> Vec<f32>;
 }
 
-/// What makes logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// Bins of a coordinate.
@@ -90,7 +89,6 @@ fn token(banned: Vec<u32>) -> Pick {
 /// What is fed at once, and what is asked behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Positions.
     pub inputs: Vec<DecoderInput>,
     /// Decisions from the last of them; each is a step of its own, which feeds the same again.
     pub asks: Vec<Ask>,

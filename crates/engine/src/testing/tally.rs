@@ -30,12 +30,10 @@ pub struct ComparedDecision {
 pub struct Share {
     /// Those that are right.
     pub right: usize,
-    /// All.
     pub of: usize,
 }
 
 impl Share {
-    /// Of these.
     pub fn of(right: impl IntoIterator<Item = bool>) -> Self {
         right
             .into_iter()

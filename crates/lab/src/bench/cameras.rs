@@ -30,7 +30,6 @@ const SIGMAS: f64 = 1.96;
 #[derive(Clone, Debug)]
 pub struct Delays {
     counts: Vec<u32>,
-    /// The current second.
     second: usize,
     recent_ms: Vec<f32>,
     medians_ms: Vec<(f64, f64)>,
@@ -249,7 +248,6 @@ pub struct CamerasRow {
     pub decode: Spread,
     /// From a frame's capture, in the camera's own time, to its place in the sampler.
     pub behind: Spread,
-    /// Of `behind`.
     pub trend: Option<Trend>,
     /// Median of `behind` in each sixtieth of the run.
     pub course_ms: Vec<f64>,

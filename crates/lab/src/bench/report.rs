@@ -17,7 +17,6 @@ use super::{
 pub struct EvalReport {
     #[serde(flatten)]
     pub options: EvalOptions,
-    /// Over everything.
     pub figures: Vec<EvalFigure>,
     /// Boxes by class, size, light and scene.
     pub detect_by: Vec<PartFigures>,

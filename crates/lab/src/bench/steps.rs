@@ -77,7 +77,6 @@ pub struct Steps<'a> {
     pub load: Duration,
     /// Measured steps for each figure, at least.
     pub steps_min: usize,
-    /// Real time.
     pub clock: &'a dyn Clock,
 }
 

@@ -11,9 +11,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Processor time at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct CpuReading {
-    /// Of this process.
     pub own: Duration,
-    /// Of the server.
     pub server: Duration,
     /// Of everything on the machine.
     pub all: Duration,

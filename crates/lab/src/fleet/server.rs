@@ -20,7 +20,6 @@ pub struct CameraServer {
     child: Child,
     /// Closing it ends the process.
     input: Option<ChildStdin>,
-    /// Of each camera.
     pub urls: Vec<String>,
 }
 

@@ -6,7 +6,6 @@ use super::message::{RtspRequest, RtspResponse};
 
 const REALM: &str = "a camera";
 
-/// Authentication scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// RFC 7617.
@@ -51,9 +50,7 @@ pub enum RequestEffect {
     WrongLogin,
     /// A session was created with this transport.
     SetUp(PacketWay),
-    /// The stream starts.
     Play,
-    /// The session ends.
     TornDown,
 }
 

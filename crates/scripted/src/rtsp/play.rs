@@ -16,7 +16,6 @@ pub struct Stamps {
     pub sequence: u16,
     /// Of the first picture.
     pub rtp: u32,
-    /// The sender.
     pub ssrc: u32,
 }
 

@@ -17,7 +17,6 @@ pub enum CameraFault {
     Silence,
     /// Leaves this request without an answer.
     Ignore,
-    /// Closes the connection.
     Close,
     /// Resets the connection: bytes in transit are lost.
     Reset,
@@ -44,7 +43,6 @@ pub struct CameraScript {
     /// Sections of the SDP after the video.
     pub after: &'static str,
     pub login: Option<Login>,
-    /// Supported transports.
     pub takes: Takes,
     /// Faults by the method of the request.
     pub deeds: Vec<(&'static str, CameraFault)>,
@@ -55,7 +53,6 @@ pub struct CameraScript {
     /// First numbers and times.
     pub stamps: Stamps,
     pub damage: Damage,
-    /// Sender reports.
     pub reports: Reports,
     /// Time between two reports.
     pub report_every: Duration,

@@ -72,7 +72,6 @@ impl Received {
         self.of("det", camera).count()
     }
 
-    /// Events that began.
     fn begins(&self, camera: &str) -> impl Iterator<Item = &Value> {
         self.of("event", camera)
             .filter(|event| event["type"] == "new")

@@ -39,7 +39,6 @@ pub struct ModelConfig {
     pub text: TextConfig,
     /// The vision encoder and its projection.
     pub vision: VisionConfig,
-    /// Coordinates and sizes.
     pub region: RegionConfig,
     /// Token ids with a meaning, and the prompt templates.
     pub tokenizer: TokenizerConfig,
@@ -49,7 +48,6 @@ pub struct ModelConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TextConfig {
-    /// Width.
     pub dim: usize,
     /// Hidden width of the MLP.
     pub ff_dim: usize,
@@ -97,7 +95,6 @@ impl TextConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct VisionConfig {
-    /// Width.
     pub enc_dim: usize,
     /// Pixels along the side of a patch.
     pub enc_patch_size: usize,
@@ -239,7 +236,6 @@ impl Default for TokenizerConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Templates {
-    /// Whole prompts.
     pub caption: CaptionTemplates,
     /// Around a question. The suffix occurs twice, or once before the thinking id (docs/moondream.md section 3).
     pub query: Template,
@@ -322,7 +318,6 @@ impl ModelConfig {
     }
 }
 
-/// See [`ModelConfig::from_json`].
 pub(super) fn parse(json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
     let read = || {
         let value: serde_json::Value = serde_json::from_str(json)?;

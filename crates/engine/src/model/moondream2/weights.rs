@@ -30,7 +30,6 @@ pub struct Weights {
     pub text: TextWeights,
     /// The vision encoder and its projection.
     pub vision: VisionWeights,
-    /// Coordinates and sizes.
     pub region: RegionWeights,
 }
 
@@ -126,7 +125,6 @@ impl Weights {
     }
 }
 
-/// See [`Weights::load`].
 pub(super) fn load(
     config: &ModelConfig,
     source: &mut dyn TensorSource,

@@ -58,7 +58,6 @@ impl Ceiling {
 pub struct Load<'a> {
     /// Its answers must end at their bounds only.
     pub engine: &'a mut Engine,
-    /// Real time.
     pub clock: &'a dyn Clock,
     /// Of the GPU; `None` on a processor.
     pub gauge: Option<&'a Gauge>,

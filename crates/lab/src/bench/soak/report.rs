@@ -9,7 +9,6 @@ use spotter::ops::machine::Machine;
 /// Looks by their ends, and answers by their likeness to those of the same request alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SoakTally {
-    /// Looks.
     pub asked: u64,
     pub answered: u64,
     pub cancelled: u64,

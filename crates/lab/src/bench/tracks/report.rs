@@ -17,7 +17,6 @@ use crate::bench::{
 pub struct TrackReport {
     #[serde(flatten)]
     pub options: TrackOptions,
-    /// Over everything.
     pub figures: Vec<EvalFigure>,
     /// Classes with stays or events.
     pub classes: Vec<ClassStays>,
