@@ -176,7 +176,7 @@ fn metrics() -> Metrics {
     let metrics = Metrics::default();
     let camera = CameraId::new("gate").expect("an id");
     metrics.set_camera(&camera, true, &CameraCounts::default());
-    metrics.set_books(&camera, &spotter_core::FrameCounters::default());
+    metrics.set_frame_counters(&camera, &spotter_core::FrameCounters::default());
     metrics.set_engine("cpu", Some(1));
     metrics.set_engine_busy("cpu", Duration::from_secs(1));
     metrics.set_messages(1, &[("offline", 1)]);

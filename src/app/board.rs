@@ -91,10 +91,10 @@ fn model(card: &ModelCard) -> String {
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub cameras: Vec<(CameraId, CameraHealth)>,
-    pub books: Vec<(CameraId, FrameCounters)>,
+    pub frame_counters: Vec<(CameraId, FrameCounters)>,
     pub engines: Vec<(String, EngineState)>,
     pub broker: BrokerState,
-    pub tally: MessageCounters,
+    pub messages: MessageCounters,
     pub snapshots: SnapshotCounters,
     /// Hand-over to acknowledgement, 95th percentile.
     pub puback_p95: Option<Duration>,
@@ -107,10 +107,10 @@ impl Default for Facts {
     fn default() -> Self {
         Self {
             cameras: Vec::new(),
-            books: Vec::new(),
+            frame_counters: Vec::new(),
             engines: Vec::new(),
             broker: BrokerState::Connecting,
-            tally: MessageCounters::default(),
+            messages: MessageCounters::default(),
             snapshots: SnapshotCounters::default(),
             puback_p95: None,
             spooled: 0,
@@ -223,7 +223,11 @@ impl Board {
     pub fn tick(&self, facts: Facts) {
         let now = self.clock.now();
         let mut state = self.lock();
-        let looked = facts.books.iter().map(|(_, books)| books.looked).sum();
+        let looked = facts
+            .frame_counters
+            .iter()
+            .map(|(_, frame_counters)| frame_counters.looked)
+            .sum();
         if state.looked.len() > RATE_TICKS {
             state.looked.pop_front();
         }

@@ -262,13 +262,13 @@ impl Housekeeping {
                 .health()
                 .map(|(id, health)| (id.clone(), health))
                 .collect(),
-            books: counters.to_vec(),
+            frame_counters: counters.to_vec(),
             engines: engines
                 .progress()
                 .map(|(label, progress)| (label.to_owned(), engine_state(label, progress)))
                 .collect(),
             broker,
-            tally: publisher.counters(),
+            messages: publisher.counters(),
             snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
@@ -301,7 +301,7 @@ impl Housekeeping {
         let gpu = self.gpu(engines, now);
         let batches = self.board.batches();
         let batches_before = std::mem::replace(&mut self.previous.batches, batches);
-        let tally = publisher.counters();
+        let messages = publisher.counters();
         self.previous.at = now;
         Stats {
             time_ms: self.clock.wall().unix_millis(),
@@ -321,7 +321,7 @@ impl Housekeeping {
             gpu,
             batch_mean: batches.mean_since(batches_before),
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
-            mqtt_dropped: tally.dropped(),
+            mqtt_dropped: messages.dropped(),
             spool_msgs: publisher.spool_msgs(),
             rss_mib: process.rss_mib,
             cpu_pct: process.cpu_pct,
@@ -370,7 +370,7 @@ impl Housekeeping {
     /// Closes the status page, so that its address is free, and returns the figures of the whole run.
     pub async fn end(
         mut self,
-        books: Vec<(CameraId, FrameCounters)>,
+        frame_counters: Vec<(CameraId, FrameCounters)>,
         messages: MessageCounters,
     ) -> RunReport {
         if let Some(page) = self.page.take() {
@@ -379,7 +379,7 @@ impl Housekeeping {
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {
-            books,
+            frame_counters,
             messages,
             total_ms: total.percentiles(now, [0.5, 0.95]),
             end_to_end_ms: end_to_end.percentiles(now, [0.5, 0.95]),
@@ -389,8 +389,10 @@ impl Housekeeping {
 
 /// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.
 fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameCounters {
-    counters.iter().fold(removed, |mut all, (_, books)| {
-        all.add(books);
-        all
-    })
+    counters
+        .iter()
+        .fold(removed, |mut all, (_, frame_counters)| {
+            all.add(frame_counters);
+            all
+        })
 }

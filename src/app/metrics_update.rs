@@ -38,11 +38,14 @@ pub fn cameras(metrics: &Metrics, cameras: &CameraSupervisor) {
 
 /// Frames, messages, snapshots, broker and process.
 pub fn facts(metrics: &Metrics, facts: &Facts) {
-    for (camera, books) in &facts.books {
-        metrics.set_books(camera, books);
+    for (camera, frame_counters) in &facts.frame_counters {
+        metrics.set_frame_counters(camera, frame_counters);
     }
-    metrics.set_messages(facts.tally.streams_sent, &facts.tally.drops());
-    metrics.set_inbound(facts.tally.inbound_dropped, facts.tally.inbound_retained);
+    metrics.set_messages(facts.messages.streams_sent, &facts.messages.drops());
+    metrics.set_inbound(
+        facts.messages.inbound_dropped,
+        facts.messages.inbound_retained,
+    );
     metrics.set_snapshots(&facts.snapshots.by_outcome());
     metrics
         .broker_online

@@ -8,7 +8,7 @@ use spotter_mqtt::MessageCounters;
 /// Frame counters, losses and latency from start to stop.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
-    pub books: Vec<(CameraId, FrameCounters)>,
+    pub frame_counters: Vec<(CameraId, FrameCounters)>,
     pub messages: MessageCounters,
     /// Receive to publish: median and 95th percentile, milliseconds; `None` when nothing was published.
     pub total_ms: [Option<f64>; 2],
@@ -19,13 +19,15 @@ pub struct RunReport {
 impl RunReport {
     /// Every frame of every camera is accounted for.
     pub fn balanced(&self) -> bool {
-        self.books.iter().all(|(_, books)| books.balanced())
+        self.frame_counters
+            .iter()
+            .all(|(_, frame_counters)| frame_counters.balanced())
     }
 }
 
 impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (camera, b) in &self.books {
+        for (camera, b) in &self.frame_counters {
             let dropped = b.replaced + b.late + b.failed;
             writeln!(
                 f,

@@ -32,14 +32,14 @@ fn fate_labels(camera: &CameraId, fate: &str) -> Labels {
 }
 
 /// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
-fn by_fate(books: &FrameCounters) -> [(&'static str, u64); 6] {
+fn by_fate(frame_counters: &FrameCounters) -> [(&'static str, u64); 6] {
     [
-        ("replaced", books.replaced),
-        ("skipped", books.skipped),
-        ("gated", books.gated),
-        ("late", books.late),
-        ("looked", books.looked),
-        ("failed", books.failed),
+        ("replaced", frame_counters.replaced),
+        ("skipped", frame_counters.skipped),
+        ("gated", frame_counters.gated),
+        ("late", frame_counters.late),
+        ("looked", frame_counters.looked),
+        ("failed", frame_counters.failed),
     ]
 }
 
@@ -304,17 +304,20 @@ impl Metrics {
     }
 
     /// Copies the frame counters of a camera.
-    pub fn set_books(&self, camera: &CameraId, books: &FrameCounters) {
+    pub fn set_frame_counters(&self, camera: &CameraId, frame_counters: &FrameCounters) {
         let label = label("camera", camera);
-        set(&self.frames_in.get_or_create(&label), books.arrived);
+        set(
+            &self.frames_in.get_or_create(&label),
+            frame_counters.arrived,
+        );
         for (gauge, frames) in [
-            (&self.frames_waiting, books.waiting),
-            (&self.frames_in_flight, books.in_flight),
+            (&self.frames_waiting, frame_counters.waiting),
+            (&self.frames_in_flight, frame_counters.in_flight),
         ] {
             let frames = i64::try_from(frames).unwrap_or(i64::MAX);
             gauge.get_or_create(&label).set(frames);
         }
-        for (fate, frames) in by_fate(books) {
+        for (fate, frames) in by_fate(frame_counters) {
             let labels = fate_labels(camera, fate);
             set(&self.frames.get_or_create(&labels), frames);
         }

@@ -174,11 +174,14 @@ async fn verified_event_waits_for_question_at_next_frame() {
     let parcel = ("parcel", ScoreSource::Verify, true);
     assert_eq!(site.open(), [parcel, person]);
 
-    let [(_, books)] = &site.sampler.counters()[..] else {
+    let [(_, frame_counters)] = &site.sampler.counters()[..] else {
         panic!("one camera")
     };
-    assert!(books.balanced() && books.in_flight == 0, "{books:?}");
-    assert_eq!((books.late, books.failed), (1, 1));
+    assert!(
+        frame_counters.balanced() && frame_counters.in_flight == 0,
+        "{frame_counters:?}"
+    );
+    assert_eq!((frame_counters.late, frame_counters.failed), (1, 1));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ impl BoardState {
             EngineStatus {
                 state: known.map(|(_, state)| *state).unwrap_or_default(),
                 under_way: facts
-                    .books
+                    .frame_counters
                     .iter()
                     .filter(its)
                     .map(|(_, b)| b.in_flight)
@@ -55,8 +55,8 @@ impl BoardState {
             broker: BrokerStatus {
                 address: self.address.broker.clone(),
                 topics: self.address.topics.clone(),
-                sent: facts.tally.streams_sent,
-                dropped: facts.tally.drops().to_vec(),
+                sent: facts.messages.streams_sent,
+                dropped: facts.messages.drops().to_vec(),
                 spooled: facts.spooled,
                 puback_p95_ms: facts.puback_p95.map(|time| time.as_secs_f64() * 1e3),
                 ..broker(&facts.broker, now)
@@ -76,9 +76,9 @@ impl Facts {
     fn add_to(&self, camera: &mut CameraStatus) {
         let its = |id: &CameraId| id.as_str() == camera.id;
         let health = self.cameras.iter().find(|(id, _)| its(id));
-        let books = self.books.iter().find(|(id, _)| its(id));
-        if let Some((_, books)) = books {
-            camera.frames = *books;
+        let frame_counters = self.frame_counters.iter().find(|(id, _)| its(id));
+        if let Some((_, frame_counters)) = frame_counters {
+            camera.frames = *frame_counters;
         }
         match health {
             Some((_, health)) => add_health(camera, health),

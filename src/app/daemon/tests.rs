@@ -118,15 +118,18 @@ async fn failed_engine_ends_its_cameras_and_the_last_the_daemon() {
             "camera gate is off: engine on cuda 0: device: it fell off the bus; its engine is opened again automatically"
         )
     );
-    let books = daemon.engines.sampler().counters();
-    let [(_, gate), (_, yard)] = &books[..] else {
-        panic!("two cameras: {books:?}");
+    let frame_counters = daemon.engines.sampler().counters();
+    let [(_, gate), (_, yard)] = &frame_counters[..] else {
+        panic!("two cameras: {frame_counters:?}");
     };
-    assert!(gate.looked > yard.looked && yard.looked > 0, "{books:?}");
-    for (camera, books) in &books {
+    assert!(
+        gate.looked > yard.looked && yard.looked > 0,
+        "{frame_counters:?}"
+    );
+    for (camera, frame_counters) in &frame_counters {
         assert!(
-            books.balanced() && books.in_flight == 0,
-            "{camera}: {books:?}"
+            frame_counters.balanced() && frame_counters.in_flight == 0,
+            "{camera}: {frame_counters:?}"
         );
     }
 }
@@ -249,8 +252,8 @@ async fn lost_engine_is_opened_again_beside_the_others() {
     assert_eq!(boots.len(), 1);
     let numbers: Vec<u64> = all.iter().map(|(_, number)| *number).collect();
     assert!(numbers.is_sorted_by(|a, b| a < b) && all.len() > before.len());
-    let (_, books) = daemon.engines.sampler().counters()[0];
-    assert!(books.balanced(), "{books:?}");
+    let (_, frame_counters) = daemon.engines.sampler().counters()[0];
+    assert!(frame_counters.balanced(), "{frame_counters:?}");
 }
 
 #[tokio::test]

@@ -132,8 +132,11 @@ async fn each_engine_answers_its_own_cameras() {
     let assignment = site.engines.assignment();
     let labels: Vec<&str> = assignment.values().map(String::as_str).collect();
     assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
-    let books = site.engines.sampler().counters();
-    let order: Vec<String> = books.iter().map(|(camera, _)| camera.to_string()).collect();
+    let frame_counters = site.engines.sampler().counters();
+    let order: Vec<String> = frame_counters
+        .iter()
+        .map(|(camera, _)| camera.to_string())
+        .collect();
     assert_eq!(order, ["c0", "c1", "c2", "c3", "c4"], "as configured");
 }
 
@@ -156,13 +159,16 @@ async fn failed_device_stops_its_own_cameras_only() {
     assert!(answered[1] + answered[3] < 20, "{answered:?}");
     let beats: Vec<bool> = site.engines.progress().map(|(_, b)| b.is_some()).collect();
     assert_eq!(beats, [true, false]);
-    for (camera, books) in site.engines.sampler().counters() {
+    for (camera, frame_counters) in site.engines.sampler().counters() {
         assert!(
-            books.balanced() && books.in_flight == 0,
-            "{camera}: {books:?}"
+            frame_counters.balanced() && frame_counters.in_flight == 0,
+            "{camera}: {frame_counters:?}"
         );
-        let failed = books.failed > 0;
-        assert!(!failed || cameras.contains(&camera), "{camera}: {books:?}");
+        let failed = frame_counters.failed > 0;
+        assert!(
+            !failed || cameras.contains(&camera),
+            "{camera}: {frame_counters:?}"
+        );
     }
     site.engines.close().await;
 }

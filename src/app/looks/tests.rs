@@ -103,7 +103,7 @@ impl Site {
         self.sampler
             .counters()
             .iter()
-            .map(|(_, books)| of(books))
+            .map(|(_, frame_counters)| of(frame_counters))
             .sum()
     }
 }
@@ -122,8 +122,11 @@ async fn looks_in_flight_equal_the_permits() {
     for camera in [0, 1, 0, 0, 1] {
         site.frame(camera).await;
     }
-    assert_eq!(site.sum(|books| books.in_flight), PERMITS as u64);
-    assert_eq!(site.sum(|books| books.waiting), 2);
+    assert_eq!(
+        site.sum(|frame_counters| frame_counters.in_flight),
+        PERMITS as u64
+    );
+    assert_eq!(site.sum(|frame_counters| frame_counters.waiting), 2);
 
     drop(site.gate);
     let mut seen = Vec::new();
@@ -138,9 +141,17 @@ async fn looks_in_flight_equal_the_permits() {
         let of_camera = seen.iter().filter(|(of, _)| of == camera);
         assert_eq!(of_camera.map(|(_, n)| *n).collect::<Vec<_>>(), frames);
     }
-    let books = site.sampler.counters();
-    assert!(books.iter().all(|(_, books)| books.balanced()), "{books:?}");
-    assert!(books.iter().all(|(_, b)| b.in_flight == 0), "{books:?}");
+    let frame_counters = site.sampler.counters();
+    assert!(
+        frame_counters
+            .iter()
+            .all(|(_, frame_counters)| frame_counters.balanced()),
+        "{frame_counters:?}"
+    );
+    assert!(
+        frame_counters.iter().all(|(_, b)| b.in_flight == 0),
+        "{frame_counters:?}"
+    );
 }
 
 #[tokio::test]
@@ -156,7 +167,11 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
     last.iter().for_each(|outcome| site.sampler.done(outcome));
-    let books = site.sampler.counters();
-    assert!(books.iter().all(|(_, b)| b.balanced() && b.in_flight == 0));
-    assert_eq!(books[0].1.waiting, 1);
+    let frame_counters = site.sampler.counters();
+    assert!(
+        frame_counters
+            .iter()
+            .all(|(_, b)| b.balanced() && b.in_flight == 0)
+    );
+    assert_eq!(frame_counters[0].1.waiting, 1);
 }

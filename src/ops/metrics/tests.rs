@@ -1,9 +1,9 @@
 use super::*;
 
 #[test]
-fn names_follow_the_scheme_and_books_are_copied() {
+fn names_follow_the_scheme_and_counters_are_copied() {
     let metrics = Metrics::default();
-    let books = FrameCounters {
+    let frame_counters = FrameCounters {
         arrived: 10,
         replaced: 1,
         skipped: 3,
@@ -14,7 +14,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
         waiting: 1,
         in_flight: 1,
     };
-    metrics.set_books(&CameraId::new("gate").unwrap(), &books);
+    metrics.set_frame_counters(&CameraId::new("gate").unwrap(), &frame_counters);
     metrics.set_messages(7, &[("offline", 2)]);
     metrics.set_lines_lost(11);
     metrics.set_inbound(3, 2);
@@ -76,7 +76,7 @@ fn names_follow_the_scheme_and_books_are_copied() {
 fn a_camera_that_is_taken_away_leaves_no_line() {
     let metrics = Metrics::default();
     for id in ["gate", "yard"].map(|id| CameraId::new(id).unwrap()) {
-        metrics.set_books(&id, &FrameCounters::default());
+        metrics.set_frame_counters(&id, &FrameCounters::default());
         metrics.set_camera(&id, true, &CameraCounts::default());
     }
     metrics.forget(&CameraId::new("gate").unwrap());

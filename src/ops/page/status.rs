@@ -5,8 +5,9 @@
 //! the keys of `/status.json`, which group some of their fields; a key keeps its name and meaning within a version.
 
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
+use serde_json::{Value, json};
 
-use spotter_core::{DetectionBody, FrameCounters, Location, Prompt};
+use spotter_core::{DetectionBody, FrameCounters, Location, Prompt, StreamCounters};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
 /// Stages of a latency account; `decode` to `out`.
@@ -265,86 +266,50 @@ impl LookAnswer {
 /// `stream` groups what is known of the stream and its counters.
 fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct HealthKeys<'a> {
-        state: &'a str,
-        reason: &'a Option<String>,
-        since_ms: i64,
-        next_retry_s: Option<f64>,
-        stream: StreamKeys<'a>,
-    }
-    use spotter_core::StreamCounters;
-
-    #[derive(Serialize)]
     struct StreamKeys<'a> {
-        codec: &'a Option<String>,
-        size: Option<(u32, u32)>,
-        fps: Option<f64>,
-        transport: &'a Option<String>,
-        decoder: &'a Option<String>,
         #[serde(flatten)]
-        counters: StreamCounters,
-        reconnects_1h: u32,
-        stalls_1h: u32,
-        clock: ClockKeys<'a>,
+        facts: Value,
+        #[serde(flatten)]
+        counters: &'a StreamCounters,
     }
-    #[derive(Serialize)]
-    struct ClockKeys<'a> {
-        trusted: bool,
-        offset_ms: Option<f64>,
-        drift_ppm: Option<f64>,
-        note: &'a Option<String>,
-    }
-    let clock = ClockKeys {
-        trusted: health.clock.trusted,
-        offset_ms: health.clock.offset_ms,
-        drift_ppm: health.clock.drift_ppm,
-        note: &health.clock.note,
-    };
-    let stream = StreamKeys {
-        codec: &health.codec,
-        size: health.w.zip(health.h),
-        fps: health.fps_measured,
-        transport: &health.transport,
-        decoder: &health.decoder,
-        counters: health.counters,
-        reconnects_1h: health.reconnects_1h,
-        stalls_1h: health.stalls_1h,
-        clock,
-    };
-    HealthKeys {
-        state: &health.state,
-        reason: &health.reason,
-        since_ms: health.since_ms,
-        next_retry_s: health.next_retry_s,
-        stream,
-    }
+    let facts = json!({
+        "codec": health.codec,
+        "size": health.w.zip(health.h),
+        "fps": health.fps_measured,
+        "transport": health.transport,
+        "decoder": health.decoder,
+        "reconnects_1h": health.reconnects_1h,
+        "stalls_1h": health.stalls_1h,
+        "clock": {
+            "trusted": health.clock.trusted,
+            "offset_ms": health.clock.offset_ms,
+            "drift_ppm": health.clock.drift_ppm,
+            "note": health.clock.note,
+        },
+    });
+    let counters = &health.counters;
+    json!({
+        "state": health.state,
+        "reason": health.reason,
+        "since_ms": health.since_ms,
+        "next_retry_s": health.next_retry_s,
+        "stream": StreamKeys { facts, counters },
+    })
     .serialize(serializer)
 }
 
-/// `arrived` is the sum of all others.
+/// `arrived` is the sum of all others; `open` frames wait or are in progress.
 fn frame_keys<S: Serializer>(frames: &FrameCounters, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct FrameKeys {
-        arrived: u64,
-        looked: u64,
-        skipped: u64,
-        gated: u64,
-        replaced: u64,
-        late: u64,
-        failed: u64,
-        /// Waiting or in progress.
-        open: u64,
-    }
-    FrameKeys {
-        arrived: frames.arrived,
-        looked: frames.looked,
-        skipped: frames.skipped,
-        gated: frames.gated,
-        replaced: frames.replaced,
-        late: frames.late,
-        failed: frames.failed,
-        open: frames.waiting + frames.in_flight,
-    }
+    json!({
+        "arrived": frames.arrived,
+        "looked": frames.looked,
+        "skipped": frames.skipped,
+        "gated": frames.gated,
+        "replaced": frames.replaced,
+        "late": frames.late,
+        "failed": frames.failed,
+        "open": frames.waiting + frames.in_flight,
+    })
     .serialize(serializer)
 }
 
@@ -358,33 +323,20 @@ fn found_keys<S: Serializer>(answers: &[LookAnswer], serializer: S) -> Result<S:
 
 impl Serialize for PromptStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct PromptKeys<'a> {
-            id: &'a str,
-            kind: &'static str,
-            words: &'a str,
-            answer: Option<AnswerKeys<'a>>,
-        }
-        #[derive(Serialize)]
-        struct AnswerKeys<'a> {
-            age_ms: u64,
-            /// `None` for words.
-            count: Option<usize>,
-            text: Option<&'a str>,
-            score: Option<f64>,
-        }
-        let answer = self.answer.as_ref().map(|answer| AnswerKeys {
-            age_ms: answer.age_ms,
-            count: answer.body.count(),
-            text: answer.text(),
-            score: answer.score(),
+        let answer = self.answer.as_ref().map(|answer| {
+            json!({
+                "age_ms": answer.age_ms,
+                "count": answer.body.count(),
+                "text": answer.text(),
+                "score": answer.score(),
+            })
         });
-        PromptKeys {
-            id: self.prompt.id.as_str(),
-            kind: self.prompt.task.kind(),
-            words: self.words(),
-            answer,
-        }
+        json!({
+            "id": self.prompt.id.as_str(),
+            "kind": self.prompt.task.kind(),
+            "words": self.words(),
+            "answer": answer,
+        })
         .serialize(serializer)
     }
 }
