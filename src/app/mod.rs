@@ -9,7 +9,7 @@
 //! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their outcomes |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
-//! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events |
+//! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`metrics_update`], [`latency_budget`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`] | what the status page shows |
@@ -39,6 +39,7 @@ mod metrics_update;
 mod node_reporter;
 mod pending_questions;
 mod report;
+mod shrink;
 mod snapshot;
 mod snapshots;
 #[cfg(test)]

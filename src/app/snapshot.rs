@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
-use super::canvas::Canvas;
+use super::{canvas::Canvas, shrink::shrunk};
 use spotter_core::{Location, Picture};
 use spotter_engine::model;
 
@@ -60,6 +60,7 @@ pub enum SnapshotError {
 /// The JPEG of a picture with its marks, at most [`BYTES_MAX`] bytes and 1280 pixels wide, in the best quality that fits.
 /// Blocks for some tens of milliseconds, with noise for some hundred; copies a picture from the GPU to the host first.
 pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError> {
+    fetch(picture)?;
     let whole = image_of(picture)?;
     let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
     for width in widths(picture.width()) {
@@ -74,15 +75,14 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError>
     Err(too_large())
 }
 
-/// A small JPEG of a picture for the status page, without marks. Blocks as [`jpeg`] does.
+/// A small JPEG of a picture for the status page, without marks. Blocks for some milliseconds; copies a picture from the GPU to
+/// the host first.
 pub fn thumbnail(picture: &Picture) -> Result<Vec<u8>, SnapshotError> {
+    fetch(picture)?;
+    let by = picture.width().div_ceil(THUMBNAIL_WIDTH);
     let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
-    let width = picture.width().min(THUMBNAIL_WIDTH);
-    let whole = image_of(picture)?;
-    encode(
-        &*scaled(&whole, width).ok_or_else(too_large)?,
-        THUMBNAIL_QUALITY,
-    )
+    let small = shrunk(picture, by).ok_or_else(too_large)?;
+    encode(&image_of(&small)?, THUMBNAIL_QUALITY)
 }
 
 /// The picture's own width where it is not larger than wanted, and every smaller one.
@@ -92,21 +92,16 @@ fn widths(own: usize) -> impl Iterator<Item = usize> {
     std::iter::once(first).chain(smaller)
 }
 
-fn scaled(whole: &RgbImage, width: usize) -> Option<Cow<'_, RgbImage>> {
+/// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
+fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
     let (own_width, own_height) = whole.dimensions();
     let width = u32::try_from(width).ok()?;
     let height = u64::from(own_height) * u64::from(width) / u64::from(own_width.max(1));
     let height = u32::try_from(height).ok()?.max(1);
-    Some(match (width, height) == (own_width, own_height) {
+    let scaled = match (width, height) == (own_width, own_height) {
         true => Cow::Borrowed(whole),
         false => Cow::Owned(imageops::thumbnail(whole, width, height)),
-    })
-}
-
-/// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
-fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
-    let scaled = scaled(whole, width)?;
-    let (width, height) = scaled.dimensions();
+    };
     let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
@@ -118,11 +113,15 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
     RgbImage::from_raw(width, height, canvas.into_rgb())
 }
 
-/// Copies a picture from the GPU to the host first.
-fn image_of(picture: &Picture) -> Result<RgbImage, SnapshotError> {
-    if !picture.is_on_host() && !picture.fetch() {
-        return Err(SnapshotError::Fetch);
+/// Copies a picture from the GPU to the host.
+fn fetch(picture: &Picture) -> Result<(), SnapshotError> {
+    match picture.is_on_host() || picture.fetch() {
+        true => Ok(()),
+        false => Err(SnapshotError::Fetch),
     }
+}
+
+fn image_of(picture: &Picture) -> Result<RgbImage, SnapshotError> {
     let (width, height) = (picture.width(), picture.height());
     let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
     let rgb = model::rgb_from_picture(picture);
