@@ -85,3 +85,26 @@ impl Announcer {
         self.retained.still_there(&(&clearing | &self.moved));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spotter_core::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn home_assistant_starts_republish_once_within_five_seconds() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
+        let mut announcer = Announcer::open(folder.path(), &identity);
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        for _ in 0..100 {
+            announcer.home_assistant_started(at(10));
+            let due = announcer.republish_at;
+            assert!(due.is_some_and(|due| due >= at(10) && due <= at(15)));
+            // Two of them are one.
+            announcer.home_assistant_started(at(11));
+            assert_eq!(announcer.republish_at.take(), due);
+        }
+    }
+}

@@ -342,3 +342,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn refused_login_is_tried_again_after_thirty_seconds() {
+    let mut session = Session::new(POLICY);
+    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
+    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
+    let _ = session.on(SessionInput::Stopped, at(0.0), 0.5);
+    assert_eq!(session.phase(), Phase::AuthFailed);
+    assert_eq!(session.next_deadline(), Some(at(30.0)));
+}
+
+#[test]
+fn requested_reconnect_waits_for_the_first_pause() {
+    let mut session = streaming(POLICY, 0.0);
+    assert_eq!(
+        session.on(SessionInput::Reconnect, at(0.1), 0.5),
+        [Action::Stop]
+    );
+    assert!(session.on(SessionInput::Stopped, at(0.2), 0.5).is_empty());
+    assert_eq!(session.next_deadline(), Some(at(1.0)));
+}
