@@ -65,7 +65,10 @@ impl KvCache {
         positions: usize,
     ) -> Vec<KvSegment<'_>> {
         let in_prefix = positions.min(kv.prefix_positions);
-        let parts = [(&kv.prefix, in_prefix), (&kv.own, positions - in_prefix)];
+        let parts = [
+            (&kv.prefix[..], in_prefix),
+            (&kv.own[..], positions - in_prefix),
+        ];
         let mut segments = Vec::with_capacity(positions.div_ceil(self.shape.page_tokens) + 1);
         for (pages, positions) in parts {
             for (page, start) in pages
@@ -89,8 +92,8 @@ impl KvCache {
 
     fn place(&self, kv: &KvTable, position: usize) -> (PageId, usize) {
         let (pages, position) = match position.checked_sub(kv.prefix_positions) {
-            Some(own_position) => (&kv.own, own_position),
-            None => (&kv.prefix, position),
+            Some(own_position) => (&kv.own[..], own_position),
+            None => (&kv.prefix[..], position),
         };
         let tokens = self.shape.page_tokens;
         (pages[position / tokens], position % tokens)

@@ -169,7 +169,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens) as u32;
     let prefix = pages(limits.prefix_positions);
     let own = prefix..prefix + pages(inputs.len());
-    let prefix: Vec<PageId> = (0..prefix).map(PageId).collect();
+    let prefix: Arc<[PageId]> = (0..prefix).map(PageId).collect();
     Step {
         images: vec![ImageJob {
             picture: picture.clone(),

@@ -10,7 +10,7 @@
 //!
 //! Every table has a fixed place in the block, so that a slot's kernels read from fixed addresses.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
     kernels::{PAGE, TILE},
@@ -421,11 +421,11 @@ impl TableWriter<'_> {
         Ok(())
     }
 
-    fn image(&mut self, pages: &[PageId]) -> Result<(), BackendError> {
+    fn image(&mut self, pages: &Arc<[PageId]>) -> Result<(), BackendError> {
         let prefix = self.layout.limits.prefix_positions;
         let first = self.counts.row_positions + self.counts.images * prefix;
         let kv = KvTable {
-            prefix: pages.to_vec(),
+            prefix: Arc::clone(pages),
             prefix_positions: prefix,
             own: Vec::new(),
         };
@@ -442,8 +442,8 @@ impl TableWriter<'_> {
 /// Slot of a position in the cache; -1 when it has no page.
 fn cache_slot(kv: &KvTable, position: usize) -> i32 {
     let (pages, at) = match position.checked_sub(kv.prefix_positions) {
-        Some(own) => (&kv.own, own),
-        None => (&kv.prefix, position),
+        Some(own) => (&kv.own[..], own),
+        None => (&kv.prefix[..], position),
     };
     let page = pages.get(at / PAGE);
     page.map_or(-1, |page| (page.0 as usize * PAGE + at % PAGE) as i32)

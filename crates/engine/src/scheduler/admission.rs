@@ -3,7 +3,10 @@
 //! Belongs here: which look is inside, in which order looks are served, and the previous answers that their prompts start
 //! with. Not here: prompts that have pages (`active`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use super::{
     active::ActiveJobs,
@@ -21,7 +24,7 @@ pub(super) struct AdmittedLook {
     /// Its prompts are in `waiting`, in [`ActiveJobs`] or in `findings`.
     pub request: LookRequest,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
-    pub prefix: Option<Vec<PageId>>,
+    pub prefix: Option<Arc<[PageId]>>,
     /// In order; those that return from an eviction come first.
     pub waiting: VecDeque<Job>,
     pub started: Option<Mono>,
@@ -155,7 +158,7 @@ impl Admission {
         &mut self,
         active: &ActiveJobs,
         keep: Option<LookId>,
-    ) -> Option<(LookId, Vec<PageId>)> {
+    ) -> Option<(LookId, Arc<[PageId]>)> {
         self.looks.iter_mut().rev().find_map(|(id, look)| {
             let is_idle = Some(*id) != keep && !active.reads(*id);
             let prefix = is_idle.then(|| look.prefix.take()).flatten()?;

@@ -26,6 +26,8 @@
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
 pub use crate::model::DecoderInput;
+use std::sync::Arc;
+
 use spotter_core::{CameraId, Mono, Picture};
 
 /// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
@@ -65,8 +67,8 @@ pub struct BackendLimits {
 /// with rows that begin with the same text. A position without a page (slot -1 of a device's table) is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvTable {
-    /// Pages of the image prefix.
-    pub prefix: Vec<PageId>,
+    /// Pages of the image prefix, which all rows of a look share.
+    pub prefix: Arc<[PageId]>,
     /// Positions in them.
     pub prefix_positions: usize,
     /// Pages behind it.
@@ -77,7 +79,7 @@ impl KvTable {
     /// All pages, which are the table's no more.
     pub fn take_pages(&mut self) -> impl Iterator<Item = PageId> + use<> {
         let Self { prefix, own, .. } = std::mem::take(self);
-        prefix.into_iter().chain(own)
+        prefix.to_vec().into_iter().chain(own)
     }
 }
 
@@ -86,7 +88,7 @@ impl KvTable {
 pub struct ImageJob {
     pub picture: Picture,
     /// Pages that take its prefix.
-    pub pages: Vec<PageId>,
+    pub pages: Arc<[PageId]>,
     /// Whose picture it is: crops whose pixels are those of this camera's previous picture need not be encoded again.
     /// `None` encodes all of them.
     pub camera: Option<CameraId>,

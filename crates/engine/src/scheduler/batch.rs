@@ -10,9 +10,11 @@
 //! The oldest row is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does not
 //! fit although it is alone never will, and its look fails.
 
+use std::sync::Arc;
+
 use super::{
     admission::AdmittedLook,
-    backend::{BackendLimits, ImageJob, Row, RowRef, SlotId, Step},
+    backend::{BackendLimits, ImageJob, PageId, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
@@ -260,7 +262,8 @@ impl BatchPlanner {
             let Ok(pages) = inside.kv.take(wanted) else {
                 return false;
             };
-            look.prefix = Some(pages.clone());
+            let pages: Arc<[PageId]> = pages.into();
+            look.prefix = Some(Arc::clone(&pages));
             let camera = look.request.camera.clone();
             encode = Some(ImageJob {
                 picture: picture.clone(),
@@ -278,7 +281,7 @@ impl BatchPlanner {
             // An image without a row is not encoded.
             if let Some(image) = encode {
                 look.prefix = None;
-                inside.kv.release(image.pages);
+                inside.kv.release(image.pages.iter().copied());
             }
             return false;
         }
@@ -306,7 +309,7 @@ impl BatchPlanner {
         job.kv.own = own;
         if let Some(prefix) = &look.prefix {
             inside.kv.share(prefix);
-            job.kv.prefix = prefix.clone();
+            job.kv.prefix = Arc::clone(prefix);
             job.kv.prefix_positions = self.limits.prefix_positions;
         }
         let request = job.prefill(known);

@@ -125,11 +125,8 @@ impl Job {
 
     /// The same of a draft of tokens.
     pub fn shorten_drafted_tokens(&mut self, length: usize) {
-        if self
-            .sequence
-            .pick_ahead(0)
-            .is_some_and(|pick| pick.is_token())
-        {
+        let has_tokens = || self.sequence.pick_ahead(0).is_some_and(|p| p.is_token());
+        if self.draft.is_some() && has_tokens() {
             self.shorten_draft(length);
         }
     }

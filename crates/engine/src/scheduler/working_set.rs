@@ -55,7 +55,8 @@ impl WorkingSet {
             return;
         };
         self.active.finalize(id);
-        self.kv.release(look.prefix.into_iter().flatten());
+        self.kv
+            .release(look.prefix.iter().flat_map(|pages| pages.iter().copied()));
         self.kv.forget(PrefixRoot::Image(id.0));
     }
 
@@ -75,7 +76,7 @@ impl WorkingSet {
         let Some((id, prefix)) = self.admission.take_idle_prefix(&self.active, keep) else {
             return false;
         };
-        self.kv.release(prefix);
+        self.kv.release(prefix.iter().copied());
         self.kv.forget(PrefixRoot::Image(id.0));
         true
     }

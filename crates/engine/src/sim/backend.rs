@@ -102,8 +102,8 @@ impl SimBackend {
     fn cell(&self, kv: &KvTable, position: usize) -> Result<usize, BackendError> {
         let tokens = self.limits.page_tokens;
         let (pages, at) = match position.checked_sub(kv.prefix_positions) {
-            Some(own) => (&kv.own, own),
-            None => (&kv.prefix, position),
+            Some(own) => (&kv.own[..], own),
+            None => (&kv.prefix[..], position),
         };
         let page = pages.get(at / tokens);
         let page = page.ok_or_else(|| BackendError(format!("position {position} has no page")))?;
@@ -242,7 +242,7 @@ impl SimBackend {
     fn check_writes(&self, step: &Step) -> Result<(), BackendError> {
         let tokens = self.limits.page_tokens;
         let mut written = vec![false; self.limits.pages];
-        let images = step.images.iter().flat_map(|image| &image.pages);
+        let images = step.images.iter().flat_map(|image| image.pages.iter());
         let rows = step.rows.iter().flat_map(|row| {
             let from = (row.position - row.kv.prefix_positions) / tokens;
             row.kv.own.iter().skip(from)

@@ -1,6 +1,6 @@
 //! Golden models on any backend: what a set holds, and its cases run to their ends without the engine.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub fn picture(set: &Path, image: &str) -> Picture {
 }
 
 /// Pages of the image prefix, and of row `row`: 160 positions.
-pub fn pages(backend: &dyn Backend, row: usize) -> (Vec<PageId>, Vec<PageId>) {
+pub fn pages(backend: &dyn Backend, row: usize) -> (Arc<[PageId]>, Vec<PageId>) {
     let limits = backend.limits();
     let prefix = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
     let own = 160_usize.div_ceil(limits.page_tokens) as u32;

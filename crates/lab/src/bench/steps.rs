@@ -3,7 +3,7 @@
 //! The backend is called as by the engine, but every step is the same, so that its time is that of one kind of work.
 //! Each figure is compared with the least arithmetic and memory traffic of the step.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -115,7 +115,7 @@ impl Steps<'_> {
         Ok(rows)
     }
 
-    fn prefix(&self, image: usize) -> Vec<PageId> {
+    fn prefix(&self, image: usize) -> Arc<[PageId]> {
         let limits = self.backend.limits();
         let pages = limits.prefix_positions.div_ceil(limits.page_tokens);
         (0..pages)

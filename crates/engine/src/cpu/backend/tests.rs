@@ -205,11 +205,11 @@ fn violations_are_errors_that_name_them() {
             "the step has 33 rows",
         ),
         (
-            |step, _| step.images[0].pages[1] = PageId(9999),
+            |step, _| Arc::make_mut(&mut step.images[0].pages)[1] = PageId(9999),
             "image 0 of the step names page 9999",
         ),
         (
-            |step, _| step.images[0].pages.truncate(2),
+            |step, _| step.images[0].pages = step.images[0].pages[..2].into(),
             "image 0 of the step has 2 pages for 32 positions, needs 37",
         ),
         (

@@ -1,5 +1,7 @@
 //! Several pictures in a step, and crops that are not encoded again. All equalities are to the bit.
 
+use std::sync::Arc;
+
 use super::{backend_with, pages, pipelined::micro};
 use crate::{
     cpu::{CpuBackend, CpuOptions, TileReuse},
@@ -19,9 +21,9 @@ fn camera(name: &str) -> Option<CameraId> {
 }
 
 /// Pages for the prefix of picture `index`, apart from those of the first rows.
-fn prefix_pages(backend: &CpuBackend, index: usize) -> Vec<PageId> {
+fn prefix_pages(backend: &CpuBackend, index: usize) -> Arc<[PageId]> {
     let count = pages(backend, 0).0.len();
-    pages(backend, 20 + index).1[..count].to_vec()
+    pages(backend, 20 + index).1[..count].into()
 }
 
 /// A job in these pages, and a detect prompt on it.
@@ -55,7 +57,7 @@ fn run(backend: &mut CpuBackend, looks: Vec<(ImageJob, Row)>) -> StepResult {
 }
 
 /// Keys of the first head of the last layer, of the picture in these pages.
-fn keys(backend: &mut CpuBackend, prefix: Vec<PageId>) -> Vec<f32> {
+fn keys(backend: &mut CpuBackend, prefix: Arc<[PageId]>) -> Vec<f32> {
     let positions = backend.limits().prefix_positions;
     let kv = KvTable {
         prefix,

@@ -1,6 +1,6 @@
 //! The stages of the network against the small golden sets, tensor by tensor.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use super::{
     TOLERANCE, all, assert_near, check_stage, config, has_stage, images, picture, stored, weights,
@@ -193,7 +193,7 @@ fn prompts_and_first_decisions(set: &Path) {
             Some(image) => network.prefill(set, image, &mut cache, &kv),
             None => {
                 kv.prefix_positions = 0;
-                kv.prefix.clear();
+                kv.prefix = Arc::default();
             }
         }
         let ids = &golden["prompt_ids"].1;

@@ -1,5 +1,7 @@
 //! Attention to the cache, and the kernel that writes keys and values to it.
 
+use std::sync::Arc;
+
 use half::bf16;
 
 use super::{
@@ -48,9 +50,9 @@ struct FedRow {
     count: usize,
 }
 
-fn prefix_pages(look: usize) -> Vec<PageId> {
+fn prefix_pages(look: usize) -> Arc<[PageId]> {
     // Not in order, so that only the tables give the right pages.
-    [[5, 2, 9], [1, 30, 7]][look].map(PageId).to_vec()
+    [[5, 2, 9], [1, 30, 7]][look].map(PageId).into()
 }
 
 fn row(fed: &FedRow) -> Row {

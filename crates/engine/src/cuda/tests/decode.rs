@@ -95,7 +95,7 @@ fn images(prefix_positions: usize) -> Step {
     }
 }
 
-fn prefix(image: usize, pages: usize) -> Vec<PageId> {
+fn prefix(image: usize, pages: usize) -> Arc<[PageId]> {
     (0..pages)
         .map(|page| PageId((image * pages + page) as u32))
         .collect()

@@ -1,5 +1,7 @@
 //! Crops that are kept give the answers of crops that are encoded.
 
+use std::sync::Arc;
+
 use super::whole::micro;
 use crate::{
     cuda::CudaBackend,
@@ -32,7 +34,7 @@ fn decide(
     let each = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
     let mut step = Step::default();
     for (index, &(camera, changed)) in (0..).zip(images) {
-        let prefix: Vec<PageId> = (index * each..(index + 1) * each).map(PageId).collect();
+        let prefix: Arc<[PageId]> = (index * each..(index + 1) * each).map(PageId).collect();
         let own = vec![PageId(100 + index)];
         step.images.push(ImageJob {
             picture: picture(changed),
