@@ -79,7 +79,8 @@ impl KvTable {
     /// All pages, which are the table's no more.
     pub fn take_pages(&mut self) -> impl Iterator<Item = PageId> + use<> {
         let Self { prefix, own, .. } = std::mem::take(self);
-        prefix.to_vec().into_iter().chain(own)
+        let prefix = (0..prefix.len()).map(move |i| prefix[i]);
+        prefix.chain(own)
     }
 }
 
