@@ -110,17 +110,15 @@ pub(super) fn in_range(name: &str, value: f64, range: RangeInclusive<f64>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_core::testing::{camera, prompt};
 
     #[test]
     fn prompt_without_rate_uses_the_rate_of_its_camera() {
         let slow = PromptConfig {
             rate_hz: 0.2,
-            ..spotter_core::testing::prompt("parcel")
+            ..prompt("parcel")
         };
-        let mut camera = spotter_core::testing::camera(
-            "gate",
-            vec![spotter_core::testing::prompt("person"), slow],
-        );
+        let mut camera = camera("gate", vec![prompt("person"), slow]);
         put(&mut camera, &Setting::RateHz(4.0));
         let rates: Vec<f64> = camera.prompts.iter().map(|prompt| prompt.rate_hz).collect();
         assert_eq!((camera.rate_hz, rates), (4.0, vec![4.0, 0.2]));
@@ -128,8 +126,7 @@ mod tests {
 
     #[test]
     fn each_setting_can_be_read_and_restored() {
-        let mut camera =
-            spotter_core::testing::camera("gate", vec![spotter_core::testing::prompt("person")]);
+        let mut camera = camera("gate", vec![prompt("person")]);
         let person = camera.prompts[0].id.clone();
         let changes = [
             Setting::Enabled(false),
@@ -152,11 +149,9 @@ mod tests {
     #[test]
     fn values_obey_the_rules_of_the_file() {
         let person = PromptId::new("person").unwrap();
-        let text = |text: &str| checked(&Setting::Text(person.clone(), text.to_owned()));
-        assert_eq!(
-            text("  a dog "),
-            Ok(Setting::Text(person.clone(), "a dog".into()))
-        );
+        let set = |text: &str| Setting::Text(person.clone(), text.to_owned());
+        let text = |text: &str| checked(&set(text));
+        assert_eq!(text("  a dog "), Ok(set("a dog")));
         let refused = text(&"x".repeat(240)).unwrap_err();
         assert_eq!(refused.code, RefusalCode::TooLong);
         assert!(refused.text.contains("240 characters, limit 200"));

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 
 use spotter_core::{
     FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId,
-    config::{CameraConfig, PromptConfig, ZonePoint},
+    config::{CameraConfig, PromptConfig, ZoneConfig, ZonePoint},
 };
 
 /// Boxes that overlap more than this are one object found twice. The model does not suppress duplicates, and a decode
@@ -46,7 +46,7 @@ struct FilterZone {
 impl Filter {
     /// The prompt's limits with the camera's zones.
     pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        let zone = |zone: &spotter_core::config::ZoneConfig| FilterZone {
+        let zone = |zone: &ZoneConfig| FilterZone {
             id: zone.id.clone(),
             area: Polygon::new(&zone.polygon),
             point: zone.point,
@@ -177,18 +177,6 @@ pub(super) mod tests {
         }
     }
 
-    fn zone(
-        id: &str,
-        polygon: &[(f64, f64)],
-        point: ZonePoint,
-    ) -> spotter_core::config::ZoneConfig {
-        spotter_core::config::ZoneConfig {
-            id: ZoneId::new(id).unwrap(),
-            polygon: polygon.to_vec(),
-            point,
-        }
-    }
-
     fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
         filter.boxes(&found).iter().map(|c| c.score).collect()
     }
@@ -234,11 +222,15 @@ pub(super) mod tests {
 
     #[test]
     fn zone_membership_uses_bottom_or_centre_as_configured() {
-        let lower = [(0.0, 0.5), (1.0, 0.5), (1.0, 1.0), (0.0, 1.0)];
+        let lower = |id: &str, point| ZoneConfig {
+            id: ZoneId::new(id).unwrap(),
+            polygon: vec![(0.0, 0.5), (1.0, 0.5), (1.0, 1.0), (0.0, 1.0)],
+            point,
+        };
         let mut site = camera();
         site.zones = vec![
-            zone("drive", &lower, ZonePoint::Bottom),
-            zone("deep", &lower, ZonePoint::Centre),
+            lower("drive", ZonePoint::Bottom),
+            lower("deep", ZonePoint::Centre),
         ];
         let mut wanted = prompt("person");
         wanted.zones = vec![ZoneId::new("drive").unwrap()];
@@ -250,10 +242,10 @@ pub(super) mod tests {
             found(0.4, 0.4, 0.5, 1.0, 0.7),
         ];
         let candidates = filter.boxes(&answer);
-        let seen: Vec<(f64, Vec<&str>)> = candidates
-            .iter()
-            .map(|o| (o.score, o.zones.iter().map(ZoneId::as_str).collect()))
-            .collect();
-        assert_eq!(seen, [(0.9, vec!["drive"]), (0.7, vec!["drive", "deep"])]);
+        let zones = |of: &Candidate| of.zones.iter().map(ZoneId::to_string).collect::<Vec<_>>();
+        assert_eq!(zones(&candidates[0]), ["drive"]);
+        assert_eq!(zones(&candidates[1]), ["drive", "deep"]);
+        assert_eq!((candidates[0].score, candidates[1].score), (0.9, 0.7));
+        assert_eq!(candidates.len(), 2);
     }
 }

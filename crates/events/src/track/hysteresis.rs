@@ -197,11 +197,8 @@ mod tests {
     #[test]
     fn two_of_three_begin_and_three_seconds_end() {
         let seen = counts(rules(2, 3, 3000), 1000, &[0, 1, 0, 1, 1, 0, 0, 0, 0]);
-        let on = Some(1);
-        assert_eq!(
-            seen,
-            [None, None, Some(0), Some(0), on, on, on, Some(0), Some(0)]
-        );
+        let (on, off) = (Some(1), Some(0));
+        assert_eq!(seen, [None, None, off, off, on, on, on, off, off]);
     }
 
     #[test]
@@ -216,28 +213,13 @@ mod tests {
 
     #[test]
     fn counts_rise_when_confirmed_and_fall_to_what_was_seen() {
-        let seen = counts(
-            rules(2, 3, 2000),
-            1000,
-            &[1, 2, 3, 2, 2, 3, 1, 2, 2, 1, 1, 1, 0, 0],
-        );
-        let expected = [
-            None,    // one look
-            Some(1), // two looks saw one
-            Some(2), // two looks saw two; a single three is not confirmed
-            Some(2),
-            Some(2),
-            Some(2),
-            Some(2), // below, for one look
-            Some(2),
-            Some(2),
-            Some(2),
-            Some(1), // below for two looks and two seconds
-            Some(1),
-            Some(1),
-            Some(0),
-        ];
-        assert_eq!(seen, expected);
+        let looks = [1, 2, 3, 2, 2, 3, 1, 2, 2, 1, 1, 1, 0, 0];
+        let seen = counts(rules(2, 3, 2000), 1000, &looks);
+        assert_eq!(seen[0], None, "one look");
+        // Two looks saw one, then two. A single three is not confirmed, and one look below ends nothing. The count falls after
+        // two looks and two seconds below it.
+        let expected = [1, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 0].map(Some);
+        assert_eq!(seen[1..], expected);
     }
 
     #[test]

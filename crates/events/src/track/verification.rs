@@ -158,10 +158,8 @@ mod tests {
         for refuted in [true, false, true, true, false, true, true, true, true] {
             assert!(pending.is_due(at(now)) && !pending.is_asked());
             pending.mark_asked();
-            assert!(
-                pending.is_asked() && !pending.is_due(at(now + 1000)),
-                "a track is due while its question is under way"
-            );
+            // A track is not due while its question is under way.
+            assert!(pending.is_asked() && !pending.is_due(at(now + 1000)));
             pending.postpone(refuted, at(now));
             let pause = (0..).find(|&s| pending.is_due(at(now + s))).unwrap();
             pauses.push(pause);
@@ -185,10 +183,8 @@ mod tests {
                 "{neither}"
             );
         }
-        assert_eq!(
-            VerificationResult::of(&AnswerBody::Boxes(Vec::new())),
-            VerificationResult::NoAnswer
-        );
+        let of_boxes = VerificationResult::of(&AnswerBody::Boxes(Vec::new()));
+        assert_eq!(of_boxes, VerificationResult::NoAnswer);
     }
 
     #[test]

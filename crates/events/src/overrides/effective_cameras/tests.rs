@@ -4,28 +4,33 @@ use std::time::Duration;
 
 use super::*;
 use crate::overrides::OverrideFile;
-use spotter_core::{NewPrompt, PromptId, Task, config::PromptConfig};
+use spotter_core::{
+    NewPrompt, PromptId, Task,
+    testing::{camera, prompt},
+};
 
 fn at(seconds: u64) -> Mono {
     Mono::default().after(Duration::from_secs(seconds))
 }
 
 fn site() -> Vec<CameraConfig> {
-    let prompts = || {
-        vec![
-            spotter_core::testing::prompt("person"),
-            spotter_core::testing::prompt("dog"),
-        ]
-    };
-    ["gate", "yard"]
-        .map(|id| spotter_core::testing::camera(id, prompts()))
-        .into()
+    let site = ["gate", "yard"].map(|id| camera(id, vec![prompt("person"), prompt("dog")]));
+    site.into()
+}
+
+/// The cameras of a file without overrides.
+fn of_file(file: Vec<CameraConfig>) -> EffectiveCameras {
+    let (effective, discarded) = EffectiveCameras::new(file, OverrideSet::default(), Vec::new());
+    assert_eq!(discarded, []);
+    effective
 }
 
 fn fresh() -> EffectiveCameras {
-    let (effective, discarded) = EffectiveCameras::new(site(), OverrideSet::default(), Vec::new());
-    assert_eq!(discarded, []);
-    effective
+    of_file(site())
+}
+
+fn code(refused: Result<OverrideEffect, Refusal>) -> RefusalCode {
+    refused.unwrap_err().code
 }
 
 fn gate() -> CameraId {
@@ -61,10 +66,8 @@ fn without_changes_the_file_is_in_force() {
 fn words_change_with_their_revision_and_other_cameras_do_not() {
     let mut effective = fresh();
     assert_eq!(asked(&mut effective), ("person".into(), 1));
-    assert_eq!(
-        set(&mut effective, text("red hat")),
-        Ok(OverrideEffect::Stored)
-    );
+    let effect = set(&mut effective, text("red hat"));
+    assert_eq!(effect, Ok(OverrideEffect::Stored));
     assert_eq!(asked(&mut effective), ("red hat".into(), 2));
     // The same text again is no change.
     set(&mut effective, text(" red hat ")).unwrap();
@@ -80,17 +83,11 @@ fn words_change_with_their_revision_and_other_cameras_do_not() {
 #[test]
 fn invalid_change_is_rejected_and_changes_nothing() {
     let mut effective = fresh();
-    let code = |refused: Result<OverrideEffect, Refusal>| refused.unwrap_err().code;
-    assert_eq!(
-        code(set(&mut effective, Setting::RateHz(99.0))),
-        RefusalCode::BadValue
-    );
+    let too_fast = set(&mut effective, Setting::RateHz(99.0));
+    assert_eq!(code(too_fast), RefusalCode::BadValue);
     let cat = PromptId::new("cat").unwrap();
-    let unknown = Setting::PromptEnabled(cat, false);
-    assert_eq!(
-        code(set(&mut effective, unknown)),
-        RefusalCode::UnknownPrompt
-    );
+    let unknown = set(&mut effective, Setting::PromptEnabled(cat, false));
+    assert_eq!(code(unknown), RefusalCode::UnknownPrompt);
     let camera = CameraId::new("roof").unwrap();
     let setting = Setting::Enabled(false);
     let nowhere = effective.execute(&Command::Set { camera, setting }, at(0));
@@ -109,8 +106,8 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     store.save(&effective).unwrap();
 
     let (overrides, revisions) = store.load().unwrap();
-    let (mut again, discarded) =
-        EffectiveCameras::new(site(), overrides.clone(), revisions.clone());
+    let kept = (overrides.clone(), revisions.clone());
+    let (mut again, discarded) = EffectiveCameras::new(site(), kept.0, kept.1);
     assert_eq!(discarded, []);
     assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
     assert_eq!(asked(&mut again), ("red hat".into(), 2));
@@ -121,16 +118,11 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     let [DiscardedOverride { was, file }] = &discarded[..] else {
         panic!("{discarded:?}");
     };
-    assert_eq!(
-        (&was.now, file),
-        (&Setting::RateHz(2.0), &Some(Setting::RateHz(5.0)))
-    );
+    assert_eq!(was.now, Setting::RateHz(2.0));
+    assert_eq!(file, &Some(Setting::RateHz(5.0)));
     assert_eq!(after.cameras(at(0))[0].rate_hz, 5.0);
-    assert_eq!(
-        asked(&mut after).0,
-        "red hat",
-        "the operator did not edit the text"
-    );
+    // The operator did not edit the text.
+    assert_eq!(asked(&mut after).0, "red hat");
 }
 
 #[test]
@@ -151,9 +143,8 @@ fn resetting_takes_back_one_camera_or_all() {
     let yard = CameraId::new("yard").unwrap();
     set(&mut effective, Setting::Enabled(false)).unwrap();
     let (camera, setting) = (yard.clone(), Setting::MotionGate(true));
-    effective
-        .execute(&Command::Set { camera, setting }, at(0))
-        .unwrap();
+    let set = Command::Set { camera, setting };
+    effective.execute(&set, at(0)).unwrap();
     let reset = |camera| Command::ResetOverrides { camera };
     effective.execute(&reset(Some(yard)), at(0)).unwrap();
     assert_eq!(effective.overrides().len(), 1);
@@ -181,34 +172,23 @@ fn prompts_added_at_run_time_can_be_removed_others_not() {
         prompt,
     };
     effective.execute(&add(hat()), at(0)).unwrap();
-    let cameras = effective.cameras(at(0));
-    let added: &PromptConfig = &cameras[0].prompts[2];
-    assert_eq!(
-        (added.id.as_str(), added.rate_hz),
-        ("hat", 1.0),
-        "the camera's rate limits the prompt's rate"
-    );
-    assert_eq!(
-        effective.execute(&add(hat()), at(0)).unwrap_err().code,
-        RefusalCode::Conflict
-    );
-    let mut nameless = hat();
-    nameless.id = person();
-    assert_eq!(
-        effective.execute(&add(nameless), at(0)).unwrap_err().code,
-        RefusalCode::Conflict
-    );
-    assert!(
-        effective.overrides().is_empty(),
-        "an added prompt is not stored"
-    );
+    let added = effective.cameras(at(0))[0].prompts[2].clone();
+    assert_eq!(added.id.as_str(), "hat");
+    assert_eq!(added.rate_hz, 1.0, "the camera's rate is the limit");
+    let with_name = |id| NewPrompt { id, ..hat() };
+    for taken in [hat(), with_name(person())] {
+        let refused = effective.execute(&add(taken), at(0));
+        assert_eq!(code(refused), RefusalCode::Conflict);
+    }
+    // An added prompt is not stored.
+    assert!(effective.overrides().is_empty());
 
     let remove = |prompt| Command::RemovePrompt {
         camera: gate(),
         prompt,
     };
-    let refused = effective.execute(&remove(person()), at(0)).unwrap_err();
-    assert_eq!(refused.code, RefusalCode::Conflict);
+    let refused = effective.execute(&remove(person()), at(0));
+    assert_eq!(code(refused), RefusalCode::Conflict);
     effective.execute(&remove(hat().id), at(0)).unwrap();
     assert_eq!(effective.cameras(at(0)), site());
     // The same name with another text gets a new revision, so that an answer to the old text is not taken for the new one.
@@ -226,8 +206,7 @@ fn prompts_added_at_run_time_can_be_removed_others_not() {
 fn boost_raises_the_look_rate_and_opens_the_gate() {
     let mut file = site();
     file[0].motion.on = true;
-    let (mut effective, _) =
-        EffectiveCameras::new(file.clone(), OverrideSet::default(), Vec::new());
+    let mut effective = of_file(file.clone());
     let look = |rate_hz, seconds| Command::Look {
         camera: gate(),
         lasting: Duration::from_secs(seconds),

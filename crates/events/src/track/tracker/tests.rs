@@ -78,12 +78,40 @@ fn count(change: &PromptChange) -> Option<Option<u32>> {
     })
 }
 
-fn events(change: &PromptChange) -> Vec<Event> {
-    change.events.clone()
+fn all_events(changes: &[PromptChange]) -> Vec<Event> {
+    changes.iter().flat_map(|c| c.events.clone()).collect()
 }
 
-fn all_events(changes: &[PromptChange]) -> Vec<Event> {
-    changes.iter().flat_map(events).collect()
+/// The first event ends for this reason.
+fn assert_end(events: &[Event], reason: EndReason) {
+    assert_eq!(events[0].step, EventStep::End(reason));
+}
+
+fn assert_unknown(change: &PromptChange) {
+    assert_eq!(present(change), Some(Presence::Unknown));
+    assert_eq!(count(change), Some(None));
+}
+
+/// An answer at that second changes nothing.
+fn assert_ignored(tracker: &mut Tracker, second: f64, answer: &Answer) {
+    let frame = frame_at(&gate(), seconds(second));
+    assert_eq!(tracker.update(&frame, answer), None);
+}
+
+fn tick(tracker: &mut Tracker, second: f64) -> Vec<PromptChange> {
+    tracker.tick(at(second).0, at(second).1)
+}
+
+/// A tracker of this camera that has confirmed `number` people in the seconds 0 and 1.
+fn with_people(camera: CameraConfig, number: usize) -> Tracker {
+    let mut tracker = tracker(camera);
+    states(&mut tracker, 0, &[people(1, number), people(1, number)]);
+    tracker
+}
+
+fn open_tracks(tracker: &Tracker) -> BTreeSet<TrackId> {
+    let events = tracker.open_events();
+    events.map(|event| event.track.clone()).collect()
 }
 
 fn tracks(answer: &TrackedAnswer) -> Vec<TrackId> {
@@ -108,25 +136,16 @@ fn states(
 fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut published = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
-        let answer = look(
-            tracker,
-            second as f64,
-            &answer(1, AnswerBody::Boxes(boxes.clone())),
-        );
-        published.extend(
-            events(&answer.change)
-                .into_iter()
-                .map(|event| (second, event)),
-        );
+        let found = answer(1, AnswerBody::Boxes(boxes.clone()));
+        let events = look(tracker, second as f64, &found).change.events;
+        published.extend(events.into_iter().map(|event| (second, event)));
     }
     published
 }
 
 fn kinds(published: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
-    published
-        .iter()
-        .map(|(second, event)| (*second, event.step))
-        .collect()
+    let kind = |(second, event): &(usize, Event)| (*second, event.step);
+    published.iter().map(kind).collect()
 }
 
 fn zone(id: &str, x0: f64, x1: f64) -> ZoneConfig {
@@ -158,30 +177,21 @@ fn presence_and_count_are_published_on_change_only() {
 
 #[test]
 fn disabled_camera_publishes_unknown_once() {
-    let mut tracker = tracker(camera());
-    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let mut tracker = with_people(camera(), 1);
     let lost = tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1);
     assert_eq!(lost.len(), 1, "the dog had no state");
     assert_eq!(lost[0].prompt.as_str(), "person");
-    assert_eq!(
-        lost[0].states,
-        [
-            PromptState::Presence(Presence::Unknown),
-            PromptState::Count(None)
-        ]
-    );
+    assert_unknown(&lost[0]);
+    assert_eq!(lost[0].states.len(), 2);
     let ends = all_events(&lost);
     assert_eq!(ends.len(), 1);
-    assert_eq!(ends[0].step, EventStep::End(EndReason::Disabled));
-    assert_eq!(
-        (ends[0].last_seen, ends[0].ended),
-        (at(1.0).1, Some(at(2.0).1))
-    );
+    assert_end(&ends, EndReason::Disabled);
+    assert_eq!(ends[0].last_seen, at(1.0).1);
+    assert_eq!(ends[0].ended, Some(at(2.0).1));
     assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1), []);
     // Answers that were under way change nothing.
     for second in 3..6 {
-        let frame = frame_at(&gate(), Duration::from_secs(second));
-        assert_eq!(tracker.update(&frame, &people(1, 1)), None);
+        assert_ignored(&mut tracker, f64::from(second), &people(1, 1));
     }
     assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(6.0).1), []);
     // When the camera resumes, the tracker reports the first confirmed state again.
@@ -196,30 +206,21 @@ fn silence_makes_unknown_but_a_closed_gate_does_not() {
     gated.motion.on = true;
     gated.motion.at_least_every = Duration::from_secs(60);
     for (site, stays_s, gone_s) in [(camera(), 30.0, 33.0), (gated, 180.0, 186.0)] {
-        let mut tracker = tracker(site);
-        states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
-        assert_eq!(tracker.tick(at(stays_s).0, at(stays_s).1), []);
+        let mut tracker = with_people(site, 1);
+        assert_eq!(tick(&mut tracker, stays_s), []);
         assert_eq!(tracker.open_events().count(), 1);
-        let lost = tracker.tick(at(gone_s).0, at(gone_s).1);
+        let lost = tick(&mut tracker, gone_s);
         assert_eq!(present(&lost[0]), Some(Presence::Unknown));
-        assert_eq!(
-            all_events(&lost)[0].step,
-            EventStep::End(EndReason::CameraLost)
-        );
+        assert_end(&all_events(&lost), EndReason::CameraLost);
         assert_eq!(tracker.open_events().count(), 0);
-        assert_eq!(
-            tracker.tick(at(gone_s).0, at(gone_s).1),
-            [],
-            "reported once"
-        );
+        assert_eq!(tick(&mut tracker, gone_s), [], "reported once");
     }
 }
 
 /// A camera reconnects in less time than this interruption takes.
 #[test]
 fn a_short_silence_changes_nothing() {
-    let mut tracker = tracker(camera());
-    states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
+    let mut tracker = with_people(camera(), 2);
     let before = tracks(&look(&mut tracker, 2.0, &people(1, 2)));
     let after = look(&mut tracker, 25.0, &people(1, 2));
     assert_eq!(tracks(&after), before);
@@ -227,32 +228,21 @@ fn a_short_silence_changes_nothing() {
     // The result is the same when an answer ends the interruption before a tick notices it.
     let late = look(&mut tracker, 60.0, &people(1, 2));
     assert_eq!(present(&late.change), Some(Presence::Unknown));
-    let ends = events(&late.change);
-    assert_eq!(ends.len(), 2);
-    assert!(
-        ends.iter()
-            .all(|end| end.step == EventStep::End(EndReason::CameraLost))
-    );
+    let ends = late.change.events;
+    let steps: Vec<EventStep> = ends.iter().map(|end| end.step).collect();
+    assert_eq!(steps, [EventStep::End(EndReason::CameraLost); 2]);
 }
 
 #[test]
 fn new_words_start_from_nothing_and_old_answers_are_dropped() {
-    let mut tracker = tracker(camera());
-    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let mut tracker = with_people(camera(), 1);
     let news = look(&mut tracker, 2.0, &people(2, 1)).change;
-    assert_eq!(
-        (present(&news), count(&news)),
-        (Some(Presence::Unknown), Some(None))
-    );
-    assert_eq!(
-        events(&news)[0].step,
-        EventStep::End(EndReason::PromptChanged)
-    );
-    let old = frame_at(&gate(), seconds(3.0));
-    assert_eq!(tracker.update(&old, &people(1, 3)), None);
+    assert_unknown(&news);
+    assert_end(&news.events, EndReason::PromptChanged);
+    assert_ignored(&mut tracker, 3.0, &people(1, 3));
     let news = look(&mut tracker, 4.0, &people(2, 1)).change;
     assert_eq!(present(&news), Some(Presence::On));
-    assert_eq!(events(&news)[0].revision, 2);
+    assert_eq!(news.events[0].revision, 2);
 }
 
 #[test]
@@ -265,27 +255,20 @@ fn a_question_has_an_answer_and_no_presence() {
     };
     let task = site.prompts[0].task.clone();
     let mut tracker = tracker(site);
-    let says = |text: &str| Answer {
-        prompt: asked(1, task.clone()),
-        ..answer(
-            1,
-            AnswerBody::Text {
-                text: text.into(),
-                score: 0.9,
-            },
-        )
+    let says = |text: &str| {
+        let (text, score) = (text.into(), 0.9);
+        Answer {
+            prompt: asked(1, task.clone()),
+            ..answer(1, AnswerBody::Text { text, score })
+        }
     };
     assert_eq!(look(&mut tracker, 0.0, &says("Yes")).change.states, []);
     let yes = PromptState::Answer(Some("yes".into()));
     assert_eq!(look(&mut tracker, 1.0, &says("Yes.")).change.states, [yes]);
     assert_eq!(look(&mut tracker, 2.0, &says("No")).change.states, []);
-    let lost = tracker.tick(at(40.0).0, at(40.0).1);
-    assert_eq!(
-        lost.iter()
-            .flat_map(|change| &change.states)
-            .collect::<Vec<_>>(),
-        [&PromptState::Answer(None)]
-    );
+    let lost = tick(&mut tracker, 40.0);
+    let states: Vec<_> = lost.iter().flat_map(|change| &change.states).collect();
+    assert_eq!(states, [&PromptState::Answer(None)]);
 }
 
 #[test]
@@ -304,11 +287,10 @@ fn configuration_change_keeps_unaffected_tracks() {
         let of = |change: &&PromptChange| change.prompt.as_str() == prompt;
         changes.iter().find(of).cloned().unwrap()
     };
-    let unknown = |zone: &str| PromptState::ZoneCount {
-        zone: ZoneId::new(zone).unwrap(),
-        count: None,
-    };
-    let states = [unknown("right"), unknown("all")];
+    let states = ["right", "all"].map(|zone| {
+        let (zone, count) = (ZoneId::new(zone).unwrap(), None);
+        PromptState::ZoneCount { zone, count }
+    });
     assert_eq!(of(&changes, "person").states, states);
     let answer = look(&mut tracker, 4.0, &people(1, 1));
     assert_eq!(tracks(&answer), std::slice::from_ref(&track));
@@ -319,84 +301,48 @@ fn configuration_change_keeps_unaffected_tracks() {
     };
     let changes = tracker.configure(&site, at(5.0).1);
     let published = of(&changes, "person");
-    assert_eq!(
-        (present(&published), count(&published)),
-        (Some(Presence::Unknown), Some(None))
-    );
-    assert_eq!(
-        events(&published)[0].step,
-        EventStep::End(EndReason::PromptChanged)
-    );
-    let frame = frame_at(&gate(), seconds(6.0));
-    assert_eq!(
-        tracker.update(&frame, &people(1, 1)),
-        None,
-        "an answer to the old text"
-    );
+    assert_unknown(&published);
+    assert_end(&published.events, EndReason::PromptChanged);
+    // An answer to the old text.
+    assert_ignored(&mut tracker, 6.0, &people(1, 1));
     let children = Answer {
         prompt: asked(2, site.prompts[0].task.clone()),
         ..people(2, 1)
     };
     let answer = look(&mut tracker, 7.0, &children);
-    assert_eq!(
-        present(&answer.change),
-        Some(Presence::On),
-        "one look is enough now"
-    );
+    // One look is enough now.
+    assert_eq!(present(&answer.change), Some(Presence::On));
     assert_ne!(tracks(&answer), [track]);
     // The configuration replaces one prompt by another.
     site.prompts[0] = prompt("cat");
     let changes = tracker.configure(&site, at(8.0).1);
-    let end = events(&of(&changes, "person"))[0].clone();
-    assert_eq!(end.step, EventStep::End(EndReason::PromptChanged));
+    assert_end(&of(&changes, "person").events, EndReason::PromptChanged);
     assert_eq!(present(&of(&changes, "cat")), Some(Presence::Unknown));
-    assert_eq!(
-        tracker.configure(&site, at(9.0).1),
-        [],
-        "the configuration is unchanged"
-    );
-    assert_eq!(
-        tracker.update(&frame_at(&gate(), seconds(10.0)), &children),
-        None
-    );
+    let unchanged = tracker.configure(&site, at(9.0).1);
+    assert_eq!(unchanged, []);
+    assert_ignored(&mut tracker, 10.0, &children);
 }
 
 #[test]
 fn one_prompt_is_switched_off_and_on() {
-    let mut tracker = tracker(camera());
-    states(&mut tracker, 0, &[people(1, 1), people(1, 1)]);
+    let mut tracker = with_people(camera(), 1);
     let person = PromptId::new("person").unwrap();
     let changes = tracker.enable(&gate(), &person, false, at(2.0).1);
-    assert_eq!(
-        all_events(&changes)[0].step,
-        EventStep::End(EndReason::Disabled)
-    );
+    assert_end(&all_events(&changes), EndReason::Disabled);
     assert_eq!(present(&changes[0]), Some(Presence::Unknown));
-    assert_eq!(
-        tracker.update(&frame_at(&gate(), seconds(3.0)), &people(1, 1)),
-        None
-    );
+    assert_ignored(&mut tracker, 3.0, &people(1, 1));
     assert_eq!(tracker.enable(&gate(), &person, true, at(4.0).1), []);
-    assert_eq!(
-        states(&mut tracker, 5, &[people(1, 1), people(1, 1)])[1].0,
-        Some(Presence::On)
-    );
+    let seen = states(&mut tracker, 5, &[people(1, 1), people(1, 1)]);
+    assert_eq!(seen[1].0, Some(Presence::On));
 }
 
 #[test]
 fn shutdown_ends_open_events_and_ids_are_not_reused() {
-    let mut tracker = tracker(camera());
-    states(&mut tracker, 0, &[people(1, 2), people(1, 2)]);
-    let before: Vec<TrackId> = tracker
-        .open_events()
-        .map(|event| event.track.clone())
-        .collect();
+    let mut tracker = with_people(camera(), 2);
+    let before = open_tracks(&tracker);
     assert_eq!(before.len(), 2);
     tracker.remove(&gate(), EndReason::Disabled, at(2.0).1);
-    assert_eq!(
-        tracker.update(&frame_at(&gate(), seconds(3.0)), &people(1, 2)),
-        None
-    );
+    assert_ignored(&mut tracker, 3.0, &people(1, 2));
     tracker.configure(&camera(), at(3.0).1);
     states(&mut tracker, 4, &[people(1, 2), people(1, 2)]);
     let ends = tracker.shutdown(at(6.0).1);

@@ -6,34 +6,22 @@ use super::*;
 fn an_event_begins_when_confirmed_and_ends_when_unseen() {
     let mut tracker = tracker(camera());
     let walks = |i: usize| {
-        vec![found(
-            0.1 + 0.08 * i as f64,
-            0.3,
-            0.16 + 0.08 * i as f64,
-            0.6,
-            0.9,
-        )]
+        let x0 = 0.1 + 0.08 * i as f64;
+        vec![found(x0, 0.3, x0 + 0.06, 0.6, 0.9)]
     };
     let mut looks: Vec<_> = (0..6).map(walks).collect();
     looks[3].clear();
     looks.extend(vec![vec![]; 5]);
     let published = steps(&mut tracker, &looks);
-    assert_eq!(
-        kinds(&published),
-        [(1, EventStep::New), (8, EventStep::End(EndReason::Left))]
-    );
+    let left = EventStep::End(EndReason::Left);
+    assert_eq!(kinds(&published), [(1, EventStep::New), (8, left)]);
     let (new, end) = (&published[0].1, &published[1].1);
     assert_eq!(new.track, TrackId::new("b7c1", &gate(), 1));
-    assert_eq!(
-        (new.track.clone(), new.looks, new.started),
-        (end.track.clone(), 2, at(0.0).1)
-    );
-    assert_eq!(
-        (end.looks, end.last_seen, end.ended),
-        (5, at(5.0).1, Some(at(8.0).1))
-    );
+    assert_eq!(new.track, end.track);
+    assert_eq!((new.looks, new.started, new.ended), (2, at(0.0).1, None));
+    let ended = Some(at(8.0).1);
+    assert_eq!((end.looks, end.last_seen, end.ended), (5, at(5.0).1, ended));
     assert_eq!(end.location, Location::Box(looks[5][0].place));
-    assert_eq!(new.ended, None);
 }
 
 #[test]
@@ -65,10 +53,11 @@ fn a_still_thing_is_one_event() {
         (150, minute),
     ];
     assert_eq!(kinds(&published), expected);
+    let first = &published[0].1;
     assert!(
         published
             .iter()
-            .all(|(_, event)| event.track == published[0].1.track)
+            .all(|(_, event)| event.track == first.track)
     );
     assert!(published[1].1.still);
 }
@@ -80,10 +69,8 @@ fn stationary_object_that_moves_is_published_with_the_same_track() {
     let mut looks = vec![car(0.4); 40];
     looks.extend([0.43, 0.5, 0.6, 0.7].map(car));
     let published = steps(&mut tracker, &looks);
-    assert_eq!(
-        kinds(&published)[2],
-        (42, EventStep::Update(UpdateReason::Moved))
-    );
+    let moved = EventStep::Update(UpdateReason::Moved);
+    assert_eq!(kinds(&published)[2], (42, moved));
     assert_eq!(published[2].1.track, published[0].1.track);
     assert!(!published[2].1.still);
     assert_eq!(published.len(), 3);
@@ -96,14 +83,10 @@ fn better_score_is_published_only_beyond_a_margin() {
     let looks = scores.map(|score| vec![found(0.4, 0.4, 0.6, 0.6, score)]);
     let published = steps(&mut tracker, &looks);
     let better = EventStep::Update(UpdateReason::Better);
-    assert_eq!(
-        kinds(&published),
-        [(1, EventStep::New), (4, better), (6, better)]
-    );
-    assert_eq!(
-        (published[2].1.score, published[2].1.top_score),
-        (0.71, 0.71)
-    );
+    let expected = [(1, EventStep::New), (4, better), (6, better)];
+    assert_eq!(kinds(&published), expected);
+    let last = &published[2].1;
+    assert_eq!((last.score, last.top_score), (0.71, 0.71));
 }
 
 #[test]
@@ -131,25 +114,19 @@ fn zones_are_published_in_the_order_of_entry() {
     ];
     let expected = expected.map(|(second, zone, count)| (second, zone.to_owned(), count));
     assert_eq!(counts, expected);
-    let zones: Vec<_> = published
-        .iter()
-        .map(|(second, event)| (*second, event.zones.len()))
-        .collect();
-    assert_eq!(zones, [(1, 1), (8, 2), (11, 1)], "{published:?}");
+    let zones = published.iter();
+    let zones = zones.map(|(second, event)| (*second, event.zones.len()));
+    assert_eq!(zones.collect::<Vec<_>>(), [(1, 1), (8, 2), (11, 1)]);
     let (_, last) = published.last().unwrap();
     assert_eq!(last.step, EventStep::Update(UpdateReason::Zones));
     let entered: Vec<&str> = last.entered_zones.iter().map(ZoneId::as_str).collect();
-    assert_eq!(
-        (last.zones[0].as_str(), entered),
-        ("right", vec!["left", "right"])
-    );
+    assert_eq!(last.zones[0].as_str(), "right");
+    assert_eq!(entered, ["left", "right"]);
     // Without looks, the counts of the zones are unknown too.
-    let lost = tracker.tick(at(60.0).0, at(60.0).1);
-    let unknown = lost[0]
-        .states
-        .iter()
-        .filter(|state| matches!(state, PromptState::ZoneCount { count: None, .. }));
-    assert_eq!(unknown.count(), 2);
+    let lost = tick(&mut tracker, 60.0);
+    let is_unknown =
+        |state: &&PromptState| matches!(state, PromptState::ZoneCount { count: None, .. });
+    assert_eq!(lost[0].states.iter().filter(is_unknown).count(), 2);
 }
 
 #[test]
@@ -182,13 +159,10 @@ fn points_are_followed() {
     let mut seen = Vec::new();
     for second in 0..10 {
         // Two objects move towards each other and pass.
-        let (a, b) = (
-            0.1 + 0.08 * f64::from(second),
-            0.85 - 0.08 * f64::from(second),
-        );
-        let body = AnswerBody::Points(vec![point(a), point(b)]);
+        let way = 0.08 * f64::from(second);
+        let body = AnswerBody::Points(vec![point(0.1 + way), point(0.85 - way)]);
         let answer = look(&mut tracker, f64::from(second), &answer(1, body));
-        for event in events(&answer.change) {
+        for event in &answer.change.events {
             assert!(matches!(event.location, Location::Point(_)), "{event:?}");
         }
         seen.push(tracks(&answer));

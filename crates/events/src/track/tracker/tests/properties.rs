@@ -6,13 +6,8 @@ use super::*;
 
 /// Boxes anywhere, in any number: each is (left, top, width, height, score).
 fn boxes() -> impl Strategy<Value = Vec<FoundObject<NormBox>>> {
-    let one = (
-        0.0..0.9f64,
-        0.0..0.9f64,
-        0.01..0.5f64,
-        0.01..0.5f64,
-        0.0..1.0f64,
-    );
+    let (corner, side) = (0.0..0.9f64, 0.01..0.5f64);
+    let one = (corner.clone(), corner, side.clone(), side, 0.0..1.0f64);
     let found = |(x, y, w, h, score)| found(x, y, x + w, y + h, score);
     prop::collection::vec(one.prop_map(found), 0..7)
 }
@@ -31,12 +26,9 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
         let tracks = tracks(&answer);
         let distinct: BTreeSet<_> = tracks.iter().collect();
         assert_eq!(distinct.len(), tracks.len(), "two objects have one track");
-        for event in events(&answer.change) {
+        for event in answer.change.events.clone() {
             let before = open.remove(&event.track);
-            assert!(
-                !over.contains(&event.track),
-                "published after its end: {event:?}"
-            );
+            assert!(!over.contains(&event.track), "after its end: {event:?}");
             match event.step {
                 EventStep::New => assert_eq!(before, None),
                 EventStep::Update(_) => assert!(before.is_some()),
@@ -49,11 +41,7 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
             assert!(tracks.contains(&event.track) || event.last_seen < at(now_ms as f64 / 1e3).1);
             open.insert(event.track.clone(), event);
         }
-        let known: BTreeSet<_> = tracker
-            .open_events()
-            .map(|event| event.track.clone())
-            .collect();
-        assert_eq!(known, open.keys().cloned().collect());
+        assert_eq!(open_tracks(&tracker), open.keys().cloned().collect());
         published.push(answer);
     }
     let ends = tracker.shutdown(at(now_ms as f64 / 1e3).1);

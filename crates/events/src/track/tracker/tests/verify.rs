@@ -12,14 +12,10 @@ fn doubting() -> CameraConfig {
 }
 
 fn says(question: &Arc<Prompt>, text: &str) -> Answer {
+    let (text, score) = (text.into(), 0.75);
     Answer {
         prompt: Arc::clone(question),
-        body: AnswerBody::Text {
-            text: text.into(),
-            score: 0.75,
-        },
-        truncated: false,
-        marks: StageTimes::default(),
+        ..answer(1, AnswerBody::Text { text, score })
     }
 }
 
@@ -33,7 +29,7 @@ fn hear(
     let frame = frame_at(&gate(), seconds(second));
     let change = tracker.verified(&frame, &says(question, text))?;
     assert_eq!(change.prompt.as_str(), "person");
-    Some(events(&change))
+    Some(change.events)
 }
 
 fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
@@ -49,7 +45,7 @@ fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
 fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<Prompt>) {
     for second in from..from + 1000 {
         let answer = look(tracker, second as f64, &people(1, count));
-        assert_eq!(events(&answer.change), [], "an event started without a yes");
+        assert_eq!(answer.change.events, [], "an event started without a yes");
         if let Some(question) = answer.question {
             return (second, question);
         }
@@ -63,10 +59,8 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     assert_eq!(look(&mut tracker, 0.0, &people(1, 1)).question, None);
     let answer = look(&mut tracker, 1.0, &people(1, 1));
     let question = answer.question.unwrap();
-    assert_eq!(
-        (present(&answer.change), events(&answer.change)),
-        (Some(Presence::On), vec![])
-    );
+    assert_eq!(present(&answer.change), Some(Presence::On));
+    assert_eq!(answer.change.events, []);
     let task = Task::Query {
         question: "Is it a person?".into(),
         choices: vec!["Yes".into(), "No".into()],
@@ -76,39 +70,29 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     assert_eq!((answer.question, tracker.open_events().count()), (None, 0));
 
     let begun = hear(&mut tracker, 2.1, &question, "Yes").unwrap();
-    let [new] = &begun[..] else {
-        panic!("{begun:?}")
-    };
+    let new = &begun[0];
+    assert_eq!(begun.len(), 1);
     assert_eq!((new.step, new.started), (EventStep::New, at(0.0).1));
     let scores = |event: &Event| (event.score, event.top_score, event.score_source);
     assert_eq!(scores(new), (0.75, 0.75, ScoreSource::Verify));
     assert_eq!(new.location, answer.body.objects()[0].location);
-    assert_eq!(
-        hear(&mut tracker, 2.2, &question, "Yes"),
-        None,
-        "the question is settled already"
-    );
+    let again = hear(&mut tracker, 2.2, &question, "Yes");
+    assert_eq!(again, None, "the question is settled already");
 
     // The event continues like every other, with the score of the yes and without another question.
-    let published: Vec<Event> = (3..80)
-        .flat_map(|second| {
-            let answer = look(
-                &mut tracker,
-                second as f64,
-                &people(1, usize::from(second < 70)),
-            );
-            assert_eq!(answer.question, None);
-            events(&answer.change)
-        })
-        .collect();
+    let mut published = Vec::new();
+    for second in 3..80 {
+        let found = people(1, usize::from(second < 70));
+        let answer = look(&mut tracker, f64::from(second), &found);
+        assert_eq!(answer.question, None);
+        published.extend(answer.change.events);
+    }
     let steps: Vec<_> = published.iter().map(|event| event.step).collect();
     let still = EventStep::Update(UpdateReason::Still);
     assert_eq!(steps, [still, EventStep::End(EndReason::Left)]);
-    assert!(
-        published
-            .iter()
-            .all(|event| scores(event) == scores(new) && event.track == new.track)
-    );
+    for event in published {
+        assert_eq!((scores(&event), &event.track), (scores(new), &new.track));
+    }
 }
 
 #[test]
@@ -119,10 +103,10 @@ fn verification_retries_slowly_after_no_and_soon_without_answer() {
     for text in ["No", "No", "Perhaps", "no.", "", "No"] {
         match text {
             "" => nothing_comes(&mut tracker, now as f64, &question),
-            _ => assert_eq!(
-                hear(&mut tracker, now as f64, &question, text),
-                Some(vec![])
-            ),
+            _ => {
+                let begun = hear(&mut tracker, now as f64, &question, text);
+                assert_eq!(begun, Some(vec![]));
+            }
         }
         let (then, next) = until_question(&mut tracker, now + 1, 1);
         assert_ne!(next.id, question.id);
@@ -130,12 +114,8 @@ fn verification_retries_slowly_after_no_and_soon_without_answer() {
         (now, question) = (then, next);
     }
     assert_eq!(pauses, [10, 20, 10, 40, 10, 80]);
-    assert_eq!(
-        hear(&mut tracker, now as f64, &question, "Yes")
-            .unwrap()
-            .len(),
-        1
-    );
+    let begun = hear(&mut tracker, now as f64, &question, "Yes");
+    assert_eq!(begun.unwrap().len(), 1);
 }
 
 #[test]
@@ -151,7 +131,7 @@ fn one_verification_answers_all_waiting_tracks_but_no_later_one() {
     assert_eq!(begun.len(), 2);
     let answer = look(&mut tracker, 4.0, &people(1, 3));
     let question = answer.question.unwrap();
-    assert_eq!(events(&answer.change), []);
+    assert_eq!(answer.change.events, []);
     let third = hear(&mut tracker, 4.5, &question, "Yes").unwrap();
     assert_eq!(third.len(), 1);
     assert!(begun.iter().all(|event| event.track != third[0].track));
@@ -162,16 +142,14 @@ fn track_that_ends_unverified_is_not_published() {
     let mut tracker = tracker(doubting());
     let (_, question) = until_question(&mut tracker, 0, 1);
     let none = people(1, 0);
-    let published: Vec<_> = (2..12)
-        .map(|second| look(&mut tracker, f64::from(second), &none).change)
+    let looks = (2..12).map(f64::from);
+    let published: Vec<_> = looks
+        .map(|second| look(&mut tracker, second, &none).change)
         .collect();
     assert_eq!(published.iter().find_map(present), Some(Presence::Off));
     assert_eq!(all_events(&published), []);
-    assert_eq!(
-        hear(&mut tracker, 12.0, &question, "Yes"),
-        Some(vec![]),
-        "no track waits for this answer"
-    );
+    // No track waits for this answer.
+    assert_eq!(hear(&mut tracker, 12.0, &question, "Yes"), Some(vec![]));
     // The next person has another track, which needs its own question.
     let (now, next) = until_question(&mut tracker, 13, 1);
     assert_eq!(now, 14);
@@ -187,12 +165,8 @@ fn lost_verification_is_asked_again() {
     // A question without an answer for 30 s is lost; the next one follows after a pause.
     assert_eq!(now - asked_at, 31 + 10);
     assert_eq!(hear(&mut tracker, now as f64, &lost, "Yes"), None);
-    assert_eq!(
-        hear(&mut tracker, now as f64, &question, "Yes")
-            .unwrap()
-            .len(),
-        1
-    );
+    let begun = hear(&mut tracker, now as f64, &question, "Yes");
+    assert_eq!(begun.unwrap().len(), 1);
 }
 
 #[test]
@@ -210,18 +184,13 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
             tracker.configure(&site, at(2.0).1);
         },
         &|tracker| {
-            let body = people(2, 1).body;
-            let prompt = asked(2, other_words.clone());
-            look(
-                tracker,
-                2.0,
-                &Answer {
-                    prompt,
-                    ..answer(2, body)
-                },
-            );
+            let child = Answer {
+                prompt: asked(2, other_words.clone()),
+                ..people(2, 1)
+            };
+            look(tracker, 2.0, &child);
         },
-        &|tracker| drop(tracker.tick(at(40.0).0, at(40.0).1)),
+        &|tracker| drop(tick(tracker, 40.0)),
     ];
     for change in changes {
         let mut tracker = tracker(doubting());
@@ -246,7 +215,7 @@ fn changed_verification_is_asked_at_once_and_removed_one_confirms() {
     site.prompts[0].verify = None;
     assert_eq!(tracker.configure(&site, at(3.0).1), []);
     let answer = look(&mut tracker, 3.0, &people(1, 1));
-    let published = events(&answer.change);
+    let published = answer.change.events;
     assert_eq!((published.len(), answer.question), (1, None));
     assert_eq!(published[0].score_source, ScoreSource::TokenProb);
     assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
@@ -303,7 +272,7 @@ proptest! {
                 old = Some(question);
             }
             let answer = look(&mut tracker, second, &people(1, count));
-            for event in events(&answer.change) {
+            for event in answer.change.events {
                 prop_assert!(event.step != EventStep::New && open.contains(&event.track), "{event:?}");
             }
             if let Some(question) = answer.question {
@@ -323,7 +292,7 @@ proptest! {
                 hear(&mut tracker, second, &question, "Yes");
             }
         }
-        let open: BTreeSet<_> = tracker.open_events().map(|event| event.track.clone()).collect();
+        let open = open_tracks(&tracker);
         for track in last {
             prop_assert!(open.contains(&track));
         }
