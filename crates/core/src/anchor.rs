@@ -65,11 +65,8 @@ mod tests {
             let slewed_ms = minute * 60_000 - minute * 30;
             let set_ms = if minute > 30 { -3_600_000 } else { 0 };
             let wall = WallTime::from_unix_millis(START_MS + slewed_ms as i64 + set_ms);
-            steps.extend(
-                anchor
-                    .read_again(now, wall)
-                    .map(|step_s| (minute, step_s.round())),
-            );
+            let step = anchor.read_again(now, wall);
+            steps.extend(step.map(|step_s| (minute, step_s.round())));
             assert_eq!(anchor.wall_at(now), wall);
         }
         assert_eq!(steps, [(31, -3600.0)]);

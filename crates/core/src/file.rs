@@ -77,11 +77,8 @@ mod tests {
         let path = folder.path().join("new/state.json");
         write_file_atomically(&path, b"a long first content").unwrap();
         // A crash between write and rename.
-        fs::write(
-            path.with_extension("json.tmp"),
-            b"a long unfinished content",
-        )
-        .unwrap();
+        let unfinished = path.with_extension("json.tmp");
+        fs::write(unfinished, b"a long unfinished content").unwrap();
         write_file_atomically(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(files(path.parent().unwrap()), ["state.json"]);

@@ -75,10 +75,8 @@ mod tests {
         };
         let mut sum = one + one;
         sum += one;
-        let listed: Vec<_> = StreamCounters::ALL
-            .iter()
-            .map(|counter| (counter.get)(&sum))
-            .collect();
+        let listed = StreamCounters::ALL.iter();
+        let listed: Vec<_> = listed.map(|counter| (counter.get)(&sum)).collect();
         assert_eq!(listed, [3, 6, 9, 12]);
     }
 }

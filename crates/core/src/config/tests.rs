@@ -35,13 +35,24 @@ fn read(
     read_text("site.toml", text, scope)
 }
 
-/// The errors and warnings about a file at a start, one per line; empty for a correct file.
-fn said(text: &str) -> Vec<String> {
-    let problems = match read(text.as_bytes(), ReadPurpose::Run, &environment(&[])) {
+/// A correct file at a start.
+fn loaded(text: &str) -> LoadedConfig {
+    read(text.as_bytes(), ReadPurpose::Run, &environment(&[])).unwrap()
+}
+
+fn problems(text: &str, environment: &Environment) -> Vec<ConfigProblem> {
+    match read(text.as_bytes(), ReadPurpose::Run, environment) {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.iter().cloned().collect(),
-    };
-    problems.iter().map(ConfigProblem::to_string).collect()
+    }
+}
+
+/// The errors and warnings about a file at a start, one per line and without the name of the file; empty for a correct file.
+fn said(text: &str) -> Vec<String> {
+    let problems = problems(text, &environment(&[])).into_iter();
+    let lines = problems.map(|problem| problem.to_string());
+    let rest = |line: String| line.strip_prefix("site.toml:").unwrap().to_owned();
+    lines.map(rest).collect()
 }
 
 /// A good file around `extra` lines of camera gate (from line 5 on) and more tables after it.
