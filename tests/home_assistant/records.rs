@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use spotter_core::config::{self, Environment};
 use spotter_mqtt::{
-    discovery,
-    retained::{self, ObsoleteTopic, RetainedList},
+    Update, discovery,
+    retained::{self, RetainedList},
 };
 
 fn main() -> anyhow::Result<()> {
@@ -26,8 +26,9 @@ fn main() -> anyhow::Result<()> {
         let cameras = &loaded.config.cameras;
         for leaving in kept.want(retained::topics(&loaded.config, cameras, &records)) {
             match leaving {
-                ObsoleteTopic::Gone(topic) => gone.push(topic),
-                ObsoleteTopic::Moved(topic) => moved.push(topic),
+                Update::Moved(topic) => moved.push(topic),
+                Update::Clear(topic) => gone.push(topic),
+                other => anyhow::bail!("{other:?} does not clear a topic"),
             }
         }
         kept.still_there(&BTreeSet::new());

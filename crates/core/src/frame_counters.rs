@@ -1,5 +1,7 @@
 //! How every frame ended. The sampler counts; metrics, messages and the shutdown report read the counters.
 
+use serde::Serialize;
+
 /// How a frame ended. Each frame ends once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameEnd {
@@ -97,16 +99,17 @@ impl FrameCounters {
 }
 
 /// Frames on which a prompt was due and not answered since its previous message (`since_last` in docs/mqtt.md section 2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The keys of the message, in alphabetical order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SkippedSinceLast {
-    /// The motion gate was closed.
-    pub gated: u64,
-    /// Not begun, or not answered, in time.
-    pub late: u64,
     /// Replaced by a newer frame while the engine was busy.
     pub busy: u64,
     /// The engine could not answer, or the picture could not be read.
     pub error: u64,
+    /// The motion gate was closed.
+    pub gated: u64,
+    /// Not begun, or not answered, in time.
+    pub late: u64,
 }
 
 impl SkippedSinceLast {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::{
     Identity, Publisher, Update, discovery,
-    retained::{self, ObsoleteTopic, RetainedList},
+    retained::{self, RetainedList},
 };
 use spotter_core::{
     Mono,
@@ -47,14 +47,11 @@ impl Announcer {
         let records = discovery::records(config, gpu);
         let topics = retained::topics(config, effective_cameras, &records);
         self.moved.clear();
-        for leaving in self.retained.want(topics) {
-            publisher.publish(match leaving {
-                ObsoleteTopic::Gone(topic) => Update::Clear(topic),
-                ObsoleteTopic::Moved(topic) => {
-                    self.moved.insert(topic.clone());
-                    Update::Moved(topic)
-                }
-            });
+        for update in self.retained.want(topics) {
+            if let Update::Moved(topic) = &update {
+                self.moved.insert(topic.clone());
+            }
+            publisher.publish(update);
         }
         for record in records {
             let record = self.retained.complete(record);

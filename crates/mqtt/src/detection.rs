@@ -45,7 +45,7 @@ struct DetectionPayload<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     score_src: Option<&'static str>,
     seq: u64,
-    since_last: SkippedPart,
+    since_last: SkippedSinceLast,
     time: TimePart,
     truncated: bool,
     v: u32,
@@ -84,14 +84,6 @@ struct LatencyPart {
     total: f64,
     vision: f64,
     wait: f64,
-}
-
-#[derive(Serialize)]
-struct SkippedPart {
-    busy: u64,
-    error: u64,
-    gated: u64,
-    late: u64,
 }
 
 #[derive(Serialize)]
@@ -159,7 +151,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         score,
         score_src: answer.map(|_| source(ScoreSource::TokenProb)),
         seq: label.seq,
-        since_last: SkippedPart::from(detection.since_last),
+        since_last: detection.since_last,
         time: TimePart::new(detection, now),
         truncated: detection.truncated,
         v: SCHEMA,
@@ -188,17 +180,6 @@ impl From<Latency> for LatencyPart {
             total: ms(total),
             vision,
             wait,
-        }
-    }
-}
-
-impl From<SkippedSinceLast> for SkippedPart {
-    fn from(skipped: SkippedSinceLast) -> Self {
-        Self {
-            busy: skipped.busy,
-            error: skipped.error,
-            gated: skipped.gated,
-            late: skipped.late,
         }
     }
 }

@@ -178,48 +178,31 @@ pub(super) mod tests {
         let value = value(&event, true);
         assert_eq!(value["point"], json!([0.5, 0.25]));
         assert!(value.get("box").is_none());
-        assert_eq!(
-            (&value["delayed"], &value["score_src"]),
-            (&json!(true), &json!("verify"))
-        );
+        assert!(value["delayed"] == true && value["score_src"] == "verify");
     }
 
     #[test]
     fn each_event_phase_has_its_text() {
         use EndReason as E;
         use UpdateReason as U;
-        let updates = [U::Zones, U::Moved, U::Still, U::Better, U::Minute].map(EventStep::Update);
-        let ends = [
-            E::Left,
-            E::CameraLost,
-            E::PromptChanged,
-            E::Disabled,
-            E::Shutdown,
-            E::Restart,
-        ]
-        .map(EventStep::End);
-        let steps: Vec<String> = updates
-            .into_iter()
-            .chain(ends)
-            .map(|step| {
-                let value = value(&event("gate", 1, step), false);
-                assert_eq!(value["end_ms"].is_null(), value["type"] != "end");
-                format!("{} {}", value["type"], value["reason"]).replace('"', "")
-            })
-            .collect();
-        let expected = [
-            "update zones",
-            "update moved",
-            "update still",
-            "update better",
-            "update minute",
-            "end left",
-            "end camera_lost",
-            "end prompt_changed",
-            "end disabled",
-            "end shutdown",
-            "end restart",
-        ];
-        assert_eq!(steps, expected);
+        for (step, kind, reason) in [
+            (EventStep::New, "new", "first_seen"),
+            (EventStep::Update(U::Zones), "update", "zones"),
+            (EventStep::Update(U::Moved), "update", "moved"),
+            (EventStep::Update(U::Still), "update", "still"),
+            (EventStep::Update(U::Better), "update", "better"),
+            (EventStep::Update(U::Minute), "update", "minute"),
+            (EventStep::End(E::Left), "end", "left"),
+            (EventStep::End(E::CameraLost), "end", "camera_lost"),
+            (EventStep::End(E::PromptChanged), "end", "prompt_changed"),
+            (EventStep::End(E::Disabled), "end", "disabled"),
+            (EventStep::End(E::Shutdown), "end", "shutdown"),
+            (EventStep::End(E::Restart), "end", "restart"),
+        ] {
+            let value = value(&event("gate", 1, step), false);
+            assert_eq!(value["type"], kind);
+            assert_eq!(value["reason"], reason);
+            assert_eq!(value["end_ms"].is_null(), kind != "end");
+        }
     }
 }

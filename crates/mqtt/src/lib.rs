@@ -46,3 +46,5 @@ pub use topic::Topics;
 
 #[cfg(test)]
 mod schema_tests;
+#[cfg(test)]
+mod testing;

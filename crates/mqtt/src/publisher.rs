@@ -16,10 +16,10 @@ use tokio::{
 
 use super::{
     BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
-    broker::{BrokerTask, ConnectionTiming, Shared, TlsError, Trust},
+    broker::{BrokerTask, Shared, TlsError, Trust},
     message::{Message, Rank},
-    outbox::{EventBounds, Outbox},
-    spool::{Folder, FoundEvents, Journal, SpoolStatus, SpoolWriter, time_left},
+    outbox::Outbox,
+    spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
@@ -88,15 +88,6 @@ pub struct SentDetection {
     pub latency: Latency,
 }
 
-/// The arguments of [`Publisher::start`].
-pub(super) struct PublisherOptions<'a> {
-    pub(super) mqtt: &'a MqttConfig,
-    pub(super) state_dir: Option<&'a Path>,
-    pub(super) identity: &'a Identity,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) timing: ConnectionTiming,
-}
-
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
 pub struct Publisher {
@@ -106,10 +97,9 @@ pub struct Publisher {
     state: watch::Receiver<BrokerState>,
     sent: broadcast::Sender<SentDetection>,
     lines: broadcast::Sender<JsonLine>,
-    again: Arc<watch::Sender<()>>,
-    stop: Arc<watch::Sender<bool>>,
-    spool: Arc<SpoolStatus>,
-    filters: Arc<watch::Sender<Vec<String>>>,
+    again: watch::Sender<()>,
+    stop: watch::Sender<bool>,
+    filters: watch::Sender<Vec<String>>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
 }
 
@@ -127,46 +117,35 @@ impl Publisher {
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        Self::start_with(PublisherOptions {
-            mqtt,
-            state_dir,
-            identity,
-            clock,
-            timing: ConnectionTiming::default(),
-        })
+        let target = ConnectionTarget::new(mqtt, identity)?;
+        Ok(Self::start_on(target, state_dir, clock))
     }
 
-    pub(super) fn start_with(
-        options: PublisherOptions<'_>,
-    ) -> Result<(Self, JoinHandle<()>), TlsError> {
-        let PublisherOptions {
-            mqtt,
-            state_dir,
-            identity,
-            clock,
-            timing,
-        } = options;
-        let target = Arc::new(ConnectionTarget::new(mqtt, identity, timing)?);
-        let topics = Arc::clone(&target.topics);
-        let bounds = EventBounds::new(&mqtt.spool);
-        let mut outbox = Outbox::new(bounds, Arc::clone(&identity.boot), identity.seed);
-        outbox.push(Message::node_status(&topics, true), clock.now());
-        let spool_path = state_dir.map(|state| state.join("spool"));
-        let (mut journal, mut trouble) = (None, None);
-        if let Some(path) = &spool_path {
-            match open_spool(path, &mqtt.spool) {
+    pub(super) fn start_on(
+        target: ConnectionTarget,
+        state_dir: Option<&Path>,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, JoinHandle<()>) {
+        let target = Arc::new(target);
+        let (topics, spool) = (&target.topics, target.mqtt.spool);
+        let boot = Arc::clone(&target.identity.boot);
+        let mut outbox = Outbox::new(spool, boot, target.identity.seed);
+        outbox.push(Message::node_status(topics, true), clock.now());
+        let mut journal = None;
+        if let Some(path) = state_dir.map(|state| state.join("spool")) {
+            match open_spool(&path, &spool) {
                 Ok((mut opened, found)) => {
-                    queue_found(&found, &topics, &mut outbox, &*clock);
+                    queue_found(&found, topics, &mut outbox, &*clock);
                     write(&mut opened, &mut outbox, &*clock);
-                    journal = Some(opened);
+                    journal = Some((opened, path));
                 }
                 Err(error) => {
-                    let path = path.display();
-                    trouble = Some(format!("cannot keep events in {path}: {error}"));
+                    let trouble = spool::trouble(&path, &error);
+                    spool::log_trouble(&trouble);
+                    outbox.events.spool_trouble = Some(trouble);
                 }
             }
         }
-        let spool = Arc::new(SpoolStatus::new(trouble));
         let shared = Arc::new(Shared::new(outbox));
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (again_sender, again) = watch::channel(());
@@ -187,11 +166,10 @@ impl Publisher {
             again,
             stop,
         };
-        let writer = spool_path.map(|path| SpoolWriter {
+        let writer = journal.map(|(journal, path)| SpoolWriter {
             journal,
             path,
             shared: Arc::clone(&shared),
-            status: Arc::clone(&spool),
             clock: Arc::clone(&clock),
         });
         let publisher = Self {
@@ -201,10 +179,9 @@ impl Publisher {
             state,
             sent,
             lines,
-            again: Arc::new(again_sender),
-            stop: Arc::new(stop_sender),
-            spool,
-            filters: Arc::new(filters),
+            again: again_sender,
+            stop: stop_sender,
+            filters,
             inbox: Arc::new(Mutex::new(Some(inbound))),
         };
         let all = async move {
@@ -217,7 +194,7 @@ impl Publisher {
                 _ = keeping.await;
             }
         };
-        Ok((publisher, tokio::spawn(all)))
+        (publisher, tokio::spawn(all))
     }
 
     /// Reads the TLS files as [`start`](Self::start) does, without a connection. Blocks on the disk.
@@ -233,7 +210,7 @@ impl Publisher {
         self.shared.outbox().push(message, self.clock.now());
         self.shared.wake();
         if is_event {
-            self.spool.wake_writer();
+            self.shared.event_pushed.notify_one();
         }
     }
 
@@ -310,7 +287,7 @@ impl Publisher {
 
     /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
     pub fn spool_trouble(&self) -> Option<String> {
-        self.spool.trouble()
+        self.shared.outbox().events.spool_trouble.clone()
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last acknowledged messages.

@@ -16,7 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Topics,
+    Topics, Update,
     discovery::{self, DiscoveryRecord, EntityPlatforms},
 };
 use spotter_core::{
@@ -37,15 +37,6 @@ struct RetainedFile {
 
 /// Topics; discovery records with all entities that they ever named.
 pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
-
-/// A topic that is no longer published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ObsoleteTopic {
-    /// The topic must be cleared.
-    Gone(String),
-    /// A discovery record whose entities are in another record now. To be cleared when Home Assistant has processed that one.
-    Moved(String),
-}
 
 /// The most entities stored for one device; more than a device can have.
 const ENTITIES_MAX: usize = 1000;
@@ -90,9 +81,10 @@ impl RetainedList {
         }
     }
 
-    /// Sets the published topics. Returns all others, also those that were returned before. Blocks on the disk when the list
-    /// changed.
-    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<ObsoleteTopic> {
+    /// Sets the published topics. Returns an update for each of the others, also for those that were returned before:
+    /// [`Update::Moved`] for a record whose entities are in another record now, which must be cleared when Home Assistant has
+    /// processed that one, and [`Update::Clear`] for the rest. Blocks on the disk when the list changed.
+    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<Update> {
         let listed = self.all();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
@@ -108,9 +100,9 @@ impl RetainedList {
         }
         let leaving = |topic: &String| {
             if discovery::is_moved(topic, self.wanted.keys()) {
-                ObsoleteTopic::Moved(topic.clone())
+                Update::Moved(topic.clone())
             } else {
-                ObsoleteTopic::Gone(topic.clone())
+                Update::Clear(topic.clone())
             }
         };
         self.stale.keys().map(leaving).collect()

@@ -1,5 +1,7 @@
 //! Compares every payload of this crate with its schema in `docs/schemas`, and checks that the schemas reject invalid payloads.
 
+use std::fmt::Display;
+
 use schemas::Schemas;
 use serde_json::{Value, json};
 
@@ -10,10 +12,11 @@ use crate::{
     discovery::tests::{SITE, config},
     event::tests::event,
     report::to_json,
+    testing::{camera, camera_status, health_of, info, prompt, state, topics},
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Location, NormPoint, PromptId, Refusal, RefusalCode,
-    Setting, UpdateReason, WallTime,
+    EndReason, Event, EventStep, Location, NormPoint, Presence, PromptState, Refusal, RefusalCode,
+    Setting, UpdateReason, WallTime, ZoneId,
 };
 
 #[path = "../../../tests/support/schemas.rs"]
@@ -24,21 +27,6 @@ fn parsed(bytes: &[u8]) -> Value {
 }
 
 fn infos() -> [Info; 2] {
-    let bare = Info {
-        daemon: DaemonInfo {
-            name: "spotter".into(),
-            version: "0.1.0".into(),
-        },
-        boot: "b7c1".into(),
-        started_ms: 1_787_393_730_123,
-        host: "edge1".into(),
-        gpus: Vec::new(),
-        model: None,
-        cams: Vec::new(),
-        config_hash: "0123456789ab".into(),
-        overrides: 0,
-        features: Vec::new(),
-    };
     let full = Info {
         gpus: vec!["a GPU".into()],
         model: Some(ModelInfo {
@@ -55,9 +43,9 @@ fn infos() -> [Info; 2] {
         }],
         overrides: 3,
         features: vec!["mqtt_insecure".into()],
-        ..bare.clone()
+        ..info()
     };
-    [bare, full]
+    [info(), full]
 }
 
 fn statistics() -> [Stats; 2] {
@@ -111,44 +99,33 @@ fn healths() -> [CameraHealth; 3] {
         },
         ..CameraHealth::default()
     };
+    let why = Off::Schedule;
     let off = CameraHealth {
         state: "disabled".into(),
-        reason: Some(format!(
-            "{}: {}",
-            Off::Schedule.code(),
-            Off::Schedule.text()
-        )),
+        reason: Some(format!("{}: {}", why.code(), why.text())),
         ..CameraHealth::default()
     };
     [connecting, streaming, off]
 }
 
 fn replies() -> Vec<Vec<u8>> {
-    let gate = || CameraId::new("gate").unwrap();
-    let person = || PromptId::new("person").unwrap();
-    let text = |words: &str| Setting::Text(person(), words.into());
+    let text = |words: &str| Setting::Text(prompt("person"), words.into());
     let [_, info] = infos();
+    let answer = ReplyValue::Answer {
+        text: "yes".into(),
+        score: 0.912_67,
+    };
+    let settings = vec![Setting::RateHz(2.0), text("person")];
+    let changed = (camera("gate"), text("person"), text("red car"));
+    let refusal = Refusal::new(RefusalCode::TooLong, "240 characters, limit 200");
     let all = [
         Ok(ReplyValue::Done),
         Ok(ReplyValue::Revision(3)),
-        Ok(ReplyValue::Answer {
-            text: "yes".into(),
-            score: 0.912_67,
-        }),
+        Ok(answer),
         Ok(ReplyValue::Info(Box::new(info))),
-        Ok(ReplyValue::Settings(vec![(
-            gate(),
-            vec![Setting::RateHz(2.0), text("person")],
-        )])),
-        Ok(ReplyValue::Overrides(vec![(
-            gate(),
-            text("person"),
-            text("red car"),
-        )])),
-        Err(Refusal::new(
-            RefusalCode::TooLong,
-            "240 characters, limit 200",
-        )),
+        Ok(ReplyValue::Settings(vec![(camera("gate"), settings)])),
+        Ok(ReplyValue::Overrides(vec![changed])),
+        Err(refusal),
     ];
     let heads = [
         RequestHead::default(),
@@ -192,9 +169,8 @@ fn events() -> Vec<Vec<u8>> {
 /// All payloads, each with the name of its schema.
 fn everything() -> Vec<(&'static str, Value)> {
     let named = |name, payloads: Vec<Vec<u8>>| {
-        payloads
-            .into_iter()
-            .map(move |bytes| (name, parsed(&bytes)))
+        let payloads = payloads.into_iter();
+        payloads.map(move |bytes| (name, parsed(&bytes)))
     };
     let at = WallTime::from_unix_millis(1_787_393_730_123);
     let report = |errors| to_json(&ConfigReport::new("ab12".into(), at, errors));
@@ -206,19 +182,21 @@ fn everything() -> Vec<(&'static str, Value)> {
             .map(|record| record.forgetting(&known).payload())
             .collect::<Vec<_>>()
     };
-    named("detection", payloads())
-        .chain(named("stats", statistics().iter().map(to_json).collect()))
-        .chain(named("health", healths().iter().map(to_json).collect()))
-        .chain(named("info", infos().iter().map(to_json).collect()))
-        .chain(named(
+    let all = [
+        named("detection", payloads()),
+        named("stats", statistics().iter().map(to_json).collect()),
+        named("health", healths().iter().map(to_json).collect()),
+        named("info", infos().iter().map(to_json).collect()),
+        named(
             "config",
             vec![report(vec![]), report(vec!["a line".into()])],
-        ))
-        .chain(named("reply", replies()))
-        .chain(named("discovery", records("device")))
-        .chain(named("discovery", records("single")))
-        .chain(named("event", events()))
-        .collect()
+        ),
+        named("reply", replies()),
+        named("discovery", records("device")),
+        named("discovery", records("single")),
+        named("event", events()),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 #[test]
@@ -239,22 +217,18 @@ fn each_payload_matches_its_schema() {
 
 /// The JSON pointers of all values in a payload.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
-    let below: Vec<(String, &Value)> = match value {
-        Value::Object(keys) => keys
-            .iter()
-            .map(|(key, value)| (key.clone(), value))
-            .collect(),
-        Value::Array(all) => all
-            .iter()
-            .enumerate()
-            .map(|(i, value)| (i.to_string(), value))
-            .collect(),
-        _ => Vec::new(),
-    };
-    for (key, value) in below {
+    let mut below = |key: &dyn Display, value| {
         let at = format!("{at}/{key}");
         places(value, &at, found);
         found.push(at);
+    };
+    match value {
+        Value::Object(keys) => keys.iter().for_each(|(key, value)| below(key, value)),
+        Value::Array(all) => all
+            .iter()
+            .enumerate()
+            .for_each(|(i, value)| below(&i, value)),
+        _ => {}
     }
 }
 
@@ -274,11 +248,7 @@ fn a_payload_with_a_value_of_another_type_fails() {
                 Value::Object(_) | Value::Array(_) | Value::Null => json!(true),
                 _ => json!({"wrong": []}),
             };
-            assert!(
-                !schemas.accepts(name, &wrong),
-                "{name}{place} may be {:?}",
-                wrong.pointer(&place)
-            );
+            assert!(!schemas.accepts(name, &wrong), "{name}{place}");
             tried += 1;
         }
     }
@@ -287,10 +257,7 @@ fn a_payload_with_a_value_of_another_type_fails() {
         if name != "discovery" {
             let mut without = payload.clone();
             without.as_object_mut().unwrap().remove("v");
-            assert!(
-                !schemas.accepts(name, &without),
-                "{name} without its version"
-            );
+            assert!(!schemas.accepts(name, &without), "{name} without `v`");
         }
     }
 }
@@ -311,17 +278,14 @@ fn contradicting_payload_fails_its_schema() {
     }
     let mut refused = parsed(&replies()[0]);
     refused["ok"] = json!(false);
-    assert!(
-        !schemas.accepts("reply", &refused),
-        "refused without a reason"
-    );
+    assert!(!schemas.accepts("reply", &refused), "no reason");
 }
 
 /// The schema of requests and the parser accept and reject the same requests.
 #[test]
 fn requests_are_parsed_as_their_schema_defines() {
     let schemas = Schemas::load();
-    let topics = Topics::new("spotter", &spotter_core::NodeId::new("edge1").unwrap());
+    let topics = topics();
     let add = |prompt: Value| json!({"op": "prompt_add", "cam": "gate", "prompt": prompt});
     let good = [
         json!({"id": "n1", "op": "reload"}),
@@ -356,11 +320,9 @@ fn requests_are_parsed_as_their_schema_defines() {
         json!({"op": "get", "what": "password"}),
         json!({"op": "log_level", "level": "debug", "minutes": 0}),
     ];
-    for (request, is_good) in good
-        .iter()
-        .map(|r| (r, true))
-        .chain(bad.iter().map(|r| (r, false)))
-    {
+    let good = good.iter().map(|request| (request, true));
+    let bad = bad.iter().map(|request| (request, false));
+    for (request, is_good) in good.chain(bad) {
         assert_eq!(schemas.accepts("command", request), is_good, "{request}");
         let inbound = Inbound {
             topic: topics.command(),
@@ -371,12 +333,7 @@ fn requests_are_parsed_as_their_schema_defines() {
         let InboundKind::Request(asked) = parse_inbound(&topics, None, &inbound) else {
             panic!("{request} is no request");
         };
-        assert_eq!(
-            asked.command.is_ok(),
-            is_good,
-            "{request}: {:?}",
-            asked.command
-        );
+        assert_eq!(asked.command.is_ok(), is_good, "{request}");
     }
 }
 
@@ -384,55 +341,20 @@ fn requests_are_parsed_as_their_schema_defines() {
 #[test]
 fn each_state_is_a_documented_value() {
     let schemas = Schemas::load();
-    let topics = Topics::new("spotter", &spotter_core::NodeId::new("edge1").unwrap());
-    let (camera, prompt) = (
-        CameraId::new("gate").unwrap(),
-        PromptId::new("person").unwrap(),
-    );
-    let mut updates: Vec<Update> = [
-        spotter_core::Presence::On,
-        spotter_core::Presence::Off,
-        spotter_core::Presence::Unknown,
-    ]
-    .map(|presence| Update::State {
-        camera: camera.clone(),
-        prompt: prompt.clone(),
-        state: spotter_core::PromptState::Presence(presence),
-    })
-    .into();
-    for count in [None, Some(0), Some(12)] {
-        let (camera, prompt) = (camera.clone(), prompt.clone());
-        let zone = spotter_core::ZoneId::new("drive").unwrap();
-        updates.push(Update::State {
-            camera: camera.clone(),
-            prompt: prompt.clone(),
-            state: spotter_core::PromptState::ZoneCount { zone, count },
-        });
-        updates.push(Update::State {
-            camera,
-            prompt,
-            state: spotter_core::PromptState::Count(count),
-        });
-    }
-    for text in [None, Some(String::new()), Some("sun".into())] {
-        updates.push(Update::State {
-            camera: camera.clone(),
-            prompt: prompt.clone(),
-            state: spotter_core::PromptState::Answer(text),
-        });
-    }
-    for online in [true, false] {
-        updates.push(Update::CameraStatus {
-            camera: camera.clone(),
-            online,
-        });
-    }
-    for health in healths() {
-        updates.push(Update::Health {
-            camera: camera.clone(),
-            health: health.into(),
-        });
-    }
+    let topics = topics();
+    let presences = [Presence::On, Presence::Off, Presence::Unknown].map(PromptState::Presence);
+    let counts = [None, Some(0), Some(12)];
+    let zone = ZoneId::new("drive").unwrap();
+    let in_zone = |count| PromptState::ZoneCount {
+        zone: zone.clone(),
+        count,
+    };
+    let answers = [None, Some(String::new()), Some("sun".into())].map(PromptState::Answer);
+    let states = presences.into_iter().chain(answers);
+    let states = states.chain(counts.map(PromptState::Count));
+    let updates = states.chain(counts.map(in_zone)).map(state);
+    let updates = updates.chain([true, false].map(camera_status));
+    let updates = updates.chain(healths().map(health_of));
     for update in updates {
         let message = message::Message::from_update(&topics, update);
         let message::MessageContent::State(state) = &message.content else {
@@ -454,9 +376,7 @@ fn each_state_is_a_documented_value() {
         ("cam/gate/snapshot/person", "GIF89a"),
     ] {
         let levels: Vec<_> = topic.split('/').collect();
-        assert!(
-            !schemas.faults_at(&levels, wrong.as_bytes()).is_empty(),
-            "{topic} {wrong}"
-        );
+        let faults = schemas.faults_at(&levels, wrong.as_bytes());
+        assert!(!faults.is_empty(), "{topic} {wrong}");
     }
 }

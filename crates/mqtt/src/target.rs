@@ -6,15 +6,13 @@ use super::{
     Identity, Topics,
     broker::{ConnectionTiming, TlsError, Trust},
 };
-use spotter_core::config::{MqttConfig, Secret};
+use spotter_core::config::MqttConfig;
 
 /// See the module's documentation.
 #[derive(Clone)]
 pub(super) struct ConnectionTarget {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<Secret>,
+    pub(super) mqtt: MqttConfig,
+    pub(super) identity: Identity,
     pub(super) client_id: String,
     pub(super) status_topic: String,
     pub(super) timing: ConnectionTiming,
@@ -25,20 +23,14 @@ pub(super) struct ConnectionTarget {
 
 impl ConnectionTarget {
     /// Fails only when the TLS files cannot be used. Blocks on the disk.
-    pub(super) fn new(
-        mqtt: &MqttConfig,
-        identity: &Identity,
-        timing: ConnectionTiming,
-    ) -> Result<Self, TlsError> {
+    pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node);
         Ok(Self {
-            host: mqtt.host.clone(),
-            port: mqtt.port,
-            user: mqtt.user.clone(),
-            password: mqtt.password.clone(),
+            mqtt: mqtt.clone(),
+            identity: identity.clone(),
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
             status_topic: topics.status(),
-            timing,
+            timing: ConnectionTiming::default(),
             trust: mqtt.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
         })
@@ -64,17 +56,15 @@ mod tests {
     fn rejected_subscription_names_what_stops_working() -> Result<(), Box<dyn std::error::Error>> {
         let identity = Identity::of_this_machine(spotter_core::NodeId::new("edge1")?);
         let mqtt = spotter_core::testing::mqtt(1883);
-        let target = ConnectionTarget::new(&mqtt, &identity, ConnectionTiming::default())?;
+        let target = ConnectionTarget::new(&mqtt, &identity)?;
         for (filter, effect) in [
             ("spotter/edge1/status", "a late offline will"),
             ("spotter/edge1/cam/+/+/set", "commands on this topic"),
             ("spotter/edge1/cmd", "commands on this topic"),
             ("homeassistant/status", "discovery is not published again"),
         ] {
-            assert!(
-                target.effect_of_rejected(filter).contains(effect),
-                "{filter}"
-            );
+            let found = target.effect_of_rejected(filter);
+            assert!(found.contains(effect), "{filter}");
         }
         Ok(())
     }

@@ -137,23 +137,16 @@ mod tests {
     fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {
         let topics = Topics::new("spotter", &NodeId::new("edge1")?);
         let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
+        let zone = ZoneId::new("drive")?;
         assert_eq!(topics.status(), "spotter/edge1/status");
-        assert_eq!(
-            topics.camera_health(&camera),
-            "spotter/edge1/cam/gate/health"
-        );
-        assert_eq!(
-            topics.detections(&camera, &prompt),
-            "spotter/edge1/cam/gate/det/person"
-        );
-        assert_eq!(
-            topics.count(&camera, &prompt),
-            "spotter/edge1/cam/gate/count/person"
-        );
-        assert_eq!(
-            topics.zone(&camera, &ZoneId::new("drive")?, &prompt),
-            "spotter/edge1/cam/gate/zone/drive/person"
-        );
+        for (topic, below) in [
+            (topics.camera_health(&camera), "health"),
+            (topics.detections(&camera, &prompt), "det/person"),
+            (topics.count(&camera, &prompt), "count/person"),
+            (topics.zone(&camera, &zone, &prompt), "zone/drive/person"),
+        ] {
+            assert_eq!(topic, format!("spotter/edge1/cam/gate/{below}"));
+        }
         Ok(())
     }
 }

@@ -280,6 +280,10 @@ mod tests {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
+    fn new_policy() -> ReconnectPolicy {
+        ReconnectPolicy::new(ConnectionTiming::default())
+    }
+
     fn lost() -> ConnectionEnd {
         ConnectionEnd::Lost("gone".into())
     }
@@ -288,29 +292,32 @@ mod tests {
         ConnectionEnd::Closed("closed".into())
     }
 
+    /// The time of the next attempt after a back-off.
+    fn backoff(state: &BrokerState) -> Mono {
+        match state {
+            BrokerState::Backoff { retry_at, .. } => *retry_at,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn backoff_doubles_to_a_minute_and_starts_again_after_success() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         let mut waits = Vec::new();
         for _ in 0..8 {
-            match policy.ended(lost(), at(0), 0.5) {
-                BrokerState::Backoff { retry_at, .. } => {
-                    waits.push(retry_at.since(at(0)).as_secs())
-                }
-                other => panic!("{other:?}"),
-            }
+            let retry_at = backoff(&policy.ended(lost(), at(0), 0.5));
+            waits.push(retry_at.since(at(0)).as_secs());
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         policy.connected(at(100), true);
-        let state = policy.ended(lost(), at(200), 0.5);
-        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(201)));
+        assert_eq!(backoff(&policy.ended(lost(), at(200), 0.5)), at(201));
     }
 
     #[test]
     fn old_broker_gets_its_version_at_once_and_5_later() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
-        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
+        assert_eq!(backoff(&state), at(5));
         assert_eq!(policy.protocol, Protocol::V311);
         policy.connected(at(5), true);
         policy.ended(lost(), at(500), 0.5);
@@ -319,7 +326,7 @@ mod tests {
 
     #[test]
     fn broker_that_closes_the_connection_is_tried_with_both_versions() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
             policy.ended(closed(), at(0), 0.5);
             assert_eq!(policy.protocol, expected);
@@ -328,7 +335,7 @@ mod tests {
 
     #[test]
     fn known_mqtt_5_broker_keeps_5_after_one_failed_connect() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         policy.connected(at(0), true);
         policy.ended(lost(), at(100), 0.5);
         for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
@@ -339,64 +346,58 @@ mod tests {
 
     #[test]
     fn flapping_connection_is_retried_within_a_minute() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         for round in 0..20 {
             policy.connected(at(round * 10), true);
             let now = at(round * 10 + 3);
-            match policy.ended(lost(), now, 0.5) {
-                BrokerState::Backoff { retry_at, .. } => {
-                    assert!(retry_at.since(now) <= Duration::from_secs(2), "{round}");
-                }
-                other => panic!("{other:?}"),
-            }
+            let retry_at = backoff(&policy.ended(lost(), now, 0.5));
+            assert!(retry_at.since(now) <= Duration::from_secs(2), "{round}");
         }
     }
 
     #[test]
     fn three_quick_closes_mean_a_client_id_conflict() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         let mut states = Vec::new();
         for round in 0..3 {
             policy.connected(at(round * 10), true);
             states.push(policy.ended(closed(), at(round * 10 + 2), 0.5));
         }
-        assert!(matches!(states[1], BrokerState::Backoff { .. }));
+        backoff(&states[1]);
         assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
 
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         for round in 0..5 {
             policy.connected(at(round * 10), true);
             for (end, seconds) in [(closed(), 2), (lost(), 3)] {
-                let state = policy.ended(end, at(round * 10 + seconds), 0.5);
-                assert!(matches!(state, BrokerState::Backoff { .. }));
+                backoff(&policy.ended(end, at(round * 10 + seconds), 0.5));
             }
         }
     }
 
     #[test]
     fn repeated_unreadable_data_is_no_client_id_conflict() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         for round in 0..5 {
             policy.connected(at(round * 10), true);
             let end = ConnectionEnd::Unreadable("?".into());
-            let state = policy.ended(end, at(round * 10 + 1), 0.5);
-            assert!(matches!(state, BrokerState::Backoff { .. }), "{state:?}");
+            backoff(&policy.ended(end, at(round * 10 + 1), 0.5));
             assert_eq!(policy.protocol, Protocol::V5);
         }
     }
 
     #[test]
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         assert!(policy.retains);
         let state = policy.ended(ConnectionEnd::KeepsNothing, at(5), 0.5);
-        assert!(matches!(state, BrokerState::Backoff { retry_at, .. } if retry_at == at(5)));
+        assert_eq!(backoff(&state), at(5));
         assert!(!policy.retains);
     }
 
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
-        let mut policy = ReconnectPolicy::new(ConnectionTiming::default());
+        let mut policy = new_policy();
         let state = policy.ended(ConnectionEnd::Refused("login".into()), at(0), 0.5);
         assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
         for now in [at(30), at(330), at(630)] {

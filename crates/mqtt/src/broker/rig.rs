@@ -19,9 +19,30 @@ use tokio::{
 /// The longest time that a test waits for one result.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A process that the end of the test kills.
+struct KilledChild(Child);
+
+impl KilledChild {
+    fn start(command: &mut Command, package: &str) -> Self {
+        let child = command.stderr(Stdio::null()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("tests need {package}: {error}")))
+    }
+
+    fn kill(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// A mosquitto process; the end of the test kills it.
 pub(super) struct Mosquitto {
-    child: Child,
+    child: KilledChild,
     pub(super) port: u16,
     pub(super) directory: tempfile::TempDir,
 }
@@ -58,8 +79,7 @@ impl Mosquitto {
     }
 
     pub(super) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill();
     }
 
     pub(super) fn restart(&mut self) {
@@ -69,19 +89,15 @@ impl Mosquitto {
 
     /// Sends the broker `TERM`, `STOP` or `CONT`.
     pub(super) fn signal(&mut self, name: &str) {
-        signal(&self.child, name);
+        let id = self.child.0.id().to_string();
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(done.unwrap().success(), "kill -{name}");
         if name == "TERM" {
-            self.child.wait().unwrap();
+            self.child.0.wait().unwrap();
         }
     }
-}
-
-fn signal(child: &Child, name: &str) {
-    let done = Command::new("kill")
-        .arg(format!("-{name}"))
-        .arg(child.id().to_string())
-        .status();
-    assert!(done.unwrap().success(), "kill -{name}");
 }
 
 /// Blocks until the port accepts connections.
@@ -106,7 +122,7 @@ const SYNC: &str = ", sync_interval: always";
 
 /// Debian's `nats-server` with its MQTT 3.1.1, the second broker of another make. It keeps retained messages in JetStream.
 pub(super) struct Nats {
-    child: Child,
+    child: KilledChild,
     pub(super) port: u16,
     directory: tempfile::TempDir,
 }
@@ -154,19 +170,14 @@ impl Nats {
         }
     }
 
-    fn spawn(directory: &Path) -> Child {
-        Command::new(Self::program())
-            .arg("-c")
-            .arg(directory.join("nats.conf"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("tests need nats-server: apt-get install nats-server")
+    fn spawn(directory: &Path) -> KilledChild {
+        let mut command = Command::new(Self::program());
+        command.arg("-c").arg(directory.join("nats.conf"));
+        KilledChild::start(command.stdout(Stdio::null()), "nats-server")
     }
 
     pub(super) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill();
     }
 
     pub(super) fn restart(&mut self) {
@@ -182,36 +193,18 @@ impl Nats {
     }
 }
 
-impl Drop for Nats {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-impl Drop for Mosquitto {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-fn spawn(directory: &Path) -> Child {
+fn spawn(directory: &Path) -> KilledChild {
     // Debian installs it in a folder that a user's PATH does not contain.
     let paths = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"];
     let program = paths.iter().find(|path| Path::new(path).exists());
-    Command::new(program.unwrap_or(&"mosquitto"))
-        .arg("-c")
-        .arg(directory.join("broker.conf"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("tests need mosquitto: apt-get install mosquitto")
+    let mut command = Command::new(program.unwrap_or(&"mosquitto"));
+    command.arg("-c").arg(directory.join("broker.conf"));
+    KilledChild::start(command.stdout(Stdio::null()), "mosquitto")
 }
 
 /// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.
 pub(super) struct PersistentConsumer {
-    child: Child,
+    _child: KilledChild,
     heard: mpsc::Receiver<String>,
 }
 
@@ -223,15 +216,14 @@ impl PersistentConsumer {
             "5" => &["-x", "3600"],
             _ => &[],
         };
-        let mut child = Command::new("mosquitto_sub")
+        let mut command = Command::new("mosquitto_sub");
+        command
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
             .args(["-c", "-i", "persistent", "-q", "1", "-t", filter])
             .args(kept)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("tests need mosquitto_sub: apt-get install mosquitto-clients");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            .stdout(Stdio::piped());
+        let mut child = KilledChild::start(&mut command, "mosquitto-clients");
+        let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         let (sender, heard) = mpsc::channel(1024);
         let read = move || {
             for line in lines.map_while(Result::ok) {
@@ -242,7 +234,10 @@ impl PersistentConsumer {
         };
         let thread = std::thread::Builder::new().name("persistent".into());
         thread.spawn(read).unwrap();
-        Self { child, heard }
+        Self {
+            _child: child,
+            heard,
+        }
     }
 
     pub(super) async fn next(&mut self) -> String {
@@ -255,13 +250,6 @@ impl PersistentConsumer {
     /// The next message if it has arrived.
     pub(super) fn received_already(&mut self) -> Option<String> {
         self.heard.try_recv().ok()
-    }
-}
-
-impl Drop for PersistentConsumer {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) const TURN: Duration = Duration::from_secs(2);
 pub(crate) struct Shared {
     outbox: Mutex<Outbox>,
     changed: Notify,
+    /// Wakes the task that writes events to the disk.
+    pub(crate) event_pushed: Notify,
     turns: AtomicU64,
 }
 
@@ -40,6 +42,7 @@ impl Shared {
         Self {
             outbox: Mutex::new(outbox),
             changed: Notify::new(),
+            event_pushed: Notify::new(),
             turns: AtomicU64::new(0),
         }
     }
@@ -151,7 +154,7 @@ impl BrokerTask {
         if !news {
             return;
         }
-        let (host, port) = (self.target.host.as_str(), self.target.port);
+        let (host, port) = (self.target.mqtt.host.as_str(), self.target.mqtt.port);
         match &state {
             BrokerState::Connecting | BrokerState::Stopped => {
                 tracing::debug!(host, port, ?state, "broker")

@@ -2,16 +2,17 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use rumqttc::{PublishOptions, QoS};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -19,11 +20,12 @@ use super::{
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
-    CameraHealth, ConfigReport, DaemonInfo, Identity, Info, Publisher, Update,
-    detection::tests::detection, publisher::PublisherOptions,
+    CameraHealth, ConfigReport, Publisher, Update,
+    target::ConnectionTarget,
+    testing::{camera_status, count, detected, health_of, identity, info, state},
 };
 use spotter_core::{
-    CameraId, Clock, NodeId, PromptId, SystemClock,
+    Clock, Presence, PromptState, SystemClock, WallTime,
     config::{MqttConfig, MqttTls, Secret},
     testing::mqtt,
 };
@@ -37,24 +39,38 @@ mod scripted;
 mod second;
 mod secrets;
 
-fn identity() -> Identity {
-    Identity::of_this_machine(NodeId::new("edge1").unwrap())
+const STATUS: &str = "spotter/edge1/status";
+const INFO: &str = "spotter/edge1/info";
+const COUNT: &str = "spotter/edge1/cam/gate/count/person";
+
+/// Waits until `is_so` returns true.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let reached = timeout(PATIENCE, async {
+        while !is_so() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert!(reached.await.is_ok(), "{what}");
 }
 
 fn start(mqtt: &MqttConfig) -> (Publisher, JoinHandle<()>) {
-    Publisher::start(mqtt, None, &identity(), Arc::new(SystemClock::new())).unwrap()
+    start_at(mqtt, Arc::new(SystemClock::new()))
 }
 
-/// A publisher that makes the same decisions with shorter pauses and limits.
-fn start_quick(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
-    let options = PublisherOptions {
-        mqtt,
-        state_dir: None,
-        identity: &identity(),
-        clock,
+fn start_at(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
+    Publisher::start(mqtt, None, &identity(), clock).unwrap()
+}
+
+/// The connection of a publisher that makes the same decisions with shorter pauses and limits.
+fn quick(mqtt: &MqttConfig) -> ConnectionTarget {
+    ConnectionTarget {
         timing: ConnectionTiming::quick(),
-    };
-    Publisher::start_with(options).unwrap()
+        ..ConnectionTarget::new(mqtt, &identity()).unwrap()
+    }
+}
+
+fn start_quick(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
+    Publisher::start_on(quick(mqtt), None, clock)
 }
 
 async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) -> BrokerState {
@@ -66,63 +82,34 @@ async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) 
     }
 }
 
+async fn online(publisher: &Publisher) -> BrokerState {
+    reach(publisher, BrokerState::is_online).await
+}
+
 /// Waits until the publisher reports that the broker is unavailable for the reason `why`.
 async fn away(publisher: &Publisher, why: &str) {
-    reach(
-        publisher,
-        |state| matches!(state, BrokerState::Backoff { reason, .. } if reason.contains(why)),
-    )
-    .await;
+    let is_away = |state: &BrokerState| matches!(state, BrokerState::Backoff { reason, .. } if reason.contains(why));
+    reach(publisher, is_away).await;
 }
 
-fn ids() -> (CameraId, PromptId) {
-    (
-        CameraId::new("gate").unwrap(),
-        PromptId::new("person").unwrap(),
-    )
-}
-
-pub(crate) fn info() -> Info {
-    Info {
-        daemon: DaemonInfo {
-            name: "spotter".into(),
-            version: "0.1.0".into(),
-        },
-        boot: "b7c1".into(),
-        started_ms: 0,
-        host: "edge1".into(),
-        gpus: vec![],
-        model: None,
-        cams: vec![],
-        config_hash: "ab".into(),
-        overrides: 0,
-        features: vec![],
-    }
+/// Stops the publisher and waits for its end.
+async fn stop(publisher: Publisher, task: JoinHandle<()>) {
+    publisher.stop();
+    timeout(PATIENCE, task).await.unwrap().unwrap();
 }
 
 fn publish_states(publisher: &Publisher) {
-    let (camera, prompt) = ids();
-    let at = spotter_core::WallTime::from_unix_millis(0);
-    publisher.publish(Update::Info(info()));
-    publisher.publish(Update::Config(ConfigReport::new("ab".into(), at, vec![])));
-    publisher.publish(Update::CameraStatus {
-        camera: camera.clone(),
-        online: true,
-    });
-    publisher.publish(Update::Health {
-        camera: camera.clone(),
-        health: Box::new(CameraHealth::default()),
-    });
-    publisher.publish(Update::State {
-        camera: camera.clone(),
-        prompt: prompt.clone(),
-        state: spotter_core::PromptState::Presence(spotter_core::Presence::On),
-    });
-    publisher.publish(Update::State {
-        camera,
-        prompt,
-        state: spotter_core::PromptState::Count(Some(2)),
-    });
+    let at = WallTime::from_unix_millis(0);
+    for update in [
+        Update::Info(info()),
+        Update::Config(ConfigReport::new("ab".into(), at, vec![])),
+        camera_status(true),
+        health_of(CameraHealth::default()),
+        state(PromptState::Presence(Presence::On)),
+        count(2),
+    ] {
+        publisher.publish(update);
+    }
 }
 
 #[tokio::test]
@@ -137,38 +124,28 @@ async fn states_are_retained_and_a_clean_stop_publishes_offline() {
         let heard = live.next().await;
         order.push(heard.topic.trim_start_matches("spotter/edge1/").to_owned());
     }
+    order[1..6].sort_unstable();
     let expected = [
         "info",
-        "config",
-        "cam/gate/status",
+        "cam/gate/count/person",
         "cam/gate/health",
         "cam/gate/present/person",
-        "cam/gate/count/person",
+        "cam/gate/status",
+        "config",
         "status",
     ];
-    order[1..6].sort_unstable();
-    let mut sorted = expected;
-    sorted[1..6].sort_unstable();
-    assert_eq!(order, sorted);
-    let (camera, prompt) = ids();
-    publisher.publish(Update::State {
-        camera,
-        prompt,
-        state: spotter_core::PromptState::Count(Some(3)),
-    });
+    assert_eq!(order, expected);
+    publisher.publish(count(3));
     let heard = live.until("cam/gate/count/person", "3").await;
-    assert_eq!(
-        (heard.qos, heard.retain),
-        (QoS::AtLeastOnce, false),
-        "a live message has no retain flag"
-    );
+    // A live message has no retain flag.
+    assert_eq!((heard.qos, heard.retain), (QoS::AtLeastOnce, false));
 
     let mut later = Listener::on(broker.port, "spotter/edge1/cam/#").await;
     let heard = later.until("cam/gate/count/person", "3").await;
     assert!(heard.retain && heard.qos == QoS::AtLeastOnce);
     assert_eq!(heard.content_type, None);
 
-    publisher.publish(Update::Detection(Box::new(detection("gate"))));
+    publisher.publish(detected("gate"));
     let found = loop {
         let heard = live.next().await;
         if heard.topic.ends_with("det/person") {
@@ -179,9 +156,8 @@ async fn states_are_retained_and_a_clean_stop_publishes_offline() {
     assert!(found.expiry_s.is_some_and(|seconds| seconds <= 5));
     assert_eq!(found.content_type.as_deref(), Some("application/json"));
 
-    publisher.stop();
+    stop(publisher.clone(), task).await;
     live.until("edge1/status", "offline").await;
-    timeout(PATIENCE, task).await.unwrap().unwrap();
     assert_eq!(*publisher.state().borrow(), BrokerState::Stopped);
     assert!(publisher.counters().states_acked >= 7);
 }
@@ -189,12 +165,12 @@ async fn states_are_retained_and_a_clean_stop_publishes_offline() {
 #[tokio::test]
 async fn the_will_speaks_for_a_client_that_died() {
     let broker = Mosquitto::open();
-    let mut live = Listener::on(broker.port, "spotter/edge1/status").await;
+    let mut live = Listener::on(broker.port, STATUS).await;
     let (_publisher, task) = start(&mqtt(broker.port));
     live.until("status", "online").await;
     task.abort();
     live.until("status", "offline").await;
-    let mut later = Listener::on(broker.port, "spotter/edge1/status").await;
+    let mut later = Listener::on(broker.port, STATUS).await;
     assert!(later.next().await.retain);
 }
 
@@ -203,43 +179,29 @@ async fn a_broker_that_lost_everything_gets_everything_again() {
     let mut broker = Mosquitto::open();
     let (publisher, _task) = start(&mqtt(broker.port));
     publish_states(&publisher);
-    reach(&publisher, BrokerState::is_online).await;
+    online(&publisher).await;
     broker.kill();
-    reach(&publisher, |state| {
-        matches!(state, BrokerState::Backoff { .. })
-    })
-    .await;
-    let (camera, prompt) = ids();
-    publisher.publish(Update::State {
-        camera,
-        prompt,
-        state: spotter_core::PromptState::Count(Some(9)),
-    });
-    publisher.publish(Update::Detection(Box::new(detection("gate"))));
+    away(&publisher, "").await;
+    publisher.publish(count(9));
+    publisher.publish(detected("gate"));
     broker.restart();
-    reach(&publisher, BrokerState::is_online).await;
+    online(&publisher).await;
     let mut later = Listener::on(broker.port, "spotter/#").await;
     later.until("count/person", "9").await;
     later.until("status", "online").await;
-    assert_eq!(
-        publisher.counters().dropped_offline,
-        1,
-        "a detection waited for the broker"
-    );
+    // The detection did not wait for the broker.
+    assert_eq!(publisher.counters().dropped_offline, 1);
 }
 
 #[tokio::test]
 async fn a_late_will_is_corrected() {
     let broker = Mosquitto::open();
     let (publisher, _task) = start(&mqtt(broker.port));
-    reach(&publisher, BrokerState::is_online).await;
-    let mut live = Listener::on(broker.port, "spotter/edge1/status").await;
+    online(&publisher).await;
+    let mut live = Listener::on(broker.port, STATUS).await;
     live.until("status", "online").await;
     let will = PublishOptions::at_least_once().retained();
-    live.client
-        .publish("spotter/edge1/status", "offline", will)
-        .await
-        .unwrap();
+    live.client.publish(STATUS, "offline", will).await.unwrap();
     live.until("status", "offline").await;
     live.until("status", "online").await;
 }
@@ -248,9 +210,9 @@ async fn a_late_will_is_corrected() {
 async fn another_client_with_our_id_is_named_and_not_fought() {
     let broker = Mosquitto::open();
     let (first, _task) = start(&mqtt(broker.port));
-    reach(&first, BrokerState::is_online).await;
+    online(&first).await;
     let (second, _other) = start(&mqtt(broker.port));
-    reach(&second, BrokerState::is_online).await;
+    online(&second).await;
     // mosquitto 2.0 gives no reason when it closes, so one of the two clients gives up only after three closes.
     let is_over = |state: &BrokerState| matches!(state, BrokerState::TakenOver { .. });
     let (yielded, stays) = tokio::select! {
@@ -258,7 +220,7 @@ async fn another_client_with_our_id_is_named_and_not_fought() {
         state = reach(&second, is_over) => (state, &first),
     };
     assert!(is_over(&yielded));
-    reach(stays, BrokerState::is_online).await;
+    online(stays).await;
 }
 
 #[tokio::test]
@@ -279,20 +241,13 @@ async fn rejected_login_is_reported_and_a_correct_one_connects() {
     settings.user = Some("edge".into());
     settings.password = Some(Secret::new("wrong".into()));
     let (refused, _task) = start(&settings);
-    let state = reach(&refused, |state| {
-        matches!(state, BrokerState::Refused { .. })
-    })
-    .await;
-    let BrokerState::Refused { reason, .. } = state else {
-        panic!()
-    };
-    assert!(
-        reason.contains("rejected the login") && !reason.contains("wrong"),
-        "{reason}"
-    );
+    let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+    let state = reach(&refused, is_refused).await;
+    let reason = state.trouble().unwrap();
+    assert!(reason.contains("rejected the login") && !reason.contains("wrong"));
     settings.password = Some(Secret::new("right".into()));
     let (accepted, _task) = start(&settings);
-    reach(&accepted, BrokerState::is_online).await;
+    online(&accepted).await;
 }
 
 fn openssl(directory: &Path, arguments: &str) {
@@ -301,10 +256,8 @@ fn openssl(directory: &Path, arguments: &str) {
         .args(arguments.split_whitespace())
         .stderr(Stdio::null())
         .status();
-    assert!(
-        done.expect("tests need openssl").success(),
-        "openssl {arguments}"
-    );
+    let done = done.expect("tests need openssl");
+    assert!(done.success(), "openssl {arguments}");
 }
 
 /// A certificate of `who` (`server`, `client`), signed by an authority (`ca`, `other`).
@@ -336,70 +289,72 @@ fn certificates(directory: &Path) {
     }
 }
 
+const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";
+/// The broker accepts only clients with a certificate.
+const OURS: &str = "\ncafile DIR/ca.pem\nrequire_certificate true";
+
+fn with_tls(broker: &Mosquitto, tls: MqttTls) -> MqttConfig {
+    MqttConfig {
+        tls: Some(tls),
+        host: "localhost".into(),
+        ..mqtt(broker.port)
+    }
+}
+
+fn trusting(ca: &Path) -> MqttTls {
+    MqttTls {
+        ca: Some(ca.to_owned()),
+        client_cert: None,
+        client_key: None,
+        insecure: false,
+    }
+}
+
+fn is_untrusted(state: &BrokerState) -> bool {
+    matches!(state, BrokerState::Untrusted { .. })
+}
+
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_never_falls_back() {
-    let config = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";
-    let broker = Mosquitto::start(config, certificates);
-    let with = |ca: Option<PathBuf>, insecure| {
+    let broker = Mosquitto::start(TLS, certificates);
+    let file = |name: &str| broker.directory.path().join(name);
+    let with = |ca: &str, insecure| {
         let tls = MqttTls {
-            ca,
-            client_cert: None,
-            client_key: None,
             insecure,
+            ..trusting(&file(ca))
         };
-        MqttConfig {
-            tls: Some(tls),
-            host: "localhost".into(),
-            ..mqtt(broker.port)
-        }
+        with_tls(&broker, tls)
     };
-    let file = |name| Some(broker.directory.path().join(name));
-    let (right, task) = start(&with(file("ca.pem"), false));
-    reach(&right, BrokerState::is_online).await;
-    right.stop();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
+    let (right, task) = start(&with("ca.pem", false));
+    online(&right).await;
+    stop(right, task).await;
 
-    let (wrong, task) = start(&with(file("other.pem"), false));
-    let state = reach(&wrong, |state| {
-        matches!(state, BrokerState::Untrusted { .. })
-    })
-    .await;
-    assert!(format!("{state:?}").contains("not trusted"));
-    wrong.stop();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
+    let (wrong, task) = start(&with("other.pem", false));
+    let state = reach(&wrong, is_untrusted).await;
+    assert!(state.trouble().unwrap().contains("not trusted"));
+    stop(wrong, task).await;
 
-    let (unchecked, _task) = start(&with(file("other.pem"), true));
-    reach(&unchecked, BrokerState::is_online).await;
-    let missing = with(file("nowhere.pem"), false);
+    let (unchecked, _task) = start(&with("other.pem", true));
+    online(&unchecked).await;
+    let missing = with("nowhere.pem", false);
     let refused = Publisher::start(&missing, None, &identity(), Arc::new(SystemClock::new()));
     assert!(refused.is_err_and(|error| error.to_string().contains("nowhere.pem")));
 }
 
 #[tokio::test]
 async fn a_broker_that_wants_our_certificate_gets_it() {
-    let config = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key\ncafile DIR/ca.pem\nrequire_certificate true";
-    let broker = Mosquitto::start(config, certificates);
-    let file = |name| broker.directory.path().join(name);
+    let broker = Mosquitto::start(&format!("{TLS}{OURS}"), certificates);
+    let file = |name: &str| broker.directory.path().join(name);
     let key = fs::read_to_string(file("client.key")).unwrap();
-    let mut tls = MqttTls {
-        ca: Some(file("ca.pem")),
+    let tls = MqttTls {
         client_cert: Some(file("client.pem")),
         client_key: Some(Secret::new(key)),
-        insecure: false,
+        ..trusting(&file("ca.pem"))
     };
-    let with = |tls: &MqttTls| MqttConfig {
-        tls: Some(tls.clone()),
-        host: "localhost".into(),
-        ..mqtt(broker.port)
-    };
-    let (known, _task) = start(&with(&tls));
-    reach(&known, BrokerState::is_online).await;
-    (tls.client_cert, tls.client_key) = (None, None);
-    let (unknown, _task) = start(&with(&tls));
-    reach(&unknown, |state| {
-        matches!(state, BrokerState::Backoff { .. })
-    })
-    .await;
+    let (known, _task) = start(&with_tls(&broker, tls));
+    online(&known).await;
+    let (unknown, _task) = start(&with_tls(&broker, trusting(&file("ca.pem"))));
+    away(&unknown, "").await;
 }
 
 /// A broker that supports only MQTT 3.1.1. It rejects MQTT 5 in its own format, or does not answer it.
@@ -435,7 +390,7 @@ async fn broker_without_mqtt_5_gets_mqtt_3_1_1() {
     for refuses_politely in [true, false] {
         let (port, broker) = old_broker(refuses_politely).await;
         let (publisher, _task) = start(&mqtt(port));
-        let state = reach(&publisher, BrokerState::is_online).await;
+        let state = online(&publisher).await;
         assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
         assert_eq!(broker.await.unwrap(), [5, 4]);
     }

@@ -21,7 +21,8 @@ pub(super) fn options(
     trust: Option<&Trust>,
     retains: bool,
 ) -> MqttOptions {
-    let address = (target.host.clone(), target.port);
+    let mqtt = &target.mqtt;
+    let address = (mqtt.host.clone(), mqtt.port);
     let mut options = MqttOptions::new(target.client_id.clone(), address);
     options
         .set_keep_alive(target.timing.keep_alive_s)
@@ -33,7 +34,7 @@ pub(super) fn options(
             QoS::AtLeastOnce,
             retains,
         ));
-    match (&target.user, &target.password) {
+    match (&mqtt.user, &mqtt.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }

@@ -23,7 +23,8 @@ pub(super) fn options(
     trust: Option<&Trust>,
     retains: bool,
 ) -> MqttOptions {
-    let address = (target.host.clone(), target.port);
+    let mqtt = &target.mqtt;
+    let address = (mqtt.host.clone(), mqtt.port);
     let mut options = MqttOptions::new(target.client_id.clone(), address);
     let will_properties = LastWillProperties {
         delay_interval: Some(WILL_DELAY_S),
@@ -50,7 +51,7 @@ pub(super) fn options(
             retains,
             Some(will_properties),
         ));
-    match (&target.user, &target.password) {
+    match (&mqtt.user, &mqtt.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }

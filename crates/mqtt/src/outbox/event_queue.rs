@@ -10,9 +10,10 @@ use std::{
     time::Duration,
 };
 
-use super::{MessageIds, rates::RateLimit};
+use super::{DeliveryOptions, MessageIds, Outgoing, rates::RateLimit};
 use crate::{
     event,
+    message::Body,
     spool::{Batch, SpooledEvent},
 };
 use spotter_core::{Event, Mono, config::SpoolConfig};
@@ -29,38 +30,6 @@ const DELAYED_AFTER: Duration = Duration::from_secs(5);
 const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
 const OVERHEAD_BYTES: u64 = 64;
-
-/// The bounds configured in `mqtt.spool`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EventBounds {
-    pub(crate) events: usize,
-    /// Older events are dropped.
-    pub(crate) max_age: Duration,
-    /// Bytes of all events, in memory and on disk.
-    pub(crate) max_bytes: u64,
-}
-
-impl EventBounds {
-    /// The journal also contains records of delivered events, so the events have three quarters of its bytes.
-    pub(crate) fn new(spool: &SpoolConfig) -> Self {
-        Self {
-            events: spool.events,
-            max_age: spool.max_age,
-            max_bytes: spool.max_mb * 1_000_000 / 4 * 3,
-        }
-    }
-}
-
-#[cfg(test)]
-impl Default for EventBounds {
-    fn default() -> Self {
-        Self {
-            events: 5000,
-            max_age: Duration::from_secs(24 * 60 * 60),
-            max_bytes: 15_000_000,
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventPhase {
@@ -83,19 +52,12 @@ struct QueuedEvent {
     phase: EventPhase,
 }
 
-/// An event that is due.
-pub(super) struct DueEvent {
-    pub(super) number: u64,
-    pub(super) topic: Arc<str>,
-    pub(super) payload: Vec<u8>,
-    /// Time until its expiry.
-    pub(super) expiry: Duration,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    pub(crate) bounds: EventBounds,
+    pub(crate) bounds: SpoolConfig,
+    /// Bound of the bytes of all events, in memory and on disk.
+    max_bytes: u64,
     ids: MessageIds,
     /// Time in the last id: ids sort in the order of publishing even when a clock is set back.
     id_ms: u64,
@@ -112,6 +74,8 @@ pub(crate) struct EventQueue {
     late_rate: RateLimit,
     /// Changes for the disk; `None` = events are in memory only.
     unwritten: Option<Batch>,
+    /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
+    pub(crate) spool_trouble: Option<String>,
     /// Events that the broker refused.
     pub(super) declined: u64,
     /// Dropped: more than the bounds allow.
@@ -121,9 +85,11 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    pub(super) fn new(bounds: EventBounds, ids: MessageIds) -> Self {
+    pub(super) fn new(bounds: SpoolConfig, ids: MessageIds) -> Self {
         Self {
             bounds,
+            // The journal also contains records of delivered events, so the events have three quarters of its bytes.
+            max_bytes: bounds.max_mb * 1_000_000 / 4 * 3,
             ids,
             id_ms: 0,
             connected: false,
@@ -137,6 +103,7 @@ impl EventQueue {
             rate: RateLimit::new(EVENTS_PER_S),
             late_rate: RateLimit::new(LATE_PER_S),
             unwritten: None,
+            spool_trouble: None,
             declined: 0,
             over_bound: 0,
             too_old: 0,
@@ -234,8 +201,8 @@ impl EventQueue {
         }
     }
 
-    /// The next event, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono) -> Option<DueEvent> {
+    /// The next event with its number, when the rates and the acknowledgements allow one.
+    pub(super) fn take(&mut self, now: Mono) -> Option<(u64, Outgoing)> {
         self.expire(now);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
@@ -250,12 +217,17 @@ impl EventQueue {
             self.late_rate.count(now);
         }
         let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
-        Some(DueEvent {
-            number,
-            topic: Arc::clone(&entry.topic),
-            payload: event::to_json(&entry.kept.event, &entry.kept.id, delayed),
-            expiry: entry.expires.since(now),
-        })
+        let payload = event::to_json(&entry.kept.event, &entry.kept.id, delayed);
+        let delivery = DeliveryOptions {
+            expiry: Some(entry.expires.since(now)),
+            ..DeliveryOptions::default()
+        };
+        let outgoing = Outgoing {
+            topic: entry.topic.to_string(),
+            delivery,
+            body: Body::Bytes(payload.into()),
+        };
+        Some((number, outgoing))
     }
 
     /// When [`take`](Self::take) may have one, if nothing else happens before.
@@ -340,7 +312,7 @@ impl EventQueue {
             true => self.bounds.events.max(CONNECTED_MIN),
             false => self.bounds.events,
         };
-        while self.entries.len() > events || self.bytes > self.bounds.max_bytes {
+        while self.entries.len() > events || self.bytes > self.max_bytes {
             let mut oldest = self.entries.iter();
             let Some((&number, _)) = oldest.find(|(_, entry)| entry.phase != EventPhase::InFlight)
             else {
@@ -412,19 +384,19 @@ impl EventQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::tests::event;
+    use crate::{
+        event::tests::event,
+        outbox::tests::{json, ms, spool},
+    };
     use spotter_core::EventStep;
 
-    fn ms(ms: u64) -> Mono {
-        Mono::default().after(Duration::from_millis(ms))
+    /// Keeps this number of events while there is no connection.
+    fn offline(events: usize) -> EventQueue {
+        EventQueue::new(spool(events), MessageIds::new(7))
     }
 
-    fn offline(bounds: EventBounds) -> EventQueue {
-        EventQueue::new(bounds, MessageIds::new(7))
-    }
-
-    fn online(bounds: EventBounds) -> EventQueue {
-        let mut queue = offline(bounds);
+    fn online() -> EventQueue {
+        let mut queue = offline(5000);
         queue.connected();
         queue
     }
@@ -433,41 +405,36 @@ mod tests {
         queue.push(camera, event(camera, track, EventStep::New), now);
     }
 
-    fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<DueEvent> {
+    fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {
         std::iter::from_fn(|| queue.take(now)).collect()
     }
 
     /// Takes the events that are due within `seconds` and acknowledges each one at once.
-    fn deliver(queue: &mut EventQueue, from: Mono, seconds: u64) -> Vec<(Mono, DueEvent)> {
+    fn deliver(queue: &mut EventQueue, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing)> {
         let mut all = Vec::new();
         for step in 0..seconds * 100 {
             let now = from.after(Duration::from_millis(10 * step));
-            while let Some(due) = queue.take(now) {
-                queue.acked(due.number);
-                all.push((now, due));
+            while let Some((number, sent)) = queue.take(now) {
+                queue.acked(number);
+                all.push((now, sent));
             }
         }
         all
     }
 
-    fn json(due: &DueEvent) -> serde_json::Value {
-        serde_json::from_slice(&due.payload).unwrap()
-    }
-
-    /// The number at the end of the track's name.
-    fn track(due: &DueEvent) -> u64 {
-        let json = json(due);
-        let name = json["event"].as_str().unwrap();
-        name.rsplit('-').next().unwrap().parse().unwrap()
-    }
-
-    fn tracks(due: &[DueEvent]) -> Vec<u64> {
-        due.iter().map(track).collect()
+    /// The numbers at the end of the tracks' names.
+    fn tracks<T>(sent: &[(T, Outgoing)]) -> Vec<u64> {
+        let track = |sent: &Outgoing| {
+            let json = json(sent);
+            let name = json["event"].as_str().unwrap();
+            name.rsplit('-').next().unwrap().parse().unwrap()
+        };
+        sent.iter().map(|(_, sent)| track(sent)).collect()
     }
 
     #[test]
     fn few_events_are_in_flight_and_none_overtakes_another() {
-        let mut queue = online(EventBounds::default());
+        let mut queue = online();
         for number in 0..20 {
             push(&mut queue, "gate", number, ms(0));
         }
@@ -476,10 +443,10 @@ mod tests {
         let next_at = queue.next_at(ms(0));
         assert_eq!(next_at, None, "the queue waits for an acknowledgement");
         // The client library had no room: the same event is the next.
-        queue.failed(first[7].number);
+        queue.failed(first[7].0);
         assert_eq!(tracks(&take_all(&mut queue, ms(0))), [7]);
-        for due in &first[..7] {
-            queue.acked(due.number);
+        for (number, _) in &first[..7] {
+            queue.acked(*number);
         }
         let next = tracks(&take_all(&mut queue, ms(1)));
         assert_eq!(next, [8, 9, 10, 11, 12, 13, 14]);
@@ -487,7 +454,7 @@ mod tests {
 
     #[test]
     fn spooled_events_leave_slowly_and_new_topics_at_once() {
-        let mut queue = offline(EventBounds::default());
+        let mut queue = offline(5000);
         for number in 0..200 {
             push(&mut queue, "gate", number, ms(number));
         }
@@ -498,61 +465,46 @@ mod tests {
         push(&mut queue, "gate", 1001, ms(11_000));
         sent.extend(deliver(&mut queue, ms(11_000), 9));
 
-        let (times, sent): (Vec<Mono>, Vec<DueEvent>) = sent.into_iter().unzip();
         let tracks = tracks(&sent);
-        let mut of_gate: Vec<u64> = tracks.clone();
+        let mut of_gate = tracks.clone();
         of_gate.retain(|&track| track != 1000);
         let expected: Vec<u64> = (0..200).chain([1001]).collect();
         assert_eq!(of_gate, expected, "the order of a topic is kept");
-        let index = |track| tracks.iter().position(|&other| other == track).unwrap();
-        assert_eq!(
-            times[index(1000)],
-            ms(11_000),
-            "the topic of the yard has no backlog"
-        );
-        let of_1001 = times[index(1001)];
-        assert!(of_1001 >= ms(13_000) && of_1001 <= ms(14_100));
-        for (first, last) in times.iter().zip(&times[51..]) {
-            assert!(
-                last.since(*first) >= Duration::from_millis(900),
-                "at most 50 late events and a fresh one per second"
-            );
+        let of = |track| &sent[tracks.iter().position(|&other| other == track).unwrap()];
+        // The topic of the yard has no backlog.
+        assert_eq!(of(1000).0, ms(11_000));
+        assert!(of(1001).0 >= ms(13_000) && of(1001).0 <= ms(14_100));
+        for (first, last) in sent.iter().zip(&sent[51..]) {
+            // At most 50 late events and a fresh one per second.
+            assert!(last.0.since(first.0) >= Duration::from_millis(900));
         }
-        let delayed = |track| json(&sent[index(track)])["delayed"].as_bool();
-        assert_eq!((delayed(0), delayed(199)), (Some(true), Some(true)));
-        assert_eq!((delayed(1000), delayed(1001)), (Some(false), Some(false)));
+        let is_delayed = |track| json(&of(track).1)["delayed"].as_bool().unwrap();
+        assert!(is_delayed(0) && is_delayed(199));
+        assert!(!is_delayed(1000) && !is_delayed(1001));
     }
 
     #[test]
     fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
-        let mut queue = offline(EventBounds {
-            events: 10,
-            ..EventBounds::default()
-        });
+        let mut queue = offline(10);
         for number in 0..25 {
             push(&mut queue, "gate", number, ms(number));
         }
         assert_eq!(queue.len(), 10);
         queue.connected();
         let sent = deliver(&mut queue, ms(100), 2);
-        let sent: Vec<u64> = sent.iter().map(|(_, due)| track(due)).collect();
-        assert_eq!(sent, (15..25).collect::<Vec<_>>());
+        assert_eq!(tracks(&sent), (15..25).collect::<Vec<_>>());
         assert_eq!(queue.over_bound, 15);
     }
 
     #[test]
     fn bytes_and_age_are_bounds_too() {
-        let one = {
-            let mut queue = online(EventBounds::default());
-            push(&mut queue, "gate", 10, ms(0));
-            queue.bytes
-        };
-        let mut queue = offline(EventBounds {
-            events: 1000,
-            max_age: Duration::from_secs(60),
-            // The number of the last event has one digit more.
-            max_bytes: 4 * one + 1,
-        });
+        let mut queue = offline(1000);
+        push(&mut queue, "gate", 10, ms(0));
+        // The number of the last event has one digit more.
+        let max_bytes = 4 * queue.bytes + 1;
+        let mut queue = offline(1000);
+        queue.max_bytes = max_bytes;
+        queue.bounds.max_age = Duration::from_secs(60);
         for number in 10..20 {
             push(&mut queue, "gate", number, ms(1000 * number));
         }
@@ -562,16 +514,14 @@ mod tests {
         queue.connected();
         let sent = take_all(&mut queue, ms(78_000));
         assert_eq!(tracks(&sent), [19]);
-        assert_eq!(sent[0].expiry, Duration::from_secs(1));
+        let expiry = sent[0].1.delivery.expiry;
+        assert_eq!(expiry, Some(Duration::from_secs(1)));
         assert_eq!(queue.too_old, 3);
     }
 
     #[test]
     fn bound_of_zero_sends_while_connected_and_spools_nothing() {
-        let mut queue = offline(EventBounds {
-            events: 0,
-            ..EventBounds::default()
-        });
+        let mut queue = offline(0);
         queue.connected();
         push(&mut queue, "gate", 1, ms(0));
         assert_eq!(take_all(&mut queue, ms(0)).len(), 1);
@@ -583,11 +533,11 @@ mod tests {
 
     #[test]
     fn rejected_event_is_counted_once_and_retried_later() {
-        let mut queue = online(EventBounds::default());
+        let mut queue = online();
         push(&mut queue, "gate", 1, ms(0));
         for _ in 0..2 {
-            let due = queue.take(ms(0)).unwrap();
-            queue.declined(due.number);
+            let (number, _) = queue.take(ms(0)).unwrap();
+            queue.declined(number);
             assert!(queue.take(ms(0)).is_none() && queue.len() == 1);
             queue.retry_declined();
         }
@@ -596,19 +546,18 @@ mod tests {
 
     #[test]
     fn changes_for_the_disk_are_collected_until_they_are_taken() {
-        let mut queue = online(EventBounds::default());
+        let mut queue = online();
         queue.keep_on_disk(7);
         push(&mut queue, "gate", 1, ms(0));
         push(&mut queue, "gate", 2, ms(0));
-        let due = queue.take(ms(0)).unwrap();
-        assert_eq!(due.number, 7, "numbers continue after those on the disk");
-        queue.acked(due.number);
+        let (number, _) = queue.take(ms(0)).unwrap();
+        assert_eq!(number, 7, "numbers continue after those on the disk");
+        queue.acked(number);
         let batch = queue.unwritten(ms(1));
-        assert_eq!(batch.kept_numbers(), [7, 8]);
-        assert_eq!(batch.done_numbers(), [7]);
         queue.still_unwritten(batch);
         let again = queue.unwritten(ms(2));
-        assert_eq!(again.kept_numbers(), [7, 8]);
-        assert_eq!(again.done_numbers(), [7]);
+        assert_eq!(again.keep.keys().collect::<Vec<_>>(), [&7, &8]);
+        assert_eq!(again.done, [7].into());
+        assert!(queue.unwritten(ms(3)).keep.is_empty());
     }
 }

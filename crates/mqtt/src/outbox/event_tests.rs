@@ -1,16 +1,19 @@
 //! Events, replies and pictures one at a time.
 
 use super::{
-    tests::{drain, json, ms, online, outbox, picture, push, ticket, topics},
+    tests::{drain, json, ms, online, outbox, picture, push, status, ticket, topics_of},
     *,
 };
-use crate::{ReplyTo, Update, event::tests::event};
-use spotter_core::{CameraId, EndReason, EventStep, UpdateReason};
+use crate::{
+    ReplyTo, Update,
+    event::tests::event,
+    testing::{camera_status, happened},
+};
+use spotter_core::{EndReason, EventStep, UpdateReason};
 
 /// Pushes the first event of a track.
 fn comes(outbox: &mut Outbox, camera: &str, number: u64, now: Mono) {
-    let event = event(camera, number, EventStep::New);
-    push(outbox, Update::Event(Box::new(event)), now);
+    push(outbox, happened(event(camera, number, EventStep::New)), now);
 }
 
 /// Takes the messages that are due within some seconds and acknowledges each one at once.
@@ -43,42 +46,35 @@ fn event_is_sent_until_acknowledged_and_keeps_its_id() {
     outbox.connected();
     let again = outbox.take(ms(3_600_000)).unwrap();
     assert_eq!(json(&again)["id"], json(&first)["id"]);
-    assert_eq!(
-        (&json(&first)["delayed"], &json(&again)["delayed"]),
-        (&false.into(), &true.into())
-    );
+    assert_eq!(json(&first)["delayed"], false);
+    assert_eq!(json(&again)["delayed"], true);
     assert_eq!(again.delivery.expiry, Some(day - Duration::from_secs(3600)));
     outbox.acked(ticket(&again), ms(3_600_001));
     assert!(outbox.is_settled() && outbox.events.len() == 0);
-    assert_eq!(
-        (outbox.counters().events_acked, outbox.counters().dropped()),
-        (1, 0)
-    );
+    let counters = outbox.counters();
+    assert_eq!((counters.events_acked, counters.dropped()), (1, 0));
 }
 
 #[test]
 fn events_follow_all_states() {
     let mut outbox = outbox();
     comes(&mut outbox, "gate", 1, ms(0));
-    outbox.push(Message::node_status(&topics(), true), ms(0));
-    let camera = CameraId::new("gate").unwrap();
-    let online = true;
-    push(&mut outbox, Update::CameraStatus { camera, online }, ms(0));
+    outbox.push(status(true), ms(0));
+    push(&mut outbox, camera_status(true), ms(0));
     outbox.connected();
     let sent = drain(&mut outbox, ms(1));
-    let order: Vec<&str> = sent.iter().map(|sent| sent.topic.as_str()).collect();
     let expected = [
         "spotter/edge1/cam/gate/status",
         "spotter/edge1/status",
         "spotter/edge1/cam/gate/event/person",
     ];
-    assert_eq!(order, expected);
+    assert_eq!(topics_of(&sent), expected);
 }
 
 #[test]
 fn declined_messages_are_sent_again_and_counted_once() {
     let mut outbox = outbox();
-    outbox.push(Message::node_status(&topics(), true), ms(0));
+    outbox.push(status(true), ms(0));
     comes(&mut outbox, "gate", 1, ms(0));
     comes(&mut outbox, "gate", 2, ms(0));
     for round in 1..=3 {
@@ -92,20 +88,14 @@ fn declined_messages_are_sent_again_and_counted_once() {
         for other in &sent[2..] {
             outbox.acked(ticket(other), now);
         }
-        assert!(
-            drain(&mut outbox, now).is_empty(),
-            "a declined message is not due at once"
-        );
+        assert!(drain(&mut outbox, now).is_empty(), "not due at once");
         assert!(outbox.is_settled(), "a stop waits for a declined message");
         outbox.disconnected();
     }
     let counters = outbox.counters();
     assert_eq!((counters.states_declined, counters.events_declined), (3, 1));
-    assert_eq!(
-        (outbox.events.len(), counters.dropped()),
-        (1, 0),
-        "the declined event waits"
-    );
+    let waiting = (outbox.events.len(), counters.dropped());
+    assert_eq!(waiting, (1, 0), "the declined event waits");
 
     // On a lasting connection both are sent again one minute after the first was declined, until the broker accepts them.
     outbox.connected();
@@ -113,8 +103,8 @@ fn declined_messages_are_sent_again_and_counted_once() {
     for _ in 0..2 {
         let sent = drain(&mut outbox, now);
         assert_eq!(sent.len(), 2);
-        sent.iter()
-            .for_each(|sent| outbox.declined(ticket(sent), now));
+        let tickets = sent.iter().map(ticket);
+        tickets.for_each(|ticket| outbox.declined(ticket, now));
         let next = outbox.next_at(now).expect("a time");
         assert!(next > now && outbox.take(next.before(Duration::from_millis(1))).is_none());
         now = next;
@@ -128,12 +118,12 @@ fn declined_messages_are_sent_again_and_counted_once() {
 #[test]
 fn final_status_does_not_wait_for_declined_messages() {
     let mut outbox = outbox();
-    outbox.push(Message::node_status(&topics(), true), ms(0));
+    outbox.push(status(true), ms(0));
     outbox.connected();
     for sent in drain(&mut outbox, ms(0)) {
         outbox.declined(ticket(&sent), ms(0));
     }
-    outbox.end_with(Message::node_status(&topics(), false), ms(90_000));
+    outbox.end_with(status(false), ms(90_000));
     let last = drain(&mut outbox, ms(60_000));
     assert_eq!(last.len(), 1);
     outbox.acked(ticket(&last[0]), ms(60_000));
@@ -146,17 +136,12 @@ fn event_ids_sort_in_order_after_clock_set_back() {
     for (number, back_s) in [(1, 0), (2, 3600), (3, 1800)] {
         let mut event = event("gate", number, EventStep::Update(UpdateReason::Minute));
         event.last_seen = event.last_seen.before(Duration::from_secs(back_s));
-        push(&mut outbox, Update::Event(Box::new(event)), ms(0));
+        push(&mut outbox, happened(event), ms(0));
     }
     let sent = drain(&mut outbox, ms(0));
-    let ids: Vec<String> = sent
-        .iter()
-        .map(|sent| json(sent)["id"].to_string())
-        .collect();
-    assert!(
-        ids.is_sorted() && ids[0] != ids[1] && ids[1] != ids[2],
-        "{ids:?}"
-    );
+    let id = |sent: &Outgoing| json(sent)["id"].to_string();
+    let ids: Vec<String> = sent.iter().map(id).collect();
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
 }
 
 #[test]
@@ -167,23 +152,16 @@ fn final_status_follows_the_ends_and_leaves_the_backlog() {
     }
     outbox.connected();
     let end = event("yard", 7, EventStep::End(EndReason::Shutdown));
-    push(&mut outbox, Update::Event(Box::new(end)), ms(0));
-    outbox.end_with(Message::node_status(&topics(), false), ms(1000));
+    push(&mut outbox, happened(end), ms(0));
+    outbox.end_with(status(false), ms(1000));
     let sent = deliver(&mut outbox, ms(0), 3);
-    let topics: Vec<&str> = sent.iter().map(|(_, sent)| sent.topic.as_str()).collect();
-    assert_eq!(topics[0], "spotter/edge1/cam/yard/event/person");
-    assert_eq!(topics.last(), Some(&"spotter/edge1/status"));
-    assert_eq!(
-        sent.last().unwrap().0,
-        ms(1000),
-        "the status is sent at the limit"
-    );
+    assert_eq!(sent[0].1.topic, "spotter/edge1/cam/yard/event/person");
+    let (at, last) = sent.last().unwrap();
+    assert_eq!(last.topic, "spotter/edge1/status");
+    assert_eq!(*at, ms(1000), "the status is sent at the limit");
     assert!(outbox.is_settled());
-    assert_eq!(
-        outbox.events.len(),
-        201 - (sent.len() - 1),
-        "the rest waits for the next start"
-    );
+    // The rest waits for the next start.
+    assert_eq!(outbox.events.len(), 201 - (sent.len() - 1));
     assert_eq!(outbox.counters().dropped(), 0);
 }
 
@@ -196,11 +174,7 @@ fn reply(to: Option<ReplyTo>, payload: &str) -> Update {
 fn reply_goes_to_the_wanted_topic_while_its_connection_lasts() {
     let mut outbox = outbox();
     push(&mut outbox, reply(None, "{\"id\":0}"), ms(0));
-    assert_eq!(
-        outbox.counters().replies_dropped,
-        1,
-        "a reply without a connection is dropped"
-    );
+    assert_eq!(outbox.counters().replies_dropped, 1, "no connection");
     outbox.connected();
     let wanted = |topic: &str| {
         Some(ReplyTo {
@@ -216,20 +190,15 @@ fn reply_goes_to_the_wanted_topic_while_its_connection_lasts() {
     ] {
         push(&mut outbox, reply(to, "{\"id\":1}"), ms(0));
         let sent = outbox.take(ms(0)).unwrap();
-        assert_eq!(
-            (sent.topic.as_str(), sent.delivery.correlation.as_deref()),
-            (topic, correlation)
-        );
+        assert_eq!(sent.topic, topic);
+        assert_eq!(sent.delivery.correlation.as_deref(), correlation);
         assert!(!sent.delivery.retained && sent.delivery.expiry.is_none());
         outbox.acked(ticket(&sent), ms(1));
     }
     push(&mut outbox, reply(None, "{\"id\":2}"), ms(2));
     outbox.disconnected();
     outbox.connected();
-    assert!(
-        outbox.take(ms(3)).is_none(),
-        "a reply is not sent after a reconnect"
-    );
+    assert!(outbox.take(ms(3)).is_none(), "not after a reconnect");
     let counters = outbox.counters();
     assert_eq!((counters.replies_acked, counters.replies_dropped), (4, 2));
 }

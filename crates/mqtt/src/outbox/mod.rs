@@ -46,10 +46,9 @@ use super::{
     message::{Body, Message, MessageContent},
     message_counters::MessageCounters,
 };
-use spotter_core::Mono;
+use spotter_core::{Mono, config::SpoolConfig};
 
 pub(super) use delivery::{DeliveryOptions, Outgoing, Ticket};
-pub(super) use event_queue::EventBounds;
 use event_queue::EventQueue;
 use reply_queue::ReplyQueue;
 use state_queue::StateQueue;
@@ -125,12 +124,12 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
-    pub(super) fn new(events: EventBounds, boot: Arc<str>, id_seed: u64) -> Self {
+    pub(super) fn new(spool: SpoolConfig, boot: Arc<str>, id_seed: u64) -> Self {
         Self {
             connected: false,
             replies: ReplyQueue::default(),
             states: StateQueue::default(),
-            events: EventQueue::new(events, MessageIds::new(id_seed)),
+            events: EventQueue::new(spool, MessageIds::new(id_seed)),
             // Another seed, so that no event and detection have the same id.
             streams: StreamQueue::new(boot, MessageIds::new(!id_seed)),
             final_status: FinalStatus::NotWanted,
@@ -274,16 +273,8 @@ impl Outbox {
         if !self.has_space() {
             return None;
         }
-        let due = self.events.take(now)?;
-        let outgoing = Outgoing {
-            topic: due.topic.to_string(),
-            delivery: DeliveryOptions {
-                expiry: Some(due.expiry),
-                ..DeliveryOptions::default()
-            },
-            body: Body::Bytes(due.payload.into()),
-        };
-        Some(self.with_ticket(SentMessage::Event(due.number), outgoing, now))
+        let (number, event) = self.events.take(now)?;
+        Some(self.with_ticket(SentMessage::Event(number), event, now))
     }
 
     /// Registers a message that the broker will acknowledge.

@@ -6,14 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
-use super::{tests::json, *};
+use super::{
+    tests::{json, spool},
+    *,
+};
 use crate::{
-    Topics, Update,
     event::tests::event,
     publisher::queue_found,
     spool::{Journal, memory::MemoryDisk},
+    testing::{happened, topics},
 };
-use spotter_core::{Clock, EndReason, EventStep, ManualClock, NodeId, UpdateReason, WallTime};
+use spotter_core::{Clock, EndReason, EventStep, ManualClock, UpdateReason, WallTime};
 
 const OUTAGES: usize = 1000;
 const CAMERAS: [&str; 3] = ["dock", "gate", "yard"];
@@ -32,7 +35,6 @@ struct OutageModel {
     random: Pcg32,
     clock: ManualClock,
     disk: MemoryDisk,
-    topics: Topics,
     process: Process,
     lives: u64,
     /// The broker considers the connection open.
@@ -48,11 +50,11 @@ struct OutageModel {
     copies: usize,
 }
 
-fn start(disk: &MemoryDisk, clock: &ManualClock, topics: &Topics, life: u64) -> Process {
+fn start(disk: &MemoryDisk, clock: &ManualClock, life: u64) -> Process {
     let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
     let boot = format!("{life:04x}").into();
-    let mut outbox = Outbox::new(EventBounds::default(), boot, life);
-    queue_found(&found, topics, &mut outbox, clock);
+    let mut outbox = Outbox::new(spool(5000), boot, life);
+    queue_found(&found, &topics(), &mut outbox, clock);
     Process { outbox, journal }
 }
 
@@ -60,13 +62,11 @@ impl OutageModel {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_000));
         let disk = MemoryDisk::default();
-        let topics = Topics::new("spotter", &NodeId::new("edge1").unwrap());
-        let process = start(&disk, &clock, &topics, 0);
+        let process = start(&disk, &clock, 0);
         Self {
             random: Pcg32::new(seed, 1),
             clock,
             disk,
-            topics,
             process,
             lives: 0,
             reached: false,
@@ -103,30 +103,27 @@ impl OutageModel {
         };
         let mut event = event(CAMERAS[camera], number, step);
         event.looks = self.ids.len() as u64 + self.random.random_range(0..1 << 40);
-        let now = self.clock.now();
-        let update = Update::Event(Box::new(event.clone()));
-        let message = Message::from_update(&self.topics, update);
+        let message = Message::from_update(&topics(), happened(event.clone()));
         let topic = message.topic.clone();
-        self.process.outbox.push(message, now);
-        if self.keep() {
+        self.process.outbox.push(message, self.clock.now());
+        if self.write(3, 1500) {
             let said = (event.track.to_string(), event.looks.to_string());
             self.owed.entry(topic).or_default().push(said);
+        } else {
+            self.die();
         }
     }
 
-    /// The spool writer writes. False: the process was killed while writing.
-    fn keep(&mut self) -> bool {
+    /// The spool writer writes, and this `percent` of its writes are killed within `bytes`. False: the process was killed.
+    fn write(&mut self, percent: u32, bytes: usize) -> bool {
         let now = self.clock.now();
         let batch = self.process.outbox.events.unwritten(now);
-        if self.chance(3) {
-            let bytes = self.random.random_range(0..1500);
+        if self.chance(percent) {
+            let bytes = self.random.random_range(0..bytes);
             self.disk.medium().dies_after = Some(bytes);
         }
         let written = self.process.journal.write(&batch, now, self.clock.wall());
         self.disk.medium().dies_after = None;
-        if written.is_err() {
-            self.die();
-        }
         written.is_ok()
     }
 
@@ -138,15 +135,8 @@ impl OutageModel {
             self.reached = false;
             self.unacked.clear();
             self.open.clear();
-            self.process = start(&self.disk, &self.clock, &self.topics, self.lives);
-            let now = self.clock.now();
-            let batch = self.process.outbox.events.unwritten(now);
-            if self.chance(10) {
-                self.disk.medium().dies_after = Some(self.random.random_range(0..800));
-            }
-            let written = self.process.journal.write(&batch, now, self.clock.wall());
-            self.disk.medium().dies_after = None;
-            if written.is_ok() {
+            self.process = start(&self.disk, &self.clock, self.lives);
+            if self.write(10, 800) {
                 return;
             }
         }
@@ -229,10 +219,8 @@ impl OutageModel {
                 self.clock.advance(Duration::from_millis(100));
             }
         }
-        panic!(
-            "{} events are never delivered",
-            self.process.outbox.events.len()
-        );
+        let left = self.process.outbox.events.len();
+        panic!("{left} events are never delivered");
     }
 
     /// The broker receives an event.
@@ -253,20 +241,13 @@ impl OutageModel {
 
     fn check(&self) {
         for (said, ids) in &self.ids {
-            assert_eq!(
-                ids.len(),
-                1,
-                "{said:?} was published under several ids: {ids:?}"
-            );
+            assert_eq!(ids.len(), 1, "{said:?} has several ids: {ids:?}");
         }
         for (topic, owed) in &self.owed {
             let owed_set: BTreeSet<&PublishedStep> = owed.iter().collect();
-            let heard = self.heard.get(topic).cloned().unwrap_or_default();
-            let heard: Vec<&PublishedStep> = heard
-                .iter()
-                .filter(|said| owed_set.contains(said))
-                .collect();
-            assert_eq!(heard, owed.iter().collect::<Vec<_>>(), "{topic}");
+            let mut heard = self.heard.get(topic).cloned().unwrap_or_default();
+            heard.retain(|said| owed_set.contains(said));
+            assert_eq!(&heard, owed, "{topic}");
         }
     }
 }

@@ -221,17 +221,11 @@ mod tests {
     }
 
     fn topics(queue: &mut StateQueue) -> Vec<String> {
-        take_all(queue)
-            .into_iter()
-            .map(|(topic, _)| topic)
-            .collect()
+        take_all(queue).into_iter().unzip::<_, _, _, Vec<_>>().0
     }
 
     fn payloads(queue: &mut StateQueue) -> Vec<String> {
-        take_all(queue)
-            .into_iter()
-            .map(|(_, payload)| payload)
-            .collect()
+        take_all(queue).into_iter().unzip::<_, _, Vec<_>, _>().1
     }
 
     #[test]

@@ -275,11 +275,10 @@ fn expired(item: &QueuedStream, now: Mono) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detection::tests::{detection, empty};
-
-    fn ms(ms: u64) -> Mono {
-        Mono::default().after(Duration::from_millis(ms))
-    }
+    use crate::{
+        detection::tests::{detection, empty},
+        outbox::tests::ms,
+    };
 
     fn offline() -> StreamQueue {
         let mut queue = StreamQueue::new("b7c1".into(), MessageIds::new(7));
@@ -324,16 +323,10 @@ mod tests {
         }
     }
 
-    fn gated(sent: &Outgoing) -> u64 {
+    /// `seq` of a detection, and how many frames were gated since the last.
+    fn seq_and_gated(sent: &Outgoing) -> (u64, u64) {
         match &sent.body {
-            Body::Detection(detection, _) => detection.since_last.gated,
-            Body::Bytes(_) => panic!("not a detection"),
-        }
-    }
-
-    fn seq(sent: &Outgoing) -> u64 {
-        match &sent.body {
-            Body::Detection(_, label) => label.seq,
+            Body::Detection(detection, label) => (label.seq, detection.since_last.gated),
             Body::Bytes(_) => panic!("not a detection"),
         }
     }
@@ -344,21 +337,24 @@ mod tests {
         let mut sent_at = Vec::new();
         for second in 0..=25 {
             let now = ms(second * 1000);
-            let found = if second == 3 {
-                detection("gate")
-            } else {
-                empty("gate")
+            let found = match second {
+                3 => detection("gate"),
+                _ => empty("gate"),
             };
             push_answer(&mut queue, with_gated(found, 1), now);
             if let Some(sent) = queue.take(now) {
-                sent_at.push((second, seq(&sent), gated(&sent)));
+                sent_at.push((second, seq_and_gated(&sent)));
             }
         }
         // No gap in `seq`: an empty answer that is left out is not lost, and `since_last` counts every frame.
-        assert_eq!(
-            sent_at,
-            [(0, 1, 1), (3, 2, 3), (4, 3, 1), (14, 4, 10), (24, 5, 10)]
-        );
+        let expected = [
+            (0, (1, 1)),
+            (3, (2, 3)),
+            (4, (3, 1)),
+            (14, (4, 10)),
+            (24, (5, 10)),
+        ];
+        assert_eq!(sent_at, expected);
         assert_eq!(queue.counters.dropped(), 0);
     }
 
@@ -373,7 +369,7 @@ mod tests {
         assert_eq!(sent, 20);
         assert_eq!(queue.next_at(ms(999)), Some(ms(1000)));
         let last = queue.take(ms(1000)).unwrap();
-        assert_eq!(seq(&last), 1000);
+        assert_eq!(seq_and_gated(&last).0, 1000);
         assert_eq!(queue.counters.dropped_replaced, 979);
     }
 
@@ -381,18 +377,14 @@ mod tests {
     fn answers_pushed_at_once_are_all_sent_in_their_order() {
         let mut queue = online();
         // The engine may finish several looks of a camera in one step.
-        for found in [
-            empty("gate"),
-            detection("gate"),
-            detection("gate"),
-            empty("gate"),
-        ] {
-            push_answer(&mut queue, found, ms(0));
+        for found in [empty, detection, detection, empty] {
+            push_answer(&mut queue, found("gate"), ms(0));
         }
         // A second empty answer in a row is left out.
         push_answer(&mut queue, empty("gate"), ms(1));
         let sent = take_all(&mut queue, ms(2));
-        assert_eq!(sent.iter().map(seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let seq: Vec<u64> = sent.iter().map(|sent| seq_and_gated(sent).0).collect();
+        assert_eq!(seq, [1, 2, 3, 4]);
         let counters = queue.counters;
         assert_eq!((counters.empties_skipped, counters.dropped()), (1, 0));
     }
@@ -416,9 +408,8 @@ mod tests {
             push_answer(&mut queue, detection(&format!("cam{number}")), ms(0));
         }
         let sent = take_all(&mut queue, ms(0));
-        let topics: Vec<&str> = sent.iter().map(|sent| sent.topic.as_str()).collect();
-        assert_eq!(topics.len(), 4);
-        assert_eq!(topics[0], "cam/cam2/det/person");
+        assert_eq!(sent.len(), 4);
+        assert_eq!(sent[0].topic, "cam/cam2/det/person");
         assert_eq!(queue.counters.dropped_full, 2);
     }
 
@@ -429,7 +420,7 @@ mod tests {
         let refused = queue.take(ms(0)).unwrap();
         queue.refused(&refused.topic, &refused.body);
         push_answer(&mut queue, with_gated(detection("gate"), 4), ms(1));
-        assert_eq!(gated(&queue.take(ms(1)).unwrap()), 7);
+        assert_eq!(seq_and_gated(&queue.take(ms(1)).unwrap()).1, 7);
         let counters = queue.counters;
         assert_eq!((counters.streams_sent, counters.dropped_refused), (1, 1));
     }

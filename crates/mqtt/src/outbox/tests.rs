@@ -4,18 +4,27 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Topics, Update,
-    broker::tests::info,
+    CameraHealth, Update,
     detection::tests::{detection, empty},
+    testing::{
+        camera, camera_status, count, detected, health_of, info, prompt, state, state_of, topics,
+    },
 };
-use spotter_core::{CameraId, NodeId, Presence, PromptId};
+use spotter_core::{Presence, PromptState};
 
-pub(super) fn topics() -> Topics {
-    Topics::new("spotter", &NodeId::new("edge1").unwrap())
+const COUNT: &str = "spotter/edge1/cam/gate/count/person";
+
+/// The bounds of the daemon, for this number of events.
+pub(super) fn spool(events: usize) -> SpoolConfig {
+    SpoolConfig {
+        events,
+        max_age: Duration::from_secs(24 * 60 * 60),
+        max_mb: 20,
+    }
 }
 
 pub(super) fn outbox() -> Outbox {
-    Outbox::new(EventBounds::default(), "b7c1".into(), 7)
+    Outbox::new(spool(5000), "b7c1".into(), 7)
 }
 
 pub(super) fn online() -> Outbox {
@@ -32,8 +41,16 @@ pub(super) fn push(outbox: &mut Outbox, update: Update, now: Mono) {
     outbox.push(Message::from_update(&topics(), update), now);
 }
 
+pub(super) fn status(online: bool) -> Message {
+    Message::node_status(&topics(), online)
+}
+
 pub(super) fn drain(outbox: &mut Outbox, now: Mono) -> Vec<Outgoing> {
     std::iter::from_fn(|| outbox.take(now)).collect()
+}
+
+pub(super) fn topics_of(sent: &[Outgoing]) -> Vec<&str> {
+    sent.iter().map(|sent| sent.topic.as_str()).collect()
 }
 
 pub(super) fn text(outgoing: &Outgoing) -> &str {
@@ -51,24 +68,12 @@ pub(super) fn ticket(outgoing: &Outgoing) -> Ticket {
     outgoing.delivery.ticket.expect("it is acknowledged")
 }
 
-pub(super) fn picture(prompt: &str, retain: bool) -> Update {
+pub(super) fn picture(of: &str, retain: bool) -> Update {
     Update::Snapshot {
         camera: camera("gate"),
-        prompt: PromptId::new(prompt).unwrap(),
+        prompt: prompt(of),
         jpeg: [0xff, 0xd8].into(),
         retain,
-    }
-}
-
-fn camera(name: &str) -> CameraId {
-    CameraId::new(name).unwrap()
-}
-
-fn count(name: &str, count: u32) -> Update {
-    Update::State {
-        camera: camera(name),
-        prompt: PromptId::new("person").unwrap(),
-        state: spotter_core::PromptState::Count(Some(count)),
     }
 }
 
@@ -77,11 +82,7 @@ fn one_held_back(outbox: &mut Outbox) {
     outbox.connected();
     for _ in 0..=20 {
         assert!(outbox.take(ms(0)).is_none());
-        push(
-            outbox,
-            Update::Detection(Box::new(detection("gate"))),
-            ms(0),
-        );
+        push(outbox, detected("gate"), ms(0));
         if outbox.next_at(ms(0)) == Some(ms(0)) {
             assert_eq!(drain(outbox, ms(0)).len(), 1);
         }
@@ -93,8 +94,8 @@ fn one_held_back(outbox: &mut Outbox) {
 fn no_message_follows_the_final_status() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
-    push(&mut outbox, count("gate", 3), ms(0));
-    outbox.end_with(Message::node_status(&topics(), false), ms(3000));
+    push(&mut outbox, count(3), ms(0));
+    outbox.end_with(status(false), ms(3000));
     let first = drain(&mut outbox, ms(0));
     assert_eq!((first.len(), text(&first[0])), (1, "3"));
     outbox.acked(ticket(&first[0]), ms(1));
@@ -113,7 +114,7 @@ fn no_message_follows_the_final_status() {
 fn stream_messages_that_wait_too_long_are_dropped_at_shutdown() {
     let mut outbox = outbox();
     one_held_back(&mut outbox);
-    outbox.end_with(Message::node_status(&topics(), false), ms(500));
+    outbox.end_with(status(false), ms(500));
     assert!(outbox.take(ms(499)).is_none());
     assert_eq!(outbox.next_at(ms(499)), Some(ms(500)));
     let last = drain(&mut outbox, ms(500));
@@ -124,23 +125,15 @@ fn stream_messages_that_wait_too_long_are_dropped_at_shutdown() {
 #[test]
 fn birth_comes_first_and_status_last_after_every_connect() {
     let mut outbox = outbox();
-    outbox.push(Message::node_status(&topics(), true), ms(0));
-    push(&mut outbox, count("gate", 2), ms(0));
+    outbox.push(status(true), ms(0));
+    push(&mut outbox, count(2), ms(0));
     push(&mut outbox, Update::Info(info()), ms(0));
-    assert!(
-        outbox.take(ms(0)).is_none(),
-        "a message was sent without a connection"
-    );
+    assert!(outbox.take(ms(0)).is_none(), "there is no connection");
     for _ in 0..2 {
         outbox.connected();
         let sent = drain(&mut outbox, ms(1));
-        let order: Vec<&str> = sent.iter().map(|sent| sent.topic.as_str()).collect();
-        let expected = [
-            "spotter/edge1/info",
-            "spotter/edge1/cam/gate/count/person",
-            "spotter/edge1/status",
-        ];
-        assert_eq!(order, expected);
+        let expected = ["spotter/edge1/info", COUNT, "spotter/edge1/status"];
+        assert_eq!(topics_of(&sent), expected);
         outbox.disconnected();
     }
 }
@@ -148,44 +141,30 @@ fn birth_comes_first_and_status_last_after_every_connect() {
 #[test]
 fn presence_and_camera_status_use_the_contracts_words() {
     let mut outbox = online();
-    for presence in [Presence::On, Presence::Off, Presence::Unknown] {
-        let prompt = PromptId::new("person").unwrap();
-        let camera = camera("gate");
-        push(
-            &mut outbox,
-            Update::State {
-                camera,
-                prompt,
-                state: spotter_core::PromptState::Presence(presence),
-            },
-            ms(0),
-        );
+    let presence = |presence| state(PromptState::Presence(presence));
+    let of_prompt = "spotter/edge1/cam/gate/present/person";
+    for (update, topic, word) in [
+        (presence(Presence::On), of_prompt, "ON"),
+        (presence(Presence::Off), of_prompt, "OFF"),
+        (presence(Presence::Unknown), of_prompt, "None"),
+        (
+            camera_status(true),
+            "spotter/edge1/cam/gate/status",
+            "online",
+        ),
+    ] {
+        push(&mut outbox, update, ms(0));
         let sent = outbox.take(ms(0)).unwrap();
-        assert_eq!(sent.topic, "spotter/edge1/cam/gate/present/person");
         outbox.acked(ticket(&sent), ms(0));
-        let word = match presence {
-            Presence::On => "ON",
-            Presence::Off => "OFF",
-            Presence::Unknown => "None",
-        };
-        assert_eq!(text(&sent), word);
+        assert_eq!((sent.topic.as_str(), text(&sent)), (topic, word));
     }
-    push(
-        &mut outbox,
-        Update::CameraStatus {
-            camera: camera("gate"),
-            online: true,
-        },
-        ms(0),
-    );
-    assert_eq!(text(&outbox.take(ms(0)).unwrap()), "online");
 }
 
 #[test]
 fn puback_p95_is_the_time_from_hand_over_to_acknowledgement() {
     let mut outbox = online();
     for (value, ack_ms) in [(1, 4), (2, 5)] {
-        push(&mut outbox, count("gate", value), ms(0));
+        push(&mut outbox, count(value), ms(0));
         let sent = outbox.take(ms(0)).unwrap();
         outbox.acked(ticket(&sent), ms(ack_ms));
     }
@@ -195,16 +174,12 @@ fn puback_p95_is_the_time_from_hand_over_to_acknowledgement() {
 #[test]
 fn unchanged_health_is_repeated_after_a_minute() {
     let mut outbox = online();
-    let health = || Update::Health {
-        camera: camera("gate"),
-        health: Box::default(),
-    };
     for (second, is_sent) in [(0, true), (59, false), (60, true)] {
-        push(&mut outbox, health(), ms(second * 1000));
-        let sent = outbox.take(ms(second * 1000));
+        let now = ms(second * 1000);
+        push(&mut outbox, health_of(CameraHealth::default()), now);
+        let sent = outbox.take(now);
         assert_eq!(sent.is_some(), is_sent, "{second}");
-        sent.iter()
-            .for_each(|sent| outbox.acked(ticket(sent), ms(second * 1000)));
+        sent.iter().for_each(|sent| outbox.acked(ticket(sent), now));
     }
 }
 
@@ -224,15 +199,14 @@ fn picture_that_waits_is_dropped_when_its_topic_is_cleared() {
 #[test]
 fn cleared_topic_used_again_retains_its_newest_value() {
     let mut outbox = online();
-    let topic = "spotter/edge1/cam/gate/count/person";
-    push(&mut outbox, count("gate", 1), ms(0));
+    push(&mut outbox, count(1), ms(0));
     let first = outbox.take(ms(0)).unwrap();
-    push(&mut outbox, Update::Clear(topic.into()), ms(0));
+    push(&mut outbox, Update::Clear(COUNT.into()), ms(0));
     let cleared = outbox.take(ms(0)).unwrap();
     assert_eq!(text(&cleared), "");
     outbox.acked(ticket(&first), ms(0)); // Does not acknowledge the clearing.
     assert_eq!(outbox.states.clearing().count(), 1);
-    push(&mut outbox, count("gate", 1), ms(0));
+    push(&mut outbox, count(1), ms(0));
     assert_eq!(text(&outbox.take(ms(0)).unwrap()), "1");
     outbox.acked(ticket(&cleared), ms(0));
     assert_eq!(outbox.states.clearing().count(), 0);
@@ -315,7 +289,8 @@ proptest! {
         for action in actions {
             match action {
                 OutboxAction::State { camera, value } => {
-                    push(&mut outbox, count(CAMERAS[camera], value as u32), now);
+                    let count = PromptState::Count(Some(value as u32));
+                    push(&mut outbox, state_of(CAMERAS[camera], "person", count), now);
                     let topic = format!("spotter/edge1/cam/{}/count/person", CAMERAS[camera]);
                     world.wanted.insert(topic, value.to_string());
                 }

@@ -1,13 +1,14 @@
 use super::*;
 use crate::{
-    CameraHealth, ConfigReport, Update,
+    CameraHealth, ConfigReport,
     discovery::{
         records,
         tests::{SITE, config},
     },
     message::{Message, MessageContent},
+    testing::state_of,
 };
-use spotter_core::{CameraId, PromptId, WallTime, ZoneId};
+use spotter_core::{Presence, PromptState, WallTime, ZoneId};
 
 fn topicwise(config: &Config) -> RetainedTopics {
     topics(config, &config.cameras, &records(config, true))
@@ -20,30 +21,34 @@ fn none(topics: &[&str]) -> RetainedTopics {
         .collect()
 }
 
-fn gone(topics: &[&str]) -> Vec<ObsoleteTopic> {
-    let topics = topics.iter();
-    topics
-        .map(|topic| ObsoleteTopic::Gone((*topic).to_owned()))
-        .collect()
+/// The topics that leave; those that move with `moved` before them.
+fn leaving(list: &mut RetainedList, wanted: RetainedTopics) -> Vec<String> {
+    let text = |update| match update {
+        Update::Clear(topic) => topic,
+        Update::Moved(topic) => format!("moved {topic}"),
+        other => panic!("{other:?}"),
+    };
+    list.want(wanted).into_iter().map(text).collect()
 }
 
 #[test]
 fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let open = || RetainedList::open(&directory.path().join("state"), "01234567");
-    assert_eq!(open().want(none(&["a", "b", "c"])), []);
+    let want = |list: &mut RetainedList, topics: &[&str]| leaving(list, none(topics));
+    assert_eq!(want(&mut open(), &["a", "b", "c"]), [""; 0]);
     // Each call is a start of the process; the first two end before the broker receives the removal.
     for _ in 0..2 {
-        assert_eq!(open().want(none(&["a"])), gone(&["b", "c"]));
+        assert_eq!(want(&mut open(), &["a"]), ["b", "c"]);
     }
     let mut last = open();
-    assert_eq!(last.want(none(&["a"])), gone(&["b", "c"]));
+    assert_eq!(want(&mut last, &["a"]), ["b", "c"]);
     last.still_there(&BTreeSet::from(["c".to_owned()]));
-    assert_eq!(open().want(none(&["a"])), gone(&["c"]));
+    assert_eq!(want(&mut open(), &["a"]), ["c"]);
     // The running process uses one topic again and removes another.
-    assert_eq!(last.want(none(&["c"])), gone(&["a"]));
+    assert_eq!(want(&mut last, &["c"]), ["a"]);
     last.still_there(&BTreeSet::new());
-    assert_eq!(open().want(none(&[])), gone(&["c"]));
+    assert_eq!(want(&mut open(), &[]), ["c"]);
 }
 
 #[test]
@@ -51,11 +56,8 @@ fn retained_list_that_is_damaged_or_foreign_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let open = |machine| RetainedList::open(directory.path(), machine);
     open("01234567").want(none(&["a"]));
-    assert_eq!(
-        open("89abcdef").want(none(&[])),
-        [],
-        "the list of another machine is ignored"
-    );
+    let of_another_machine = open("89abcdef").want(none(&[]));
+    assert!(of_another_machine.is_empty());
     open("01234567").want(none(&["a"]));
     let file = directory.path().join(FILE);
     let whole = fs::read(&file).unwrap();
@@ -67,7 +69,7 @@ fn retained_list_that_is_damaged_or_foreign_is_ignored() {
         b"{\"machine\":7}",
     ] {
         fs::write(&file, damaged).unwrap();
-        assert_eq!(open("01234567").want(none(&["a"])), []);
+        assert!(open("01234567").want(none(&["a"])).is_empty());
         assert_eq!(fs::read(&file).unwrap(), whole, "the list is repaired");
     }
 }
@@ -79,7 +81,7 @@ fn a_list_that_cannot_be_written_stops_nothing() {
     fs::write(&in_the_way, "").unwrap();
     let mut kept = RetainedList::open(&in_the_way, "01234567");
     kept.want(none(&["a", "b"]));
-    assert_eq!(kept.want(none(&["a"])), gone(&["b"]));
+    assert_eq!(leaving(&mut kept, none(&["a"])), ["b"]);
 }
 
 #[test]
@@ -89,22 +91,23 @@ fn changed_record_style_moves_records_and_removed_cameras_are_cleared() {
     kept.want(topicwise(&config("", SITE)));
     let (gate, yard) = SITE.split_at(SITE.find("[camera.yard]").unwrap());
     assert!(yard.contains("car"));
-    let leaving = kept.want(topicwise(&config("ha.discovery = \"single\"", gate)));
-    let record = |id| format!("homeassistant/device/{id}/config");
-    for moved in ["spotter_edge1", "spotter_edge1_gate"] {
-        assert!(
-            leaving.contains(&ObsoleteTopic::Moved(record(moved))),
-            "{leaving:?}"
-        );
+    let single = topicwise(&config("ha.discovery = \"single\"", gate));
+    let left = leaving(&mut kept, single);
+    let state = "spotter/edge1/cam/yard/count/car".to_owned();
+    for expected in [
+        "moved homeassistant/device/spotter_edge1/config",
+        "moved homeassistant/device/spotter_edge1_gate/config",
+        "homeassistant/device/spotter_edge1_yard/config",
+        &state,
+    ] {
+        assert!(left.iter().any(|topic| topic == expected), "{left:?}");
     }
-    assert!(leaving.contains(&ObsoleteTopic::Gone(record("spotter_edge1_yard"))));
-    let state = ObsoleteTopic::Gone("spotter/edge1/cam/yard/count/car".to_owned());
-    assert!(leaving.contains(&state), "{leaving:?}");
     // With the first form again, its records stay and all records of the other form are cleared.
-    let leaving = kept.want(topicwise(&config("", SITE)));
-    let moved = |leaving: &&ObsoleteTopic| matches!(leaving, ObsoleteTopic::Moved(topic) if topic.contains("spotter_edge1_gate/"));
-    assert!(leaving.iter().filter(moved).count() > 20);
-    assert!(!leaving.contains(&state));
+    let left = leaving(&mut kept, topicwise(&config("", SITE)));
+    let is_moved =
+        |topic: &&String| topic.starts_with("moved ") && topic.contains("spotter_edge1_gate/");
+    assert!(left.iter().filter(is_moved).count() > 20);
+    assert!(!left.contains(&state));
 }
 
 #[test]
@@ -135,58 +138,29 @@ fn the_list_is_what_is_published() {
         published.insert(message.topic);
     };
     let at = WallTime::from_unix_millis(0);
-    publish(Update::Config(ConfigReport::new(
-        String::new(),
-        at,
-        Vec::new(),
-    )));
-    let of =
-        |update: &mut dyn FnMut(Update), camera: &CameraId, prompt: &PromptId, zones: &[&str]| {
-            let (camera, prompt) = (camera.clone(), prompt.clone());
-            update(Update::State {
-                camera: camera.clone(),
-                prompt: prompt.clone(),
-                state: spotter_core::PromptState::Presence(spotter_core::Presence::On),
-            });
-            update(Update::State {
-                camera: camera.clone(),
-                prompt: prompt.clone(),
-                state: spotter_core::PromptState::Count(Some(1)),
-            });
-            for zone in zones {
-                let zone = ZoneId::new(zone).unwrap();
-                update(Update::State {
-                    camera: camera.clone(),
-                    prompt: prompt.clone(),
-                    state: spotter_core::PromptState::ZoneCount { zone, count: None },
-                });
-            }
-        };
-    let id = |text| PromptId::new(text).unwrap();
-    let (gate, yard) = (&config.cameras[0].id, &config.cameras[1].id);
-    for camera in [gate, yard] {
-        publish(Update::CameraStatus {
-            camera: camera.clone(),
-            online: true,
-        });
-        let health = Box::new(CameraHealth::default());
-        publish(Update::Health {
-            camera: camera.clone(),
-            health,
-        });
+    let report = ConfigReport::new(String::new(), at, Vec::new());
+    publish(Update::Config(report));
+    for (camera, prompt, zones) in [
+        ("gate", "person", &["drive"][..]),
+        ("gate", "crane_hook", &["drive", "door"]),
+        ("yard", "car", &[]),
+    ] {
+        let mut publish = |state| publish(state_of(camera, prompt, state));
+        publish(PromptState::Presence(Presence::On));
+        publish(PromptState::Count(Some(1)));
+        for zone in zones {
+            let zone = ZoneId::new(zone).unwrap();
+            publish(PromptState::ZoneCount { zone, count: None });
+        }
     }
-    of(&mut publish, gate, &id("person"), &["drive"]);
-    of(&mut publish, gate, &id("crane_hook"), &["drive", "door"]);
-    of(&mut publish, yard, &id("car"), &[]);
     for prompt in ["is_open", "weather", "scene"] {
-        let (camera, prompt) = (gate.clone(), id(prompt));
-        publish(Update::State {
-            camera,
-            prompt,
-            state: spotter_core::PromptState::Answer(None),
-        });
+        publish(state_of("gate", prompt, PromptState::Answer(None)));
     }
     for camera in &config.cameras {
+        let (id, online) = (camera.id.clone(), true);
+        publish(Update::CameraStatus { camera: id, online });
+        let (id, health) = (camera.id.clone(), Box::<CameraHealth>::default());
+        publish(Update::Health { camera: id, health });
         let of_camera = [
             Setting::Enabled(true),
             Setting::RateHz(1.0),

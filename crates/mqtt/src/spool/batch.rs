@@ -16,8 +16,8 @@ const DONE_KEPT: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Events by number, with their expiry.
-    pub(super) keep: BTreeMap<u64, (Arc<SpooledEvent>, Mono)>,
-    pub(super) done: BTreeSet<u64>,
+    pub(crate) keep: BTreeMap<u64, (Arc<SpooledEvent>, Mono)>,
+    pub(crate) done: BTreeSet<u64>,
 }
 
 impl Batch {
@@ -28,16 +28,6 @@ impl Batch {
     /// The event is delivered or dropped.
     pub(crate) fn done(&mut self, number: u64) {
         self.done.insert(number);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn kept_numbers(&self) -> Vec<u64> {
-        self.keep.keys().copied().collect()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn done_numbers(&self) -> Vec<u64> {
-        self.done.iter().copied().collect()
     }
 
     /// Puts back an older batch that could not be written.

@@ -128,10 +128,7 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, [7, 12]);
         assert_eq!(folder.read(7)?, b"onet!");
-        assert!(
-            Folder::open(&path).is_err(),
-            "a second process opened the folder"
-        );
+        assert!(Folder::open(&path).is_err(), "another process has it");
         drop(folder);
 
         let mut again = Folder::open(&path)?;

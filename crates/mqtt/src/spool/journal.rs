@@ -209,12 +209,6 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Number of open tracks.
-    #[cfg(test)]
-    pub(crate) fn open_things(&self) -> usize {
-        self.open.len()
-    }
-
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }

@@ -40,7 +40,7 @@ use spotter_core::Event;
 pub(super) use batch::Batch;
 pub(super) use disk::Folder;
 pub(super) use journal::{FoundEvents, Journal, time_left};
-pub(super) use writer::{SpoolStatus, SpoolWriter};
+pub(super) use writer::{SpoolWriter, log_trouble, trouble};
 
 /// Written events that are not delivered are synced after this time.
 const SYNC_EVERY: Duration = Duration::from_secs(1);

@@ -53,6 +53,20 @@ fn waiting(found: &FoundEvents) -> Vec<u64> {
     found.waiting.iter().map(|(kept, _)| kept.number).collect()
 }
 
+fn open_tracks(found: &FoundEvents) -> Vec<&str> {
+    found
+        .open
+        .iter()
+        .map(|event| event.track.as_str())
+        .collect()
+}
+
+/// Adds an event and its delivery.
+fn deliver(batch: &mut Batch, event: Arc<SpooledEvent>) {
+    batch.done(event.number);
+    batch.keep(event, Mono::default());
+}
+
 #[test]
 fn a_record_of_today_is_read_for_ever() {
     // A newer version reads the spool of an older one: never change this text, and give new keys a default.
@@ -83,19 +97,13 @@ fn torn_records_are_cut_and_unknown_versions_skipped() {
         let read = record::read(&bytes[..length]);
         let whole = usize::from(length >= first) + usize::from(length == bytes.len());
         assert_eq!(read.records.len(), whole);
-        assert_eq!(
-            read.torn,
-            length != 0 && length != first && length != bytes.len()
-        );
+        assert_eq!(read.torn, ![0, first, bytes.len()].contains(&length));
     }
     for at in 0..first {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         let read = record::read(&damaged);
-        assert!(
-            read.torn && read.records.is_empty(),
-            "a flipped bit at {at}"
-        );
+        assert!(read.torn && read.records.is_empty(), "flipped bit at {at}");
     }
     let zeros = [&bytes[..], &[0; 100]].concat();
     assert_eq!(record::read(&zeros).records.len(), 2);
@@ -137,17 +145,11 @@ fn waiting_and_open_events_are_found_after_a_restart() {
     }
     drop(journal);
     for _ in 0..2 {
-        let (journal, found) = open(&disk);
+        let (_, found) = open(&disk);
         assert_eq!(waiting(&found), [first + 4, first + 5]);
         let expires_ms = found.waiting[0].1;
         assert_eq!(expires_ms, wall().unix_millis() + 64_000);
-        let open: Vec<&str> = found
-            .open
-            .iter()
-            .map(|event| event.track.as_str())
-            .collect();
-        assert_eq!(open, ["b7c1-gate-2", "b7c1-gate-3"]);
-        assert_eq!(journal.open_things(), 2);
+        assert_eq!(open_tracks(&found), ["b7c1-gate-2", "b7c1-gate-3"]);
         assert!(found.first_number > first + 5 && found.torn == 0);
     }
 }
@@ -155,15 +157,12 @@ fn waiting_and_open_events_are_found_after_a_restart() {
 #[test]
 fn time_on_disk_counts_after_the_clock_is_set() {
     let hour = Duration::from_secs(3600);
-    let at = |ms: i64| WallTime::from_unix_millis(wall().unix_millis() + ms);
     let expires_ms = wall().unix_millis() + 600_000;
-    assert_eq!(time_left(expires_ms, at(0), hour), Duration::from_secs(600));
-    assert_eq!(
-        time_left(expires_ms, at(599_000), hour),
-        Duration::from_secs(1)
-    );
-    assert_eq!(time_left(expires_ms, at(600_001), hour), Duration::ZERO);
-    assert_eq!(time_left(expires_ms, at(-86_400_000), hour), hour);
+    for (passed_ms, left_s) in [(0, 600), (599_000, 1), (600_001, 0), (-86_400_000, 3600)] {
+        let now = WallTime::from_unix_millis(wall().unix_millis() + passed_ms);
+        let left = time_left(expires_ms, now, hour);
+        assert_eq!(left, Duration::from_secs(left_s), "{passed_ms}");
+    }
 }
 
 #[test]
@@ -184,10 +183,7 @@ fn a_full_disk_loses_nothing_that_was_written_and_mends() {
     disk.medium().room = None;
     write(&mut journal, &unwritten).unwrap();
     let (_, found) = open(&disk);
-    assert_eq!(
-        waiting(&found),
-        [first, first + 2, first + 3, first + 4, first + 5]
-    );
+    assert_eq!(waiting(&found), [0, 2, 3, 4, 5].map(|n| first + n));
     assert_eq!(found.torn, 0);
 }
 
@@ -201,11 +197,8 @@ fn read_only_spool_is_read_and_each_write_fails_visibly() {
     let (mut journal, found) = open(&disk);
     assert_eq!(waiting(&found), [first, first + 1]);
     for _ in 0..3 {
-        let refused = write(&mut journal, &done([first]));
-        assert_eq!(
-            refused.unwrap_err().kind(),
-            std::io::ErrorKind::ReadOnlyFilesystem
-        );
+        let refused = write(&mut journal, &done([first])).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     }
     disk.medium().read_only = false;
     write(&mut journal, &done([first])).unwrap();
@@ -233,11 +226,7 @@ fn only_waiting_events_are_synced_and_empty_spools_are_removed() {
     let (mut journal, found) = open(&disk);
     let first = found.first_number;
     let mut batch = Batch::default();
-    batch.keep(
-        kept(first, 1, EventStep::End(EndReason::Left)),
-        Mono::default(),
-    );
-    batch.done(first);
+    deliver(&mut batch, kept(first, 1, EventStep::End(EndReason::Left)));
     write(&mut journal, &batch).unwrap();
     journal.sync().unwrap();
     assert_eq!(disk.medium().syncs, 0, "a delivered event needs no sync");
@@ -245,14 +234,10 @@ fn only_waiting_events_are_synced_and_empty_spools_are_removed() {
     journal.sync().unwrap();
     journal.sync().unwrap();
     assert_eq!(disk.medium().syncs, 1);
-    let mut end = Batch::default();
-    end.keep(
-        kept(first + 2, first + 1, EventStep::End(EndReason::Shutdown)),
-        Mono::default(),
-    );
-    end.done(first + 1);
-    end.done(first + 2);
-    write(&mut journal, &end).unwrap();
+    let mut batch = done([first + 1]);
+    let end = EventStep::End(EndReason::Shutdown);
+    deliver(&mut batch, kept(first + 2, first + 1, end));
+    write(&mut journal, &batch).unwrap();
     journal.close().unwrap();
     assert!(disk.medium().files.is_empty());
 }
@@ -267,30 +252,19 @@ fn a_thing_that_stays_for_days_holds_no_disk_back() {
     let mut most = 0;
     for number in first + 1..first + 6000 {
         let mut batch = Batch::default();
-        batch.keep(
-            kept(number, number, EventStep::End(EndReason::Left)),
-            Mono::default(),
-        );
-        batch.done(number);
+        let end = EventStep::End(EndReason::Left);
+        deliver(&mut batch, kept(number, number, end));
         write(&mut journal, &batch).unwrap();
         most = most.max(journal.bytes());
     }
     assert!(most < MEGABYTE, "{most} bytes");
     assert!(disk.medium().files.len() <= 32);
     let (journal, found) = open(&disk);
-    assert_eq!(found.open.len(), 1);
-    assert_eq!(
-        (found.open[0].track.as_str(), waiting(&found).len()),
-        (format!("b7c1-gate-{first}").as_str(), 0)
-    );
-    assert_eq!(
-        journal.bytes(),
-        disk.medium()
-            .files
-            .values()
-            .map(|f| f.len() as u64)
-            .sum::<u64>()
-    );
+    assert_eq!(open_tracks(&found), [format!("b7c1-gate-{first}")]);
+    assert!(waiting(&found).is_empty());
+    let medium = disk.medium();
+    let on_disk: usize = medium.files.values().map(Vec::len).sum();
+    assert_eq!(journal.bytes(), on_disk as u64);
 }
 
 #[derive(Clone, Debug)]
@@ -384,8 +358,7 @@ proptest! {
             let mut open: Vec<u64> = expected_open.keys().copied().collect();
             open.sort_by_key(|thing| expected_open[thing]);
             let tracks: Vec<String> = open.iter().map(|thing| format!("b7c1-gate-{thing}")).collect();
-            let found: Vec<String> = found.open.iter().map(|event| event.track.to_string()).collect();
-            prop_assert_eq!(found, tracks);
+            prop_assert_eq!(open_tracks(&found), tracks);
         }
         prop_assert!(journal.bytes() < 400_000);
     }

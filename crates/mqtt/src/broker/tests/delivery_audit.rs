@@ -6,18 +6,21 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::{super::rig::PersistentConsumer, PATIENCE, away, identity, ids, mqtt};
+use super::{super::rig::PersistentConsumer, away, mqtt, online, quick};
 use crate::{
-    BrokerState, Publisher, Update, broker::ConnectionTiming, event::tests::event,
-    publisher::PublisherOptions,
+    Publisher,
+    broker::ConnectionTiming,
+    event::tests::event,
+    testing::{camera, happened},
 };
 use spotter_core::{
     Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime, config::SpoolConfig,
 };
 
-pub(super) const EVENTS: &str = "spotter/edge1/cam/+/event/+";
+const EVENTS: &str = "spotter/edge1/cam/+/event/+";
+
 /// The machine's clock, which a test can set forward.
 struct AdjustableClock {
     machine: SystemClock,
@@ -50,8 +53,8 @@ pub(super) struct DeliveryAudit {
 }
 
 impl DeliveryAudit {
-    /// Returns when the node is online and the consumer receives its events.
-    pub(super) async fn open(port: u16, consumer: PersistentConsumer) -> Self {
+    /// Returns when the node is online and the consumer, with MQTT `5` or `311`, receives its events.
+    pub(super) async fn open(port: u16, protocol: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let clock = Arc::new(AdjustableClock {
             machine: SystemClock::new(),
@@ -63,19 +66,13 @@ impl DeliveryAudit {
             max_age: Duration::from_secs(3600),
             max_mb: 1,
         };
-        let options = PublisherOptions {
-            mqtt: &settings,
-            state_dir: Some(state.path()),
-            identity: &identity(),
-            clock: clock.clone(),
-            timing: ConnectionTiming::quick(),
-        };
-        let (publisher, _) = Publisher::start_with(options).unwrap();
+        let (publisher, _) =
+            Publisher::start_on(quick(&settings), Some(state.path()), clock.clone());
         let mut audit = Self {
             publisher,
             clock,
             _state: state,
-            consumer,
+            consumer: PersistentConsumer::on(port, EVENTS, protocol),
             published: 0,
             received: Vec::new(),
             by_id: HashMap::new(),
@@ -100,7 +97,11 @@ impl DeliveryAudit {
             last_seen: now,
             ..event("gate", self.published, EventStep::New)
         };
-        self.publisher.publish(Update::Event(Box::new(event)));
+        self.publisher.publish(happened(event));
+    }
+
+    pub(super) fn publish_events(&mut self, number: usize) {
+        (0..number).for_each(|_| self.publish_event());
     }
 
     /// Waits until the node reports that the broker is unavailable for this reason.
@@ -127,10 +128,7 @@ impl DeliveryAudit {
     }
 
     pub(super) async fn online(&self) {
-        let mut state = self.publisher.state();
-        let online = timeout(PATIENCE, state.wait_for(BrokerState::is_online)).await;
-        let is_online = online.is_ok();
-        assert!(is_online, "{:?}", self.publisher.state().borrow());
+        online(&self.publisher).await;
     }
 
     /// Waits for the connection, publishes one more event and receives all.
@@ -158,7 +156,9 @@ impl DeliveryAudit {
     }
 
     fn track(&self, number: u64) -> String {
-        TrackId::new("b7c1", &ids().0, number).as_str().to_owned()
+        TrackId::new("b7c1", &camera("gate"), number)
+            .as_str()
+            .to_owned()
     }
 
     /// A repeated message has the same id and the same track.

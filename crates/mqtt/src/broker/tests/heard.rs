@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::{join, sync::mpsc, time::timeout};
 
 use super::{
-    PATIENCE, mqtt,
-    scripted::{STATUS, away, old, start},
-    start_quick,
+    PATIENCE, STATUS, away, mqtt,
+    scripted::{broker, start},
+    start_quick, until,
 };
 use crate::{BrokerState, Inbound, ReplyTo};
 use spotter_core::ManualClock;
 use spotter_scripted::broker::{
-    BrokerScript, ScriptedBroker,
+    ScriptedBroker,
     codec::{self, ClientPacket, Publish},
 };
 
@@ -51,20 +51,19 @@ fn subscriptions(broker: &ScriptedBroker, connection: usize) -> Vec<(String, u8)
 #[tokio::test]
 async fn commands_come_in_and_nothing_that_comes_in_ends_us() {
     join!(
-        commands(BrokerScript::default()),
-        commands(old()),
+        commands(false),
+        commands(true),
         too_many_commands(),
-        oversized(BrokerScript::default()),
-        oversized(old()),
+        oversized(false),
+        oversized(true),
         malformed(),
     );
 }
 
-async fn commands(script: BrokerScript) {
-    let is_old = script.is_old;
-    let broker = ScriptedBroker::start(BrokerScript {
-        refused_filters: vec!["spotter/edge1/cmd".into()],
-        ..script
+async fn commands(is_old: bool) {
+    let broker = broker(|script| {
+        script.is_old = is_old;
+        script.refused_filters = vec!["spotter/edge1/cmd".into()];
     })
     .await;
     let publisher = start(&broker);
@@ -92,10 +91,7 @@ async fn commands(script: BrokerScript) {
     };
     let inbound = next(&mut inbox).await;
     assert_eq!(inbound.reply_to, (!is_old).then_some(reply_to));
-    assert_eq!(
-        (inbound.payload, inbound.retained),
-        (b"0.5".to_vec(), false)
-    );
+    assert!(inbound.payload == b"0.5" && !inbound.retained);
     broker.say(&Publish {
         retain: true,
         ..command("2")
@@ -105,28 +101,24 @@ async fn commands(script: BrokerScript) {
     publisher.listen(vec![COMMANDS.into(), "homeassistant/status".into()]);
     broker
         .until("a filter given up", |broker| {
-            let given_up = |packet: &ClientPacket| match packet {
-                ClientPacket::Unsubscribe { filters, .. } => filters == &["spotter/edge1/cmd"],
-                _ => false,
+            let given_up = |packet: &ClientPacket| {
+                matches!(packet, ClientPacket::Unsubscribe { filters, .. } if filters == &["spotter/edge1/cmd"])
             };
             broker.got().iter().any(|got| given_up(&got.packet))
                 && subscriptions(broker, connection).len() == 4
         })
         .await;
     broker.cut();
-    away(&publisher).await;
+    away(&publisher, "").await;
     broker.forget();
     broker.until_retained(STATUS, "online").await;
     let last = broker.got().last().unwrap().connection;
-    let names: Vec<_> = subscriptions(&broker, last)
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(names, [STATUS, COMMANDS, "homeassistant/status"]);
+    let expected = [STATUS, COMMANDS, "homeassistant/status"].map(|f| (f.to_owned(), handling));
+    assert_eq!(subscriptions(&broker, last), expected);
 }
 
 async fn too_many_commands() {
-    let broker = ScriptedBroker::start(BrokerScript::default()).await;
+    let broker = broker(|_| {}).await;
     let publisher = start(&broker);
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec![COMMANDS.into()]);
@@ -139,13 +131,10 @@ async fn too_many_commands() {
         // The scripted broker receives its orders through a bounded channel.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    timeout(PATIENCE, async {
-        while publisher.counters().inbound_dropped < 36 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    until("36 are dropped", || {
+        publisher.counters().inbound_dropped >= 36
     })
-    .await
-    .unwrap();
+    .await;
     for number in 0..64 {
         let inbound = next(&mut inbox).await;
         assert_eq!(inbound.payload, number.to_string().into_bytes());
@@ -155,8 +144,8 @@ async fn too_many_commands() {
     assert_eq!(broker.connects().len(), 1);
 }
 
-async fn oversized(script: BrokerScript) {
-    let broker = ScriptedBroker::start(script).await;
+async fn oversized(is_old: bool) {
+    let broker = broker(|script| script.is_old = is_old).await;
     let publisher = start(&broker);
     publisher.listen(vec![COMMANDS.into()]);
     broker.until_retained(STATUS, "online").await;
@@ -165,8 +154,7 @@ async fn oversized(script: BrokerScript) {
         retain: true,
         ..command(&"x".repeat(600 * 1024))
     });
-    let reason = away(&publisher).await;
-    assert!(reason.contains("larger than 512 KiB"), "{reason}");
+    away(&publisher, "larger than 512 KiB").await;
     // The scripted broker does not retain it: the next connection subscribes to all topics again.
     broker.forget();
     broker.until_retained(STATUS, "online").await;
@@ -185,24 +173,17 @@ async fn malformed() {
         codec::packet(0x32, vec![0, 1, b'a', 0, 0, 0, b'x']),
     ];
     for packet in packets {
-        let broker = ScriptedBroker::start(BrokerScript {
-            greeting: packet.clone(),
-            ..BrokerScript::default()
-        })
-        .await;
+        let broker = broker(|script| script.greeting = packet.clone()).await;
         let clock = ManualClock::default();
-        let shared = Arc::new(clock.clone());
-        let (publisher, _task) = start_quick(&mqtt(broker.port), shared);
+        let (publisher, _task) = start_quick(&mqtt(broker.port), Arc::new(clock.clone()));
         // More connections than the three quick closes after which the publisher suspects another client with its id.
         while broker.connects().len() < 5 {
             clock.advance(Duration::from_millis(50));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let state = publisher.state().borrow().clone();
-        assert!(
-            !matches!(state, BrokerState::TakenOver { .. }),
-            "{packet:?}"
-        );
+        let is_over = matches!(state, BrokerState::TakenOver { .. });
+        assert!(!is_over, "{packet:?}");
         broker.script(|script| script.greeting.clear());
         clock.advance(Duration::from_secs(70));
         broker.until_retained(STATUS, "online").await;

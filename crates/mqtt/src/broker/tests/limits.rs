@@ -12,22 +12,10 @@ use tokio::{
 
 use super::{
     super::rig::{Listener, Mosquitto},
-    PATIENCE, ids, mqtt, publish_states, reach, start,
+    PATIENCE, STATUS, mqtt, online, publish_states, start, until,
 };
-use crate::{BrokerState, Publisher, Update, detection::tests::detection};
-
-async fn online(publisher: &Publisher) {
-    reach(publisher, BrokerState::is_online).await;
-}
-
-async fn declined(publisher: &Publisher, wanted: u64) {
-    let reached = timeout(PATIENCE, async {
-        while publisher.counters().states_declined < wanted {
-            sleep(Duration::from_millis(20)).await;
-        }
-    });
-    reached.await.unwrap();
-}
+use crate::testing::{count, detected, state};
+use spotter_core::PromptState;
 
 fn with(line: &str) -> Mosquitto {
     Mosquitto::start(&format!("allow_anonymous true\n{line}"), |_| {})
@@ -50,7 +38,10 @@ async fn max_packet_size() {
     online(&publisher).await;
     let mut later = Listener::on(broker.port, "spotter/#").await;
     later.until("status", "online").await;
-    declined(&publisher, 2).await;
+    until("two are declined", || {
+        publisher.counters().states_declined == 2
+    })
+    .await;
     assert!(publisher.state().borrow().is_online());
 }
 
@@ -67,9 +58,8 @@ async fn retain_available() {
 /// A consumer that subscribes and never reads does not disturb the publisher.
 async fn slow_consumer() {
     let broker = Mosquitto::open();
-    let mut sleeper = TcpStream::connect(("127.0.0.1", broker.port))
-        .await
-        .unwrap();
+    let address = ("127.0.0.1", broker.port);
+    let mut sleeper = TcpStream::connect(address).await.unwrap();
     let connect = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04slow";
     let subscribe = b"\x82\x06\x00\x01\x00\x01#\x01";
     sleeper.write_all(connect).await.unwrap();
@@ -77,26 +67,15 @@ async fn slow_consumer() {
     let (publisher, _task) = start(&mqtt(broker.port));
     publish_states(&publisher);
     online(&publisher).await;
-    let (camera, prompt) = ids();
     for round in 0..60 {
         for text in ["a", "b"] {
-            publisher.publish(Update::State {
-                camera: camera.clone(),
-                prompt: prompt.clone(),
-                state: spotter_core::PromptState::Answer(Some(format!(
-                    "{round}{}",
-                    text.repeat(200 * 1024)
-                ))),
-            });
+            let answer = format!("{round}{}", text.repeat(200 * 1024));
+            publisher.publish(state(PromptState::Answer(Some(answer))));
         }
-        publisher.publish(Update::Detection(Box::new(detection("gate"))));
+        publisher.publish(detected("gate"));
         sleep(Duration::from_millis(20)).await;
     }
-    publisher.publish(Update::State {
-        camera,
-        prompt,
-        state: spotter_core::PromptState::Count(Some(60)),
-    });
+    publisher.publish(count(60));
     let mut later = Listener::on(broker.port, "spotter/edge1/cam/gate/count/#").await;
     later.until("count/person", "60").await;
     assert!(publisher.state().borrow().is_online());
@@ -113,16 +92,10 @@ async fn retained_command() {
     let (publisher, _task) = start(&mqtt(broker.port));
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec!["spotter/edge1/cam/+/+/set".into()]);
-    let mut live = Listener::on(broker.port, "spotter/edge1/status").await;
+    let mut live = Listener::on(broker.port, STATUS).await;
     live.until("status", "online").await;
-    other
-        .client
-        .publish(topic, "ON", PublishOptions::at_least_once())
-        .await
-        .unwrap();
+    let live = PublishOptions::at_least_once();
+    other.client.publish(topic, "ON", live).await.unwrap();
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
-    assert_eq!(
-        (inbound.payload.as_slice(), inbound.retained),
-        (&b"ON"[..], false)
-    );
+    assert!(inbound.payload == b"ON" && !inbound.retained);
 }

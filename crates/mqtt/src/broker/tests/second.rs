@@ -11,16 +11,13 @@ use tokio::{
 };
 
 use super::{
-    super::rig::{Nats, PersistentConsumer},
-    PATIENCE,
-    delivery_audit::{DeliveryAudit, EVENTS},
-    ids, mqtt, publish_states, reach, start,
+    super::rig::Nats, COUNT, INFO, PATIENCE, STATUS, delivery_audit::DeliveryAudit, mqtt, online,
+    publish_states, start, stop,
 };
-use crate::{BrokerState, Update, detection::tests::detection};
-
-const STATUS: &str = "spotter/edge1/status";
-const INFO: &str = "spotter/edge1/info";
-const COUNT: &str = "spotter/edge1/cam/gate/count/person";
+use crate::{
+    BrokerState,
+    testing::{count, detected},
+};
 
 /// The retained message that a new subscriber receives.
 async fn retained(broker: &Nats, topic: &str, payload: Option<&str>) -> Publish {
@@ -107,27 +104,17 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
 /// The broker's retained messages and its consumer's session survive a kill.
 async fn events_over_its_deaths() {
     let mut broker = Nats::start();
-    let mut audit = DeliveryAudit::open(
-        broker.port,
-        PersistentConsumer::on(broker.port, EVENTS, "311"),
-    )
-    .await;
+    let mut audit = DeliveryAudit::open(broker.port, "311").await;
     for _ in 0..3 {
-        for _ in 0..5 {
-            audit.publish_event();
-        }
+        audit.publish_events(5);
         audit.receive_all().await;
         broker.kill();
-        for _ in 0..5 {
-            audit.publish_event();
-        }
+        audit.publish_events(5);
         audit.away("cannot reach").await;
         audit.publish_event();
         broker.restart();
         audit.online().await;
-        for _ in 0..5 {
-            audit.publish_event();
-        }
+        audit.publish_events(5);
         audit.receive_all().await;
     }
     audit.check();
@@ -141,25 +128,22 @@ async fn states_detections_and_commands() {
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec!["spotter/edge1/cam/+/+/set".into()]);
     publish_states(&publisher);
-    let state = reach(&publisher, BrokerState::is_online).await;
-    assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
+    let is_old = BrokerState::Online { protocol: "3.1.1" };
+    assert_eq!(online(&publisher).await, is_old);
 
     // The consumer receives the birth message and the states, live and retained.
     live.until(STATUS, Some("online")).await;
     assert!(retained(&broker, INFO, None).await.retain);
     assert!(retained(&broker, COUNT, Some("2")).await.retain);
     // The consumer receives a detection, which is not retained.
-    publisher.publish(Update::Detection(Box::new(detection("gate"))));
+    publisher.publish(detected("gate"));
     assert!(!live.until("det/person", None).await.retain);
     // The publisher receives a command that is not retained.
     let topic = "spotter/edge1/cam/gate/rate/set";
     live.say(topic, "0.5", false).await;
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
-    assert_eq!(
-        (inbound.topic.as_str(), inbound.payload.as_slice()),
-        (topic, &b"0.5"[..])
-    );
-    assert!(!inbound.retained);
+    assert_eq!(inbound.topic, topic);
+    assert!(inbound.payload == b"0.5" && !inbound.retained);
     // The publisher corrects a late will.
     live.say(STATUS, "offline", true).await;
     live.until(STATUS, Some("offline")).await;
@@ -168,12 +152,7 @@ async fn states_detections_and_commands() {
     // The broker is killed and restarts without its store.
     drop(live);
     broker.lose_everything();
-    let (camera, prompt) = ids();
-    publisher.publish(Update::State {
-        camera,
-        prompt,
-        state: spotter_core::PromptState::Count(Some(9)),
-    });
+    publisher.publish(count(9));
     let mut later = Consumer::on(broker.port, "later", STATUS).await;
     later.until(STATUS, Some("online")).await;
     retained(&broker, INFO, None).await;
@@ -189,7 +168,6 @@ async fn states_detections_and_commands() {
     // A publisher that stops publishes `offline` itself.
     let (publisher, task) = start(&settings);
     later.until(STATUS, Some("online")).await;
-    publisher.stop();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
+    stop(publisher, task).await;
     later.until(STATUS, Some("offline")).await;
 }

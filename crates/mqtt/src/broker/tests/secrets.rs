@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use tokio::{net::TcpListener, task::JoinSet};
 
-use super::{mqtt, publish_states, reach, start_quick};
+use super::{
+    mqtt, publish_states, reach,
+    scripted::{broker, script},
+    start_quick,
+};
 use crate::BrokerState;
 use spotter_core::{
     SystemClock,
     config::{MqttConfig, MqttTls, Secret},
 };
-use spotter_scripted::broker::{Acknowledges, BrokerScript, Instead, ScriptedBroker, codec};
+use spotter_scripted::broker::{Acknowledges, Instead, ScriptedBroker, codec};
 
 const USER: &str = "edge";
 const PASSWORD: &str = "c4nary/Sw0rd fish";
@@ -58,41 +62,21 @@ async fn no_error_repeats_the_login() {
 
     let refusal = [&[0, 0x86], in_words().as_slice()].concat();
     let farewell = [&[0x97], in_words().as_slice()].concat();
+    let say = |bytes| Some(Instead::Say(bytes));
+    let password = || PASSWORD.as_bytes().to_vec();
     let scripts = [
         // A server that is no broker returns our CONNECT, with the login.
-        BrokerScript {
-            instead: Some(Instead::Echo),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            instead: Some(Instead::Say(codec::packet(0x20, refusal))),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            instead: Some(Instead::Say(PASSWORD.as_bytes().to_vec())),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            connack: 0x86,
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            greeting: codec::packet(0xe0, farewell),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            greeting: PASSWORD.as_bytes().to_vec(),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            cut_after_read: Some(100),
-            ..BrokerScript::default()
-        },
-        BrokerScript {
-            cut_after_written: Some(2),
-            acknowledges: Acknowledges::With(0x87),
-            ..BrokerScript::default()
-        },
+        script(|script| script.instead = Some(Instead::Echo)),
+        script(|script| script.instead = say(codec::packet(0x20, refusal))),
+        script(|script| script.instead = say(password())),
+        script(|script| script.connack = 0x86),
+        script(|script| script.greeting = codec::packet(0xe0, farewell)),
+        script(|script| script.greeting = password()),
+        script(|script| script.cut_after_read = Some(100)),
+        script(|script| {
+            script.cut_after_written = Some(2);
+            script.acknowledges = Acknowledges::With(0x87);
+        }),
     ];
     let mut texts = JoinSet::new();
     let mut brokers = Vec::new();
@@ -106,18 +90,15 @@ async fn no_error_repeats_the_login() {
     let port = gone.local_addr().unwrap().port();
     drop(gone);
     texts.spawn(trouble(with_login(port)));
-    let plain = ScriptedBroker::start(BrokerScript {
-        instead: Some(Instead::Echo),
-        ..BrokerScript::default()
-    })
-    .await;
+    let plain = broker(|script| script.instead = Some(Instead::Echo)).await;
+    let tls = MqttTls {
+        ca: None,
+        client_cert: None,
+        client_key: None,
+        insecure: true,
+    };
     texts.spawn(trouble(MqttConfig {
-        tls: Some(MqttTls {
-            ca: None,
-            client_cert: None,
-            client_key: None,
-            insecure: true,
-        }),
+        tls: Some(tls),
         ..with_login(plain.port)
     }));
     let shown = texts.join_all().await.join("\n");
