@@ -18,7 +18,7 @@ use spotter_core::{
     },
 };
 use spotter_events::overrides::{
-    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile, changeable_settings,
+    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile,
 };
 
 /// The file, the overrides over it and the cameras that result from both.
@@ -129,7 +129,7 @@ impl ConfigStore {
 
     /// The values of each camera that a command may change. Prompts that end by themselves are not among them.
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
-        let settings = |camera: &CameraConfig| (camera.id.clone(), changeable_settings(camera));
+        let settings = |camera: &CameraConfig| (camera.id.clone(), camera.changeable_settings());
         self.stored_cameras().iter().map(settings).collect()
     }
 

@@ -100,10 +100,8 @@ fn in_drive(mut detection: Detection) -> Detection {
 
 /// A detection with one box, for other tests of the crate.
 pub(crate) fn detection(camera: &str) -> Detection {
-    timed(
-        camera,
-        boxes(&[NormBox::from_corners(0.412_04, 0.205, 0.488, 0.731)]),
-    )
+    let bounds = NormBox::from_corners(0.412_04, 0.205, 0.488, 0.731);
+    timed(camera, boxes(&[bounds]))
 }
 
 /// A detection without objects, for other tests of the crate.
@@ -124,43 +122,18 @@ fn payload(detection: &Detection) -> Value {
 }
 
 #[test]
-fn detection_payload_has_every_documented_field() {
+fn detection_payload_counts_the_skipped_frames() {
     let since_last = SkippedSinceLast {
         gated: 12,
         busy: 3,
         ..SkippedSinceLast::default()
     };
-    let expected = json!({
-        "v": 1,
-        "id": "01K37Q8Z7M2T9C4F0RXB6D1A5E",
-        "boot": "b7c1",
-        "cam": "gate",
-        "prompt": {"id": "person", "rev": 3, "kind": "detect", "text": "person"},
-        "model": "moondream-2b@9f3c",
-        "seq": 48211,
-        "frame": {"n": 190233, "w": 2560, "h": 1440, "model_w": 756, "model_h": 425, "key": false},
-        "time": {
-            "capture": "2026-08-22T10:15:30.123Z", "capture_ms": 1787393730123i64,
-            "capture_src": "rtcp", "capture_err_ms": 20.0,
-            "recv_ms": 1787393730265i64, "publish_ms": 1787393730331i64, "rtp": 3051186240u32
-        },
-        "lat_ms": {
-            "camera": 142.0, "decode": 12.3, "wait": 4.1, "prep": 2.2, "vision": 9.6, "prompt": 3.4,
-            "generate": 31.8, "post": 0.3, "out": 2.3, "total": 66.0, "end_to_end": 208.0
-        },
-        "since_last": {"gated": 12, "late": 0, "busy": 3, "error": 0},
-        "count": 1, "truncated": false,
-        "objects": [{
-            "box": [0.412, 0.205, 0.488, 0.731], "point": [0.45, 0.468], "score": 0.831,
-            "score_src": "token_prob", "sharpness": 0.913, "track": "b7c1-gate-37", "age_s": 12.3, "zones": ["drive"],
-            "area": 0.04
-        }]
-    });
-    let detection = Detection {
+    let found = payload(&Detection {
         since_last,
-        ..in_drive(detection("gate"))
-    };
-    assert_eq!(payload(&detection), expected);
+        ..detection("gate")
+    });
+    let expected = json!({"gated": 12, "late": 0, "busy": 3, "error": 0});
+    assert_eq!(found["since_last"], expected);
 }
 
 #[test]

@@ -89,29 +89,20 @@ pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
 
 /// The values of `type` and `reason`.
 fn words(step: EventStep) -> (&'static str, &'static str) {
+    use EventStep::{End, New, Update};
     match step {
-        EventStep::New => ("new", "first_seen"),
-        EventStep::Update(reason) => (
-            "update",
-            match reason {
-                UpdateReason::Zones => "zones",
-                UpdateReason::Moved => "moved",
-                UpdateReason::Still => "still",
-                UpdateReason::Better => "better",
-                UpdateReason::Minute => "minute",
-            },
-        ),
-        EventStep::End(reason) => (
-            "end",
-            match reason {
-                EndReason::Left => "left",
-                EndReason::CameraLost => "camera_lost",
-                EndReason::PromptChanged => "prompt_changed",
-                EndReason::Disabled => "disabled",
-                EndReason::Shutdown => "shutdown",
-                EndReason::Restart => "restart",
-            },
-        ),
+        New => ("new", "first_seen"),
+        Update(UpdateReason::Zones) => ("update", "zones"),
+        Update(UpdateReason::Moved) => ("update", "moved"),
+        Update(UpdateReason::Still) => ("update", "still"),
+        Update(UpdateReason::Better) => ("update", "better"),
+        Update(UpdateReason::Minute) => ("update", "minute"),
+        End(EndReason::Left) => ("end", "left"),
+        End(EndReason::CameraLost) => ("end", "camera_lost"),
+        End(EndReason::PromptChanged) => ("end", "prompt_changed"),
+        End(EndReason::Disabled) => ("end", "disabled"),
+        End(EndReason::Shutdown) => ("end", "shutdown"),
+        End(EndReason::Restart) => ("end", "restart"),
     }
 }
 

@@ -154,24 +154,21 @@ impl Message {
                 Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
             }
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
-            Update::Stats(stats) => Self {
-                topic: topics.stats(),
-                content: MessageContent::Stream(StreamMessage::Figures(
-                    report::to_json(&stats).into(),
-                )),
-            },
-            Update::CameraStatus { camera, online } => Self::state(
-                topics.camera_status(&camera),
-                status_text(online).as_bytes().to_vec(),
-            ),
+            Update::Stats(stats) => {
+                let figures = report::to_json(&stats).into();
+                Self::stream(topics.stats(), StreamMessage::Figures(figures))
+            }
+            Update::CameraStatus { camera, online } => {
+                Self::state(topics.camera_status(&camera), status_text(online))
+            }
             Update::Health { camera, health } => {
                 Self::state(topics.camera_health(&camera), report::to_json(&*health))
                     .refreshed_after(HEALTH_REFRESH)
             }
-            Update::Detection(detection) => Self {
-                topic: topics.detections(detection.camera(), &detection.prompt.id),
-                content: MessageContent::Stream(StreamMessage::Answer(detection)),
-            },
+            Update::Detection(detection) => {
+                let topic = topics.detections(detection.camera(), &detection.prompt.id);
+                Self::stream(topic, StreamMessage::Answer(detection))
+            }
             Update::Event(event) => Self {
                 topic: topics.event(&event.camera, &event.prompt),
                 content: MessageContent::Event(event),
@@ -181,14 +178,15 @@ impl Message {
                 prompt,
                 jpeg,
                 retain,
-            } => Self {
-                topic: topics.snapshot(&camera, &prompt),
-                content: MessageContent::Stream(StreamMessage::Picture {
+            } => {
+                let topic = topics.snapshot(&camera, &prompt);
+                let picture = StreamMessage::Picture {
                     camera,
                     jpeg,
                     retain,
-                }),
-            },
+                };
+                Self::stream(topic, picture)
+            }
             Update::Reply { to, payload } => Self::reply(topics, to, payload),
             Update::State {
                 camera,
@@ -201,7 +199,7 @@ impl Message {
                 again,
             } => {
                 let topic = topics.setting(&camera, &setting);
-                let state = Self::state(topic, setting_text(&setting).into_bytes());
+                let state = Self::state(topic, setting_text(&setting));
                 match again {
                     true => state.refreshed_after(Duration::ZERO),
                     false => state,
@@ -211,15 +209,14 @@ impl Message {
                 let payload = record.payload();
                 Self::ranked(Rank::Discovery, record.topic, payload)
             }
-            Update::Moved(topic) => Self::ranked(Rank::Clear, topic, discovery::MOVED.to_vec()),
+            Update::Moved(topic) => Self::ranked(Rank::Clear, topic, discovery::MOVED),
             Update::Clear(topic) => Self::ranked(Rank::Clear, topic, Vec::new()),
         }
     }
 
     /// The node's own status.
     pub(super) fn node_status(topics: &Topics, online: bool) -> Self {
-        let payload = status_text(online).as_bytes().to_vec();
-        Self::ranked(Rank::Last, topics.status(), payload)
+        Self::ranked(Rank::Last, topics.status(), status_text(online))
     }
 
     fn prompt_state(
@@ -228,35 +225,39 @@ impl Message {
         prompt: &PromptId,
         state: PromptState,
     ) -> Self {
-        let (topic, text) = match state {
-            PromptState::Presence(presence) => (
-                topics.present(camera, prompt),
-                presence_text(presence).to_owned(),
-            ),
-            PromptState::Count(count) => (topics.count(camera, prompt), count_text(count)),
-            PromptState::ZoneCount { zone, count } => {
-                (topics.zone(camera, &zone, prompt), count_text(count))
+        match state {
+            PromptState::Presence(presence) => {
+                Self::state(topics.present(camera, prompt), presence_text(presence))
             }
-            PromptState::Answer(answer) => (
-                topics.answer(camera, prompt),
+            PromptState::Count(count) => {
+                Self::state(topics.count(camera, prompt), count_text(count))
+            }
+            PromptState::ZoneCount { zone, count } => {
+                Self::state(topics.zone(camera, &zone, prompt), count_text(count))
+            }
+            PromptState::Answer(answer) => {
                 // An empty answer is unknown; an empty payload would clear the topic.
-                answer
-                    .filter(|answer| !answer.is_empty())
-                    .unwrap_or_else(|| UNKNOWN.to_owned()),
-            ),
-        };
-        Self::state(topic, text.into_bytes())
+                let answer = answer.filter(|answer| !answer.is_empty());
+                let text = answer.unwrap_or_else(|| UNKNOWN.to_owned());
+                Self::state(topics.answer(camera, prompt), text)
+            }
+        }
     }
 
-    fn state(topic: String, payload: Vec<u8>) -> Self {
+    fn stream(topic: String, stream: StreamMessage) -> Self {
+        let content = MessageContent::Stream(stream);
+        Self { topic, content }
+    }
+
+    fn state(topic: String, payload: impl Into<Vec<u8>>) -> Self {
         Self::ranked(Rank::Usual, topic, payload)
     }
 
-    fn ranked(rank: Rank, topic: String, payload: Vec<u8>) -> Self {
+    fn ranked(rank: Rank, topic: String, payload: impl Into<Vec<u8>>) -> Self {
         let state = StateMessage {
             rank,
             refresh: None,
-            payload: payload.into(),
+            payload: payload.into().into(),
         };
         Self {
             topic,

@@ -20,7 +20,7 @@ use super::{
     discovery::{self, DiscoveryRecord, EntityPlatforms},
 };
 use spotter_core::{
-    Setting, Task,
+    Task,
     config::{CameraConfig, Config, PromptConfig},
     write_file_atomically,
 };
@@ -176,11 +176,7 @@ pub fn topics(
 
 fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
     let id = &camera.id;
-    let settings = [
-        Setting::Enabled(camera.enabled),
-        Setting::RateHz(camera.rate_hz),
-        Setting::MotionGate(camera.motion.on),
-    ];
+    let settings = camera.changeable_settings().into_iter();
     let mut all = vec![topics.camera_status(id), topics.camera_health(id)];
     all.extend(settings.map(|setting| topics.setting(id, &setting)));
     let prompts = camera.prompts.iter();
@@ -196,23 +192,15 @@ fn pictures(topics: &Topics, camera: &CameraConfig) -> impl Iterator<Item = Stri
 
 fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> Vec<String> {
     let (of, id) = (&camera.id, &prompt.id);
-    let settings = [
-        Setting::Text(id.clone(), prompt.task.text().to_owned()),
-        Setting::PromptEnabled(id.clone(), prompt.enabled),
-        Setting::MinScore(id.clone(), prompt.min_score),
-    ];
-    let mut all = settings
-        .map(|setting| topics.setting(of, &setting))
-        .to_vec();
     match prompt.task {
         Task::Detect { .. } | Task::Point { .. } => {
-            all.extend([topics.present(of, id), topics.count(of, id)]);
             let zones = camera.zones_counted(prompt).into_iter();
-            all.extend(zones.map(|zone| topics.zone(of, &zone, id)));
+            let zones = zones.map(|zone| topics.zone(of, &zone, id));
+            let objects = [topics.present(of, id), topics.count(of, id)];
+            objects.into_iter().chain(zones).collect()
         }
-        Task::Query { .. } | Task::Caption { .. } => all.push(topics.answer(of, id)),
+        Task::Query { .. } | Task::Caption { .. } => vec![topics.answer(of, id)],
     }
-    all
 }
 
 #[cfg(test)]

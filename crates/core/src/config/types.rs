@@ -8,7 +8,7 @@ use super::{
     SourceConfig,
     keys::{KeyForm, model as keys},
 };
-use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
+use crate::{CameraId, NodeId, PromptId, Setting, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -256,6 +256,24 @@ impl CameraConfig {
         all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
             .cloned()
             .collect()
+    }
+
+    /// The values that a command may change.
+    pub fn changeable_settings(&self) -> Vec<Setting> {
+        let mut settings = vec![
+            Setting::Enabled(self.enabled),
+            Setting::RateHz(self.rate_hz),
+            Setting::MotionGate(self.motion.on),
+        ];
+        for prompt in &self.prompts {
+            let id = || prompt.id.clone();
+            settings.extend([
+                Setting::Text(id(), prompt.task.text().to_owned()),
+                Setting::PromptEnabled(id(), prompt.enabled),
+                Setting::MinScore(id(), prompt.min_score),
+            ]);
+        }
+        settings
     }
 }
 

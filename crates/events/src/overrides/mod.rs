@@ -33,4 +33,4 @@ pub use override_file::{OverrideFile, OverrideFileError};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
 pub use request_history::{RequestHistory, RequestStatus};
 pub use revisions::RevisionRecord;
-pub use settings::{changeable_settings, current_setting};
+pub use settings::current_setting;

@@ -7,29 +7,10 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig, defaults as d, prompt_text},
 };
 
-/// The values of a camera that a command may change.
-pub fn changeable_settings(camera: &CameraConfig) -> Vec<Setting> {
-    let mut settings = vec![
-        Setting::Enabled(camera.enabled),
-        Setting::RateHz(camera.rate_hz),
-        Setting::MotionGate(camera.motion.on),
-    ];
-    for prompt in &camera.prompts {
-        let id = || prompt.id.clone();
-        settings.extend([
-            Setting::Text(id(), prompt.task.text().to_owned()),
-            Setting::PromptEnabled(id(), prompt.enabled),
-            Setting::MinScore(id(), prompt.min_score),
-        ]);
-    }
-    settings
-}
-
 /// The camera's value under the key of `like`; `None` when the camera has no such prompt.
 pub fn current_setting(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
-    changeable_settings(camera)
-        .into_iter()
-        .find(|own| own.is_same_key(like))
+    let mut settings = camera.changeable_settings().into_iter();
+    settings.find(|own| own.is_same_key(like))
 }
 
 /// Sets a value; nothing happens when the camera does not have its prompt.
@@ -141,7 +122,7 @@ mod tests {
             put(&mut camera, change);
             assert_eq!(current_setting(&camera, change).as_ref(), Some(change));
         }
-        assert_eq!(changeable_settings(&camera), changes);
+        assert_eq!(camera.changeable_settings(), changes);
         let other = Setting::MinScore(PromptId::new("dog").unwrap(), 0.5);
         assert_eq!(current_setting(&camera, &other), None);
     }

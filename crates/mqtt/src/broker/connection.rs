@@ -355,8 +355,7 @@ impl<'a> BrokerConnection<'a> {
 
     /// Does not send a message that would make the broker close the connection.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
-        let now = self.task.clock.now();
-        if let Some(suppressed) = self.memory.throttle.admit(ConnectionWarning::TooLarge, now) {
+        if let Some(suppressed) = self.admit(ConnectionWarning::TooLarge) {
             let (topic, max) = (outgoing.topic.as_str(), self.limits.packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -368,9 +367,15 @@ impl<'a> BrokerConnection<'a> {
         }
         let mut outbox = self.task.shared.outbox();
         match outgoing.delivery.ticket {
-            Some(ticket) => outbox.declined(ticket, now),
+            Some(ticket) => outbox.declined(ticket, self.task.clock.now()),
             None => outbox.streams.refused(&outgoing.topic, &outgoing.body),
         }
+    }
+
+    /// `Some` when the warning must be logged, with the number of suppressed ones.
+    fn admit(&mut self, warning: ConnectionWarning) -> Option<u64> {
+        let now = self.task.clock.now();
+        self.memory.throttle.admit(warning, now)
     }
 
     fn settle(&mut self, answer: Result<(BrokerRequest, RequestOutcome), JoinError>) {
@@ -382,9 +387,7 @@ impl<'a> BrokerConnection<'a> {
             // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) =
-                    self.memory.throttle.admit(ConnectionWarning::Refused, now)
-                {
+                if let Some(suppressed) = self.admit(ConnectionWarning::Refused) {
                     tracing::warn!(
                         topic,
                         code,
@@ -403,12 +406,8 @@ impl<'a> BrokerConnection<'a> {
     }
 
     fn warn_rejected(&mut self, filter: String, why: &str) {
-        let now = self.task.clock.now();
-        if let Some(suppressed) = self
-            .memory
-            .throttle
-            .admit(ConnectionWarning::SubscriptionRejected(filter.clone()), now)
-        {
+        let warning = ConnectionWarning::SubscriptionRejected(filter.clone());
+        if let Some(suppressed) = self.admit(warning) {
             let effect = self.target.effect_of_rejected(&filter);
             tracing::warn!(filter, why, suppressed, "{effect}");
         }
@@ -428,11 +427,7 @@ impl<'a> BrokerConnection<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.outbox().counters.inbound_dropped += 1;
-            if let Some(suppressed) = self
-                .memory
-                .throttle
-                .admit(ConnectionWarning::InboxFull, now)
-            {
+            if let Some(suppressed) = self.admit(ConnectionWarning::InboxFull) {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,

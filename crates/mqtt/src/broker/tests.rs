@@ -175,25 +175,6 @@ async fn the_will_speaks_for_a_client_that_died() {
 }
 
 #[tokio::test]
-async fn a_broker_that_lost_everything_gets_everything_again() {
-    let mut broker = Mosquitto::open();
-    let (publisher, _task) = start(&mqtt(broker.port));
-    publish_states(&publisher);
-    online(&publisher).await;
-    broker.kill();
-    away(&publisher, "").await;
-    publisher.publish(count(9));
-    publisher.publish(detected("gate"));
-    broker.restart();
-    online(&publisher).await;
-    let mut later = Listener::on(broker.port, "spotter/#").await;
-    later.until("count/person", "9").await;
-    later.until("status", "online").await;
-    // The detection did not wait for the broker.
-    assert_eq!(publisher.counters().dropped_offline, 1);
-}
-
-#[tokio::test]
 async fn a_late_will_is_corrected() {
     let broker = Mosquitto::open();
     let (publisher, _task) = start(&mqtt(broker.port));

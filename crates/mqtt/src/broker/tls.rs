@@ -1,7 +1,7 @@
 //! Which brokers are trusted: those of the machine's authorities, of one configured authority, or, with a warning, all. And
 //! the node's own certificate.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fmt::Display, fs, path::Path, sync::Arc};
 
 use rumqttc::{
     TlsConfiguration,
@@ -76,10 +76,16 @@ impl Trust {
 /// Builds the client's configuration. Blocks on the disk.
 fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
     let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
     let mut config = if tls.insecure {
-        unchecked(&provider)?
+        let any = AnyServer(Arc::clone(&provider));
+        let builder = builder.dangerous();
+        let builder = builder.with_custom_certificate_verifier(Arc::new(any));
+        builder.with_no_client_auth()
     } else if let Some(ca) = &tls.ca {
-        trusting(&provider, ca)?
+        let builder = builder.with_root_certificates(roots(ca)?);
+        builder.with_no_client_auth()
     } else {
         match TlsConfiguration::try_default_rustls() {
             Ok(TlsConfiguration::Rustls(config)) => ClientConfig::clone(&config),
@@ -97,27 +103,13 @@ fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
     Ok(TlsConfiguration::Rustls(Arc::new(config)))
 }
 
-fn trusting(provider: &Arc<CryptoProvider>, ca: &Path) -> Result<ClientConfig, TlsError> {
+fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
-        roots.add(certificate).map_err(|error| TlsError::Pem {
-            what: ca.display().to_string(),
-            kind: "certificate",
-            error: error.to_string(),
-        })?;
+        let added = roots.add(certificate);
+        added.map_err(|error| pem_error(&ca.display().to_string(), "certificate", &error))?;
     }
-    Ok(ClientConfig::builder_with_provider(Arc::clone(provider))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
-}
-
-fn unchecked(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, TlsError> {
-    Ok(ClientConfig::builder_with_provider(Arc::clone(provider))
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer(Arc::clone(provider))))
-        .with_no_client_auth())
+    Ok(roots)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -134,7 +126,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-fn pem_error(what: &str, kind: &'static str, error: &pem::Error) -> TlsError {
+fn pem_error(what: &str, kind: &'static str, error: &dyn Display) -> TlsError {
     TlsError::Pem {
         what: what.to_owned(),
         kind,
