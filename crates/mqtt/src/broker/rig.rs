@@ -1,10 +1,10 @@
 //! For tests: mosquitto and NATS as child processes on loopback, and a consumer with its own connection.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead as _, BufReader},
     net::TcpListener,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -100,6 +100,16 @@ impl Mosquitto {
     }
 }
 
+/// The program on PATH, or where Debian installs it, which a user's PATH may not contain.
+fn program(name: &str) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    let mut found = folders
+        .map(|folder| folder.join(name))
+        .filter(|path| path.exists());
+    found.next().unwrap_or_else(|| name.into())
+}
+
 /// Blocks until the port accepts connections.
 fn listens(port: u16) {
     for _ in 0..PATIENCE.as_millis() / 25 {
@@ -149,29 +159,17 @@ impl Nats {
 
     /// True from version 2.10 on.
     fn has_sync() -> bool {
-        let output = Command::new(Self::program()).arg("--version").output();
+        let output = Command::new(program("nats-server"))
+            .arg("--version")
+            .output();
         let output = output.expect("tests need nats-server: apt-get install nats-server");
         let version = String::from_utf8_lossy(&output.stdout);
-        let minor = version
-            .split('.')
-            .nth(1)
-            .and_then(|minor| minor.parse::<u32>().ok());
-        minor.is_none_or(|minor| minor >= 10)
-    }
-
-    fn program() -> &'static str {
-        // The server on PATH is preferred. Debian installs it in a folder that a user's PATH does not contain.
-        let on_path = std::env::var_os("PATH").is_some_and(|path| {
-            std::env::split_paths(&path).any(|folder| folder.join("nats-server").exists())
-        });
-        match on_path {
-            true => "nats-server",
-            false => "/usr/sbin/nats-server",
-        }
+        let minor = version.split('.').nth(1).map(str::parse::<u32>);
+        !matches!(minor, Some(Ok(..10)))
     }
 
     fn spawn(directory: &Path) -> KilledChild {
-        let mut command = Command::new(Self::program());
+        let mut command = Command::new(program("nats-server"));
         command.arg("-c").arg(directory.join("nats.conf"));
         KilledChild::start(command.stdout(Stdio::null()), "nats-server")
     }
@@ -194,10 +192,7 @@ impl Nats {
 }
 
 fn spawn(directory: &Path) -> KilledChild {
-    // Debian installs it in a folder that a user's PATH does not contain.
-    let paths = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"];
-    let program = paths.iter().find(|path| Path::new(path).exists());
-    let mut command = Command::new(program.unwrap_or(&"mosquitto"));
+    let mut command = Command::new(program("mosquitto"));
     command.arg("-c").arg(directory.join("broker.conf"));
     KilledChild::start(command.stdout(Stdio::null()), "mosquitto")
 }

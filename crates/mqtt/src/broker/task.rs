@@ -164,44 +164,24 @@ impl BrokerTask {
             }
             // The next attempt follows at once, so this is no outage.
             BrokerState::Backoff { reason, .. } if reason == UNSUPPORTED_V5 => {
-                tracing::info!(
-                    host,
-                    port,
-                    "broker does not support MQTT 5; trying MQTT 3.1.1"
-                );
+                tracing::info!(host, port, "{UNSUPPORTED_V5}");
             }
             BrokerState::Backoff { reason, .. } => {
-                tracing::warn!(
-                    host,
-                    port,
-                    reason,
-                    "broker unavailable; connecting again until it succeeds"
-                );
+                let text = "broker unavailable; connecting again until it succeeds";
+                tracing::warn!(host, port, reason, "{text}");
             }
             BrokerState::Refused { reason, .. } => {
-                tracing::error!(
-                    host,
-                    port,
-                    reason,
-                    "broker rejected the connection; next attempt in at most 5 min"
-                );
+                let text = "broker rejected the connection; next attempt in at most 5 min";
+                tracing::error!(host, port, reason, "{text}");
             }
             BrokerState::TakenOver { .. } => {
                 let id = self.target.client_id.as_str();
-                tracing::error!(
-                    host,
-                    port,
-                    id,
-                    "another client uses this client id; next attempt in 1 min; give each box its own node.name"
-                );
+                let text = "another client uses this client id; next attempt in 1 min; give each box its own node.name";
+                tracing::error!(host, port, id, "{text}");
             }
             BrokerState::Untrusted { reason, .. } => {
-                tracing::error!(
-                    host,
-                    port,
-                    reason,
-                    "broker certificate is not trusted; next attempt in 5 min"
-                );
+                let text = "broker certificate is not trusted; next attempt in 5 min";
+                tracing::error!(host, port, reason, "{text}");
             }
         }
     }

@@ -135,17 +135,11 @@ impl<D: Disk> Journal<D> {
         }
         // In the order of the events, not of the records: some events were written twice.
         for (number, (kept, expires_ms, superseded, segment)) in keeps {
-            let mut bytes = Vec::new();
-            let record = SpoolRecord::Keep {
-                kept: Arc::clone(&kept),
-                expires_ms,
-                superseded,
-            };
-            record.write(&mut bytes);
+            let bytes = SpoolRecord::keep(&kept, expires_ms, superseded).write(&mut Vec::new());
             if !superseded {
                 self.follow(&kept);
             }
-            self.need(kept, expires_ms, segment, bytes.len() as u64);
+            self.need(kept, expires_ms, segment, bytes);
             if done.contains(&number) {
                 self.finish(number);
             }
@@ -158,15 +152,9 @@ impl<D: Disk> Journal<D> {
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
         for (kept, expires) in batch.keep.values() {
-            let before = bytes.len();
             let expires_ms = wall.unix_millis() + expires.since(now).as_millis() as i64;
-            let record = SpoolRecord::Keep {
-                kept: Arc::clone(kept),
-                expires_ms,
-                superseded: false,
-            };
-            record.write(&mut bytes);
-            lengths.push((Arc::clone(kept), expires_ms, (bytes.len() - before) as u64));
+            let length = SpoolRecord::keep(kept, expires_ms, false).write(&mut bytes);
+            lengths.push((Arc::clone(kept), expires_ms, length));
         }
         if !batch.done.is_empty() {
             SpoolRecord::Done(batch.done.iter().copied().collect()).write(&mut bytes);
@@ -341,13 +329,9 @@ impl<D: Disk> Journal<D> {
                 continue;
             }
             let event = &needed.kept.event;
-            let record = SpoolRecord::Keep {
-                kept: Arc::clone(&needed.kept),
-                expires_ms: needed.expires_ms,
-                superseded: !matches!(event.step, EventStep::End(_))
-                    && self.open.get(&event.track) != Some(&number),
-            };
-            record.write(&mut bytes);
+            let superseded = !matches!(event.step, EventStep::End(_))
+                && self.open.get(&event.track) != Some(&number);
+            SpoolRecord::keep(&needed.kept, needed.expires_ms, superseded).write(&mut bytes);
             moved.push(number);
             done.extend(needed.done.then_some(number));
         }

@@ -35,12 +35,23 @@ pub(super) enum SpoolRecord {
 }
 
 impl SpoolRecord {
-    pub(super) fn write(&self, to: &mut Vec<u8>) {
+    pub(super) fn keep(kept: &Arc<SpooledEvent>, expires_ms: i64, superseded: bool) -> Self {
+        let kept = Arc::clone(kept);
+        Self::Keep {
+            kept,
+            expires_ms,
+            superseded,
+        }
+    }
+
+    /// Appends the record and returns its length in bytes.
+    pub(super) fn write(&self, to: &mut Vec<u8>) -> u64 {
         // Numbers, texts and lists under text keys always serialise.
         let body = serde_json::to_vec(self).unwrap_or_default();
         to.extend_from_slice(&(body.len() as u32).to_le_bytes());
         to.extend_from_slice(&xxh3_64(&body).to_le_bytes());
         to.extend_from_slice(&body);
+        (HEAD_BYTES + body.len()) as u64
     }
 }
 

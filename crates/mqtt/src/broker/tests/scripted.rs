@@ -257,23 +257,15 @@ fn answer(publisher: &Publisher, prompt: usize, bytes: usize) {
 #[tokio::test]
 async fn a_cut_anywhere_ends_with_every_state_right() {
     let mut tasks = tokio::task::JoinSet::new();
+    let read = [1, 4, 30, 90, 140, 200, 500, 900].map(|bytes| (Some(bytes), None));
+    let written = [1, 3, 4, 6, 9, 13, 20].map(|bytes| (None, Some(bytes)));
     for is_old in [false, true] {
-        let script = BrokerScript {
-            is_old,
-            ..BrokerScript::default()
-        };
-        for bytes in [1, 4, 30, 90, 140, 200, 500, 900] {
-            let cut_after_read = Some(bytes);
+        for (cut_after_read, cut_after_written) in read.into_iter().chain(written) {
             tasks.spawn(cut(BrokerScript {
+                is_old,
                 cut_after_read,
-                ..script.clone()
-            }));
-        }
-        for bytes in [1, 3, 4, 6, 9, 13, 20] {
-            let cut_after_written = Some(bytes);
-            tasks.spawn(cut(BrokerScript {
                 cut_after_written,
-                ..script.clone()
+                ..BrokerScript::default()
             }));
         }
     }
