@@ -154,16 +154,7 @@ fn untrusted_capture_time_leaves_camera_latency_null() {
 }
 
 #[test]
-fn points_have_no_box_and_texts_no_count() {
-    let point = TrackedObject {
-        score_source: ScoreSource::Verify,
-        ..object(Location::Point(NormPoint::new(0.25, 0.5)), 0.5)
-    };
-    let points = payload(&timed("gate", DetectionBody::Objects(vec![point])));
-    assert!(points["objects"][0].get("box").is_none());
-    assert_eq!(points["objects"][0]["point"], json!([0.25, 0.5]));
-    assert_eq!(points["objects"][0]["score_src"], "verify");
-    assert_eq!(points["objects"][0]["sharpness"], 0.913);
+fn texts_have_no_count_and_yes_or_no_a_value() {
     for (text, value) in [
         ("Yes.", json!(true)),
         ("no", json!(false)),

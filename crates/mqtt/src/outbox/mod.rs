@@ -403,8 +403,7 @@ impl Outbox {
     pub(super) fn puback_p95(&self) -> Option<Duration> {
         let mut sorted: Vec<Duration> = self.pubacks.iter().copied().collect();
         sorted.sort_unstable();
-        sorted
-            .get((sorted.len() * 95).div_ceil(100).checked_sub(1)?)
-            .copied()
+        let index = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
+        sorted.get(index).copied()
     }
 }
