@@ -6,13 +6,8 @@ use super::*;
 fn a_growing_delay_differs_from_a_noisy_one() {
     // Deterministic noise of ±5 ms, and a growth of 36 ms an hour.
     let noisy = |slope: f64| {
-        let point = |i: usize| {
-            (
-                i as f64,
-                20.0 + slope * i as f64 + 5.0 * (i as f64 * 2.4).sin(),
-            )
-        };
-        (0..600).map(point).collect::<Vec<_>>()
+        let point = |at: f64| (at, 20.0 + slope * at + 5.0 * (at * 2.4).sin());
+        (0..600).map(f64::from).map(point).collect::<Vec<_>>()
     };
     let still = Trend::of(&noisy(0.0)).unwrap();
     assert!(!still.grows(), "{still:?}");
@@ -62,13 +57,7 @@ fn delays_have_a_spread_and_a_trend_in_constant_memory() {
         (delays.recent_ms.capacity(), delays.medians_ms.capacity()),
         capacities
     );
-    assert_eq!(
-        Delays::new(1, 1).spread(),
-        Spread {
-            median_ms: 0.0,
-            p95_ms: 0.0
-        }
-    );
+    assert_eq!(Delays::new(1, 1).spread(), Spread::default());
 }
 
 fn row(cameras: usize, rss_mib: f64) -> CamerasRow {
@@ -136,8 +125,7 @@ fn frames_are_counted_between_two_readings() {
         skipped: 20,
         ..before
     };
-    let mut ends = FrameEnds::default();
-    ends.add(&before, &after);
-    ends.add(&before, &after);
-    assert_eq!((ends.arrived, ends.looked, ends.skipped), (60, 4, 40));
+    let frames = frames_between([(&before, &after); 2]);
+    let counts = ["arrived", "looked", "skipped", "late"].map(|name| frames[name]);
+    assert_eq!(counts, [60, 4, 40, 0]);
 }

@@ -1,7 +1,8 @@
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use super::*;
 use crate::bench::tests::micro_engine;
+use spotter_core::{Clock, SystemClock};
 
 /// The smallest golden model is not trained on streets: the test covers only the path of the questions through the engine.
 #[test]
@@ -13,7 +14,7 @@ fn the_same_seeds_give_the_same_report() {
         kbit_per_s: Some(1000),
     };
     let run = || {
-        let (mut engine, _) = micro_engine();
+        let mut engine = micro_engine(&(Arc::new(SystemClock::new()) as Arc<dyn Clock>));
         eval(&mut engine, &options, &mut ProgressLine::default()).expect("a report")
     };
     let report = run();
