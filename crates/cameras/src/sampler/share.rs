@@ -86,11 +86,8 @@ mod tests {
 
     #[test]
     fn longest_overdue_camera_is_next() {
-        let due = [None, Some(30), Some(10), Some(20)];
-        assert_eq!(
-            longest_overdue(due.map(|due| due.map(Mono::from_nanos))),
-            Some(2)
-        );
+        let due = [None, Some(30), Some(10), Some(20)].map(|due| due.map(Mono::from_nanos));
+        assert_eq!(longest_overdue(due), Some(2));
         assert_eq!(longest_overdue([None, None]), None);
     }
 }
