@@ -23,10 +23,8 @@ fn the_same_seeds_give_the_same_report() {
         let figure = report.figures.iter().find(|f| f.name == name);
         figure.expect("a figure").of
     };
-    assert_eq!(
-        questions("boxes for unknown words"),
-        2 * UNKNOWN_PER_SCENE as u64
-    );
+    let unknown = questions("boxes for unknown words");
+    assert_eq!(unknown, 2 * UNKNOWN_PER_SCENE as u64);
     for name in ["boxes for an absent class", "yes/no right", "count exact"] {
         assert!(questions(name) > 0, "{name}");
     }

@@ -74,10 +74,8 @@ fn a_track_keeps_its_object_while_the_box_fits() {
     assert_eq!(slots(fresh), [(track_id(7), 2), (track_id(8), 1)]);
     // One box fits both: its track keeps its object, though the other one is nearer.
     let of = |identity: ObjectIdentity| (identity == one.identity).then(|| track_id(7));
-    assert_eq!(
-        slots(shown_objects(&[object(7, 0.35)], &seen, of)),
-        [(track_id(7), 1)]
-    );
+    let kept = shown_objects(&[object(7, 0.35)], &seen, of);
+    assert_eq!(slots(kept), [(track_id(7), 1)]);
     // It does not fit its object any more.
     let far = person(1, 0.70);
     let moved = shown_objects(&[object(7, 0.35)], &[&far, &two], of);
