@@ -10,6 +10,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use crate::push_bounded;
 use spotter_core::Mono;
 
 /// The one before a change has so long to show that it goes on.
@@ -139,11 +140,8 @@ impl Senders {
         }
         // Both are sending.
         let beginning = now.since(followed.since) < BEGINNING;
-        if self.foreign.len() == FOREIGN_KEPT {
-            self.foreign.pop_front();
-        }
-        self.foreign
-            .push_back(if beginning { ssrc } else { followed.ssrc });
+        let foreign = if beginning { ssrc } else { followed.ssrc };
+        push_bounded(&mut self.foreign, foreign, FOREIGN_KEPT);
         !beginning
     }
 }

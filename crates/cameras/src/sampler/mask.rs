@@ -113,9 +113,8 @@ mod tests {
     }
 
     fn plane(picture: &Picture, index: usize, rows: usize) -> Vec<u8> {
-        (0..rows)
-            .flat_map(|y| picture.row(index, y).to_vec())
-            .collect()
+        let rows = (0..rows).map(|y| picture.row(index, y));
+        rows.collect::<Vec<_>>().concat()
     }
 
     #[test]

@@ -72,12 +72,9 @@ impl CameraShare {
 /// the one that waits longest. A camera that was served is due later than all that waited, so of `n` cameras at most
 /// `n - 1` go before one that is due, however fast they are.
 fn longest_overdue(due_since: impl IntoIterator<Item = Option<Mono>>) -> Option<usize> {
-    due_since
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, due)| due.map(|due| (due, index)))
-        .min()
-        .map(|(_, index)| index)
+    let due = due_since.into_iter().enumerate();
+    let due = due.filter_map(|(index, since)| Some((since?, index)));
+    due.min().map(|(_, index)| index)
 }
 
 #[cfg(test)]

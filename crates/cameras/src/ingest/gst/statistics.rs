@@ -12,6 +12,7 @@ use crate::ingest::{
     sequence::{PacketHeader, PacketSequence},
     source::Progress,
 };
+use crate::push_bounded;
 use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters};
 
 /// The measured rate is the mean over this many frames, the last ones.
@@ -265,10 +266,7 @@ impl StreamStatistics {
 
     fn measure_rate(&mut self, now: Mono) {
         self.recent.retain(|at| now.since(*at) <= RATE_WINDOW);
-        if self.recent.len() == RATE_FRAMES {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(now);
+        push_bounded(&mut self.recent, now, RATE_FRAMES);
         let span = now.since(self.recent[0]);
         if span >= RATE_AFTER {
             self.stream.fps_measured = Some((self.recent.len() - 1) as f64 / span.as_secs_f64());

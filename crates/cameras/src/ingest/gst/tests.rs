@@ -94,10 +94,8 @@ fn receive(
     let opener = GstOpener::new(camera, None);
     let probes = PipelineProbes::new(outlet, &opener);
     let pipeline = gst::Pipeline::new();
-    let manager = gst::ElementFactory::make("rtpbin")
-        .property("latency", 30_u32)
-        .build()
-        .unwrap();
+    let manager = gst::ElementFactory::make("rtpbin");
+    let manager = manager.property("latency", 30_u32).build().unwrap();
     let source = AppSrc::builder()
         .is_live(true)
         .do_timestamp(true)
@@ -116,9 +114,8 @@ fn receive(
     probes.watch_manager(&manager);
     rtsp::decode_when_added(&pipeline, &manager, &probes);
     watch_bus(&pipeline, &probes, &opener.source);
-    source
-        .link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"))
-        .unwrap();
+    let linked = source.link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"));
+    linked.unwrap();
     pipeline.set_state(gst::State::Playing).unwrap();
     let mut frame = 0;
     for (at, one) in sent.iter().enumerate() {
@@ -150,10 +147,8 @@ fn receive(
             break failure;
         }
     };
-    let decoders = pipeline
-        .iterate_all_by_element_factory_name("rtph264depay")
-        .into_iter()
-        .count();
+    let decoders = pipeline.iterate_all_by_element_factory_name("rtph264depay");
+    let decoders = decoders.into_iter().count();
     let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
     let progress = probes.progress();
     GstSource { pipeline, probes }.stop();

@@ -43,10 +43,8 @@ fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> SessionInput
 impl Session {
     /// The actions after inputs at the same second, with pauses in the middle of their range.
     fn take<const N: usize>(&mut self, now_s: f64, inputs: [SessionInput; N]) -> Vec<Action> {
-        let inputs = inputs.into_iter();
-        inputs
-            .flat_map(|input| self.on(input, at(now_s), 0.5))
-            .collect()
+        let actions = inputs.map(|input| self.on(input, at(now_s), 0.5));
+        actions.concat()
     }
 
     fn fault(&self) -> Option<Fault> {

@@ -109,10 +109,7 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
         running.spawn(async move {
             let script = CameraScript {
                 timeout: Duration::from_secs(timeout_s),
-                deeds: deed
-                    .map(|deed| ("GET_PARAMETER", deed))
-                    .into_iter()
-                    .collect(),
+                deeds: Vec::from_iter(deed.map(|deed| ("GET_PARAMETER", deed))),
                 ..good()
             };
             let server = serve(&script).await;
