@@ -109,13 +109,6 @@ fn boxes_are_the_extents_of_the_drawn_pixels() {
 }
 
 #[test]
-fn an_uncovered_thing_is_fully_visible() {
-    let truth = truth(&with(vec![object(Class::Car, 320.0, 300.0)]));
-    assert_eq!(only(&truth).visible, 1.0);
-    assert_eq!(only(&truth).visibility, Visibility::Present);
-}
-
-#[test]
 fn a_nearer_thing_covers_a_farther_one() {
     let visible = |bus_x| {
         let car = object(Class::Car, 300.0, 250.0);
