@@ -51,17 +51,14 @@ impl Mask {
             }
             planes.push(plane);
         }
+        let layout = PictureLayout {
+            format,
+            size: (width, height),
+            strides,
+            colour: (picture.matrix(), picture.range()),
+        };
         #[expect(clippy::expect_used, reason = "the planes were made to measure above")]
-        Picture::new(
-            PictureLayout {
-                format,
-                size: (width, height),
-                strides,
-                colour: (picture.matrix(), picture.range()),
-            },
-            Arc::new(planes),
-        )
-        .expect("a copy has the layout of its original")
+        Picture::new(layout, Arc::new(planes)).expect("a copy has the layout of its original")
     }
 
     /// Paints the pixels of a row that an area touches. `middle` is the row's height in shares of the picture.
