@@ -32,9 +32,8 @@ pub fn uploaded(count: usize, map: DeviceMap) -> Vec<Picture> {
     pipeline.set_state(gst::State::Playing).unwrap();
     let limit = gst::ClockTime::from_seconds(20);
     let samples = std::iter::from_fn(|| sink.try_pull_sample(limit));
-    let pictures = samples
-        .map(|sample| ingest::picture_on_device(&sample, map).unwrap())
-        .collect();
+    let picture = |sample| ingest::picture_on_device(&sample, map).unwrap();
+    let pictures = samples.map(picture).collect();
     pipeline.set_state(gst::State::Null).unwrap();
     pictures
 }

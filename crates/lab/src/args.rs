@@ -163,9 +163,6 @@ fn size(text: &str) -> Result<(usize, usize), String> {
 /// `spotter-lab engine`
 #[derive(Clone, Debug, Args)]
 pub struct EngineBenchArgs {
-    /// The host's work for a step of 32 rows
-    #[arg(long, value_name = "PART", value_parser = ["step"], default_value = "step")]
-    pub part: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

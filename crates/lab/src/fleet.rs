@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub use self::server::serve_cameras;
 use self::{meter::CpuReading, server::CameraServer};
 use crate::bench::cameras::{
-    CamerasReport, CamerasRow, DecodeFloor, Delays, FrameEnds, memory_slope,
+    CamerasReport, CamerasRow, DecodeFloor, Delays, frames_between, memory_slope,
 };
 use spotter::{
     app::{self, engine_slot::EngineSlot},
@@ -199,10 +199,8 @@ impl Fleet {
         let (after, to) = (CpuReading::now(Some(server)), self.clock.now());
         self.recorder.end();
         let took = to.since(from);
-        let mut frames = FrameEnds::default();
-        for ((_, before), (_, after)) in counters.iter().zip(&self.sampler.counters()) {
-            frames.add(before, after);
-        }
+        let counters_after = self.sampler.counters();
+        let readings = counters.iter().zip(&counters_after);
         let pct = |of: fn(&CpuReading) -> Duration| {
             let used = of(&after).saturating_sub(of(&before));
             used.as_secs_f64() / took.as_secs_f64() * 100.0
@@ -221,7 +219,7 @@ impl Fleet {
             behind: behind.spread(),
             trend: behind.trend(),
             course_ms: behind.course().into_iter().map(|(_, ms)| ms).collect(),
-            frames,
+            frames: frames_between(readings.map(|((_, before), (_, after))| (before, after))),
         };
         for camera in self.cameras.drain(..) {
             anyhow::ensure!(

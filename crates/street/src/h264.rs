@@ -202,44 +202,32 @@ fn decoded_picture(sample: &gstreamer::Sample, encoding: Encoding) -> Result<Pic
 mod tests {
     use super::*;
 
+    const SMALL: Encoding = Encoding {
+        width: 64,
+        height: 48,
+        fps: 5,
+        kbit_per_s: 500,
+    };
+
     #[test]
     fn each_frame_is_decoded_in_order_like_its_source() {
-        let encoding = Encoding {
-            width: 64,
-            height: 48,
-            fps: 15,
-            kbit_per_s: 500,
-        };
-        let grey = |level: u8| {
-            let mut frame = vec![level; 64 * 48];
-            frame.extend(vec![128; 64 * 48 / 2]);
-            frame
-        };
+        let grey = |level: u8| [vec![level; 64 * 48], vec![128; 64 * 48 / 2]].concat();
         let frames = (0..40_u8).map(move |i| grey(40 + 4 * i));
-        let back: Vec<_> = through_h264(encoding, frames)
-            .expect("x264 and libav")
-            .collect();
+        let back = through_h264(SMALL, frames).expect("x264 and libav");
+        let back: Vec<_> = back.collect();
         assert_eq!(back.len(), 40);
         for (i, picture) in back.into_iter().enumerate() {
-            let level = i32::from(picture.expect("a picture").row(0, 24)[32]);
-            assert!(
-                (level - (40 + 4 * i as i32)).abs() <= 6,
-                "frame {i} has level {level}"
-            );
+            let level = picture.expect("a picture").row(0, 24)[32];
+            let off = level.abs_diff(40 + 4 * i as u8);
+            assert!(off <= 6, "frame {i} has level {level}");
         }
     }
 
     #[test]
     fn encoded_stream_decodes_with_keyframes_every_two_seconds() {
-        let encoding = Encoding {
-            width: 64,
-            height: 48,
-            fps: 5,
-            kbit_per_s: 500,
-        };
         // All equal: at a change of scene the encoder would insert a key frame.
         let frames = (0..25).map(|_| vec![100; 64 * 48 * 3 / 2]);
-        let units = encoded(encoding, frames).expect("x264");
+        let units = encoded(SMALL, frames).expect("x264");
         assert_eq!(units.len(), 25);
         // A key frame brings its parameter sets (type 7) along.
         let is_key = |unit: &Vec<u8>| {
@@ -248,8 +236,8 @@ mod tests {
         };
         let keys: Vec<usize> = (0..25).filter(|&i| is_key(&units[i])).collect();
         assert_eq!(keys, [0, 10, 20]);
-        assert_eq!(decode(encoding, units.into_iter()).expect("libav"), 25);
-        let garbage = decode(encoding, [vec![0; 100]].into_iter());
+        assert_eq!(decode(SMALL, units.into_iter()).expect("libav"), 25);
+        let garbage = decode(SMALL, [vec![0; 100]].into_iter());
         assert!(matches!(garbage, Ok(0) | Err(CodecError::Broken(_))));
     }
 }

@@ -24,6 +24,8 @@ pub mod scene;
 pub mod score;
 mod street;
 pub mod tape;
+#[cfg(test)]
+mod testing;
 pub mod timecode;
 pub mod truth;
 pub mod words;

@@ -71,15 +71,10 @@ fn put_objects(bytes: &mut Vec<u8>, truth: &Truth) {
         let colour = one.colour.map_or(NO_COLOUR, |colour| colour.index() as u8);
         bytes.extend([one.class.index() as u8, colour, 0, 0]);
         let b = one.box_in_frame;
-        for share in [
-            b.x0 as f32,
-            b.y0 as f32,
-            b.x1 as f32,
-            b.y1 as f32,
-            one.visible,
-        ] {
-            bytes.extend(share.to_le_bytes());
+        for side in [b.x0, b.y0, b.x1, b.y1] {
+            bytes.extend((side as f32).to_le_bytes());
         }
+        bytes.extend(one.visible.to_le_bytes());
     }
     bytes.resize(bytes.len() + (MAX_OBJECTS - seen.len()) * OBJECT_BYTES, 0);
 }

@@ -4,8 +4,6 @@
 //! the usual rule of detection benchmarks (PASCAL VOC, COCO at IoU 0.5). Things that are too small or too hidden
 //! are *ignored*: finding them is not false, missing them is no miss.
 
-use serde::Serialize;
-
 use spotter_core::{NormBox, NormPoint};
 
 /// Overlap from which a box is right.
@@ -23,7 +21,7 @@ pub struct TruthObject {
 }
 
 /// Counts of right and wrong, to be added up over many answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MatchTally {
     /// Required things that were found.
     pub found: u64,
@@ -67,7 +65,7 @@ impl MatchTally {
 }
 
 /// A share as two counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitShare {
     pub hits: u64,
     pub asked: u64,

@@ -7,6 +7,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::clock::ClockReading;
+use crate::push_bounded;
 use spotter_core::{Mono, WallTime};
 
 /// The most encoded frames between the network and the decoder's end; older ones are forgotten.
@@ -76,7 +77,7 @@ impl Arrivals {
         // Most packets belong to the frame of the one before.
         if !self.packets.iter().rev().any(|packet| packet.rtp == rtp) {
             let packet = ReceivedPacket { rtp, received: now };
-            push_bounded(&mut self.packets, packet);
+            push_bounded(&mut self.packets, packet, KEPT);
         }
     }
 
@@ -116,17 +117,14 @@ impl Arrivals {
             pts: Some(pts),
             ..FrameArrival::default()
         };
-        push_bounded(&mut self.frames, arrival);
+        push_bounded(&mut self.frames, arrival, KEPT);
         self.frames.back_mut()
     }
 
     /// Something of the frame with the RTP time `rtp` is missing, if it did not go into the decoder long ago.
     pub fn hurt(&mut self, rtp: u32) {
-        let newest_first = self.frames.iter_mut().rev();
-        if let Some(frame) = newest_first
-            .into_iter()
-            .find(|frame| frame.rtp == Some(rtp))
-        {
+        let mut newest_first = self.frames.iter_mut().rev();
+        if let Some(frame) = newest_first.find(|frame| frame.rtp == Some(rtp)) {
             frame.hurt = true;
         }
     }
@@ -137,7 +135,7 @@ impl Arrivals {
             pts: Some(pts),
             ..FrameArrival::at(now)
         };
-        push_bounded(&mut self.frames, arrival);
+        push_bounded(&mut self.frames, arrival, KEPT);
     }
 
     /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
@@ -178,21 +176,11 @@ impl Arrivals {
 
     fn near(&self, pts: Option<Duration>) -> Option<usize> {
         let pts = pts?;
-        let (at, distance) = self
-            .frames
-            .iter()
-            .enumerate()
-            .filter_map(|(at, frame)| Some((at, frame.pts?.abs_diff(pts))))
-            .min_by_key(|(_, distance)| *distance)?;
+        let frames = self.frames.iter().enumerate();
+        let distances = frames.filter_map(|(at, frame)| Some((at, frame.pts?.abs_diff(pts))));
+        let (at, distance) = distances.min_by_key(|(_, distance)| *distance)?;
         (distance <= PTS_SLACK).then_some(at)
     }
-}
-
-fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
-    if queue.len() == KEPT {
-        queue.pop_front();
-    }
-    queue.push_back(item);
 }
 
 #[cfg(test)]
@@ -221,15 +209,11 @@ mod tests {
         arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).wall);
         assert!(arrivals.mark_key(Some(MS(100)), true).unwrap().hurt);
         let first = arrivals.take(Some(MS(100))).unwrap();
-        assert_eq!(
-            (first.received, first.rtp, first.key),
-            (at(10), Some(900), true)
-        );
+        assert_eq!((first.received, first.rtp), (at(10), Some(900)));
         let second = arrivals.take(Some(MS(134))).unwrap();
-        assert_eq!(
-            (second.received, second.date, second.hurt),
-            (at(20), Some(at(5).wall), false)
-        );
+        assert_eq!((second.received, second.date), (at(20), Some(at(5).wall)));
+        assert_eq!((first.key, second.key), (true, false));
+        assert_eq!((first.hurt, second.hurt), (true, false));
         assert_eq!(arrivals.take(Some(MS(134))), None);
     }
 
@@ -266,10 +250,8 @@ mod tests {
             arrivals.packet(n, at(u64::from(n)));
             let _ = arrivals.timed(n, MS(u64::from(n) * 40), at(u64::from(n)));
         }
-        assert_eq!(
-            (arrivals.packets.len(), arrivals.frames.len()),
-            (KEPT, KEPT)
-        );
+        let kept = (arrivals.packets.len(), arrivals.frames.len());
+        assert_eq!(kept, (KEPT, KEPT));
         assert_eq!(arrivals.take(Some(MS(0))), None);
         assert_eq!(arrivals.take(None), None);
         // When its time of arrival is forgotten, it is taken to be older than all known ones.

@@ -104,10 +104,9 @@ mod tests {
                     began: time,
                     behind: time - there,
                 });
-                time += if key {
-                    self.decoding_keys
-                } else {
-                    self.decoding
+                time += match key {
+                    true => self.decoding_keys,
+                    false => self.decoding,
                 };
                 arrivals.take(Some(pts));
             }
@@ -125,11 +124,8 @@ mod tests {
     }
 
     fn longest_without_key(decoded: &[Decoded]) -> Duration {
-        let keys: Vec<Duration> = decoded
-            .iter()
-            .filter(|one| one.key)
-            .map(|one| one.began)
-            .collect();
+        let keys = decoded.iter().filter(|one| one.key);
+        let keys: Vec<Duration> = keys.map(|one| one.began).collect();
         let steps = keys.windows(2).map(|two| two[1] - two[0]);
         steps.max().unwrap_or(Duration::MAX)
     }

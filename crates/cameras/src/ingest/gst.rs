@@ -40,6 +40,9 @@ pub(super) use picture::picture_from_sample;
 pub use picture::picture_on_device;
 pub(super) use sources::file_pipeline;
 
+#[cfg(test)]
+pub(super) use decoder::{Codec, DecoderCandidates, DecoderChain};
+
 const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 
 /// Starts GStreamer and forwards its log; any number of times.
@@ -64,7 +67,7 @@ impl GstOpener {
 
     /// With the decoders of a test.
     #[cfg(test)]
-    pub fn with_decoders(camera: CameraConfig, candidates: decoder::DecoderCandidates) -> Self {
+    pub fn with_decoders(camera: CameraConfig, candidates: DecoderCandidates) -> Self {
         Self::build(camera, None, Decoders::of(candidates))
     }
 

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use crate::push_bounded;
+
 /// The most changes of sender that are expected at the same time.
 const CHANGES_KEPT: usize = 8;
 
@@ -50,10 +52,7 @@ enum MarkerReliability {
 impl PacketSequence {
     /// Another sender begins with the packet `seq`, which is still to come.
     pub fn will_change(&mut self, seq: u16) {
-        if self.changes.len() == CHANGES_KEPT {
-            self.changes.pop_front();
-        }
-        self.changes.push_back(seq);
+        push_bounded(&mut self.changes, seq, CHANGES_KEPT);
     }
 
     pub fn packet(&mut self, packet: PacketHeader) -> PacketGap {
@@ -140,19 +139,10 @@ mod tests {
     fn without_right_marks_a_gap_hurts_both() {
         let mut unmarked = PacketSequence::default();
         let mut by_slice = PacketSequence::default();
-        let mut packet = |n: u16, rtp: u32| {
-            let seq = n;
-            let none = unmarked.packet(PacketHeader {
-                seq,
-                rtp,
-                marked: false,
-            });
-            let all = by_slice.packet(PacketHeader {
-                seq,
-                rtp,
-                marked: true,
-            });
-            assert_eq!(none, all);
+        let mut packet = |seq: u16, rtp: u32| {
+            let header = |marked| PacketHeader { seq, rtp, marked };
+            let none = unmarked.packet(header(false));
+            assert_eq!(none, by_slice.packet(header(true)));
             (none.before, none.this)
         };
         for n in 0..6 {

@@ -262,11 +262,8 @@ impl Session {
                 return None;
             }
         };
-        let last_frame = self.seen.frame.map_or(since, |frame| frame.max(since));
-        let last_sign = self
-            .seen
-            .packet
-            .map_or(last_frame, |packet| packet.max(last_frame));
+        let last_frame = self.seen.frame.unwrap_or_default().max(since);
+        let last_sign = self.seen.packet.unwrap_or_default().max(last_frame);
         let silent = ConnectionLimit {
             why,
             from: last_sign,

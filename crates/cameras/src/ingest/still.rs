@@ -56,7 +56,7 @@ pub fn still_frames(path: &Path, max: usize, clock: &dyn Clock) -> Result<Vec<Fr
                             source: CaptureSource::File,
                             error_ms: None,
                         }),
-                        rtp: None,
+                        ..FrameTimes::default()
                     },
                     picture,
                 });

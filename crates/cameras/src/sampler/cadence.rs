@@ -114,10 +114,8 @@ mod tests {
         let at = |seconds: u64| Mono::from_nanos(seconds * 1000 * MS);
         let mut cadence = Cadence::new(0.1);
         cadence.set_rate(0.05);
-        assert!(
-            cadence.is_due(at(0)),
-            "the first is due at once at any pace"
-        );
+        // The first is due at once at any pace.
+        assert!(cadence.is_due(at(0)));
         cadence.looked(at(100));
         assert_eq!(cadence.due(), at(110));
         cadence.set_rate(1.0);

@@ -46,32 +46,28 @@ impl Mask {
                 plane.extend_from_slice(picture.row(index, y));
                 let painted = &mut plane[y * row_bytes..];
                 let middle = (y as f64 + 0.5) / rows as f64;
-                self.paint_row(painted, middle, pixel_bytes(format, index), || {
-                    black(picture, index)
-                });
+                let black = black(picture, index);
+                self.paint_row(painted, middle, pixel_bytes(format, index), black);
             }
             planes.push(plane);
         }
+        let layout = PictureLayout {
+            format,
+            size: (width, height),
+            strides,
+            colour: (picture.matrix(), picture.range()),
+        };
         #[expect(clippy::expect_used, reason = "the planes were made to measure above")]
-        Picture::new(
-            PictureLayout {
-                format,
-                size: (width, height),
-                strides,
-                colour: (picture.matrix(), picture.range()),
-            },
-            Arc::new(planes),
-        )
-        .expect("a copy has the layout of its original")
+        Picture::new(layout, Arc::new(planes)).expect("a copy has the layout of its original")
     }
 
     /// Paints the pixels of a row that an area touches. `middle` is the row's height in shares of the picture.
-    fn paint_row(&self, row: &mut [u8], middle: f64, pixel_bytes: usize, black: impl Fn() -> u8) {
+    fn paint_row(&self, row: &mut [u8], middle: f64, pixel_bytes: usize, black: u8) {
         let columns = (row.len() / pixel_bytes) as f64;
         for (from, to) in self.polygons.iter().flat_map(|p| p.spans(middle)) {
             let first = (from * columns).floor() as usize;
             let end = (to * columns).ceil() as usize;
-            row[first * pixel_bytes..end * pixel_bytes].fill(black());
+            row[first * pixel_bytes..end * pixel_bytes].fill(black);
         }
     }
 }
@@ -104,57 +100,35 @@ mod tests {
     }
 
     fn yuv(format: PixelFormat, planes: Vec<Vec<u8>>, strides: [usize; 3]) -> Picture {
-        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        Picture::new(
-            PictureLayout {
-                format,
-                size: (4, 4),
-                strides,
-                colour,
-            },
-            Arc::new(planes),
-        )
-        .unwrap()
+        let layout = PictureLayout {
+            format,
+            size: (4, 4),
+            strides,
+            colour: (ColourMatrix::Bt709, ColourRange::Limited),
+        };
+        Picture::new(layout, Arc::new(planes)).unwrap()
     }
 
     fn plane(picture: &Picture, index: usize, rows: usize) -> Vec<u8> {
-        (0..rows)
-            .flat_map(|y| picture.row(index, y).to_vec())
-            .collect()
+        let rows = (0..rows).map(|y| picture.row(index, y));
+        rows.collect::<Vec<_>>().concat()
     }
 
     #[test]
     fn nv12_with_padded_rows() {
         // Rows of four pixels, six bytes apart: the padding must neither be copied nor painted.
-        let original = yuv(
-            PixelFormat::Nv12,
-            vec![vec![200; 6 * 4], vec![90; 6 * 2]],
-            [6, 6, 0],
-        );
+        let planes = vec![vec![200; 6 * 4], vec![90; 6 * 2]];
+        let original = yuv(PixelFormat::Nv12, planes, [6, 6, 0]);
         let painted = sky().paint(&original);
-        assert_eq!(
-            plane(&painted, 0, 4),
-            [[16u8; 8], [200; 8]].concat().as_slice()
-        );
-        assert_eq!(
-            plane(&painted, 1, 2),
-            [[128u8; 4], [90; 4]].concat().as_slice()
-        );
-        assert_eq!(
-            plane(&original, 0, 4),
-            [200u8; 16],
-            "the original is untouched"
-        );
+        assert_eq!(plane(&painted, 0, 4), [[16; 8], [200; 8]].concat());
+        assert_eq!(plane(&painted, 1, 2), [[128; 4], [90; 4]].concat());
+        assert_eq!(plane(&original, 0, 4), [200; 16], "untouched");
     }
 
     #[test]
     fn i420_in_all_planes() {
-        let original = yuv(
-            PixelFormat::I420,
-            vec![vec![200; 16], vec![90; 4], vec![30; 4]],
-            [4, 2, 2],
-        );
-        let painted = sky().paint(&original);
+        let planes = vec![vec![200; 16], vec![90; 4], vec![30; 4]];
+        let painted = sky().paint(&yuv(PixelFormat::I420, planes, [4, 2, 2]));
         assert_eq!(plane(&painted, 1, 2), [128, 128, 90, 90]);
         assert_eq!(plane(&painted, 2, 2), [128, 128, 30, 30]);
         assert_eq!(painted.matrix(), ColourMatrix::Bt709);

@@ -72,12 +72,9 @@ impl CameraShare {
 /// the one that waits longest. A camera that was served is due later than all that waited, so of `n` cameras at most
 /// `n - 1` go before one that is due, however fast they are.
 fn longest_overdue(due_since: impl IntoIterator<Item = Option<Mono>>) -> Option<usize> {
-    due_since
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, due)| due.map(|due| (due, index)))
-        .min()
-        .map(|(_, index)| index)
+    let due = due_since.into_iter().enumerate();
+    let due = due.filter_map(|(index, since)| Some((since?, index)));
+    due.min().map(|(_, index)| index)
 }
 
 #[cfg(test)]
@@ -86,11 +83,8 @@ mod tests {
 
     #[test]
     fn longest_overdue_camera_is_next() {
-        let due = [None, Some(30), Some(10), Some(20)];
-        assert_eq!(
-            longest_overdue(due.map(|due| due.map(Mono::from_nanos))),
-            Some(2)
-        );
+        let due = [None, Some(30), Some(10), Some(20)].map(|due| due.map(Mono::from_nanos));
+        assert_eq!(longest_overdue(due), Some(2));
         assert_eq!(longest_overdue([None, None]), None);
     }
 }

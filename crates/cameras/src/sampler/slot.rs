@@ -189,10 +189,11 @@ impl FrameSlot {
 
     /// What was lost for a prompt since this was last asked; it counts from zero again.
     pub fn take_since_last(&mut self, prompt: &PromptId) -> SkippedSinceLast {
-        let asked = self.prompts.iter_mut().find(|a| a.prompt.id == *prompt);
-        asked.map_or_else(SkippedSinceLast::default, |a| {
-            std::mem::take(&mut a.since_last)
-        })
+        let mut prompts = self.prompts.iter_mut();
+        let asked = prompts.find(|a| a.prompt.id == *prompt);
+        asked
+            .map(|a| std::mem::take(&mut a.since_last))
+            .unwrap_or_default()
     }
 
     /// Where the camera's frames went.

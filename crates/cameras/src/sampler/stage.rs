@@ -136,9 +136,8 @@ impl Sampler {
     /// The frames that a prompt lost since the last call. Call it when a message of the prompt is made.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let sampled = self.sampled(camera);
-        sampled.map_or_else(SkippedSinceLast::default, |sampled| {
-            sampled.lock().take_since_last(prompt)
-        })
+        let taken = sampled.map(|sampled| sampled.lock().take_since_last(prompt));
+        taken.unwrap_or_default()
     }
 
     /// The counters of all removed cameras together.
@@ -163,9 +162,7 @@ impl Sampler {
 
     fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
         let cameras = self.cameras();
-        cameras
-            .iter()
-            .find(|sampled| sampled.id == *camera)
-            .cloned()
+        let mut all = cameras.iter();
+        all.find(|sampled| sampled.id == *camera).cloned()
     }
 }

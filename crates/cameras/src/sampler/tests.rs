@@ -16,8 +16,8 @@ use super::{slot::FrameSlot, *};
 use spotter_core::{
     CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look, ManualClock, Mono,
     Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SkippedSinceLast,
-    config::{CameraConfig, PromptConfig},
-    testing::frame_at,
+    config::{CameraConfig, MotionConfig, PromptConfig},
+    testing::{FakeDevicePlanes, frame_at},
 };
 
 const BUDGET: Duration = Duration::from_millis(250);
@@ -43,11 +43,35 @@ fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> CameraConfig {
     }
 }
 
+/// A camera with one prompt, both once a second.
+fn person(id: &str) -> CameraConfig {
+    camera(id, 1.0, &[("person", 1.0)])
+}
+
+fn gated(camera: CameraConfig) -> CameraConfig {
+    CameraConfig {
+        motion: MotionConfig {
+            on: true,
+            ..camera.motion
+        },
+        ..camera
+    }
+}
+
+/// With its upper half blacked out.
+fn masked(camera: CameraConfig) -> CameraConfig {
+    CameraConfig {
+        mask: vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]],
+        ..camera
+    }
+}
+
 fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
-/// A sampler with its clock and the count of frames put into each camera.
+/// A sampler with its clock and the count of frames put into each camera. Clones have the same sampler and clock.
+#[derive(Clone)]
 struct Bench {
     clock: ManualClock,
     cameras: Vec<CameraId>,
@@ -72,17 +96,6 @@ impl Bench {
         bench
     }
 
-    /// The same sampler and clock, for another thread.
-    fn for_another_thread(&self) -> Self {
-        Self {
-            clock: self.clock.clone(),
-            cameras: self.cameras.clone(),
-            put: self.put.clone(),
-            sampler: Arc::clone(&self.sampler),
-            share: Arc::clone(&self.share),
-        }
-    }
-
     /// Changes the cameras, as the app does after a change of the configuration.
     fn change(&self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
@@ -101,9 +114,13 @@ impl Bench {
         }
     }
 
+    fn put_frame(&self, frame: Frame) {
+        self.sampler.camera_sink(&frame.camera).unwrap()(frame);
+    }
+
     fn put_grey(&mut self, camera: usize, age: Duration, grey: u8) {
         let frame = self.frame(camera, age, grey);
-        self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
+        self.put_frame(frame);
     }
 
     fn put(&mut self, camera: usize) {
@@ -111,21 +128,21 @@ impl Bench {
     }
 
     /// An NV12 picture of 2 x 2 pixels.
-    fn put_picture(&mut self, camera: usize, planes: Arc<spotter_core::testing::FakeDevicePlanes>) {
+    fn put_picture(&mut self, camera: usize, planes: Arc<FakeDevicePlanes>) {
         let mut frame = self.frame(camera, ms(20), 0);
-        let (size, strides) = ((2, 2), [2, 2, 0]);
-        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        frame.picture = Picture::new(
-            PictureLayout {
-                format: PixelFormat::Nv12,
-                size,
-                strides,
-                colour,
-            },
-            planes,
-        )
-        .unwrap();
-        self.sampler.camera_sink(&self.cameras[camera]).unwrap()(frame);
+        let layout = PictureLayout {
+            format: PixelFormat::Nv12,
+            size: (2, 2),
+            strides: [2, 2, 0],
+            colour: (ColourMatrix::Bt709, ColourRange::Limited),
+        };
+        frame.picture = Picture::new(layout, planes).unwrap();
+        self.put_frame(frame);
+    }
+
+    /// The look that an engine gets now.
+    fn look(&self) -> Look {
+        self.share.try_next().expect("a look")
     }
 
     fn counters(&self, camera: usize) -> FrameCounters {
@@ -158,7 +175,7 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
         bench.put(0);
         bench.clock.advance(ms(40));
     }
-    let look = bench.share.try_next().unwrap();
+    let look = bench.look();
     assert_eq!((look.frame.number, look.prompts.len()), (3, 2));
     let received = look.frame.times.received;
     assert_eq!(look.start_by, received.after(BUDGET));
@@ -174,10 +191,8 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     };
     assert_eq!(bench.counters(0), expected);
     bench.answer(look);
-    assert_eq!(
-        (bench.counters(0).looked, bench.counters(0).in_flight),
-        (1, 0)
-    );
+    let counters = bench.counters(0);
+    assert_eq!((counters.looked, counters.in_flight), (1, 0));
     let busy = SkippedSinceLast {
         busy: 2,
         ..SkippedSinceLast::default()
@@ -207,10 +222,10 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
 
 #[test]
 fn camera_rate_limits_prompts_due_at_different_times() {
-    let mut cameras = [camera("gate", 1.0, &[("person", 1.0)])];
+    let mut cameras = [person("gate")];
     let mut bench = Bench::new(&cameras);
     bench.put(0);
-    bench.answer(bench.share.try_next().unwrap());
+    bench.answer(bench.look());
     // New prompts are due at once, the camera is not.
     let prompt = |id| spotter_core::testing::prompt(id);
     cameras[0].prompts.extend(["dog", "cat"].map(prompt));
@@ -220,50 +235,42 @@ fn camera_rate_limits_prompts_due_at_different_times() {
     assert!(bench.share.try_next().is_none());
     bench.clock.advance(ms(700));
     bench.put(0);
-    assert_eq!(bench.share.try_next().unwrap().prompts.len(), 3);
+    assert_eq!(bench.look().prompts.len(), 3);
 }
 
 #[test]
 fn frame_over_budget_is_late_and_next_starts_at_once() {
-    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    let mut bench = Bench::new(&[person("gate")]);
     bench.put_grey(0, ms(0), 100);
     bench.clock.advance(BUDGET + ms(1));
     assert!(bench.share.try_next().is_none());
     assert_eq!(bench.counters(0).late, 1);
     bench.put(0);
-    assert_eq!(bench.share.try_next().unwrap().frame.number, 2);
+    assert_eq!(bench.look().frame.number, 2);
     assert_eq!(bench.since_last(0, "person").late, 1);
 }
 
 #[test]
 fn engine_failures_are_counted_per_prompt() {
-    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    let mut bench = Bench::new(&[person("gate")]);
     bench.put(0);
-    let look = bench.share.try_next().unwrap();
-    bench
-        .sampler
-        .done(&Outcome::Failed(look, "no memory".into()));
+    let failed = Outcome::Failed(bench.look(), "no memory".into());
+    bench.sampler.done(&failed);
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    let look = bench.share.try_next().unwrap();
-    bench.sampler.done(&Outcome::Late(look));
+    bench.sampler.done(&Outcome::Late(bench.look()));
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
     let counters = bench.counters(0);
-    assert_eq!(
-        (counters.failed, counters.late, counters.in_flight),
-        (1, 1, 0)
-    );
+    assert_eq!((counters.failed, counters.late), (1, 1));
+    assert_eq!(counters.in_flight, 0);
 }
 
 #[test]
 fn a_quiet_scene_is_gated_until_something_moves() {
-    let mut gated = camera("gate", 1.0, &[("person", 1.0)]);
-    gated.motion.on = true;
-    let mut bench = Bench::new(&[gated]);
+    let mut bench = Bench::new(&[gated(person("gate"))]);
     bench.put(0);
-    let look = bench.share.try_next().expect("the first frame passes");
-    bench.answer(look);
+    bench.answer(bench.look());
     for _ in 0..5 {
         bench.clock.advance(Duration::from_secs(1));
         bench.put(0);
@@ -278,33 +285,26 @@ fn a_quiet_scene_is_gated_until_something_moves() {
 
 #[test]
 fn masks_are_painted_before_the_engine() {
-    let mut masked = camera("gate", 1.0, &[("person", 1.0)]);
-    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
-    let mut bench = Bench::new(&[masked]);
+    let mut bench = Bench::new(&[masked(person("gate"))]);
     bench.put(0);
-    let picture = bench.share.try_next().unwrap().frame.picture;
-    assert_eq!(
-        (picture.row(0, 0), picture.row(0, 1)),
-        (&[0; 6][..], &[100; 6][..])
-    );
+    let picture = bench.look().frame.picture;
+    assert_eq!(picture.row(0, 0), [0; 6]);
+    assert_eq!(picture.row(0, 1), [100; 6]);
 }
 
 #[test]
 fn device_picture_stays_there_without_motion_gate_and_mask() {
-    let plain = camera("plain", 1.0, &[("person", 1.0)]);
-    let mut gated = camera("gated", 1.0, &[("person", 1.0)]);
-    gated.motion.on = true;
-    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
-    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
     // Copies to the host; whether the engine finds the picture on the device.
-    for (camera, copies, on_device) in [(plain, 0, true), (gated, 1, true), (masked, 1, false)] {
+    for (camera, copies, on_device) in [
+        (person("plain"), 0, true),
+        (gated(person("gated")), 1, true),
+        (masked(person("masked")), 1, false),
+    ] {
         let mut bench = Bench::new(&[camera]);
-        let planes = Arc::new(spotter_core::testing::FakeDevicePlanes::new(vec![
-            vec![200; 4],
-            vec![128; 2],
-        ]));
+        let planes = FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]);
+        let planes = Arc::new(planes);
         bench.put_picture(0, planes.clone());
-        let picture = bench.share.try_next().unwrap().frame.picture;
+        let picture = bench.look().frame.picture;
         assert_eq!(planes.copies(), copies, "{}", bench.cameras[0]);
         assert_eq!(picture.on_device().is_some(), on_device);
         assert_eq!(picture.is_on_host(), copies > 0);
@@ -315,16 +315,8 @@ fn device_picture_stays_there_without_motion_gate_and_mask() {
 
 #[test]
 fn unreadable_picture_is_not_sent_as_a_black_one() {
-    let mut masked = camera("masked", 1.0, &[("person", 1.0)]);
-    masked.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)]];
-    let plain = camera("plain", 1.0, &[("person", 1.0)]);
-    let mut bench = Bench::new(&[masked, plain]);
-    let lost = || {
-        Arc::new(spotter_core::testing::FakeDevicePlanes::lost(vec![
-            vec![200; 4],
-            vec![128; 2],
-        ]))
-    };
+    let mut bench = Bench::new(&[masked(person("masked")), person("plain")]);
+    let lost = || Arc::new(FakeDevicePlanes::lost(vec![vec![200; 4], vec![128; 2]]));
     bench.put_picture(0, lost());
     assert!(bench.share.try_next().is_none());
     let counters = bench.counters(0);
@@ -332,7 +324,7 @@ fn unreadable_picture_is_not_sent_as_a_black_one() {
     assert_eq!(bench.since_last(0, "person").error, 1);
     // The prompt is still due.
     bench.put(0);
-    assert_eq!(bench.share.try_next().unwrap().prompts.len(), 1);
+    assert_eq!(bench.look().prompts.len(), 1);
     // The sampler does not read the pictures of a camera without a mask.
     bench.put_picture(1, lost());
     assert!(bench.share.try_next().is_some());
@@ -340,7 +332,7 @@ fn unreadable_picture_is_not_sent_as_a_black_one() {
 
 #[test]
 fn next_waits_for_a_frame_and_is_woken_by_it() {
-    let mut bench = Bench::new(&[camera("gate", 1.0, &[("person", 1.0)])]);
+    let mut bench = Bench::new(&[person("gate")]);
     let share = bench.share.clone();
     let mut context = Context::from_waker(Waker::noop());
     let mut next = pin!(share.next());
@@ -349,10 +341,7 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
     assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
 
     // Two frames for two waiting callers, and a caller that stops waiting: no caller waits while a frame is queued.
-    let mut bench = Bench::new(&[
-        camera("a", 1.0, &[("person", 1.0)]),
-        camera("b", 1.0, &[("person", 1.0)]),
-    ]);
+    let mut bench = Bench::new(&[person("a"), person("b")]);
     let share = bench.share.clone();
     let mut gives_up = Box::pin(share.next());
     let mut stays = pin!(share.next());
@@ -365,7 +354,7 @@ fn next_waits_for_a_frame_and_is_woken_by_it() {
 
 #[test]
 fn frame_that_arrives_during_a_look_does_not_start_another() {
-    let configs = [camera("gate", 1.0, &[("person", 1.0)])];
+    let configs = [person("gate")];
     let mut bench = Bench::new(&configs);
     let prompt = Prompt {
         id: PromptId::new("person").unwrap(),
@@ -386,13 +375,12 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
 
 #[test]
 fn threads_lose_no_frame() {
-    let mut gated = camera("b", 30.0, &[("person", 30.0)]);
-    gated.motion.on = true;
-    let cameras = [camera("a", 30.0, &[("person", 30.0)]), gated];
+    let fast = |id| camera(id, 30.0, &[("person", 30.0)]);
+    let cameras = [fast("a"), gated(fast("b"))];
     let bench = Bench::new(&cameras);
     let threads: Vec<_> = (0..cameras.len())
         .map(|index| {
-            let mut own = bench.for_another_thread();
+            let mut own = bench.clone();
             let body = move || {
                 for grey in 0..2000u32 {
                     own.clock.advance(ms(1));

@@ -80,29 +80,20 @@ mod tests {
         // As many that are surely right and never are.
         (0..10).for_each(|_| calibration.add(1.0, false));
         assert!((calibration.error().unwrap() - 0.5).abs() < 1e-9);
-        let bins: Vec<_> = calibration
-            .bins()
-            .iter()
-            .map(|b| (b.from, b.answers, b.right))
-            .collect();
+        let bins = calibration.bins().into_iter();
+        let bins: Vec<_> = bins.map(|b| (b.from, b.answers, b.right)).collect();
         assert_eq!(bins, [(0.8, 10, 0.8), (0.99, 10, 0.0)]);
     }
 
     #[test]
     fn each_score_has_a_bin() {
         let mut calibration = Calibration::default();
-        let scores = [0.0, 0.499, 0.5, 0.7, 0.9499, 0.95, 0.9999, 1.0];
-        scores
-            .iter()
-            .for_each(|&score| calibration.add(score, true));
-        let counted: Vec<_> = calibration
-            .bins()
-            .iter()
-            .map(|b| (b.from, b.answers))
-            .collect();
-        assert_eq!(
-            counted,
-            [(0.0, 2), (0.5, 1), (0.7, 1), (0.9, 1), (0.95, 1), (0.99, 2)]
-        );
+        for score in [0.0, 0.499, 0.5, 0.7, 0.9499, 0.95, 0.9999, 1.0] {
+            calibration.add(score, true);
+        }
+        let bins = calibration.bins().into_iter();
+        let counted: Vec<_> = bins.map(|b| (b.from, b.answers)).collect();
+        let expected = [(0.0, 2), (0.5, 1), (0.7, 1), (0.9, 1), (0.95, 1), (0.99, 2)];
+        assert_eq!(counted, expected);
     }
 }

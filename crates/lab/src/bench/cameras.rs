@@ -7,7 +7,7 @@
 //!
 //! [`Delays`] has a constant size, because a long run measures memory too.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
@@ -193,31 +193,30 @@ pub struct ThreadUse {
     pub cpu_pct: f64,
 }
 
-/// Frames of a run by their ends ([`FrameCounters`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FrameEnds {
-    pub arrived: u64,
-    /// No prompt was due.
-    pub skipped: u64,
-    /// A newer one took its place.
-    pub replaced: u64,
-    pub gated: u64,
-    pub late: u64,
-    pub looked: u64,
-    pub failed: u64,
-}
+/// A counter of frames with its name in the report.
+type NamedCounter = (&'static str, fn(&FrameCounters) -> u64);
 
-impl FrameEnds {
-    /// Adds a camera's frames between two readings of its counters.
-    pub fn add(&mut self, before: &FrameCounters, after: &FrameCounters) {
-        self.arrived += after.arrived - before.arrived;
-        self.skipped += after.skipped - before.skipped;
-        self.replaced += after.replaced - before.replaced;
-        self.gated += after.gated - before.gated;
-        self.late += after.late - before.late;
-        self.looked += after.looked - before.looked;
-        self.failed += after.failed - before.failed;
+const FRAME_COUNTERS: [NamedCounter; 7] = [
+    ("arrived", |frames| frames.arrived),
+    ("skipped", |frames| frames.skipped),
+    ("replaced", |frames| frames.replaced),
+    ("gated", |frames| frames.gated),
+    ("late", |frames| frames.late),
+    ("failed", |frames| frames.failed),
+    ("looked", |frames| frames.looked),
+];
+
+/// The frames of all cameras between two readings of each camera's counters, by name.
+pub fn frames_between<'a>(
+    readings: impl IntoIterator<Item = (&'a FrameCounters, &'a FrameCounters)>,
+) -> BTreeMap<&'static str, u64> {
+    let mut frames = BTreeMap::new();
+    for (before, after) in readings {
+        for (name, count) in FRAME_COUNTERS {
+            *frames.entry(name).or_default() += count(after) - count(before);
+        }
     }
+    frames
 }
 
 /// Least cost of decoding on this machine: libav alone, one thread, at full speed.
@@ -251,7 +250,15 @@ pub struct CamerasRow {
     pub trend: Option<Trend>,
     /// Median of `behind` in each sixtieth of the run.
     pub course_ms: Vec<f64>,
-    pub frames: FrameEnds,
+    /// By their ends ([`FrameCounters`]).
+    pub frames: BTreeMap<&'static str, u64>,
+}
+
+impl CamerasRow {
+    /// The share of one camera.
+    fn each(&self, total: f64) -> f64 {
+        total / self.cameras.max(1) as f64
+    }
 }
 
 /// What is printed; `Display` gives the table, serde the JSON.
@@ -285,27 +292,23 @@ impl fmt::Display for CamerasReport {
             f,
             "CPU in percent of one core; delays: median / p95, milliseconds\n"
         )?;
-        let costs = ["CPU", "CPU/camera", "floor", "server", "others"];
-        let sizes = ["RSS MiB", "threads", "decode", "behind capture"];
-        let columns = ["cameras", "s"].into_iter().chain(costs).chain(sizes);
-        let mut table = TextTable::new(columns);
-        for row in &self.rows {
+        let cells = |row: &CamerasRow| {
             let threads: usize = row.threads.iter().map(|threads| threads.count).sum();
-            table.row([
-                row.cameras.to_string(),
-                format!("{:.0}", row.seconds),
-                format!("{:.1}", row.cpu_pct),
-                format!("{:.2}", row.cpu_pct / row.cameras.max(1) as f64),
-                format!("{:.2}", self.floor.cpu_pct),
-                format!("{:.1}", row.server_cpu_pct),
-                format!("{:.0}", row.others_cpu_pct),
-                known(row.rss_mib, 0),
-                threads.to_string(),
-                row.decode.to_string(),
-                row.behind.to_string(),
-            ]);
-        }
-        write!(f, "{table}")?;
+            vec![
+                ("cameras", row.cameras.to_string()),
+                ("s", format!("{:.0}", row.seconds)),
+                ("CPU", format!("{:.1}", row.cpu_pct)),
+                ("CPU/camera", format!("{:.2}", row.each(row.cpu_pct))),
+                ("floor", format!("{:.2}", self.floor.cpu_pct)),
+                ("server", format!("{:.1}", row.server_cpu_pct)),
+                ("others", format!("{:.0}", row.others_cpu_pct)),
+                ("RSS MiB", known(row.rss_mib, 0)),
+                ("threads", threads.to_string()),
+                ("decode", row.decode.to_string()),
+                ("behind capture", row.behind.to_string()),
+            ]
+        };
+        write!(f, "{}", TextTable::new(self.rows.iter().map(cells)))?;
         let [before, after] = [self.floor, self.floor_after].map(|floor| floor.ms_per_picture);
         writeln!(
             f,
@@ -329,20 +332,14 @@ impl CamerasReport {
             "\nwith {} cameras for {:.0} s:",
             row.cameras, row.seconds
         )?;
-        let FrameEnds {
-            arrived,
-            skipped,
-            replaced,
-            gated,
-            late,
-            looked,
-            failed,
-        } = row.frames;
+        let frames = FRAME_COUNTERS.map(|(name, _)| (row.frames.get(name).unwrap_or(&0), name));
+        let arrived_hz = row.each(*frames[0].0 as f64) / row.seconds.max(1e-9);
         writeln!(
             f,
-            "frames: {arrived} arrived ({:.2} of {} a second and camera), {skipped} skipped, {replaced} replaced, \
-             {gated} gated, {late} late, {failed} failed, {looked} looked at",
-            arrived as f64 / row.seconds.max(1e-9) / row.cameras.max(1) as f64,
+            "frames: {}; {arrived_hz:.2} of {} a second and camera arrived",
+            frames
+                .map(|(count, name)| format!("{count} {name}"))
+                .join(", "),
             self.stream.2,
         )?;
         if let Some(trend) = row.trend {
@@ -362,12 +359,15 @@ impl CamerasReport {
             let means: Vec<String> = means.map(|ms| format!("{ms:.1}")).collect();
             writeln!(f, "in the course of the run, ms: {}", means.join(" "))?;
         }
-        let mut table = TextTable::new(["threads", "count", "CPU/camera"]);
-        for threads in row.threads.iter().filter(|threads| threads.cpu_pct >= 0.05) {
-            let each = format!("{:.2}", threads.cpu_pct / row.cameras.max(1) as f64);
-            table.row([threads.name.clone(), threads.count.to_string(), each]);
-        }
-        write!(f, "\n{table}")
+        let cells = |threads: &ThreadUse| {
+            vec![
+                ("threads", threads.name.clone()),
+                ("count", threads.count.to_string()),
+                ("CPU/camera", format!("{:.2}", row.each(threads.cpu_pct))),
+            ]
+        };
+        let busy = row.threads.iter().filter(|threads| threads.cpu_pct >= 0.05);
+        write!(f, "\n{}", TextTable::new(busy.map(cells)))
     }
 }
 

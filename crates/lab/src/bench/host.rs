@@ -238,24 +238,18 @@ impl fmt::Display for HostReport {
              launch and finalize with the simulated device's own work\n",
             self.step.step_rows
         )?;
-        let columns = ["plan", "launch", "finalize", "commit", "plan + commit"];
-        let mut table = TextTable::new(["rows", "steps"].into_iter().chain(columns));
-        for row in &self.step.rows {
-            let spreads = [
-                Some(row.plan),
-                Some(row.launch),
-                row.finalize,
-                Some(row.commit),
-                Some(row.plan_commit),
-            ];
-            let micros = spreads.map(|spread| spread.map_or_else(|| "-".into(), micros));
-            table.row(
-                [row.kind.into(), row.steps.to_string()]
-                    .into_iter()
-                    .chain(micros),
-            );
-        }
-        write!(f, "{table}")
+        let cells = |row: &HostRow| {
+            vec![
+                ("rows", row.kind.into()),
+                ("steps", row.steps.to_string()),
+                ("plan", micros(row.plan)),
+                ("launch", micros(row.launch)),
+                ("finalize", row.finalize.map_or_else(|| "-".into(), micros)),
+                ("commit", micros(row.commit)),
+                ("plan + commit", micros(row.plan_commit)),
+            ]
+        };
+        write!(f, "{}", TextTable::new(self.step.rows.iter().map(cells)))
     }
 }
 
@@ -279,11 +273,7 @@ mod tests {
             let count = |what| host_spans(&timeline, what).count();
             assert_eq!(count(Host::Plan), STEPS, "{kind:?}");
             assert!(count(Host::Commit).abs_diff(STEPS) <= 1, "{kind:?}");
-            let masks = if kind == HostWorkKind::HostMasks {
-                STEPS
-            } else {
-                0
-            };
+            let masks = usize::from(kind == HostWorkKind::HostMasks) * STEPS;
             assert!(count(Host::Finalize).abs_diff(masks) <= 1, "{kind:?}");
             assert_eq!(work.decodes % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");
             assert_eq!(work.objects % LIMITS.rows as u64, 0, "{kind:?}: {work:?}");

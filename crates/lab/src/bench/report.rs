@@ -9,7 +9,7 @@ use super::{
     EvalOptions,
     calibration::{Calibration, CalibrationBin},
     scores::Scores,
-    table::{TextTable, known},
+    table::{TableRow, TextTable, known},
 };
 
 /// What is printed; `Display` gives the table, serde the JSON.
@@ -173,26 +173,37 @@ impl fmt::Display for EvalReport {
             "{model}: {scenes} scenes from seed {first_seed}, {rate}\n"
         )?;
         write!(f, "{}", figures_table(&self.figures))?;
-        let columns = ["", "things", "F1", "precision", "recall", "mean IoU"];
         for parts in self.detect_by.chunk_by(|one, next| one.by == next.by) {
-            let mut table = TextTable::new(columns);
-            for part in parts {
-                let shares = [part.f1, part.precision, part.recall, part.mean_iou].map(share_text);
-                let thing = [part.name.into(), part.things.to_string()];
-                table.row(thing.into_iter().chain(shares));
-            }
+            let table = TextTable::new(parts.iter().map(PartFigures::cells));
             write!(f, "\ndetect by {}\n{table}", parts[0].by)?;
         }
         for kind in self.scores.iter().filter(|kind| !kind.bins.is_empty()) {
-            let mut table = TextTable::new(["from", "answers", "score", "right"]);
-            for bin in &kind.bins {
-                let [score, right] = [bin.score, bin.right].map(|share| share_text(Some(share)));
-                table.row([bin.from.to_string(), bin.answers.to_string(), score, right]);
-            }
+            let cells = |bin: &CalibrationBin| {
+                vec![
+                    ("from", bin.from.to_string()),
+                    ("answers", bin.answers.to_string()),
+                    ("score", share_text(Some(bin.score))),
+                    ("right", share_text(Some(bin.right))),
+                ]
+            };
+            let table = TextTable::new(kind.bins.iter().map(cells));
             let (of, error) = (kind.of, share_text(kind.error));
             write!(f, "\nscore of {of}, off by {error}\n{table}")?;
         }
         Ok(())
+    }
+}
+
+impl PartFigures {
+    fn cells(&self) -> TableRow {
+        vec![
+            ("", self.name.into()),
+            ("things", self.things.to_string()),
+            ("F1", share_text(self.f1)),
+            ("precision", share_text(self.precision)),
+            ("recall", share_text(self.recall)),
+            ("mean IoU", share_text(self.mean_iou)),
+        ]
     }
 }
 
@@ -204,18 +215,22 @@ pub(super) fn rate_text(kbit_per_s: Option<u32>) -> String {
 
 /// A line for each, with its requirement.
 pub(super) fn figures_table(figures: &[EvalFigure]) -> TextTable {
-    let mut table = TextTable::new(["", "value", "of", "required", ""]);
-    for figure in figures {
+    let cells = |figure: &EvalFigure| {
         let target = figure.target.map(|t| t.to_string()).unwrap_or_default();
         let verdict = match (figure.value, figure.target, figure.missed_by) {
             (_, _, Some(distance)) => format!("missed by {distance:.4}"),
             (Some(_), Some(_), None) => "held".into(),
             _ => String::new(),
         };
-        let (value, of) = (share_text(figure.value), figure.of.to_string());
-        table.row([figure.name.into(), value, of, target, verdict]);
-    }
-    table
+        vec![
+            ("", figure.name.into()),
+            ("value", share_text(figure.value)),
+            ("of", figure.of.to_string()),
+            ("required", target),
+            ("", verdict),
+        ]
+    };
+    TextTable::new(figures.iter().map(cells))
 }
 
 pub(super) fn share_text(value: Option<f64>) -> String {

@@ -239,25 +239,23 @@ impl fmt::Display for StepsReport {
             f,
             "milliseconds a step: parts on the device (mean), from step to step (median); what it needs at least\n"
         )?;
-        let parts = ["prepare", "encode", "forward", "decide"];
-        let periods = ["blocking", "pipelined", "GFLOP", "TFLOP/s", "read MB"];
-        let mut table = TextTable::new(["step"].into_iter().chain(parts).chain(periods));
-        for row in &self.rows {
-            let times = [
-                row.prepare_ms,
-                row.encode_ms,
-                row.forward_ms,
-                row.decide_ms,
-                row.blocking.median_ms,
-                row.pipelined.median_ms,
-            ];
+        let cells = |row: &StepsRow| {
+            let ms = |ms: f64| format!("{ms:.3}");
             let tflop_per_s = row.gflop / row.pipelined.median_ms.max(1e-9);
-            let work = [row.gflop, tflop_per_s].map(|value| format!("{value:.1}"));
-            let cells = times.map(|ms| format!("{ms:.3}")).into_iter().chain(work);
-            let read = format!("{:.0}", row.read_mb);
-            table.row([row.what.clone()].into_iter().chain(cells).chain([read]));
-        }
-        write!(f, "{table}")
+            vec![
+                ("step", row.what.clone()),
+                ("prepare", ms(row.prepare_ms)),
+                ("encode", ms(row.encode_ms)),
+                ("forward", ms(row.forward_ms)),
+                ("decide", ms(row.decide_ms)),
+                ("blocking", ms(row.blocking.median_ms)),
+                ("pipelined", ms(row.pipelined.median_ms)),
+                ("GFLOP", format!("{:.1}", row.gflop)),
+                ("TFLOP/s", format!("{tflop_per_s:.1}")),
+                ("read MB", format!("{:.0}", row.read_mb)),
+            ]
+        };
+        write!(f, "{}", TextTable::new(self.rows.iter().map(cells)))
     }
 }
 
@@ -266,12 +264,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::bench::tests::micro_backend;
+    use crate::bench::tests::micro_parts;
     use spotter_core::{ManualClock, SystemClock};
 
     #[test]
     fn each_step_kind_that_fits_is_measured_at_both_depths() {
-        let (mut backend, config) = micro_backend(Arc::new(SystemClock::new()));
+        let (mut backend, config, _) = micro_parts(Arc::new(SystemClock::new()));
         let clock = ManualClock::default();
         let mut steps = Steps {
             backend: backend.as_mut(),

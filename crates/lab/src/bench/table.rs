@@ -2,16 +2,27 @@
 
 use std::fmt;
 
+/// The cells of a row, each with the heading of its column.
+pub(crate) type TableRow = Vec<(&'static str, String)>;
+
 /// Every column is as wide as its widest cell; the first is aligned to the left, the others to the right.
 pub(crate) struct TextTable(Vec<Vec<String>>);
 
 impl TextTable {
-    pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
-        Self(vec![headings.into_iter().map(Into::into).collect()])
+    /// All rows have the same columns. Without rows there is no table.
+    pub fn new(rows: impl IntoIterator<Item = TableRow>) -> Self {
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        for row in rows {
+            if lines.is_empty() {
+                lines.push(row.iter().map(|(heading, _)| (*heading).into()).collect());
+            }
+            lines.push(row.into_iter().map(|(_, cell)| cell).collect());
+        }
+        Self(lines)
     }
 
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.0.push(cells.into_iter().collect());
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -45,9 +56,8 @@ mod tests {
 
     #[test]
     fn table_columns_are_as_wide_as_their_cells() {
-        let mut table = TextTable::new(["step", "ms"]);
-        table.row(["4 × 378x378".into(), known(Some(18.871), 1)]);
-        table.row(["1".into(), known(None, 1)]);
+        let row = |step: &str, ms| vec![("step", step.to_owned()), ("ms", known(ms, 1))];
+        let table = TextTable::new([row("4 × 378x378", Some(18.871)), row("1", None)]);
         let expected = "step           ms\n4 × 378x378  18.9\n1               -\n";
         assert_eq!(table.to_string(), expected);
     }

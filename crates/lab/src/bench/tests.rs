@@ -1,8 +1,11 @@
-//! An engine with the smallest golden model.
+//! An engine with the smallest golden model, and answers as a model gives them.
 
 use std::{path::Path, sync::Arc};
 
-use spotter_core::{Clock, SystemClock, config::ModelSource};
+use spotter_core::{
+    Answer, AnswerBody, Clock, FoundObject, NormBox, Picture, Prompt, ScoreSource, StageTimes,
+    config::{ModelSource, PromptConfig},
+};
 use spotter_engine::{
     cpu::{CpuBackend, CpuCapacity},
     model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
@@ -10,24 +13,12 @@ use spotter_engine::{
     service::{Engine, EngineModel, EngineSettings},
 };
 
-pub(super) fn micro_engine() -> (Engine, Arc<dyn Clock>) {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let engine = micro_engine_with(Options::default(), &clock);
-    (engine, clock)
-}
-
-/// The smallest golden model on the CPU.
-pub(super) fn micro_backend(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig) {
-    let (backend, config, _) = micro_parts(clock);
-    (backend, config)
-}
-
 fn micro_model() -> LoadedModel {
     let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/md2-micro");
     load_model(&ModelSource::Directory(set)).expect("the golden model")
 }
 
-/// The same with its tokenizer.
+/// The smallest golden model on the CPU.
 pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     placed(micro_model(), clock)
 }
@@ -45,23 +36,20 @@ fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, Model
     (backend, model.config, model.tokenizer)
 }
 
-pub(super) fn micro_engine_with(options: Options, clock: &Arc<dyn Clock>) -> Engine {
-    engine(micro_parts(Arc::clone(clock)), options, clock)
+pub(super) fn micro_engine(clock: &Arc<dyn Clock>) -> Engine {
+    engine(micro_model(), clock)
 }
 
 /// Its answers end at their bounds and never before.
 pub(super) fn micro_endless_engine(clock: &Arc<dyn Clock>) -> Engine {
     let mut model = micro_model();
     without_ends(&mut model.weights, &model.config);
-    let parts = placed(model, Arc::clone(clock));
-    engine(parts, Options::default(), clock)
+    engine(model, clock)
 }
 
-fn engine(
-    (backend, config, tokenizer): (Box<dyn Backend>, ModelConfig, Tokenizer),
-    options: Options,
-    clock: &Arc<dyn Clock>,
-) -> Engine {
+fn engine(model: LoadedModel, clock: &Arc<dyn Clock>) -> Engine {
+    let (backend, config, tokenizer) = placed(model, Arc::clone(clock));
+    let options = Options::default();
     let bounds = Bounds {
         max_objects: 2,
         max_tokens: 4,
@@ -72,4 +60,37 @@ fn engine(
         EngineSettings { bounds, options },
         Arc::clone(clock),
     )
+}
+
+/// What a model finds at `place`, and is rather sure of.
+pub(super) fn found<T>(place: T) -> FoundObject<T> {
+    FoundObject {
+        place,
+        score: 0.9,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.9,
+    }
+}
+
+pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
+    Answer {
+        prompt: Arc::new(Prompt {
+            id: prompt.id.clone(),
+            revision: 1,
+            task: prompt.task.clone(),
+        }),
+        body: AnswerBody::Boxes(boxes),
+        truncated: false,
+        marks: StageTimes::default(),
+    }
+}
+
+/// The pictures show the same moment, one of them through H.264.
+#[track_caller]
+pub(super) fn assert_compressed(plain: &Picture, coded: &Picture) {
+    let pixels = plain.row(0, 200).iter().zip(coded.row(0, 200));
+    let differences: Vec<f64> = pixels.map(|(a, b)| a.abs_diff(*b).into()).collect();
+    let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+    assert!(mean > 0.0, "compression loses something");
+    assert!(mean < 12.0, "another moment: {mean}");
 }

@@ -4,14 +4,12 @@
 //! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
-use serde::Serialize;
-
 use spotter_engine::model::{BINS, ModelConfig, TextConfig, tiling};
 
 const GIGA: f64 = 1e9;
 
 /// Arithmetic of the stages of a look, GFLOP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct LookWork {
     /// Vision encoder and projection.
     pub vision: f64,

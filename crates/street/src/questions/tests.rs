@@ -1,27 +1,11 @@
 use super::*;
 use crate::{
-    scene::{Daylight, ObjectIdentity, SceneLayout, Weather},
+    testing::{night_street, seen},
     truth::Visibility,
 };
 
-fn seen(class: Class, colour: Option<Colour>, visibility: Visibility) -> SeenObject {
-    SeenObject {
-        identity: ObjectIdentity::Anonymous,
-        class,
-        colour,
-        box_in_frame: NormBox::from_corners(0.1, 0.1, 0.3, 0.2),
-        visible: 0.8,
-        visibility,
-    }
-}
-
 fn ask(seen: Vec<SeenObject>, text: &str) -> Option<ExpectedAnswer> {
-    let truth = Truth {
-        layout: SceneLayout::Park,
-        light: Daylight::Day,
-        weather: Weather::Clear,
-        seen,
-    };
+    let truth = night_street(seen);
     // Absent things are drawn at random: check many draws.
     (0..64)
         .flat_map(|seed| questions(&truth, seed))
@@ -36,29 +20,23 @@ fn text(answer: &str) -> Option<ExpectedAnswer> {
 #[test]
 fn answers_follow_from_the_truth() {
     let bus = |colour| seen(Class::Bus, Some(colour), Visibility::Present);
-    let two = || vec![bus(Colour::Red), bus(Colour::Blue)];
-    assert_eq!(ask(two(), "How many buses are there?"), text("2"));
-    assert_eq!(ask(two(), "Is there a bus?"), text("Yes"));
-    assert_eq!(ask(two(), "Is there a cat?"), text("No"));
-    assert_eq!(ask(two(), "How many cats are there?"), text("0"));
-    assert_eq!(
-        ask(two(), "What colour is the bus?"),
-        None,
-        "which of the two?"
-    );
-    assert_eq!(
-        ask(vec![bus(Colour::Red)], "What colour is the bus?"),
-        text("red")
-    );
-    assert_eq!(
-        ask(two(), "red bus"),
-        Some(ExpectedAnswer::Boxes(vec![two()[0].box_in_frame]))
-    );
-    assert_eq!(
-        ask(two(), "green bus"),
-        Some(ExpectedAnswer::Boxes(Vec::new()))
-    );
-    assert!(matches!(ask(two(), "buses"), Some(ExpectedAnswer::Boxes(boxes)) if boxes.len() == 2));
+    let one = vec![bus(Colour::Red)];
+    let two = vec![bus(Colour::Red), bus(Colour::Blue)];
+    let boxes = |count| Some(ExpectedAnswer::Boxes(vec![one[0].box_in_frame; count]));
+    for (question, expected) in [
+        ("How many buses are there?", text("2")),
+        ("Is there a bus?", text("Yes")),
+        ("Is there a cat?", text("No")),
+        ("How many cats are there?", text("0")),
+        // Of which of the two?
+        ("What colour is the bus?", None),
+        ("red bus", boxes(1)),
+        ("green bus", boxes(0)),
+        ("buses", boxes(2)),
+    ] {
+        assert_eq!(ask(two.clone(), question), expected, "{question}");
+    }
+    assert_eq!(ask(one, "What colour is the bus?"), text("red"));
 }
 
 #[test]

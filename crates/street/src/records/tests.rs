@@ -40,23 +40,13 @@ fn a_record_reads_back_as_its_scene() {
             assert_eq!(Class::ALL[usize::from(names[0])], seen.class);
             assert_eq!(Colour::ALL.get(usize::from(names[1])).copied(), seen.colour);
             let b = seen.box_in_frame;
-            assert_eq!(
-                numbers,
-                [
-                    b.x0 as f32,
-                    b.y0 as f32,
-                    b.x1 as f32,
-                    b.y1 as f32,
-                    seen.visible
-                ]
-            );
+            let corners = [b.x0, b.y0, b.x1, b.y1].map(|side| side as f32);
+            assert_eq!((&numbers[..4], numbers[4]), (&corners[..], seen.visible));
         }
         for caption in words::captions(&truth) {
             let field = reader.bytes(CAPTION_BYTES);
-            let end = field
-                .iter()
-                .position(|&b| b == 0)
-                .expect("a zero at the end");
+            let zero = field.iter().position(|&b| b == 0);
+            let end = zero.expect("a zero at the end");
             assert_eq!(std::str::from_utf8(&field[..end]), Ok(caption.as_str()));
             assert!(field[end..].iter().all(|&b| b == 0));
         }

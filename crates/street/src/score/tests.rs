@@ -13,8 +13,8 @@ fn required(bounds: NormBox) -> TruthObject {
 
 fn ignored(bounds: NormBox) -> TruthObject {
     TruthObject {
-        bounds,
         ignored: true,
+        ..required(bounds)
     }
 }
 
@@ -36,8 +36,8 @@ fn overlaps_by_hand() {
     let tally = match_boxes(&boxes, &truth).tally();
     assert_eq!((tally.found, tally.missed, tally.wrong), (1, 1, 1));
     assert_eq!(
-        (tally.precision(), tally.recall(), tally.f1()),
-        (Some(0.5), Some(0.5), Some(0.5))
+        [tally.precision(), tally.recall(), tally.f1()],
+        [Some(0.5); 3]
     );
     assert!((tally.mean_iou().unwrap() - 0.6).abs() < 1e-12);
 }
@@ -45,14 +45,10 @@ fn overlaps_by_hand() {
 #[test]
 fn overlap_of_half_is_correct_and_less_is_not() {
     let truth = [required(bounds(0.0, 0.0, 0.5, 0.5))];
-    assert_eq!(
-        counts(match_boxes(&[bounds(0.0, 0.0, 0.25, 0.5)], &truth)),
-        (1, 0, 0)
-    );
-    assert_eq!(
-        counts(match_boxes(&[bounds(0.0, 0.0, 0.24, 0.5)], &truth)),
-        (0, 1, 1)
-    );
+    for (x1, expected) in [(0.25, (1, 0, 0)), (0.24, (0, 1, 1))] {
+        let matches = match_boxes(&[bounds(0.0, 0.0, x1, 0.5)], &truth);
+        assert_eq!(counts(matches), expected, "{x1}");
+    }
 }
 
 #[test]
@@ -72,17 +68,17 @@ fn best_overlap_is_matched_first_and_duplicates_are_wrong() {
 #[test]
 fn ignored_things_are_neither_required_nor_false() {
     let hidden = ignored(bounds(0.5, 0.0, 0.9, 0.4));
-    assert_eq!(counts(match_boxes(&[], &[hidden])), (0, 0, 0));
-    // Its visible quarter alone, IoU 0.25, is excused; a box beside it is not.
     let quarter = bounds(0.5, 0.0, 0.6, 0.4);
-    assert_eq!(counts(match_boxes(&[quarter], &[hidden])), (0, 0, 0));
-    assert_eq!(
-        counts(match_boxes(&[bounds(0.2, 0.0, 0.6, 0.4)], &[hidden])),
-        (0, 0, 1)
-    );
-    // A required thing is matched before anything is excused.
-    let both = [hidden, required(quarter)];
-    assert_eq!(counts(match_boxes(&[quarter], &both)), (1, 0, 0));
+    for (boxes, truth, expected) in [
+        (&[][..], &[hidden][..], (0, 0, 0)),
+        // Its visible quarter alone, IoU 0.25, is excused; a box beside it is not.
+        (&[quarter], &[hidden], (0, 0, 0)),
+        (&[bounds(0.2, 0.0, 0.6, 0.4)], &[hidden], (0, 0, 1)),
+        // A required thing is matched before anything is excused.
+        (&[quarter], &[hidden, required(quarter)], (1, 0, 0)),
+    ] {
+        assert_eq!(counts(match_boxes(boxes, truth)), expected, "{boxes:?}");
+    }
 }
 
 #[test]
@@ -94,24 +90,15 @@ fn each_point_is_inside_of_one_thing() {
     ];
     let points = [(0.2, 0.2), (0.1, 0.1), (0.5, 0.2), (0.1, 0.7)].map(|(x, y)| NormPoint { x, y });
     assert_eq!(counts(match_points(&points, &truth)), (1, 1, 2));
-    assert_eq!(
-        counts(match_points(&[NormPoint { x: 0.8, y: 0.4 }], &truth)),
-        (1, 1, 0)
-    );
+    let corner = NormPoint { x: 0.8, y: 0.4 };
+    assert_eq!(counts(match_points(&[corner], &truth)), (1, 1, 0));
 }
 
 #[test]
 fn empty_truth_has_no_score() {
     let tally = match_boxes(&[], &[]).tally();
-    assert_eq!(
-        (
-            tally.precision(),
-            tally.recall(),
-            tally.f1(),
-            tally.mean_iou()
-        ),
-        (None, None, None, None)
-    );
+    let scores = [tally.precision(), tally.recall(), tally.f1()];
+    assert_eq!((scores, tally.mean_iou()), ([None; 3], None));
     assert_eq!(HitShare::default().value(), None);
 }
 

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     records::MAX_OBJECTS,
-    truth::{Visibility, truth},
+    truth::{SeenObject, Visibility, truth},
 };
 
 fn at_ms(ms: i64) -> WallTime {
@@ -15,11 +15,8 @@ fn the_same_moment_shows_the_same_street() {
     let (street, again) = (Street::new(7), Street::new(7));
     let first = street.at(at_ms(5_000));
     assert_ne!(first, street.at(at_ms(6_000)));
-    assert_eq!(
-        first,
-        street.at(at_ms(5_000)),
-        "asking for another moment in between changes nothing"
-    );
+    // Asking for another moment in between changes nothing.
+    assert_eq!(first, street.at(at_ms(5_000)));
     assert_eq!(first, again.at(at_ms(5_000)));
     assert_ne!(first.objects, Street::new(8).at(at_ms(5_000)).objects);
 }
@@ -30,25 +27,17 @@ fn things_move_smoothly() {
     let street = Street::new(3);
     let mut followed = 0;
     for tick in 0..3_000 {
-        let (before, after) = (
-            street.at(at_ms(tick * 200)),
-            street.at(at_ms(tick * 200 + 40)),
-        );
+        let [before, after] = [0, 40].map(|ms| street.at(at_ms(tick * 200 + ms)));
         for a in before.objects.iter().filter(|a| !a.class.is_sign()) {
-            let Some(b) = after
-                .objects
-                .iter()
-                .find(|b| (b.class, b.look) == (a.class, a.look))
-            else {
+            let mut objects = after.objects.iter();
+            let Some(b) = objects.find(|b| (b.class, b.look) == (a.class, a.look)) else {
                 continue;
             };
             followed += 1;
             assert!((a.x - b.x).abs() < 8.0, "{a:?} -> {b:?}");
             assert!((a.lift_m - b.lift_m).abs() < 0.2, "{a:?} -> {b:?}");
-            assert_eq!(
-                (a.colour, a.foot_y, a.variant),
-                (b.colour, b.foot_y, b.variant)
-            );
+            let constant = |o: &SceneObject| (o.colour, o.foot_y, o.variant);
+            assert_eq!(constant(a), constant(b));
         }
         assert_eq!(before.props, after.props);
         assert_eq!(before.backdrop, after.backdrop);
@@ -79,20 +68,13 @@ fn vehicles_enter_and_leave_outside_of_the_picture() {
 #[test]
 fn the_street_is_neither_empty_nor_crowded() {
     let street = Street::new(1);
-    let present = |scene: &Scene| {
-        truth(scene)
-            .seen
-            .iter()
-            .filter(|s| s.visibility == Visibility::Present)
-            .count()
+    let present = |i: i64| {
+        let scene = street.at(at_ms(i * 10_000));
+        assert!(scene.objects.len() <= MAX_OBJECTS);
+        let is_present = |s: &&SeenObject| s.visibility == Visibility::Present;
+        truth(&scene).seen.iter().filter(is_present).count()
     };
-    let scenes = (0..360).map(|i| street.at(at_ms(i * 10_000)));
-    let counts: Vec<usize> = scenes
-        .map(|scene| {
-            assert!(scene.objects.len() <= MAX_OBJECTS);
-            present(&scene)
-        })
-        .collect();
+    let counts: Vec<usize> = (0..360).map(present).collect();
     let usual = counts.iter().filter(|n| (3..=9).contains(*n)).count();
     assert!(usual * 10 >= counts.len() * 9, "{counts:?}");
 }
@@ -100,10 +82,8 @@ fn the_street_is_neither_empty_nor_crowded() {
 #[test]
 fn no_passage_is_longer_than_its_slot() {
     for route in ROUTES {
-        assert!(
-            route.takes_s.0 < route.takes_s.1 && route.takes_s.1 < route.slot_s,
-            "{route:?}"
-        );
+        let (least_s, most_s) = route.takes_s;
+        assert!(least_s < most_s && most_s < route.slot_s, "{route:?}");
     }
 }
 

@@ -1,28 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{scene::ObjectIdentity, truth::Visibility};
-use spotter_core::NormBox;
+use crate::{
+    testing::{night_street, seen as seen_as},
+    truth::Visibility,
+};
 
 fn seen(class: Class, colour: Option<Colour>) -> SeenObject {
-    let box_in_frame = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
-    SeenObject {
-        identity: ObjectIdentity::Anonymous,
-        class,
-        colour,
-        box_in_frame,
-        visible: 1.0,
-        visibility: Visibility::Present,
-    }
-}
-
-fn night_street(seen: Vec<SeenObject>) -> Truth {
-    Truth {
-        layout: SceneLayout::Street,
-        light: Daylight::Night,
-        weather: Weather::Rain,
-        seen,
-    }
+    seen_as(class, colour, Visibility::Present)
 }
 
 #[test]
@@ -49,22 +34,15 @@ fn captions_name_what_is_visible() {
 
 #[test]
 fn ignored_things_are_not_named() {
-    let hidden = SeenObject {
-        visibility: Visibility::Ignored,
-        ..seen(Class::Bus, Some(Colour::Red))
-    };
-    assert_eq!(
-        captions(&night_street(vec![hidden]))[0],
-        "Nothing on a street at night."
-    );
+    let hidden = seen_as(Class::Bus, Some(Colour::Red), Visibility::Ignored);
+    let [short, ..] = captions(&night_street(vec![hidden]));
+    assert_eq!(short, "Nothing on a street at night.");
 }
 
 fn any_truth() -> impl Strategy<Value = Truth> {
-    let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(c, k)| {
-        seen(
-            Class::ALL[c],
-            Class::ALL[c].is_coloured().then_some(Colour::ALL[k]),
-        )
+    let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(class, colour)| {
+        let class = Class::ALL[class];
+        seen(class, class.is_coloured().then_some(Colour::ALL[colour]))
     });
     let place = (
         0..SceneLayout::ALL.len(),

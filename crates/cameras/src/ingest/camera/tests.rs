@@ -1,7 +1,8 @@
 //! Real GStreamer, real RTSP on loopback, ports chosen by the system; every wait is for an event and bounded.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    fmt::Debug,
+    net::TcpListener,
     sync::{Mutex, atomic::Ordering},
 };
 
@@ -14,6 +15,7 @@ use spotter_core::{
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 mod cameras;
+mod decoders;
 mod life;
 mod local;
 mod wire;
@@ -41,13 +43,17 @@ fn rtsp(url: String, transport: Transport) -> CameraConfig {
     }))
 }
 
-fn any_port() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
+/// The settings of a camera that is configured with [`rtsp`].
+fn rtsp_of(camera: &mut CameraConfig) -> &mut RtspConfig {
+    match &mut camera.source {
+        SourceConfig::Rtsp(rtsp) => rtsp,
+        other => panic!("{other:?}"),
+    }
 }
 
-fn street_options(listen: SocketAddr) -> StreetOptions {
+fn street_options() -> StreetOptions {
     StreetOptions {
-        listen,
+        listen: ([127, 0, 0, 1], 0).into(),
         mount: "/street".into(),
         size: (320, 180),
         fps: 20,
@@ -86,28 +92,75 @@ fn street(options: StreetOptions) -> RtspStreet {
     RtspStreet::start(options, Arc::new(SystemClock::new()), painted).unwrap()
 }
 
-/// A camera's handle with its frames.
-struct WatchedCamera {
+/// A camera's handle, and what its sink received.
+struct TestCamera<R> {
     handle: CameraHandle,
-    frames: mpsc::Receiver<Frame>,
+    received: R,
 }
+
+impl<R: Debug> TestCamera<R> {
+    fn health(&self) -> Health {
+        self.handle.health().borrow().clone()
+    }
+
+    async fn until(&self, what: &str, wanted: impl FnMut(&Health) -> bool) -> Health {
+        self.within(LIMIT, what, wanted).await
+    }
+
+    async fn within(
+        &self,
+        limit: Duration,
+        what: &str,
+        wanted: impl FnMut(&Health) -> bool,
+    ) -> Health {
+        let mut health = self.handle.health();
+        let found = timeout(limit, health.wait_for(wanted)).await;
+        match found {
+            Ok(health) => health.unwrap().clone(),
+            Err(_) => panic!(
+                "{what} within {limit:?}: {:?} {:?}",
+                self.health(),
+                self.received
+            ),
+        }
+    }
+
+    /// Waits for a failure; the next try has not begun.
+    async fn failure(&self) -> Health {
+        self.until("failure", failed).await
+    }
+}
+
+fn failed(health: &Health) -> bool {
+    health.failure.is_some() && health.next_retry.is_some()
+}
+
+fn is_streaming(health: &Health) -> bool {
+    health.phase == Phase::Streaming
+}
+
+/// With the camera's frames.
+type WatchedCamera = TestCamera<mpsc::Receiver<Frame>>;
 
 impl WatchedCamera {
     fn start(camera: CameraConfig) -> Self {
-        Self::start_with(camera, None)
+        Self::start_with(GstOpener::new(camera.clone(), None), &camera)
     }
 
-    fn start_with(camera: CameraConfig, device: Option<DeviceMap>) -> Self {
-        let (sender, frames) = mpsc::channel(500);
+    fn start_with(opener: impl Opener, camera: &CameraConfig) -> Self {
+        let (sender, received) = mpsc::channel(500);
         let sink: FrameSink = Arc::new(move |frame| {
             let _ = sender.try_send(frame);
         });
-        let handle = spawn(camera, Arc::new(SystemClock::new()), sink, device);
-        Self { handle, frames }
+        let clock = Arc::new(SystemClock::new());
+        Self {
+            handle: spawn_with(Arc::new(opener), camera, clock, sink),
+            received,
+        }
     }
 
     async fn frame(&mut self) -> Frame {
-        timeout(LIMIT, self.frames.recv()).await.unwrap().unwrap()
+        timeout(LIMIT, self.received.recv()).await.unwrap().unwrap()
     }
 
     async fn frame_until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
@@ -120,18 +173,6 @@ impl WatchedCamera {
             }
         };
         timeout(LIMIT, search).await.unwrap()
-    }
-
-    async fn health_until(&self, wanted: impl FnMut(&Health) -> bool) -> Health {
-        let mut health = self.handle.health();
-        let found = timeout(LIMIT, health.wait_for(wanted)).await;
-        found.unwrap().unwrap().clone()
-    }
-
-    /// Waits for a failure; the next try has not begun.
-    async fn failure(&self) -> Health {
-        self.health_until(|health| health.failure.is_some() && health.next_retry.is_some())
-            .await
     }
 
     async fn stop(self) {
@@ -172,7 +213,7 @@ fn assert_colours(frame: &Frame) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_stream_gives_correct_pictures_with_camera_time() {
-    let server = street(street_options(any_port()));
+    let server = street(street_options());
     let mut watched = WatchedCamera::start(rtsp(server.url(), Transport::Tcp));
     let first = watched.frame().await;
     assert_eq!((first.number, first.camera_size), (1, (320, 180)));
@@ -197,10 +238,8 @@ async fn real_stream_gives_correct_pictures_with_camera_time() {
             continue;
         }
         let capture = frame.times.capture.unwrap();
-        errors_ms.push(millis_apart(
-            capture.wall.unix_millis(),
-            painted_millis(&frame),
-        ));
+        let capture_ms = capture.wall.unix_millis();
+        errors_ms.push(millis_apart(capture_ms, painted_millis(&frame)));
         assert!(frame.times.received <= frame.times.decoded);
         assert!(frame.times.received_wall >= capture.wall);
     }
@@ -213,12 +252,10 @@ async fn real_stream_gives_correct_pictures_with_camera_time() {
     errors_ms.sort_by_key(|error_ms| error_ms.abs());
     let median_ms = errors_ms[errors_ms.len() / 2];
     assert!(median_ms.abs() <= 50, "off by {errors_ms:?} ms");
-    let health = watched
-        .health_until(|health| {
-            let known = health.stream.gop_s.is_some() && health.clock.trusted;
-            known && health.phase == Phase::Streaming
-        })
-        .await;
+    let known = |health: &Health| {
+        health.stream.gop_s.is_some() && health.clock.trusted && is_streaming(health)
+    };
+    let health = watched.until("key-frame distance and clock", known).await;
     assert_eq!(health.stream.codec, Some("h264"));
     assert_eq!(health.stream.size, Some((320, 180)));
     assert_eq!(health.stream.transport, Some("tcp"));
@@ -228,28 +265,24 @@ async fn real_stream_gives_correct_pictures_with_camera_time() {
         let frame = watched.frame().await;
         keys.extend(frame.times.rtp.filter(|_| frame.key));
     }
-    while let Ok(frame) = watched.frames.try_recv() {
+    while let Ok(frame) = watched.received.try_recv() {
         keys.extend(frame.times.rtp.filter(|_| frame.key));
     }
     let gop_s = health.stream.gop_s.unwrap();
-    let distances_s: Vec<f64> = keys
-        .windows(2)
-        .map(|pair| f64::from(pair[1].wrapping_sub(pair[0])) / 90_000.0)
-        .collect();
+    let distance_s = |pair: &[u32]| f64::from(pair[1].wrapping_sub(pair[0])) / 90_000.0;
+    let distances_s: Vec<f64> = keys.windows(2).map(distance_s).collect();
     // The jitter buffer dates frames by their arrival too, which a busy machine delays.
     let known = |distance_s: &f64| (0.5..2.0).contains(&(gop_s / distance_s));
     assert!(distances_s.iter().any(known), "{gop_s} of {distances_s:?}");
     assert_eq!(health.clock.note, None);
-    assert_eq!(
-        (health.counters.rtp_lost, health.counters.frames_corrupt),
-        (0, 0)
-    );
+    let counters = health.counters;
+    assert_eq!((counters.rtp_lost, counters.frames_corrupt), (0, 0));
     watched.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pictures_are_scaled_while_decoding_also_with_keyframes_only() {
-    let server = street(street_options(any_port()));
+    let server = street(street_options());
     let mut small = rtsp(server.url(), Transport::Udp);
     (small.width, small.decode) = (160, Decode::KeyFrames);
     let mut watched = WatchedCamera::start(small);
@@ -266,7 +299,7 @@ async fn probe_reports_codec_size_and_rate() {
     // So few pictures that a busy machine draws them in time for two key frames.
     let server = street(StreetOptions {
         fps: 5,
-        ..street_options(any_port())
+        ..street_options()
     });
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (sender, seen) = std::sync::mpsc::sync_channel(500);
@@ -284,4 +317,23 @@ async fn probe_reports_codec_size_and_rate() {
     let absent = rtsp("rtsp://127.0.0.1:9/x".into(), Transport::Tcp);
     let failure = probe(&absent, clock, Arc::new(drop)).await.unwrap_err();
     assert_eq!(failure.fault, Fault::Unreachable);
+}
+
+/// Runs a test of this module again, alone in another process, because of what all tests of a process share. Returns the
+/// output; `None` in that other process.
+fn run_alone(test: &str, variables: &[(&str, &str)]) -> Option<String> {
+    const ALONE: &str = "SPOTTER_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return None;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .arg(format!("ingest::camera::tests::{test}"))
+        .args(["--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    Some(text)
 }

@@ -115,10 +115,8 @@ mod tests {
     #[test]
     fn a_single_report_is_a_level_line() {
         let line = ClockLine::above([(ntp(7.0), mono(5.0))].into_iter()).unwrap();
-        assert_eq!(
-            (line.sender_time(mono(9.0)), line.slope()),
-            (ntp(11.0), None)
-        );
+        assert_eq!(line.sender_time(mono(9.0)), ntp(11.0));
+        assert_eq!(line.slope(), None);
         assert_eq!(ClockLine::above(std::iter::empty()), None);
     }
 

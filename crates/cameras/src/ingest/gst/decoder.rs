@@ -235,12 +235,10 @@ fn name(element: &'static str) -> &'static str {
 
 /// The first element is named `decoder`.
 fn launch(chain: &DecoderChain) -> String {
-    let mut launch = format!("{} name=decoder", chain.elements[0]);
-    for element in &chain.elements[1..] {
-        launch.push_str(" ! ");
-        launch.push_str(element);
-    }
-    launch
+    let decoder = format!("{} name=decoder", chain.elements[0]);
+    [&[decoder.as_str()], &chain.elements[1..]]
+        .concat()
+        .join(" ! ")
 }
 
 /// FFmpeg's decoders start a thread for each core, up to 16, and the more cameras there are the less good these do. Measured
@@ -250,11 +248,8 @@ const THREADS: i32 = 4;
 
 /// Bounds the threads of a decoder in software.
 pub fn bound_threads(decoder: &gst::Element) {
-    let is_threads = |property: &gst::glib::ParamSpec| property.value_type() == i32::static_type();
-    if decoder
-        .find_property("max-threads")
-        .is_some_and(|property| is_threads(&property))
-    {
+    let property = decoder.find_property("max-threads");
+    if property.is_some_and(|property| property.value_type() == i32::static_type()) {
         decoder.set_property("max-threads", THREADS);
     }
 }
@@ -284,16 +279,12 @@ mod tests {
 
     #[test]
     fn complete_hardware_chain_is_first_except_after_a_failure() {
-        let all = [
-            "nvv4l2decoder",
-            "nvh264dec",
-            "vah265dec",
-            "avdec_h264",
-            "avdec_h265",
-        ];
+        let hardware = ["nvv4l2decoder", "nvh264dec", "vah265dec"];
+        let software = ["avdec_h264", "avdec_h265"];
         let decoders = Decoders::default();
         let chosen = |codec, now| {
-            let choice = decoders.choose(codec, true, now, |name| all.contains(&name));
+            let exists = |name: &str| hardware.contains(&name) || software.contains(&name);
+            let choice = decoders.choose(codec, true, now, exists);
             choice.map(|choice| choice.element)
         };
         assert_eq!(chosen(codec("H264"), FAILED), Some("nvh264dec"));
@@ -326,10 +317,8 @@ mod tests {
             let choice = decoders.choose(codec("H264"), wanted, FAILED, exists);
             choice.map(|choice| (choice.element, choice.place))
         };
-        let (device, host) = (
-            ("nvh264dec", PictureMemory::Device),
-            ("nvh264dec", PictureMemory::Host),
-        );
+        let device = ("nvh264dec", PictureMemory::Device);
+        let host = ("nvh264dec", PictureMemory::Host);
         assert_eq!(place(&decoders, true, &nvidia), Some(device));
         assert_eq!(place(&decoders, false, &nvidia), Some(host));
         assert_eq!(place(&decoders, true, &nvidia[..2]), Some(host));

@@ -107,35 +107,30 @@ fn broken_off(debug: &str) -> Fault {
 }
 
 fn words(fault: Fault, rejected_codec: Option<&str>) -> String {
-    match (fault, rejected_codec) {
-        (Fault::Unsupported, Some(codec)) => {
-            format!(
-                "its video is {codec}; H.264, H.265 and JPEG are supported, choose one in the camera"
-            )
-        }
-        (Fault::Unsupported, None) => {
-            "no video stream that can be decoded here; H.264, H.265 and JPEG are supported".into()
-        }
-        (Fault::Unreachable, _) => "no connection; check address, port and network".into(),
-        (Fault::NotFound, _) => "not found; check the path of the URL".into(),
-        (Fault::AuthFailed, _) => "the camera rejected the login; check user and password".into(),
-        (Fault::TooManySessions, _) => {
-            "the camera has no free session; close other viewers or use another stream".into()
-        }
-        (Fault::Disconnected, _) => {
-            "the camera closed the connection; check its power and the network".into()
-        }
-        (Fault::NoFrame, _) => {
-            "connected, but the camera does not answer; is it overloaded?".into()
-        }
-        (Fault::NotVideo, _) => "not a video that can be decoded here".into(),
-        (Fault::Tls, _) => "the camera's certificate was rejected; see `tls` of the camera".into(),
-        (Fault::Device, _) => {
-            "the device does not work; check that no other program uses it and that it is readable"
-                .into()
-        }
-        _ => "the camera's answers are not valid RTSP; is this an RTSP camera?".into(),
+    if let (Fault::Unsupported, Some(codec)) = (fault, rejected_codec) {
+        let remedy = "H.264, H.265 and JPEG are supported, choose one in the camera";
+        return format!("its video is {codec}; {remedy}");
     }
+    let words = match fault {
+        Fault::Unsupported => {
+            "no video stream that can be decoded here; H.264, H.265 and JPEG are supported"
+        }
+        Fault::Unreachable => "no connection; check address, port and network",
+        Fault::NotFound => "not found; check the path of the URL",
+        Fault::AuthFailed => "the camera rejected the login; check user and password",
+        Fault::TooManySessions => {
+            "the camera has no free session; close other viewers or use another stream"
+        }
+        Fault::Disconnected => "the camera closed the connection; check its power and the network",
+        Fault::NoFrame => "connected, but the camera does not answer; is it overloaded?",
+        Fault::NotVideo => "not a video that can be decoded here",
+        Fault::Tls => "the camera's certificate was rejected; see `tls` of the camera",
+        Fault::Device => {
+            "the device does not work; check that no other program uses it and that it is readable"
+        }
+        _ => "the camera's answers are not valid RTSP; is this an RTSP camera?",
+    };
+    words.to_owned()
 }
 
 #[cfg(test)]

@@ -97,10 +97,7 @@ pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture
         Some(meta) => (meta.offset().to_vec(), meta.stride().to_vec()),
         None => (info.offset().to_vec(), info.stride().to_vec()),
     };
-    let mut offsets = [0; 3];
-    for (offset, begin) in offsets.iter_mut().zip(begins) {
-        *offset = begin;
-    }
+    let offsets = std::array::from_fn(|plane| begins.get(plane).copied().unwrap_or_default());
     let planes = GpuPlanes {
         memory: map(buffer.clone())?,
         offsets,
@@ -132,18 +129,13 @@ fn picture(
     for (stride, found) in strides.iter_mut().zip(padded) {
         *stride = usize::try_from(*found).map_err(|_| "its rows run upwards".to_owned())?;
     }
-    let size = (info.width() as usize, info.height() as usize);
-    let colour = colour(&info.colorimetry(), info.height());
-    Picture::new(
-        PictureLayout {
-            format,
-            size,
-            strides,
-            colour,
-        },
-        planes,
-    )
-    .map_err(|e| e.to_string())
+    let layout = PictureLayout {
+        format,
+        size: (info.width() as usize, info.height() as usize),
+        strides,
+        colour: colour(&info.colorimetry(), info.height()),
+    };
+    Picture::new(layout, planes).map_err(|e| e.to_string())
 }
 
 /// Unknown weights are guessed by the height, as everybody does: high definition is BT.709.

@@ -26,14 +26,9 @@ pub trait SourceType: Send + Sync {
     /// Builds a pipeline that does not play yet.
     fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure>;
 
-    /// The fault that an error means.
-    fn fault(&self, _: &gst::glib::Error) -> Fault {
-        Fault::Device
-    }
-
     /// The failure that an error message means.
-    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-        failure::from_fault(&probes.source, self.fault(&message.error()))
+    fn failure(&self, _: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+        failure::from_fault(&probes.source, Fault::Device)
     }
 
     /// Its choice of a transport, before the first connection.

@@ -12,6 +12,7 @@ use crate::ingest::{
     sequence::{PacketHeader, PacketSequence},
     source::Progress,
 };
+use crate::push_bounded;
 use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters};
 
 /// The measured rate is the mean over this many frames, the last ones.
@@ -265,10 +266,7 @@ impl StreamStatistics {
 
     fn measure_rate(&mut self, now: Mono) {
         self.recent.retain(|at| now.since(*at) <= RATE_WINDOW);
-        if self.recent.len() == RATE_FRAMES {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(now);
+        push_bounded(&mut self.recent, now, RATE_FRAMES);
         let span = now.since(self.recent[0]);
         if span >= RATE_AFTER {
             self.stream.fps_measured = Some((self.recent.len() - 1) as f64 / span.as_secs_f64());
@@ -339,25 +337,23 @@ mod tests {
     #[test]
     fn loss_stops_decoding_until_the_next_keyframe() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
+        // A key frame of no known packet.
         let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
-        assert_eq!(
-            unknown,
-            Err(Some(Gap::Lost)),
-            "a key frame of no known packet"
-        );
+        assert_eq!(unknown, Err(Some(Gap::Lost)));
         let mut statistics = StreamStatistics::new(SourceKind::Network);
-        assert!(!take(&mut statistics, 0, false, 0), "joined in the middle");
-        assert!(take(&mut statistics, 1, true, 1));
-        assert!(take(&mut statistics, 2, false, 2));
-        assert!(!take(&mut statistics, 3, false, 4), "behind a gap");
-        assert!(!take(&mut statistics, 4, false, 5));
-        assert!(
-            !take(&mut statistics, 5, true, 7),
-            "not whole itself, perhaps"
-        );
-        assert!(!take(&mut statistics, 6, false, 8));
-        assert!(take(&mut statistics, 7, true, 9));
-        assert!(take(&mut statistics, 8, false, 10));
+        for (n, key, seq, passes) in [
+            (0, false, 0, false), // joined in the middle
+            (1, true, 1, true),
+            (2, false, 2, true),
+            (3, false, 4, false), // behind a gap
+            (4, false, 5, false),
+            (5, true, 7, false), // not whole itself, perhaps
+            (6, false, 8, false),
+            (7, true, 9, true),
+            (8, false, 10, true),
+        ] {
+            assert_eq!(take(&mut statistics, n, key, seq), passes, "frame {n}");
+        }
         // Another sender goes on from where the one before was; the key frame mends it.
         let header = |n: u64, seq| PacketHeader {
             seq,
@@ -381,29 +377,23 @@ mod tests {
     #[test]
     fn picture_marked_broken_hides_frames_until_the_next_keyframe() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
-        let shown: Vec<bool> = (0..12_u64)
-            .map(|n| {
-                take(&mut statistics, n, n % 5 == 0, n as u16);
-                let pts = Some(Duration::from_millis(n * 50));
-                let shown = statistics.pictured(pts, n != 7, at(n * 50).mono);
-                if shown {
-                    let _ = statistics.decoded(pts, at(n * 50));
-                }
-                shown
-            })
-            .collect();
-        let held: Vec<usize> = (0..12).filter(|n| !shown[*n]).collect();
-        assert_eq!(
-            (held, statistics.counters.frames_corrupt),
-            (vec![7, 8, 9], 3)
-        );
+        for n in 0..12 {
+            take(&mut statistics, n, n % 5 == 0, n as u16);
+            let pts = Some(Duration::from_millis(n * 50));
+            let shown = statistics.pictured(pts, n != 7, at(n * 50).mono);
+            if shown {
+                let _ = statistics.decoded(pts, at(n * 50));
+            }
+            assert_eq!(shown, !(7..10).contains(&n), "frame {n}");
+        }
+        assert_eq!(statistics.counters.frames_corrupt, 3);
     }
 
     #[test]
     fn decoder_with_input_but_no_output_is_stuck() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         let mut stuck_at = None;
-        for n in 0..400_u64 {
+        for n in 0..400 {
             take(&mut statistics, n, n % 200 == 0, n as u16);
             statistics.fed(at(n * 50).mono);
             if n < 100 {
@@ -433,10 +423,8 @@ mod tests {
         assert_eq!(passed, Ok(()));
         assert!(statistics.pictured(Some(Duration::ZERO), true, now.mono));
         let (times, key) = statistics.decoded(Some(Duration::ZERO), now);
-        assert_eq!(
-            (times.received, times.decoded, key),
-            (now.mono, now.mono, true)
-        );
+        assert_eq!((times.received, times.decoded), (now.mono, now.mono));
+        assert!(key);
         assert_eq!(times.capture.unwrap().source, CaptureSource::File);
     }
 }

@@ -77,10 +77,7 @@ mod tests {
         let caps = PictureMemory::Device.caps(Some((1280, 720)));
         assert!(caps.can_intersect(&PictureMemory::Device.caps(None)));
         assert!(!caps.can_intersect(&PictureMemory::Host.caps(None)));
-        let first = caps.structure(0).unwrap();
-        assert_eq!(
-            (first.get("width"), first.get("height")),
-            (Ok(1280), Ok(720))
-        );
+        let size = ["width", "height"].map(|side| caps.structure(0).unwrap().get(side));
+        assert_eq!(size, [Ok(1280), Ok(720)]);
     }
 }

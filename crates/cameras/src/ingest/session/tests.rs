@@ -9,6 +9,12 @@ const POLICY: SessionPolicy = SessionPolicy {
     pause_scale: 1.0,
 };
 
+const IDLE: SessionInput = SessionInput::Tick(SourceActivity {
+    frame: None,
+    packet: None,
+    gop: None,
+});
+
 fn at(seconds: f64) -> Mono {
     Mono::from_nanos((seconds * 1e9) as u64)
 }
@@ -18,9 +24,9 @@ fn failed(fault: Fault) -> SessionInput {
 }
 
 /// A tick of a source without packets.
-fn frame_at(at: Mono) -> SessionInput {
+fn frame_at(frame_s: f64) -> SessionInput {
     SessionInput::Tick(SourceActivity {
-        frame: Some(at),
+        frame: Some(at(frame_s)),
         ..SourceActivity::default()
     })
 }
@@ -34,37 +40,38 @@ fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> SessionInput
     })
 }
 
-/// Ticks every half second from `from_s` on while packets come; when and for what it was given up.
-fn given_up(
-    session: &mut Session,
-    from_s: f64,
-    mut tick: impl FnMut(f64) -> SessionInput,
-) -> Option<(f64, Fault)> {
-    (0..2000)
-        .map(|n| from_s + f64::from(n) * 0.5)
-        .find_map(|now_s| {
-            let actions = session.on(tick(now_s), at(now_s), 0.5);
-            let fault = session.failure.as_ref()?.fault;
-            (actions == [Action::Stop]).then_some((now_s, fault))
+impl Session {
+    /// The actions after inputs at the same second, with pauses in the middle of their range.
+    fn take<const N: usize>(&mut self, now_s: f64, inputs: [SessionInput; N]) -> Vec<Action> {
+        let actions = inputs.map(|input| self.on(input, at(now_s), 0.5));
+        actions.concat()
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.failure.as_ref().map(|failure| failure.fault)
+    }
+
+    /// Ticks every half second from `from_s` on while packets come; when and for what it was given up.
+    fn given_up(
+        &mut self,
+        from_s: f64,
+        mut tick: impl FnMut(f64) -> SessionInput,
+    ) -> Option<(f64, Fault)> {
+        let mut seconds = (0..2000).map(|n| from_s + f64::from(n) * 0.5);
+        seconds.find_map(|now_s| {
+            let actions = self.take(now_s, [tick(now_s)]);
+            (actions == [Action::Stop]).then_some((now_s, self.fault()?))
         })
+    }
 }
 
-/// A session that streams since `seconds`.
-fn streaming(policy: SessionPolicy, seconds: f64) -> Session {
+/// A session that streams since the beginning.
+fn streaming(policy: SessionPolicy) -> Session {
     let mut session = Session::new(policy);
-    let actions = session.on(SessionInput::Enable, at(seconds), 0.5);
-    assert_eq!(actions, [Action::Start]);
-    assert!(
-        session
-            .on(SessionInput::FirstPacket, at(seconds), 0.5)
-            .is_empty()
-    );
+    assert_eq!(session.take(0.0, [SessionInput::Enable]), [Action::Start]);
+    assert_eq!(session.take(0.0, [SessionInput::FirstPacket]), []);
     assert_eq!(session.phase(), Phase::WaitingKeyframe);
-    assert!(
-        session
-            .on(SessionInput::FirstFrame, at(seconds), 0.5)
-            .is_empty()
-    );
+    assert_eq!(session.take(0.0, [SessionInput::FirstFrame]), []);
     assert_eq!(session.phase(), Phase::Streaming);
     session
 }
@@ -72,36 +79,34 @@ fn streaming(policy: SessionPolicy, seconds: f64) -> Session {
 #[test]
 fn absent_camera_is_retried_for_ever_with_growing_pauses() {
     let mut session = Session::new(POLICY);
-    let mut now = at(0.0);
-    let mut actions = session.on(SessionInput::Enable, now, 0.5);
+    let mut now_s = 0.0;
+    let mut actions = session.take(now_s, [SessionInput::Enable]);
     let mut pauses_s = Vec::new();
     for _ in 0..200 {
         assert_eq!(actions, [Action::Start]);
-        assert_eq!(
-            session.on(failed(Fault::Unreachable), now, 0.5),
-            [Action::Stop]
-        );
-        assert!(session.on(SessionInput::Stopped, now, 0.5).is_empty());
+        let ends = [failed(Fault::Unreachable), SessionInput::Stopped];
+        assert_eq!(session.take(now_s, ends), [Action::Stop]);
         let due = session.next_deadline().unwrap();
-        pauses_s.push(due.since(now).as_secs_f64());
-        now = due;
-        actions = session.on(SessionInput::Tick(SourceActivity::default()), now, 0.5);
+        pauses_s.push(due.since(at(now_s)).as_secs_f64());
+        now_s = due.as_nanos() as f64 * 1e-9;
+        actions = session.on(IDLE, due, 0.5);
     }
-    assert_eq!(pauses_s[..7], [1.1, 2.0, 4.0, 8.0, 16.0, 32.0, 54.0]);
-    assert!(pauses_s[7..].iter().all(|pause_s| *pause_s == 54.0));
+    for (pause_s, expected_s) in pauses_s.iter().zip([1.1, 2.0, 4.0, 8.0, 16.0, 32.0]) {
+        assert!((pause_s - expected_s).abs() < 1e-6, "{pauses_s:?}");
+    }
+    assert!(pauses_s[6..].iter().all(|s| (s - 54.0).abs() < 1e-6));
 }
 
 #[test]
 fn a_frozen_camera_is_rebuilt_and_counted() {
-    let mut session = streaming(POLICY, 0.0);
-    assert!(session.on(frame_at(at(3.0)), at(5.0), 0.5).is_empty());
+    let mut session = streaming(POLICY);
+    assert_eq!(session.take(5.0, [frame_at(3.0)]), []);
     assert_eq!(session.next_deadline(), Some(at(8.0)));
-    let actions = session.on(frame_at(at(3.0)), at(8.0), 0.0);
-    assert_eq!(actions, [Action::Stop]);
+    assert_eq!(session.take(8.0, [frame_at(3.0)]), [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
-    assert_eq!(session.failure.as_ref().unwrap().fault, Fault::Stalled);
-    assert_eq!(session.on(SessionInput::Stopped, at(9.0), 0.5).len(), 1);
-    let _ = session.on(SessionInput::FirstFrame, at(9.1), 0.5);
+    assert_eq!(session.fault(), Some(Fault::Stalled));
+    let restart = [SessionInput::Stopped, SessionInput::FirstFrame];
+    assert_eq!(session.take(9.5, restart), [Action::Start]);
     assert!(session.failure.is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
     assert_eq!(session.last_hour(at(3700.0)), (0, 0));
@@ -111,62 +116,51 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
 
 #[test]
 fn packets_without_pictures_end_the_session_after_two_keyframe_distances() {
-    for (gop_s, limit_s) in [
-        (Some(1.0), 10.0),
-        (Some(10.0), 20.0),
-        (None, 15.0),
-        (Some(1e6), 240.0),
+    // A longer configured limit stays in force.
+    for (stall_s, gop_s, limit_s) in [
+        (5, Some(1.0), 10.0),
+        (5, Some(10.0), 20.0),
+        (5, None, 15.0),
+        (5, Some(1e6), 240.0),
+        (30, Some(1.0), 30.0),
     ] {
-        let mut session = streaming(POLICY, 0.0);
-        let seen = given_up(&mut session, 3.0, |now_s| packets(now_s, Some(3.0), gop_s));
+        let mut session = streaming(SessionPolicy {
+            stall: Duration::from_secs(stall_s),
+            ..POLICY
+        });
+        let seen = session.given_up(3.0, |now_s| packets(now_s, Some(3.0), gop_s));
         assert_eq!(seen, Some((3.0 + limit_s, Fault::Stalled)), "{gop_s:?}");
         assert_eq!(session.last_hour(at(500.0)), (0, 1));
     }
     // Without packets it is over after `stall`, at any distance.
-    let mut session = streaming(POLICY, 0.0);
-    let _ = session.on(packets(3.0, Some(2.0), Some(10.0)), at(3.0), 0.5);
+    let mut session = streaming(POLICY);
+    let last = || packets(3.0, Some(2.0), Some(10.0));
+    assert_eq!(session.take(3.0, [last()]), []);
     assert_eq!(session.next_deadline(), Some(at(8.0)));
-    let seen = given_up(&mut session, 3.5, |_| packets(3.0, Some(2.0), Some(10.0)));
+    let seen = session.given_up(3.5, |_| last());
     assert_eq!(seen, Some((8.0, Fault::Stalled)));
-    // A longer configured limit stays in force.
-    let slow = SessionPolicy {
-        stall: Duration::from_secs(30),
-        ..POLICY
-    };
-    let mut session = streaming(slow, 0.0);
-    let seen = given_up(&mut session, 3.0, |now_s| {
-        packets(now_s, Some(3.0), Some(1.0))
-    });
-    assert_eq!(seen, Some((33.0, Fault::Stalled)));
 }
 
 #[test]
 fn camera_with_rare_keyframes_streams_eventually() {
     // The camera sends a key frame a minute, and none on demand.
     let mut session = Session::new(POLICY);
-    let (mut now_s, mut waits_s) = (0.0, Vec::new());
-    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
+    let (mut now_s, mut waits_s) = (0.0_f64, Vec::new());
+    session.take(0.0, [SessionInput::Enable]);
     loop {
-        let start_s = now_s;
-        let _ = session.on(SessionInput::FirstPacket, at(now_s), 0.5);
-        let key_s = (start_s / 60.0_f64).floor() * 60.0 + 60.0;
-        let seen = given_up(&mut session, start_s, |now_s| {
-            packets(now_s.min(key_s), None, None)
-        });
+        session.take(now_s, [SessionInput::FirstPacket]);
+        let key_s = (now_s / 60.0).floor() * 60.0 + 60.0;
+        let seen = session.given_up(now_s, |now_s| packets(now_s.min(key_s), None, None));
         let (end_s, fault) = seen.unwrap();
         if end_s >= key_s {
             break;
         }
-        waits_s.push(end_s - start_s);
+        waits_s.push(end_s - now_s);
         assert_eq!(fault, Fault::NoFrame);
-        let _ = session.on(SessionInput::Stopped, at(end_s), 0.5);
-        now_s = session.next_deadline().unwrap().as_nanos() as f64 * 1e-9;
-        let actions = session.on(
-            SessionInput::Tick(SourceActivity::default()),
-            at(now_s),
-            0.5,
-        );
-        assert!(matches!(actions[..], [Action::Start]), "{actions:?}");
+        session.take(end_s, [SessionInput::Stopped]);
+        let due = session.next_deadline().unwrap();
+        now_s = due.as_nanos() as f64 * 1e-9;
+        assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
     }
     assert!(waits_s.len() <= 2, "{waits_s:?}");
     assert!(waits_s.starts_with(&[15.0]), "{waits_s:?}");
@@ -174,96 +168,94 @@ fn camera_with_rare_keyframes_streams_eventually() {
 
 #[test]
 fn source_that_streamed_gets_the_first_back_off_again() {
-    let mut session = streaming(POLICY, 0.0);
+    let mut session = streaming(POLICY);
+    let again = || [SessionInput::Stopped, SessionInput::FirstFrame];
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
-    let first = given_up(&mut session, 0.0, blind);
-    assert_eq!(first, Some((10.0, Fault::Stalled)));
-    let _ = session.on(SessionInput::Stopped, at(12.0), 0.5);
-    let _ = session.on(SessionInput::FirstFrame, at(12.0), 0.5);
-    let second = given_up(&mut session, 12.0, blind);
+    assert_eq!(session.given_up(0.0, blind), Some((10.0, Fault::Stalled)));
+    session.take(12.0, again());
+    let second = session.given_up(12.0, blind);
     assert_eq!(second, Some((32.0, Fault::Stalled)), "twice as long");
-    let _ = session.on(SessionInput::Stopped, at(40.0), 0.5);
-    let _ = session.on(SessionInput::FirstFrame, at(40.0), 0.5);
+    session.take(40.0, again());
     for now_s in [41.0, 50.0, 60.0, 71.0] {
         let good = packets(now_s, Some(now_s), Some(1.0));
-        assert!(session.on(good, at(now_s), 0.5).is_empty());
+        assert_eq!(session.take(now_s, [good]), []);
     }
-    let third = given_up(&mut session, 71.0, blind);
-    assert_eq!(third, Some((81.0, Fault::Stalled)));
+    assert_eq!(session.given_up(71.0, blind), Some((81.0, Fault::Stalled)));
 }
 
 #[test]
 fn no_first_picture_is_a_failure_of_its_own() {
     let mut session = Session::new(POLICY);
-    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
-    let _ = session.on(SessionInput::FirstPacket, at(1.0), 0.5);
-    assert!(
-        session
-            .on(SessionInput::Tick(SourceActivity::default()), at(14.9), 0.5)
-            .is_empty()
-    );
-    assert_eq!(
-        session.on(SessionInput::Tick(SourceActivity::default()), at(15.0), 0.5),
-        [Action::Stop]
-    );
-    assert_eq!(session.failure.as_ref().unwrap().fault, Fault::NoFrame);
+    session.take(0.0, [SessionInput::Enable]);
+    session.take(1.0, [SessionInput::FirstPacket]);
+    assert_eq!(session.take(14.9, [IDLE]), []);
+    assert_eq!(session.take(15.0, [IDLE]), [Action::Stop]);
+    assert_eq!(session.fault(), Some(Fault::NoFrame));
 }
 
 #[test]
 fn attempts_are_forgotten_after_a_good_time_only() {
-    let mut session = streaming(POLICY, 0.0);
-    let _ = session.on(failed(Fault::Disconnected), at(10.0), 0.0);
-    let _ = session.on(SessionInput::Stopped, at(11.0), 0.5);
-    let _ = session.on(SessionInput::FirstFrame, at(12.0), 0.5);
-    assert_eq!(session.attempts, 1);
-    let _ = session.on(frame_at(at(41.0)), at(41.0), 0.5);
-    assert_eq!(session.attempts, 1);
-    let _ = session.on(frame_at(at(42.0)), at(42.0), 0.5);
-    assert_eq!(session.attempts, 0);
+    let mut session = streaming(POLICY);
+    session.take(10.0, [failed(Fault::Disconnected)]);
+    session.take(12.0, [SessionInput::Stopped, SessionInput::FirstFrame]);
+    for (now_s, attempts) in [(12.0, 1), (41.0, 1), (42.0, 0)] {
+        session.take(now_s, [frame_at(now_s)]);
+        assert_eq!(session.attempts, attempts, "{now_s}");
+    }
 }
 
 #[test]
 fn files_end_once_or_are_rewound() {
-    let mut once = streaming(POLICY, 0.0);
-    assert_eq!(once.on(SessionInput::Ended, at(9.0), 0.5), [Action::Stop]);
+    let mut once = streaming(POLICY);
+    assert_eq!(once.take(9.0, [SessionInput::Ended]), [Action::Stop]);
     assert_eq!((once.phase(), once.next_deadline()), (Phase::Ended, None));
 
     let looped = SessionPolicy {
         looped: true,
         ..POLICY
     };
-    let mut session = streaming(looped, 0.0);
-    assert_eq!(
-        session.on(SessionInput::Ended, at(9.0), 0.5),
-        [Action::Rewind]
-    );
+    let mut session = streaming(looped);
+    assert_eq!(session.take(9.0, [SessionInput::Ended]), [Action::Rewind]);
     assert_eq!(session.phase(), Phase::Streaming);
 
     let mut empty = Session::new(looped);
-    let _ = empty.on(SessionInput::Enable, at(0.0), 0.5);
-    let _ = empty.on(SessionInput::Ended, at(0.1), 0.5);
+    empty.take(0.0, [SessionInput::Enable, SessionInput::Ended]);
     assert_eq!(empty.phase(), Phase::Unsupported);
 }
 
 #[test]
 fn each_stream_end_is_counted_once() {
-    let mut session = streaming(POLICY, 0.0);
-    let _ = session.on(frame_at(at(1.0)), at(1.0), 0.5);
+    let mut session = streaming(POLICY);
+    session.take(1.0, [frame_at(1.0)]);
     assert_eq!(session.counts.losses, 0);
     // The stream was lost and recovered between two reports: the phase is the same, the count differs.
-    let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
-    let _ = session.on(failed(Fault::Disconnected), at(2.0), 0.0);
-    let _ = session.on(SessionInput::Stopped, at(3.5), 0.5);
-    let _ = session.on(SessionInput::FirstFrame, at(3.6), 0.5);
-    assert_eq!(
-        (session.phase(), session.counts.losses),
-        (Phase::Streaming, 1)
-    );
+    session.take(2.0, [(); 2].map(|()| failed(Fault::Disconnected)));
+    session.take(3.5, [SessionInput::Stopped, SessionInput::FirstFrame]);
+    assert_eq!(session.phase(), Phase::Streaming);
+    assert_eq!(session.counts.losses, 1);
     // Disabling the camera ends the stream too.
-    let _ = session.on(SessionInput::Disable, at(4.0), 0.5);
-    assert_eq!(session.counts.losses, 2);
-    let _ = session.on(SessionInput::Disable, at(5.0), 0.5);
-    assert_eq!(session.counts.losses, 2);
+    for now_s in [4.0, 5.0] {
+        session.take(now_s, [SessionInput::Disable]);
+        assert_eq!(session.counts.losses, 2);
+    }
+}
+
+#[test]
+fn refused_login_is_tried_again_after_thirty_seconds() {
+    let mut session = Session::new(POLICY);
+    session.take(0.0, [SessionInput::Enable]);
+    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
+    session.take(0.0, [SessionInput::Stopped]);
+    assert_eq!(session.phase(), Phase::AuthFailed);
+    assert_eq!(session.next_deadline(), Some(at(30.0)));
+}
+
+#[test]
+fn requested_reconnect_waits_for_the_first_pause() {
+    let mut session = streaming(POLICY);
+    let reconnect = [SessionInput::Reconnect, SessionInput::Stopped];
+    assert_eq!(session.take(0.1, reconnect), [Action::Stop]);
+    assert_eq!(session.next_deadline(), Some(at(1.0)));
 }
 
 fn any_input() -> impl Strategy<Value = SessionInput> {
@@ -341,25 +333,4 @@ proptest! {
             prop_assert!(other.as_secs_f64() >= one.as_secs_f64() * 1.015, "{one:?} {other:?}");
         }
     }
-}
-
-#[test]
-fn refused_login_is_tried_again_after_thirty_seconds() {
-    let mut session = Session::new(POLICY);
-    let _ = session.on(SessionInput::Enable, at(0.0), 0.5);
-    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
-    let _ = session.on(SessionInput::Stopped, at(0.0), 0.5);
-    assert_eq!(session.phase(), Phase::AuthFailed);
-    assert_eq!(session.next_deadline(), Some(at(30.0)));
-}
-
-#[test]
-fn requested_reconnect_waits_for_the_first_pause() {
-    let mut session = streaming(POLICY, 0.0);
-    assert_eq!(
-        session.on(SessionInput::Reconnect, at(0.1), 0.5),
-        [Action::Stop]
-    );
-    assert!(session.on(SessionInput::Stopped, at(0.2), 0.5).is_empty());
-    assert_eq!(session.next_deadline(), Some(at(1.0)));
 }

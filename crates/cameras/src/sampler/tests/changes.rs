@@ -18,20 +18,17 @@ fn new_prompts_are_due_at_once_others_keep_their_rate() {
     cameras[0].rate_hz = 30.0;
     let mut bench = Bench::new(&cameras);
     bench.put(0);
-    bench.answer(bench.share.try_next().unwrap());
+    bench.answer(bench.look());
     bench.clock.advance(ms(200));
     bench.put(0);
-    assert!(
-        bench.share.try_next().is_none(),
-        "nothing is due for 300 ms"
-    );
+    assert!(bench.share.try_next().is_none(), "not due for 300 ms");
     cameras[0].prompts[1].revision = 2;
     bench.change(&cameras);
     bench.put(0);
-    assert_eq!(asked(&bench.share.try_next().unwrap()), [("dog", 2)]);
+    assert_eq!(asked(&bench.look()), [("dog", 2)]);
     bench.clock.advance(ms(60));
     bench.put(0);
-    assert_eq!(asked(&bench.share.try_next().unwrap()), [("person", 1)]);
+    assert_eq!(asked(&bench.look()), [("person", 1)]);
 }
 
 #[test]
@@ -40,7 +37,7 @@ fn disabled_prompts_and_cameras_without_prompts_start_no_look() {
     cameras[0].prompts[0].enabled = false;
     let mut bench = Bench::new(&cameras);
     bench.put(0);
-    assert_eq!(asked(&bench.share.try_next().unwrap()), [("dog", 1)]);
+    assert_eq!(asked(&bench.look()), [("dog", 1)]);
     bench.clock.advance(ms(1000));
     bench.put(0);
     cameras[0].prompts[1].enabled = false;
@@ -57,7 +54,7 @@ fn removed_camera_keeps_counters_balanced_and_can_return() {
     let mut bench = Bench::new(&cameras);
     let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
     bench.put(0);
-    let look = bench.share.try_next().unwrap();
+    let look = bench.look();
     bench.change(&cameras[1..]);
     assert!(bench.sampler.camera_sink(&cameras[0].id).is_none());
     assert_eq!(bench.sampler.removed_counters().in_flight, 1);
@@ -65,10 +62,8 @@ fn removed_camera_keeps_counters_balanced_and_can_return() {
     bench.change(&cameras);
     sink(bench.frame(0, ms(20), 100));
     bench.answer(look);
-    assert_eq!(
-        (bench.counters(0).looked, bench.counters(0).in_flight),
-        (1, 0)
-    );
+    let counters = bench.counters(0);
+    assert_eq!((counters.looked, counters.in_flight), (1, 0));
     bench.change(&cameras[1..]);
     let gone = bench.sampler.removed_counters();
     assert_eq!((gone.arrived, gone.looked, gone.in_flight), (2, 1, 0));
@@ -84,7 +79,7 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
     cameras[0].motion.on = true;
     let mut bench = Bench::new(&cameras);
     bench.put(0);
-    bench.answer(bench.share.try_next().unwrap());
+    bench.answer(bench.look());
     bench.clock.advance(ms(10));
     let prompt = Arc::new(Prompt {
         id: PromptId::new("ask").unwrap(),
@@ -93,12 +88,9 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
     });
     assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));
     bench.put(0);
-    let look = bench.share.try_next().unwrap();
-    assert_eq!(
-        asked(&look),
-        [("ask", 0)],
-        "the scene is still and nothing is due"
-    );
+    let look = bench.look();
+    // The scene is still and nothing is due.
+    assert_eq!(asked(&look), [("ask", 0)]);
     bench.answer(look);
     bench.put(0);
     assert!(bench.share.try_next().is_none(), "once");
@@ -109,7 +101,7 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
     bench.change(&cameras);
     bench.sampler.make_due(&cameras[0].id);
     bench.put(0);
-    let look = bench.share.try_next().unwrap();
+    let look = bench.look();
     assert_eq!(asked(&look), [("person", 1), ("dog", 1)]);
     bench.answer(look);
     assert!(bench.counters(0).balanced());
@@ -121,7 +113,7 @@ fn camera_that_changes_engine_keeps_frame_rate_and_counters() {
     let mut bench = Bench::new(&cameras);
     let sink = bench.sampler.camera_sink(&cameras[0].id).unwrap();
     bench.put(0);
-    bench.answer(bench.share.try_next().unwrap());
+    bench.answer(bench.look());
     // The camera has no engine; frames still arrive, and the newest one is kept.
     bench.sampler.assign(&bench.share, &[]);
     bench.clock.advance(ms(1000));
@@ -157,7 +149,7 @@ fn looks_that_went_with_their_engine_have_failed() {
     let mut bench = Bench::new(&cameras);
     for camera in [0, 1] {
         bench.put(camera);
-        bench.share.try_next().unwrap();
+        bench.look();
     }
     bench.change(&cameras[1..]);
     bench.sampler.abandon();

@@ -6,13 +6,8 @@ use super::*;
 fn a_growing_delay_differs_from_a_noisy_one() {
     // Deterministic noise of ±5 ms, and a growth of 36 ms an hour.
     let noisy = |slope: f64| {
-        let point = |i: usize| {
-            (
-                i as f64,
-                20.0 + slope * i as f64 + 5.0 * (i as f64 * 2.4).sin(),
-            )
-        };
-        (0..600).map(point).collect::<Vec<_>>()
+        let point = |at: f64| (at, 20.0 + slope * at + 5.0 * (at * 2.4).sin());
+        (0..600).map(f64::from).map(point).collect::<Vec<_>>()
     };
     let still = Trend::of(&noisy(0.0)).unwrap();
     assert!(!still.grows(), "{still:?}");
@@ -46,7 +41,8 @@ fn correlated_noise_is_rarely_called_growth() {
 #[test]
 fn delays_have_a_spread_and_a_trend_in_constant_memory() {
     let mut delays = Delays::new(100, 10);
-    let capacities = (delays.recent_ms.capacity(), delays.medians_ms.capacity());
+    let capacities = |of: &Delays| (of.recent_ms.capacity(), of.medians_ms.capacity());
+    let before = capacities(&delays);
     for i in 0..20_000 {
         let at_s = f64::from(i) * 0.01;
         // Nine of ten take 5 ms, one takes 40.
@@ -58,17 +54,8 @@ fn delays_have_a_spread_and_a_trend_in_constant_memory() {
     assert!((spread.p95_ms - 40.1).abs() < 1e-6, "{spread:?}");
     let trend = delays.trend().unwrap();
     assert_eq!((trend.ms_per_hour, trend.grows()), (0.0, false));
-    assert_eq!(
-        (delays.recent_ms.capacity(), delays.medians_ms.capacity()),
-        capacities
-    );
-    assert_eq!(
-        Delays::new(1, 1).spread(),
-        Spread {
-            median_ms: 0.0,
-            p95_ms: 0.0
-        }
-    );
+    assert_eq!(capacities(&delays), before);
+    assert_eq!(Delays::new(1, 1).spread(), Spread::default());
 }
 
 fn row(cameras: usize, rss_mib: f64) -> CamerasRow {
@@ -108,16 +95,16 @@ fn the_table_has_the_floor_beside_the_figure() {
     };
     let text = report.to_string();
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines: Vec<String> = text.lines().map(words).collect();
-    let has = |start: &str| lines.iter().any(|line| line.starts_with(start));
-    assert!(has("16 60 88.0 5.50 3.00"), "{text}");
-    assert!(has("decoder 16 4.00"), "{text}");
-    assert!(text.contains("memory: 10.0 MiB more"), "{text}");
-    assert!(
-        text.contains("+0.0 ± 0.0 ms an hour (no growth seen)"),
-        "{text}"
-    );
-    assert!(text.contains("ms: 3.0 3.5"), "{text}");
+    let text = text.lines().map(words).collect::<Vec<_>>().join("\n");
+    for expected in [
+        "\n16 60 88.0 5.50 3.00",
+        "\ndecoder 16 4.00",
+        "memory: 10.0 MiB more",
+        "+0.0 ± 0.0 ms an hour (no growth seen)",
+        "ms: 3.0 3.5",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["rows"][2]["cameras"], 16);
     assert_eq!(json["floor"]["cpu_pct"], 3.0);
@@ -136,8 +123,7 @@ fn frames_are_counted_between_two_readings() {
         skipped: 20,
         ..before
     };
-    let mut ends = FrameEnds::default();
-    ends.add(&before, &after);
-    ends.add(&before, &after);
-    assert_eq!((ends.arrived, ends.looked, ends.skipped), (60, 4, 40));
+    let frames = frames_between([(&before, &after); 2]);
+    let counts = ["arrived", "looked", "skipped", "late"].map(|name| frames[name]);
+    assert_eq!(counts, [60, 4, 40, 0]);
 }

@@ -1,7 +1,8 @@
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use super::*;
 use crate::bench::tests::micro_engine;
+use spotter_core::{Clock, SystemClock};
 
 /// The smallest golden model is not trained on streets: the test covers only the path of the questions through the engine.
 #[test]
@@ -13,7 +14,7 @@ fn the_same_seeds_give_the_same_report() {
         kbit_per_s: Some(1000),
     };
     let run = || {
-        let (mut engine, _) = micro_engine();
+        let mut engine = micro_engine(&(Arc::new(SystemClock::new()) as Arc<dyn Clock>));
         eval(&mut engine, &options, &mut ProgressLine::default()).expect("a report")
     };
     let report = run();
@@ -22,10 +23,8 @@ fn the_same_seeds_give_the_same_report() {
         let figure = report.figures.iter().find(|f| f.name == name);
         figure.expect("a figure").of
     };
-    assert_eq!(
-        questions("boxes for unknown words"),
-        2 * UNKNOWN_PER_SCENE as u64
-    );
+    let unknown = questions("boxes for unknown words");
+    assert_eq!(unknown, 2 * UNKNOWN_PER_SCENE as u64);
     for name in ["boxes for an absent class", "yes/no right", "count exact"] {
         assert!(questions(name) > 0, "{name}");
     }

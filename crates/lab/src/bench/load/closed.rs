@@ -228,13 +228,8 @@ mod tests {
 
     #[test]
     fn steps_that_overlap_count_once_and_only_inside() {
-        let steps = [
-            step(0, 10),
-            step(5, 10),
-            step(20, 5),
-            step(24, 1),
-            step(40, 10),
-        ];
+        let steps = [(0, 10), (5, 10), (20, 5), (24, 1), (40, 10)];
+        let steps = steps.map(|(started, rows)| step(started, rows));
         assert_eq!(busy(&steps, at(0), at(100)), ms(15 + 5 + 10));
         assert_eq!(busy(&steps, at(8), at(45)), ms(7 + 5 + 5));
         assert_eq!(busy(&steps, at(60), at(70)), ms(0));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::bench::{
     Spread,
-    table::known,
+    table::{TableRow, known},
     work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter::cli::out::remark;
@@ -98,45 +98,28 @@ pub struct LoadRow {
 }
 
 impl LoadRow {
-    pub(super) const COLUMNS: [&str; 16] = [
-        "size",
-        "objects",
-        "prompts",
-        "clients",
-        "/s",
-        "ms",
-        "steps",
-        "TFLOP/s",
-        "%",
-        "floor ms (fp8)",
-        "alone",
-        "busy %",
-        "idle/step",
-        "W",
-        "MHz",
-        "J",
-    ];
-
-    pub(super) fn cells(&self) -> [String; 16] {
+    pub(super) fn cells(&self) -> TableRow {
         let case = self.case;
-        let floors = [self.floor_ms, self.floor_fp8_ms].map(|floor| known(floor, 2));
-        [
-            format!("{}x{}", case.size.0, case.size.1),
-            case.objects.to_string(),
-            case.prompts.to_string(),
-            case.clients.to_string(),
-            format!("{:.2}", self.requests_per_s),
-            self.latency.to_string(),
-            format!("{:.2}", self.steps_per_request),
-            format!("{:.1}", self.tflop_per_s),
-            known(self.of_ceiling_percent, 0),
-            format!("{} ({})", floors[0], floors[1]),
-            known(self.floor_alone_ms, 2),
-            format!("{:.1}", self.busy_percent),
-            format!("{:.3}", self.idle_ms_per_step),
-            known(self.strain.and_then(|strain| strain.power_w), 0),
-            known(self.strain.and_then(|strain| strain.sm_mhz), 0),
-            known(self.joules, 1),
+        let [floor, fp8] = [self.floor_ms, self.floor_fp8_ms].map(|floor| known(floor, 2));
+        let [watts, mhz] = [|s: Strain| s.power_w, |s: Strain| s.sm_mhz]
+            .map(|part| known(self.strain.and_then(part), 0));
+        vec![
+            ("size", format!("{}x{}", case.size.0, case.size.1)),
+            ("objects", case.objects.to_string()),
+            ("prompts", case.prompts.to_string()),
+            ("clients", case.clients.to_string()),
+            ("/s", format!("{:.2}", self.requests_per_s)),
+            ("ms", self.latency.to_string()),
+            ("steps", format!("{:.2}", self.steps_per_request)),
+            ("TFLOP/s", format!("{:.1}", self.tflop_per_s)),
+            ("%", known(self.of_ceiling_percent, 0)),
+            ("floor ms (fp8)", format!("{floor} ({fp8})")),
+            ("alone", known(self.floor_alone_ms, 2)),
+            ("busy %", format!("{:.1}", self.busy_percent)),
+            ("idle/step", format!("{:.3}", self.idle_ms_per_step)),
+            ("W", watts),
+            ("MHz", mhz),
+            ("J", known(self.joules, 1)),
         ]
     }
 }
@@ -148,6 +131,14 @@ pub struct PromptsRow {
     pub load: LoadRow,
     /// Median against that of one prompt.
     pub ratio: f64,
+}
+
+impl PromptsRow {
+    pub(super) fn cells(&self) -> TableRow {
+        let mut cells = self.load.cells();
+        cells.push(("ratio", format!("{:.2}", self.ratio)));
+        cells
+    }
 }
 
 /// One picture that does not change.
@@ -166,6 +157,21 @@ pub struct SteadyRow {
     pub drafted: f64,
     /// Of these, confirmed by the model.
     pub accepted: f64,
+}
+
+impl SteadyRow {
+    pub(super) fn cells(&self) -> TableRow {
+        let mut cells = self.load.cells();
+        cells.push(("reuse", if self.reuse { "on" } else { "off" }.into()));
+        let counts = [
+            ("encoded", self.crops_encoded),
+            ("reused", self.crops_reused),
+            ("drafted", self.drafted),
+            ("accepted", self.accepted),
+        ];
+        cells.extend(counts.map(|(heading, each)| (heading, format!("{each:.2}"))));
+        cells
+    }
 }
 
 impl Load<'_> {

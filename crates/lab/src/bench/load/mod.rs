@@ -131,54 +131,26 @@ pub struct LoadReport {
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_setting(f)?;
-        if !self.looks.is_empty() {
-            writeln!(f, "\nfresh frames, nothing known before, one prompt\n")?;
-            let rows = self.looks.iter().map(|row| (row, Vec::new()));
-            write!(f, "{}", load_table(&[], rows))?;
-        }
-        if !self.prompts.is_empty() {
-            writeln!(
-                f,
-                "\nprompts on one frame; ratio: median to that of one prompt\n"
-            )?;
-            let ratio = |row: &PromptsRow| vec![format!("{:.2}", row.ratio)];
-            let rows = self.prompts.iter().map(|row| (&row.load, ratio(row)));
-            write!(f, "{}", load_table(&["ratio"], rows))?;
-        }
-        if !self.steady.is_empty() {
-            writeln!(
-                f,
-                "\none picture that does not change; draft and tile reuse off and on; crops and drafted decisions a request\n"
-            )?;
-            let more = |row: &SteadyRow| {
-                let counts = [
-                    row.crops_encoded,
-                    row.crops_reused,
-                    row.drafted,
-                    row.accepted,
-                ];
-                let reuse = if row.reuse { "on" } else { "off" };
-                let counts = counts.map(|each| format!("{each:.2}"));
-                [reuse.into()].into_iter().chain(counts).collect()
-            };
-            let rows = self.steady.iter().map(|row| (&row.load, more(row)));
-            let columns = ["reuse", "encoded", "reused", "drafted", "accepted"];
-            write!(f, "{}", load_table(&columns, rows))?;
+        let looks = TextTable::new(self.looks.iter().map(LoadRow::cells));
+        let prompts = TextTable::new(self.prompts.iter().map(PromptsRow::cells));
+        let steady = TextTable::new(self.steady.iter().map(SteadyRow::cells));
+        for (heading, table) in [
+            ("fresh frames, nothing known before, one prompt", looks),
+            (
+                "prompts on one frame; ratio: median to that of one prompt",
+                prompts,
+            ),
+            (
+                "one picture that does not change; draft and tile reuse off and on; crops and drafted decisions a request",
+                steady,
+            ),
+        ] {
+            if !table.is_empty() {
+                write!(f, "\n{heading}\n\n{table}")?;
+            }
         }
         Ok(())
     }
-}
-
-/// The columns of all parts, then those of one part.
-fn load_table<'a>(
-    more: &[&str],
-    rows: impl Iterator<Item = (&'a LoadRow, Vec<String>)>,
-) -> TextTable {
-    let mut table = TextTable::new(LoadRow::COLUMNS.iter().chain(more).copied());
-    for (row, more) in rows {
-        table.row(row.cells().into_iter().chain(more));
-    }
-    table
 }
 
 impl LoadReport {

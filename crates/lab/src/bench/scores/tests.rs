@@ -1,6 +1,6 @@
 use super::*;
-use crate::bench::report::figures;
-use spotter_core::{FoundObject, ScoreSource, Task};
+use crate::bench::{report::figures, tests::found};
+use spotter_core::Task;
 use spotter_street::{questions::questions, random, scene::Class, truth};
 
 const BY_NIGHT: EvalSetting = EvalSetting {
@@ -20,15 +20,6 @@ const FAR_CAR: NormBox = NormBox {
     x1: 0.525,
     y1: 0.525,
 };
-
-fn found<T>(place: T) -> FoundObject<T> {
-    FoundObject {
-        place,
-        score: 0.9,
-        source: ScoreSource::TokenProb,
-        sharpness: 0.5,
-    }
-}
 
 fn boxed(boxes: &[NormBox]) -> AnswerBody {
     AnswerBody::Boxes(boxes.iter().copied().map(found).collect())
@@ -73,11 +64,8 @@ fn right_answers_meet_every_target() {
         }
     }
     for figure in figures(&scores) {
-        assert!(
-            figure.of > 0 || figure.name.contains("unknown"),
-            "{} has no questions",
-            figure.name
-        );
+        let has_questions = figure.of > 0 || figure.name.contains("unknown");
+        assert!(has_questions, "{}", figure.name);
         assert_eq!(figure.missed_by, None, "{}", figure.name);
     }
     assert_eq!(scores.detect.f1(), Some(1.0));
@@ -87,23 +75,19 @@ fn right_answers_meet_every_target() {
 #[test]
 fn wrong_answers_count_where_they_belong() {
     let mut scores = Scores::default();
-    let question = |kind, answer: &str| Question {
-        kind,
-        expected: ExpectedAnswer::Text(answer.into()),
-        ..detect("car", &[])
-    };
-    scores.add(
-        BY_NIGHT,
-        &question(QuestionKind::YesNo, "Yes"),
-        &text("yes."),
-    );
-    scores.add(BY_NIGHT, &question(QuestionKind::YesNo, "Yes"), &text("No"));
-    scores.add(BY_NIGHT, &question(QuestionKind::Count, "3"), &text("13"));
-    scores.add(
-        BY_NIGHT,
-        &question(QuestionKind::Colour, "red"),
-        &boxed(&[CAR]),
-    );
+    for (kind, expected, answer) in [
+        (QuestionKind::YesNo, "Yes", text("yes.")),
+        (QuestionKind::YesNo, "Yes", text("No")),
+        (QuestionKind::Count, "3", text("13")),
+        (QuestionKind::Colour, "red", boxed(&[CAR])),
+    ] {
+        let question = Question {
+            kind,
+            expected: ExpectedAnswer::Text(expected.into()),
+            ..detect("car", &[])
+        };
+        scores.add(BY_NIGHT, &question, &answer);
+    }
     let hits = [scores.yes_no, scores.count, scores.colour].map(|s| (s.hits, s.asked));
     assert_eq!(hits, [(1, 2), (0, 1), (0, 1)]);
 }
@@ -113,21 +97,19 @@ fn boxes_are_divided_by_class_light_scene_and_size() {
     let mut scores = Scores::default();
     // One found, the far one missed, a small box on nothing.
     let nothing = NormBox::from_corners(0.9, 0.9, 0.92, 0.92);
-    scores.add(
-        BY_NIGHT,
-        &detect("car", &[CAR, FAR_CAR]),
-        &boxed(&[CAR, nothing]),
-    );
-    let counts = |by, name| {
-        let tally = scores.detect_by[&(by, name)];
-        (tally.found, tally.missed, tally.wrong)
-    };
-    assert_eq!(counts("class", "car"), (1, 1, 1));
-    assert_eq!(counts("light", "night"), (1, 1, 1));
-    assert_eq!(counts("scene", "random"), (1, 1, 1));
-    assert_eq!(counts("size", "small"), (0, 1, 1));
-    // 128 x 72 pixels.
-    assert_eq!(counts("size", "medium"), (1, 0, 0));
+    let question = detect("car", &[CAR, FAR_CAR]);
+    scores.add(BY_NIGHT, &question, &boxed(&[CAR, nothing]));
+    for (part, counts) in [
+        (("class", "car"), (1, 1, 1)),
+        (("light", "night"), (1, 1, 1)),
+        (("scene", "random"), (1, 1, 1)),
+        (("size", "small"), (0, 1, 1)),
+        // 128 x 72 pixels.
+        (("size", "medium"), (1, 0, 0)),
+    ] {
+        let tally = scores.detect_by[&part];
+        assert_eq!((tally.found, tally.missed, tally.wrong), counts, "{part:?}");
+    }
 }
 
 #[test]
@@ -138,16 +120,14 @@ fn absent_things_are_counted_by_class_colour_and_word() {
     scores.add(BY_NIGHT, &detect("red cars", &[]), &boxed(&[CAR, FAR_CAR]));
     scores.add_unknown(&boxed(&[CAR]));
     scores.add_unknown(&boxed(&[]));
-    let shares = [
-        scores.absent_class,
-        scores.absent_colour,
-        scores.unknown,
-        scores.absent(),
-    ];
-    assert_eq!(
-        shares.map(|s| (s.hits, s.asked)),
-        [(1, 2), (1, 1), (1, 2), (2, 3)]
-    );
+    for (share, expected) in [
+        (scores.absent_class, (1, 2)),
+        (scores.absent_colour, (1, 1)),
+        (scores.unknown, (1, 2)),
+        (scores.absent(), (2, 3)),
+    ] {
+        assert_eq!((share.hits, share.asked), expected);
+    }
     // They also cost precision, but for words without a class.
     assert_eq!(scores.detect.wrong, 3);
 }

@@ -161,18 +161,19 @@ mod tests {
         let sure = |x| object(x, 0.97, 0.99);
         let vague = |x| object(x, 0.3, 0.6);
         let one = boxes(&[sure(500)]);
-        check(&one, &boxes(&[object(500, 0.96, 0.98)]), Likeness::Same);
-        check(&one, &boxes(&[sure(501)]), Likeness::Near);
-        check(&one, &boxes(&[sure(502)]), Likeness::Close);
-        check(&one, &boxes(&[sure(503)]), Likeness::Wrong);
-        check(&one, &boxes(&[vague(700)]), Likeness::Wrong);
-        check(
-            &boxes(&[vague(600)]),
-            &boxes(&[vague(700)]),
-            Likeness::Close,
-        );
-        check(&one, &boxes(&[]), Likeness::Wrong);
-        check(&one, &boxes(&[sure(500), vague(3)]), Likeness::Close);
+        for (other, expected) in [
+            (&[object(500, 0.96, 0.98)][..], Likeness::Same),
+            (&[sure(501)], Likeness::Near),
+            (&[sure(502)], Likeness::Close),
+            (&[sure(503)], Likeness::Wrong),
+            (&[vague(700)], Likeness::Wrong),
+            (&[], Likeness::Wrong),
+            (&[sure(500), vague(3)], Likeness::Close),
+        ] {
+            check(&one, &boxes(other), expected);
+        }
+        let (one_vague, other) = (boxes(&[vague(600)]), boxes(&[vague(700)]));
+        check(&one_vague, &other, Likeness::Close);
         assert!(is_sure(&one) && !is_sure(&boxes(&[vague(1)])) && !is_sure(&boxes(&[])));
     }
 
@@ -194,10 +195,7 @@ mod tests {
 
     #[test]
     fn an_exact_device_gives_the_same_bits() {
-        let (a, b) = (
-            boxes(&[object(5, 0.5, 0.5)]),
-            boxes(&[object(5, 0.5, 0.500_001)]),
-        );
+        let [a, b] = [0.5, 0.500_001].map(|probability| boxes(&[object(5, 0.5, probability)]));
         assert_eq!(compare(&a, &a, true), Likeness::Same);
         assert_eq!(compare(&a, &b, true), Likeness::Wrong);
     }

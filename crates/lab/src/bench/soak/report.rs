@@ -117,10 +117,7 @@ mod tests {
         report.tally.wrong = 4;
         assert_eq!(report.problems().len(), 4, "{:?}", report.problems());
         assert!(report.to_string().contains("verdict: NOT SOUND: 4 answers"));
-        assert!(
-            SoakReport::default()
-                .to_string()
-                .ends_with("verdict: sound")
-        );
+        let sound = SoakReport::default().to_string();
+        assert!(sound.ends_with("verdict: sound"));
     }
 }

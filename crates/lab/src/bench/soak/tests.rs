@@ -42,10 +42,7 @@ fn answers_under_load_are_those_of_the_request_alone() {
     let tally = report.tally;
     assert!(tally.asked >= 110 && tally.is_balanced(), "{tally:?}");
     assert!(tally.answered > 50 && tally.cancelled > 0, "{tally:?}");
-    assert_eq!(
-        tally.same,
-        tally.same + tally.near + tally.close + tally.wrong
-    );
+    assert_eq!(tally.near + tally.close + tally.wrong, 0);
     assert_eq!((report.pages_lost, report.never_ended), (0, 0));
 }
 

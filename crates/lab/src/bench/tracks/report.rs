@@ -87,14 +87,15 @@ impl fmt::Display for TrackReport {
             "{model}: {minutes} minutes of street {seed}, {looks_per_s} looks/s, {rate}\n"
         )?;
         writeln!(f, "{}", figures_table(&self.figures))?;
-        let columns = ["class", "stays", "events", "switches", "event by second"];
-        let mut table = TextTable::new(columns);
-        for class in &self.classes {
-            let counts = [class.stays, class.events, class.switches].map(|n| n.to_string());
-            let by_second = share_text(class.reported_by_second);
-            let counts = [class.class.into()].into_iter().chain(counts);
-            table.row(counts.chain([by_second]));
-        }
-        write!(f, "{table}")
+        let cells = |class: &ClassStays| {
+            vec![
+                ("class", class.class.into()),
+                ("stays", class.stays.to_string()),
+                ("events", class.events.to_string()),
+                ("switches", class.switches.to_string()),
+                ("event by second", share_text(class.reported_by_second)),
+            ]
+        };
+        write!(f, "{}", TextTable::new(self.classes.iter().map(cells)))
     }
 }

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::bench::tests::{assert_compressed, boxes_answer, found};
 use spotter_core::{
-    AnswerBody, Clock, FoundObject, ScoreSource, StageTimes, SystemClock,
+    Clock, ScoreSource, SystemClock,
     config::{self, ModelSource},
 };
 use spotter_street::truth::Visibility;
@@ -17,6 +18,10 @@ fn options(looks_per_s: u32) -> TrackOptions {
     }
 }
 
+fn place(left: f64) -> NormBox {
+    NormBox::from_corners(left, 0.2, left + 0.2, 0.8)
+}
+
 fn person(slot: i64, left: f64) -> SeenObject {
     SeenObject {
         identity: ObjectIdentity::Passing {
@@ -26,7 +31,7 @@ fn person(slot: i64, left: f64) -> SeenObject {
         },
         class: Class::Person,
         colour: None,
-        box_in_frame: NormBox::from_corners(left, 0.2, left + 0.2, 0.8),
+        box_in_frame: place(left),
         visible: 1.0,
         visibility: Visibility::Present,
     }
@@ -34,7 +39,7 @@ fn person(slot: i64, left: f64) -> SeenObject {
 
 fn object(track: u64, left: f64) -> TrackedObject {
     TrackedObject {
-        location: Location::Box(NormBox::from_corners(left, 0.2, left + 0.2, 0.8)),
+        location: Location::Box(place(left)),
         score: 0.9,
         score_source: ScoreSource::TokenProb,
         sharpness: 0.9,
@@ -69,10 +74,8 @@ fn a_track_keeps_its_object_while_the_box_fits() {
     assert_eq!(slots(fresh), [(track_id(7), 2), (track_id(8), 1)]);
     // One box fits both: its track keeps its object, though the other one is nearer.
     let of = |identity: ObjectIdentity| (identity == one.identity).then(|| track_id(7));
-    assert_eq!(
-        slots(shown_objects(&[object(7, 0.35)], &seen, of)),
-        [(track_id(7), 1)]
-    );
+    let kept = shown_objects(&[object(7, 0.35)], &seen, of);
+    assert_eq!(slots(kept), [(track_id(7), 1)]);
     // It does not fit its object any more.
     let far = person(1, 0.70);
     let moved = shown_objects(&[object(7, 0.35)], &[&far, &two], of);
@@ -81,8 +84,9 @@ fn a_track_keeps_its_object_while_the_box_fits() {
     assert!(shown_objects(&[object(9, 0.0)], &[&far, &two], unknown).is_empty());
 }
 
-/// The embedded model looks at a minute of the street, uncompressed because encoding 900 frames takes a third of the time. A minute has about 25 stays, so one of them is already 4 %:
-/// one switch and one event too many are allowed here. Ten minutes (`spotter-lab eval --track`) meet the requirements.
+/// The embedded model looks at a minute of the street, uncompressed because encoding 900 frames takes a third of the time. A
+/// minute has about 25 stays, so one of them is already 4 %: one switch and one event too many are allowed here. Ten minutes
+/// (`spotter-lab eval --track`) meet the requirements.
 #[test]
 fn the_embedded_model_keeps_track_ids_for_a_minute() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -98,9 +102,8 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
     .expect("the embedded model");
     let report = track(&mut engine, &options(1), &mut ProgressLine::default()).expect("a report");
     println!("{report}");
-    let stays: usize = report.classes.iter().map(|class| class.stays).sum();
-    let events: usize = report.classes.iter().map(|class| class.events).sum();
-    let switches: usize = report.classes.iter().map(|class| class.switches).sum();
+    let sum = |of: fn(&report::ClassStays) -> usize| report.classes.iter().map(of).sum::<usize>();
+    let (stays, events, switches) = (sum(|c| c.stays), sum(|c| c.events), sum(|c| c.switches));
     assert!(stays >= 20, "{report}");
     assert!(events.abs_diff(stays) <= 1 && switches <= 1, "{report}");
     let value = |name| {
@@ -121,36 +124,18 @@ fn compressed_pictures_show_the_moments_of_the_looks() {
     let plain = pictures(&plain).expect("pictures");
     let compressed = pictures(&compressed).expect("an encoder");
     for (plain, compressed) in plain.zip(compressed).take(3) {
-        let [plain, compressed] =
-            [plain, compressed].map(|picture| picture.expect("a picture").row(0, 200).to_vec());
-        let differences = plain.iter().zip(&compressed).map(|(a, b)| a.abs_diff(*b));
-        let mean = differences.map(f64::from).sum::<f64>() / f64::from(WIDTH);
-        assert!(mean > 0.0, "compression loses something");
-        assert!(mean < 12.0, "another moment: {mean}");
+        assert_compressed(&plain.expect("a picture"), &compressed.expect("a picture"));
     }
 }
 
 /// Answers to the camera's prompts when only the one for people finds a box, at `left`.
 fn people(watched: &WatchedStreet, left: f64) -> Vec<Answer> {
     let answer = |prompt: &config::PromptConfig| {
-        let bounds = bounds(&object(0, left)).filter(|_| prompt.id.as_str() == "person");
-        let found = |place| FoundObject {
-            place,
-            score: 0.9,
-            source: ScoreSource::TokenProb,
-            sharpness: 0.9,
-        };
-        let (id, task) = (prompt.id.clone(), prompt.task.clone());
-        Answer {
-            prompt: Arc::new(Prompt {
-                id,
-                revision: 1,
-                task,
-            }),
-            body: AnswerBody::Boxes(bounds.into_iter().map(found).collect()),
-            truncated: false,
-            marks: StageTimes::default(),
-        }
+        let finds = prompt.id.as_str() == "person";
+        boxes_answer(
+            prompt,
+            finds.then(|| found(place(left))).into_iter().collect(),
+        )
     };
     watched.camera.prompts.iter().map(answer).collect()
 }

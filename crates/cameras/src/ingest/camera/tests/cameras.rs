@@ -60,7 +60,8 @@ async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
     for width in [320, 160] {
         let mut camera = rtsp(url.clone(), Transport::Tcp);
         camera.width = width;
-        let mut watched = WatchedCamera::start_with(camera, Some(device));
+        let opener = GstOpener::new(camera.clone(), Some(device));
+        let mut watched = WatchedCamera::start_with(opener, &camera);
         for _ in 0..20 {
             let Frame {
                 camera_size,
@@ -74,9 +75,7 @@ async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
             let (u, v) = (picture.row(1, 30)[half], picture.row(1, 30)[half + 1]);
             assert!(u < 115 && v > 220, "{u} {v}");
         }
-        let health = watched
-            .health_until(|health| health.phase == Phase::Streaming)
-            .await;
+        let health = watched.until("streaming", is_streaming).await;
         assert_eq!(health.stream.decoder.as_deref(), Some("nvh264dec"));
         watched.stop().await;
     }
@@ -84,10 +83,8 @@ async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_codec_that_cannot_be_decoded_is_named() {
-    let url = serve(
-        &format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )"),
-        None,
-    );
+    let launch = format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )");
+    let url = serve(&launch, None);
     let watched = WatchedCamera::start(rtsp(url, Transport::Tcp));
     let health = watched.failure().await;
     assert_eq!(health.phase, Phase::Unsupported);
@@ -105,9 +102,7 @@ async fn a_certificate_is_checked_pinned_or_ignored() {
     let url = serve(&launch, Some(&certificate));
     let with = |checked: CameraTls| {
         let mut camera = rtsp(url.clone(), Transport::Tcp);
-        if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
-            rtsp.tls = checked;
-        }
+        rtsp_of(&mut camera).tls = checked;
         camera
     };
     for good in [CameraTls::Fingerprint(pinned), CameraTls::Insecure] {

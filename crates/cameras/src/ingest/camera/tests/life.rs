@@ -4,37 +4,31 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
-/// The log of a process is that of all its tests, so this one runs itself again, alone.
+/// The log of a process is that of all its tests.
 #[test]
 fn log_of_a_camera_never_contains_its_login() {
-    const ALONE: &str = "SPOTTER_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
+    let Some(text) = run_alone("life::log_of_a_camera_never_contains_its_login", &[]) else {
         return tokio::runtime::Runtime::new().unwrap().block_on(async {
             let trace = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
             trace.init();
-            let server = street(street_options(any_port()));
+            let server = street(street_options());
             let mut watched = WatchedCamera::start(rtsp(server.url(), Transport::Tcp));
             watched.frame().await;
             watched.stop().await;
         });
-    }
-    let test = "ingest::camera::tests::life::log_of_a_camera_never_contains_its_login";
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{text}");
+    };
     let is_logged = text.contains("decoder chosen");
     assert!(is_logged && !text.contains(CANARY), "{text}");
 }
 
+/// What a stuck source waits for, with its events.
+type HeldSource = (mpsc::Sender<SourceEvent>, std::sync::mpsc::Sender<()>);
+
 /// A source that plays by a script: it opens, and blocks when it is to end, until what it holds is dropped.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Stuck {
-    opened: AtomicUsize,
-    held: Mutex<Vec<(mpsc::Sender<SourceEvent>, std::sync::mpsc::Sender<()>)>>,
+    opened: Arc<AtomicUsize>,
+    held: Arc<Mutex<Vec<HeldSource>>>,
 }
 
 struct StuckSource(Mutex<Option<std::sync::mpsc::Receiver<()>>>);
@@ -56,10 +50,8 @@ impl Opener for Stuck {
     fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         outlet.send(SourceEvent::FirstFrame);
-        outlet.send(SourceEvent::Failed(Failure::new(
-            Fault::Disconnected,
-            "gone",
-        )));
+        let failure = Failure::new(Fault::Disconnected, "gone");
+        outlet.send(SourceEvent::Failed(failure));
         let (sender, receiver) = std::sync::mpsc::channel();
         self.held.lock().unwrap().push((outlet.events, sender));
         Ok(Arc::new(StuckSource(Mutex::new(Some(receiver)))))
@@ -68,21 +60,14 @@ impl Opener for Stuck {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pipeline_that_does_not_stop_is_abandoned_and_counted() {
-    let opener = Arc::new(Stuck::default());
-    let camera = camera(SourceConfig::Test);
-    let handle = spawn_with(
-        opener.clone(),
-        &camera,
-        Arc::new(SystemClock::new()),
-        Arc::new(|_| {}),
-    );
-    let mut health = handle.health();
-    let waited = timeout(LIMIT, health.wait_for(|health| health.abandoned >= 1)).await;
-    assert_eq!(waited.unwrap().unwrap().frames, 0);
-    let again = health.wait_for(|health| health.reconnects_1h >= 1);
-    assert!(timeout(LIMIT, again).await.is_ok());
+    let opener = Stuck::default();
+    let watched = WatchedCamera::start_with(opener.clone(), &camera(SourceConfig::Test));
+    let abandoned = |health: &Health| health.abandoned >= 1;
+    assert_eq!(watched.until("abandoned", abandoned).await.frames, 0);
+    let again = |health: &Health| health.reconnects_1h >= 1;
+    watched.until("a new connection", again).await;
     assert!(opener.opened.load(Ordering::SeqCst) >= 2);
-    drop(handle);
+    drop(watched);
     opener.held.lock().unwrap().clear();
 }
 

@@ -12,20 +12,14 @@ fn video_file(folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("a \"b\" 'c'.mkv");
     let text = "videotestsrc num-buffers=15 ! video/x-raw,format=I420,width=160,height=120,framerate=15/1 \
                 ! x264enc ! h264parse ! matroskamux ! filesink name=end";
-    let pipeline = gst::parse::launch(text)
-        .unwrap()
-        .downcast::<gst::Pipeline>()
-        .unwrap();
-    pipeline
-        .by_name("end")
-        .unwrap()
-        .set_property("location", &path);
+    let pipeline = gst::parse::launch(text).unwrap();
+    let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
+    let end = pipeline.by_name("end").unwrap();
+    end.set_property("location", &path);
     pipeline.set_state(gst::State::Playing).unwrap();
     let ends = [gst::MessageType::Eos, gst::MessageType::Error];
-    let message = pipeline
-        .bus()
-        .unwrap()
-        .timed_pop_filtered(gst::ClockTime::from_seconds(LIMIT.as_secs()), &ends);
+    let limit = gst::ClockTime::from_seconds(LIMIT.as_secs());
+    let message = pipeline.bus().unwrap().timed_pop_filtered(limit, &ends);
     assert_eq!(message.unwrap().type_(), gst::MessageType::Eos);
     pipeline.set_state(gst::State::Null).unwrap();
     path
@@ -45,15 +39,14 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     let first = once.frame().await;
     assert!(first.key);
     assert_eq!(first.times.capture.unwrap().source, CaptureSource::File);
-    let health = once
-        .health_until(|health| health.phase == Phase::Ended)
-        .await;
+    let ended = |health: &Health| health.phase == Phase::Ended;
+    let health = once.until("the end", ended).await;
     assert_eq!((health.frames, health.next_retry), (15, None));
     once.stop().await;
 
     let mut looped = WatchedCamera::start(file(&path, true));
     looped.frame_until(|frame| frame.number > 40).await;
-    let health = looped.handle.health().borrow().clone();
+    let health = looped.health();
     assert_eq!((health.attempts, health.reconnects_1h), (0, 0));
     looped.stop().await;
 
@@ -74,10 +67,8 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     assert_eq!(frames.len(), 4);
     assert_eq!((frames[3].number, frames[3].camera_size), (4, (160, 120)));
     assert_eq!(still_frames(&path, 99, &clock).unwrap().len(), 15);
-    assert_eq!(
-        still_frames(&text, 1, &clock).unwrap_err().fault,
-        Fault::NotVideo
-    );
+    let failure = still_frames(&text, 1, &clock).unwrap_err();
+    assert_eq!(failure.fault, Fault::NotVideo);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,12 +76,10 @@ async fn the_test_source_runs_and_reconnects_on_request() {
     let mut watched = WatchedCamera::start(camera(SourceConfig::Test));
     let first = watched.frame().await;
     assert_eq!((first.camera_size, first.key), ((640, 360), true));
-    watched
-        .health_until(|health| health.phase == Phase::Streaming)
-        .await;
+    watched.until("streaming", is_streaming).await;
     watched.handle.reconnect().await;
-    let again = |health: &Health| health.reconnects_1h == 1 && health.phase == Phase::Streaming;
-    let before = watched.health_until(again).await.frames;
+    let again = |health: &Health| health.reconnects_1h == 1 && is_streaming(health);
+    let before = watched.until("streaming again", again).await.frames;
     watched.frame_until(|frame| frame.number > before).await;
     watched.stop().await;
 }

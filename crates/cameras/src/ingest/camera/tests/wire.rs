@@ -56,11 +56,7 @@ fn good() -> CameraScript {
 }
 
 fn streams(frames: u64) -> impl Fn(&Health) -> bool {
-    move |health| health.frames >= frames && health.phase == Phase::Streaming
-}
-
-fn failed(health: &Health) -> bool {
-    health.failure.is_some() && health.next_retry.is_some()
+    move |health| health.frames >= frames && is_streaming(health)
 }
 
 /// The frames that the sink received.
@@ -73,11 +69,8 @@ struct Tally {
     sizes: Vec<(u32, u32)>,
 }
 
-/// A camera's handle, and the check of its frames.
-struct CheckedCamera {
-    handle: CameraHandle,
-    tally: Arc<Mutex<Tally>>,
-}
+/// With the check of its frames.
+type CheckedCamera = TestCamera<Arc<Mutex<Tally>>>;
 
 impl CheckedCamera {
     /// Connects to a camera that plays the script.
@@ -87,43 +80,17 @@ impl CheckedCamera {
     }
 
     fn start_with(stream: SourceSetup, script: &CameraScript) -> Self {
-        let tally = Arc::<Mutex<Tally>>::default();
-        let (judge, script) = (Arc::clone(&tally), script.clone());
+        let received = Arc::<Mutex<Tally>>::default();
+        let (judge, script) = (Arc::clone(&received), script.clone());
         let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
         let camera = CameraId::new("gate").unwrap();
         let handle = start(stream, &camera, Arc::new(SystemClock::new()), sink);
-        Self { handle, tally }
-    }
-
-    async fn until(&self, what: &str, wanted: impl FnMut(&Health) -> bool) -> Health {
-        self.within(LIMIT, what, wanted).await
-    }
-
-    async fn within(
-        &self,
-        limit: Duration,
-        what: &str,
-        wanted: impl FnMut(&Health) -> bool,
-    ) -> Health {
-        let mut health = self.handle.health();
-        let found = timeout(limit, health.wait_for(wanted)).await;
-        match found {
-            Ok(health) => health.unwrap().clone(),
-            Err(_) => panic!(
-                "{what} within {limit:?}: {:?} {:?}",
-                self.health(),
-                self.tally()
-            ),
-        }
+        Self { handle, received }
     }
 
     /// Waits until the total reaches this number of frames.
     async fn frames(&self, frames: u64) -> Health {
         self.until("frames", streams(frames)).await
-    }
-
-    async fn failure(&self) -> Health {
-        self.until("failure", failed).await
     }
 
     /// After a failure: waits for a frame of the next try.
@@ -132,18 +99,14 @@ impl CheckedCamera {
         self.within(limit, what, streams(failed.frames + 1)).await
     }
 
-    fn health(&self) -> Health {
-        self.handle.health().borrow().clone()
-    }
-
     fn tally(&self) -> Tally {
-        self.tally.lock().unwrap().clone()
+        self.received.lock().unwrap().clone()
     }
 
     /// Stops the camera and returns the tally of its frames.
     async fn stop(self) -> Tally {
         assert!(self.handle.stop(LIMIT).await, "the camera did not stop");
-        let tally = self.tally.lock().unwrap().clone();
+        let tally = self.received.lock().unwrap().clone();
         assert!(tally.wrong.is_empty(), "{tally:?}");
         tally
     }
@@ -201,6 +164,24 @@ async fn serve(script: &CameraScript) -> Server {
     Server::start(move |_| script.clone()).await
 }
 
+/// Connects to a camera that plays the script, until its health is as wanted. Every frame is right, and the stream is never lost.
+async fn played(
+    name: &str,
+    script: CameraScript,
+    configure: impl FnOnce(&mut CameraConfig),
+    wanted: impl FnMut(&Health) -> bool,
+) -> (Health, Tally, Server) {
+    let server = serve(&script).await;
+    let mut camera = camera_of(&server);
+    configure(&mut camera);
+    let watched = CheckedCamera::start(camera, &script);
+    let health = watched.until(name, wanted).await;
+    let tally = watched.stop().await;
+    assert_eq!(health.losses, 0, "{name}");
+    println!("{name}: {} right, {health:?}", tally.right);
+    (health, tally, server)
+}
+
 fn assert_undamaged(health: &Health, name: &str) {
     let counters = health.counters;
     let damage = (health.losses, counters.rtp_lost, counters.frames_corrupt);
@@ -210,6 +191,11 @@ fn assert_undamaged(health: &Health, name: &str) {
 /// A camera that is configured with this server.
 fn camera_of(server: &Server) -> CameraConfig {
     rtsp(server.url(), Transport::Tcp)
+}
+
+/// With limits of a camera that must fail.
+fn impatient(camera: &mut CameraConfig) {
+    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
 }
 
 /// A fault, the health that the camera must report for it, how soon, and when it must reconnect.

@@ -9,7 +9,7 @@ use gstreamer::{self as gst, prelude::*};
 
 use super::SourceType;
 use crate::ingest::{
-    gst::{PipelineProbes, decodebin, named, statistics::SourceKind},
+    gst::{PipelineProbes, decodebin, failure, named, statistics::SourceKind},
     health::{Failure, Fault},
 };
 
@@ -27,11 +27,12 @@ impl SourceType for FileSource {
         Ok(pipeline)
     }
 
-    fn fault(&self, error: &gst::glib::Error) -> Fault {
-        match error.kind::<gst::ResourceError>() {
+    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+        let fault = match message.error().kind::<gst::ResourceError>() {
             Some(gst::ResourceError::NotFound) => Fault::NotFound,
             _ => Fault::NotVideo,
-        }
+        };
+        failure::from_fault(&probes.source, fault)
     }
 }
 

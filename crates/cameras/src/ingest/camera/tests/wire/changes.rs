@@ -32,7 +32,7 @@ fn watch(server: &Server, script: &CameraScript) -> CheckedCamera {
 /// The same with a camera that must fail.
 fn watch_impatiently(server: &Server, script: &CameraScript) -> CheckedCamera {
     let mut camera = camera_of(server);
-    (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+    impatient(&mut camera);
     CheckedCamera::start(camera, script)
 }
 
@@ -46,20 +46,13 @@ async fn camera_that_changes_its_encoding_continues() {
 }
 
 async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection() {
-    let (h264, h265, jpeg) = (
-        tape(TapeCodec::H264),
-        tape(TapeCodec::H265),
-        tape(TapeCodec::Jpeg),
-    );
+    let [h264, h265, jpeg] = [TapeCodec::H264, TapeCodec::H265, TapeCodec::Jpeg].map(tape);
     let larger = larger();
     let in_the_stream = async {
         let script = reel(&[h264.clone(), larger.clone()]);
-        let server = serve(&script).await;
-        let watched = watch(&server, &script);
-        watched.frames(90).await;
-        assert_undamaged(&watched.health(), "sizes");
-        let sizes = watched.stop().await.sizes;
-        assert_eq!(sizes[..3], [(320, 192), (480, 272), (320, 192)]);
+        let (health, tally, _) = played("sizes", script, |_| {}, streams(90)).await;
+        assert_undamaged(&health, "sizes");
+        assert_eq!(tally.sizes[..3], [(320, 192), (480, 272), (320, 192)]);
     };
     let between = async |tapes: [&Arc<CameraTape>; 2], codec: &str, size: (u32, u32)| {
         // Tapes of one length, so the number of a picture is the same in each.
@@ -71,9 +64,8 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
         .await;
         let watched = watch(&server, &first);
         let changed = |health: &Health| {
-            health.phase == Phase::Streaming
-                && health.stream.codec == Some(codec)
-                && health.reconnects_1h == 1
+            let is_other = health.stream.codec == Some(codec) && health.reconnects_1h == 1;
+            is_other && is_streaming(health)
         };
         let health = watched.until("another stream", changed).await;
         assert_eq!(health.stream.size, Some(size));
@@ -111,17 +103,8 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
     };
     let (whole, without) = (bare(&[]), bare(&[34]));
     let late = async {
-        let script = reel(&[
-            without.clone(),
-            without.clone(),
-            whole.clone(),
-            whole.clone(),
-        ]);
-        let server = serve(&script).await;
-        let watched = watch(&server, &script);
-        watched.frames(20).await;
-        assert_eq!(watched.health().losses, 0);
-        watched.stop().await;
+        let script = reel(&[&without, &without, &whole, &whole].map(Arc::clone));
+        played("late", script, |_| {}, streams(20)).await;
     };
     let never = async {
         let script = CameraScript::good(&without);

@@ -55,28 +55,22 @@ impl Holds {
     }
 }
 
-/// Other tests of this process use threads and files too, so this one runs itself again, alone. It has as many of malloc's arenas
-/// as the service, and each picture has its own pages, which malloc returns when they are freed: the rest is leaked.
+/// Other tests of this process use threads and files too. It has as many of malloc's arenas as the service, and each picture has
+/// its own pages, which malloc returns when they are freed: the rest is leaked.
 #[test]
 fn a_thousand_cuts_leave_nothing_behind() {
-    const ALONE: &str = "SPOTTER_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        return runtime.block_on(cut_and_restore());
+    let test = "wire::cuts::a_thousand_cuts_leave_nothing_behind";
+    let malloc = [
+        ("MALLOC_ARENA_MAX", "2"),
+        ("MALLOC_MMAP_THRESHOLD_", "16384"),
+    ];
+    match run_alone(test, &malloc) {
+        Some(text) => println!("{text}"),
+        None => {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(cut_and_restore());
+        }
     }
-    let test = "ingest::camera::tests::wire::cuts::a_thousand_cuts_leave_nothing_behind";
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(ALONE, "1")
-        .envs([
-            ("MALLOC_ARENA_MAX", "2"),
-            ("MALLOC_MMAP_THRESHOLD_", "16384"),
-        ])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    println!("{text}");
-    assert!(output.status.success());
 }
 
 async fn cut_and_restore() {

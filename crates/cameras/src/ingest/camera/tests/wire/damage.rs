@@ -4,36 +4,17 @@ use super::*;
 use crate::ingest::ClockNote;
 
 /// Streams until the health is as wanted and this number of frames came; every frame is right.
-async fn watched(
-    name: &str,
-    script: CameraScript,
-    frames: u64,
-    wanted: impl Fn(&Health) -> bool,
-) -> Health {
-    watched_within(LIMIT, name, script, frames, wanted).await
+async fn watched(name: &str, script: CameraScript, frames: u64, wanted: impl Fn(&Health) -> bool) {
+    let enough = |health: &Health| health.frames >= frames && wanted(health);
+    played(name, script, |_| {}, enough).await;
 }
 
-/// The same with a camera whose stall limit is this long.
-async fn watched_within(
-    stall: Duration,
-    name: &str,
-    script: CameraScript,
-    frames: u64,
-    wanted: impl Fn(&Health) -> bool,
-) -> Health {
-    let server = serve(&script).await;
-    let mut camera = camera_of(&server);
-    camera.stall = stall;
-    let watched = CheckedCamera::start(camera, &script);
-    let enough = |health: &Health| health.frames >= frames && wanted(health);
-    let health = watched.until(name, enough).await;
-    let tally = watched.stop().await;
-    assert_eq!(health.losses, 0, "{name}");
-    println!(
-        "{name}: {} right, {} corrupt, {} packets lost",
-        tally.right, health.counters.frames_corrupt, health.counters.rtp_lost
-    );
-    health
+/// Plays pictures that are recorded otherwise.
+fn recorded(recording: Recording, damage: Damage) -> CameraScript {
+    CameraScript {
+        reel: [Arc::new(CameraTape::record(&recording))].into(),
+        ..damaged(damage)
+    }
 }
 
 fn damaged(damage: Damage) -> CameraScript {
@@ -68,35 +49,26 @@ async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
         sliced: true,
         ..Recording::of(TapeCodec::H264)
     };
-    let slices = CameraScript {
-        reel: [Arc::new(CameraTape::record(&recording))].into(),
-        ..damaged(Damage::LoseOneOf(20))
-    };
+    let slices = recorded(recording, Damage::LoseOneOf(20));
     // A key picture every five seconds: after a loss, no good frame comes for longer than the stall limit.
     let recording = Recording {
         pictures: 200,
         gop: 200,
         ..Recording::of(TapeCodec::H264)
     };
-    let rare = CameraScript {
-        reel: [Arc::new(CameraTape::record(&recording))].into(),
-        ..damaged(Damage::LosePicture(40))
-    };
-    let rare = watched_within(STALL, "rare key pictures", rare, 50, hurt);
+    let rare = recorded(recording, Damage::LosePicture(40));
+    let enough = |health: &Health| health.frames >= 50 && hurt(health);
+    let rare = played(
+        "rare key pictures",
+        rare,
+        |camera| camera.stall = STALL,
+        enough,
+    );
     let none_foreign = |health: &Health| whole(health) && health.counters.rtp_foreign == 0;
     let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
     let sliced = watched("loss in slices", slices, 200, hurt);
-    tokio::join!(
-        lossy(1000),
-        lossy(100),
-        lossy(20),
-        sliced,
-        rare,
-        renamed,
-        late,
-        foreign,
-        wrapped
-    );
+    let lossy = async { tokio::join!(lossy(1000), lossy(100), lossy(20)) };
+    tokio::join!(lossy, sliced, rare, renamed, late, foreign, wrapped);
 }
 
 /// Pictures that a camera encodes wrongly cannot be distinguished from right ones: decoders conceal the error and report none.
@@ -134,8 +106,7 @@ async fn wrong_sender_reports_do_not_move_the_capture_clock() {
         let known =
             |health: &Health| health.clock.note == note && health.clock.trusted == note.is_none();
         let name = format!("{reports:?} {note:?}");
-        let health = watched(&name, script, 40, known).await;
-        println!("{name}: {:?}", health.clock);
+        watched(&name, script, 40, known).await;
     };
     tokio::join!(
         noted(Reports::Missing, Some(ClockNote::NoReports)),

@@ -3,23 +3,8 @@
 use super::*;
 use spotter_scripted::rtsp::conversation::Takes;
 
-/// Streams by `transport` until the health is as wanted; every frame is right.
-async fn watched(
-    name: &str,
-    script: CameraScript,
-    transport: Transport,
-    wanted: impl Fn(&Health) -> bool,
-) -> (Health, Tally, Server) {
-    let server = serve(&script).await;
-    let watched = CheckedCamera::start(rtsp(server.url(), transport), &script);
-    let health = watched.until(name, wanted).await;
-    let tally = watched.stop().await;
-    println!("{name}: {} right, {health:?}", tally.right);
-    (health, tally, server)
-}
-
-fn shows(health: &Health, frames: u64) -> bool {
-    health.phase == Phase::Streaming && health.frames >= frames
+fn over(transport: Transport) -> impl FnOnce(&mut CameraConfig) {
+    move |camera| rtsp_of(camera).transport = transport
 }
 
 fn by_udp(damage: Damage) -> CameraScript {
@@ -34,9 +19,9 @@ fn by_udp(damage: Damage) -> CameraScript {
 async fn udp_frames_are_shown_except_those_with_losses() {
     tape(TapeCodec::H264);
     let whole = async {
-        let is_trusted = |health: &Health| shows(health, 60) && health.clock.trusted;
-        let (health, _, server) =
-            watched("udp", by_udp(Damage::None), Transport::Udp, is_trusted).await;
+        let is_trusted = |health: &Health| streams(60)(health) && health.clock.trusted;
+        let script = by_udp(Damage::None);
+        let (health, _, server) = played("udp", script, over(Transport::Udp), is_trusted).await;
         assert_eq!(health.stream.transport, Some("udp"));
         assert_undamaged(&health, "udp");
         eventually("goodbye", || server.memory().torn_down == 1).await;
@@ -44,17 +29,16 @@ async fn udp_frames_are_shown_except_those_with_losses() {
     };
     let lossy = async {
         let hurt = |health: &Health| {
-            shows(health, 60) && health.counters.rtp_lost > 0 && health.counters.frames_corrupt > 0
+            let counters = health.counters;
+            streams(60)(health) && counters.rtp_lost > 0 && counters.frames_corrupt > 0
         };
-        let damage = Damage::LoseOneOf(20);
-        let (health, tally, _) = watched("udp, loss", by_udp(damage), Transport::Udp, hurt).await;
-        assert_eq!(health.losses, 0);
+        let script = by_udp(Damage::LoseOneOf(20));
+        let (_, tally, _) = played("udp, loss", script, over(Transport::Udp), hurt).await;
         assert!(tally.right >= 60);
     };
     let late = async {
-        let damage = Damage::DelayOneOf(20);
-        let enough = |health: &Health| shows(health, 150);
-        let (health, ..) = watched("udp, reorder", by_udp(damage), Transport::Udp, enough).await;
+        let script = by_udp(Damage::DelayOneOf(20));
+        let (health, ..) = played("udp, reorder", script, over(Transport::Udp), streams(150)).await;
         assert_undamaged(&health, "udp, reorder");
     };
     // The camera ends sessions of clients that send no requests; media packets do not keep a session alive.
@@ -63,9 +47,14 @@ async fn udp_frames_are_shown_except_those_with_losses() {
             timeout: Duration::from_secs(10),
             ..by_udp(Damage::None)
         };
-        let longer = |health: &Health| shows(health, 20 * 13);
-        let (health, _, server) = watched("udp, kept alive", script, Transport::Udp, longer).await;
-        assert_eq!((health.losses, server.memory().connections), (0, 1));
+        let (_, _, server) = played(
+            "udp, kept alive",
+            script,
+            over(Transport::Udp),
+            streams(20 * 13),
+        )
+        .await;
+        assert_eq!(server.memory().connections, 1);
     };
     tokio::join!(whole, lossy, late, kept);
 }
@@ -75,8 +64,8 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     tape(TapeCodec::H264);
     let only = |takes| CameraScript { takes, ..good() };
     let auto = async |name: &str, takes, transport: &str, tries: usize| {
-        let is_there = |health: &Health| shows(health, 20);
-        let (health, _, server) = watched(name, only(takes), Transport::Auto, is_there).await;
+        let (health, _, server) =
+            played(name, only(takes), over(Transport::Auto), streams(20)).await;
         assert_eq!(health.stream.transport, Some(transport), "{name}");
         assert_eq!(server.memory().connections, tries, "{name}");
     };
@@ -96,7 +85,7 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         assert!(text.ends_with(message), "{text}");
         let health = watched.frames(5).await;
         watched.handle.reconnect().await;
-        let again = |now: &Health| now.reconnects == 1 && shows(now, health.frames + 5);
+        let again = |now: &Health| now.reconnects == 1 && streams(health.frames + 5)(now);
         let health = watched.until("a new connection", again).await;
         assert_eq!(health.stream.transport, Some("udp"));
         watched.stop().await;
@@ -119,7 +108,7 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         let script = by_udp(Damage::None).after(30, CameraFault::Silence);
         let server = serve(&script).await;
         let mut camera = rtsp(server.url(), Transport::Udp);
-        (camera.stall, camera.first_frame) = (STALL, FIRST_FRAME);
+        impatient(&mut camera);
         let watched = CheckedCamera::start(camera, &script);
         let health = watched.within(STALL + SLACK, "silence", failed).await;
         assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Stalled);

@@ -21,18 +21,13 @@ async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
             Fault::Stalled => Fault::NoFrame,
             other => other,
         };
-        let name = |place: &str| format!("{deed:?} {place}");
-        cases.push(Case::new(
-            name("after PLAY"),
-            good().after(0, deed),
-            at_once,
-        ));
-        cases.push(Case::new(name("in a group"), good().after(15, deed), fault));
-        cases.push(Case::new(
-            name("in a fragment"),
-            good().within(15, deed),
-            fault,
-        ));
+        for (place, script, fault) in [
+            ("after PLAY", good().after(0, deed), at_once),
+            ("in a group", good().after(15, deed), fault),
+            ("in a fragment", good().within(15, deed), fault),
+        ] {
+            cases.push(Case::new(format!("{deed:?} {place}"), script, fault));
+        }
     }
     side_by_side(cases).await;
 }
@@ -114,10 +109,7 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
         running.spawn(async move {
             let script = CameraScript {
                 timeout: Duration::from_secs(timeout_s),
-                deeds: deed
-                    .map(|deed| ("GET_PARAMETER", deed))
-                    .into_iter()
-                    .collect(),
+                deeds: Vec::from_iter(deed.map(|deed| ("GET_PARAMETER", deed))),
                 ..good()
             };
             let server = serve(&script).await;
@@ -140,28 +132,23 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn camera_stops_in_time_in_each_phase() {
-    let mut scripts = vec![("playing".to_owned(), good())];
+    let mut scripts = vec![
+        ("playing".to_owned(), good()),
+        (
+            "silent in a fragment".into(),
+            good().within(3, CameraFault::Silence),
+        ),
+        ("closed".into(), good().after(3, CameraFault::Close)),
+    ];
+    let mut at = |request: &'static str, fault: CameraFault| {
+        scripts.push((format!("{fault:?} at {request}"), good().at(request, fault)));
+    };
     for request in ["OPTIONS", "DESCRIBE", "SETUP", "PLAY"] {
-        let script = good().at(request, CameraFault::Silence);
-        scripts.push((format!("silent at {request}"), script));
-        scripts.push((
-            format!("refused at {request}"),
-            good().at(request, CameraFault::Refuse(500)),
-        ));
+        at(request, CameraFault::Silence);
+        at(request, CameraFault::Refuse(500));
     }
-    scripts.push((
-        "silent in a fragment".into(),
-        good().within(3, CameraFault::Silence),
-    ));
-    scripts.push(("closed".into(), good().after(3, CameraFault::Close)));
-    scripts.push((
-        "silent at TEARDOWN".into(),
-        good().at("TEARDOWN", CameraFault::Silence),
-    ));
-    scripts.push((
-        "reset at TEARDOWN".into(),
-        good().at("TEARDOWN", CameraFault::Reset),
-    ));
+    at("TEARDOWN", CameraFault::Silence);
+    at("TEARDOWN", CameraFault::Reset);
     let mut running = JoinSet::new();
     for (name, script) in scripts {
         for after_ms in [0, 30, 100, 1000] {

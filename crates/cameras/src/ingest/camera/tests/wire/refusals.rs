@@ -42,12 +42,8 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
         }
     }
     for scheme in [Scheme::Basic, Scheme::Digest] {
-        let script = login(scheme, "another");
-        cases.push(Case::new(
-            format!("wrong login, {scheme:?}"),
-            script,
-            Fault::AuthFailed,
-        ));
+        let (name, script) = (format!("wrong login, {scheme:?}"), login(scheme, "another"));
+        cases.push(Case::new(name, script, Fault::AuthFailed));
     }
     side_by_side(cases).await;
 }
@@ -86,9 +82,7 @@ async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
     let script = login(scheme, password);
     let server = serve(&script).await;
     let mut camera = camera_of(&server);
-    if let SourceConfig::Rtsp(rtsp) = &mut camera.source {
-        rtsp.password = Some(Secret::new(password.into()));
-    }
+    rtsp_of(&mut camera).password = Some(Secret::new(password.into()));
     let watched = CheckedCamera::start(camera, &script);
     watched.frames(5).await;
     watched.stop().await;

@@ -17,16 +17,10 @@ fn recorded(recording: Recording) -> CameraScript {
 
 /// Streams this number of frames, all of them right.
 async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally, Server) {
-    let server = serve(&script).await;
-    let mut camera = camera_of(&server);
-    camera.width = 4096;
-    let watched = CheckedCamera::start(camera, &script);
-    watched.frames(frames).await;
-    let health = watched.health();
-    let tally = watched.stop().await;
-    println!("{name}: {:?} {:?}", health.stream, tally.sizes);
-    assert_undamaged(&health, name);
-    (health, tally, server)
+    let full_width = |camera: &mut CameraConfig| camera.width = 4096;
+    let shown = played(name, script, full_width, streams(frames)).await;
+    assert_undamaged(&shown.0, name);
+    shown
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,16 +40,11 @@ async fn only_the_video_stream_is_set_up_at_any_position() {
     };
     let asked = async |name: &str, script: CameraScript| {
         let (_, _, server) = shown(name, script, 10).await;
-        let memory = server.memory();
-        let setups = memory
-            .requests
-            .iter()
-            .filter(|request| request.1 == "SETUP");
-        let urls: Vec<&String> = setups.map(|(_, _, url)| url).collect();
-        assert!(
-            urls.len() == 1 && urls[0].ends_with("/video"),
-            "{name}: {urls:?}"
-        );
+        let requests = server.memory().requests.into_iter();
+        let setups = requests.filter(|(_, request, _)| request == "SETUP");
+        let urls: Vec<String> = setups.map(|(_, _, url)| url).collect();
+        let only_video = urls.len() == 1 && urls[0].ends_with("/video");
+        assert!(only_video, "{name}: {urls:?}");
     };
     tokio::join!(
         asked("sound first", first),
@@ -67,10 +56,13 @@ async fn only_the_video_stream_is_set_up_at_any_position() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pictures_of_each_camera_encoding_are_correct() {
     let h264 = Recording::of(TapeCodec::H264);
-    let few = |codec, size, says_rate| Recording {
-        size,
-        says_rate,
-        ..Recording::of(codec)
+    const USUAL: (u32, u32) = (320, 192);
+    let of_codec = |codec| CameraScript::good(&tape(codec));
+    let of_size = |codec, size| {
+        recorded(Recording {
+            size,
+            ..Recording::of(codec)
+        })
     };
     // An H.264 message that a player is to turn the picture by a quarter (display orientation).
     let turn = [6, 47, 3, 0x20, 0x00, 0x88, 0x80];
@@ -78,55 +70,40 @@ async fn pictures_of_each_camera_encoding_are_correct() {
     turned = turned.with_before_keys(&turn);
     let mut late = (*tape(TapeCodec::H265)).clone();
     late.fmtp.clear();
-    let large = few(TapeCodec::H264, (3840, 2160), true);
     let large = recorded(Recording {
+        size: (3840, 2160),
         pictures: 4,
         gop: 2,
-        ..large
+        ..h264.clone()
+    });
+    let unrated = recorded(Recording {
+        says_rate: false,
+        ..h264.clone()
+    });
+    let interlaced = recorded(Recording {
+        interlaced: true,
+        ..h264
     });
     const SLOWEST: Duration = Duration::from_secs(1);
     let slowly = |script: CameraScript, every| CameraScript { every, ..script };
     let zoo = [
         ("4K", slowly(large, SLOWEST / 2), (3840, 2160)),
-        ("one a second", slowly(good(), SLOWEST), (320, 192)),
-        (
-            "H.265",
-            CameraScript::good(&tape(TapeCodec::H265)),
-            (320, 192),
-        ),
-        (
-            "JPEG",
-            CameraScript::good(&tape(TapeCodec::Jpeg)),
-            (320, 192),
-        ),
-        (
-            "no rate",
-            recorded(few(TapeCodec::H264, (320, 192), false)),
-            (320, 192),
-        ),
-        (
-            "odd size",
-            recorded(few(TapeCodec::H264, (322, 182), true)),
-            (322, 182),
-        ),
+        ("one a second", slowly(good(), SLOWEST), USUAL),
+        ("H.265", of_codec(TapeCodec::H265), USUAL),
+        ("JPEG", of_codec(TapeCodec::Jpeg), USUAL),
+        ("no rate", unrated, USUAL),
+        ("odd size", of_size(TapeCodec::H264, (322, 182)), (322, 182)),
         (
             "odd size H.265",
-            recorded(few(TapeCodec::H265, (328, 184), true)),
+            of_size(TapeCodec::H265, (328, 184)),
             (328, 184),
         ),
-        (
-            "interlaced",
-            recorded(Recording {
-                interlaced: true,
-                ..h264.clone()
-            }),
-            (320, 192),
-        ),
-        ("turned", CameraScript::good(&Arc::new(turned)), (320, 192)),
+        ("interlaced", interlaced, USUAL),
+        ("turned", CameraScript::good(&Arc::new(turned)), USUAL),
         (
             "H.265 parameters in the stream alone",
             CameraScript::good(&Arc::new(late)),
-            (320, 192),
+            USUAL,
         ),
     ];
     let mut running = JoinSet::new();

@@ -1,0 +1,76 @@
+//! Decoders that fail, give no pictures or are too slow.
+
+use super::*;
+use crate::ingest::gst::{Codec, DecoderCandidates, DecoderChain};
+
+fn watch(server: &RtspStreet, candidates: DecoderCandidates) -> WatchedCamera {
+    let camera = rtsp(server.url(), Transport::Tcp);
+    let opener = GstOpener::with_decoders(camera.clone(), candidates);
+    WatchedCamera::start_with(opener, &camera)
+}
+
+/// The first decoder fails for the reason `why`; then pictures come from the other.
+async fn falls_back(server: &RtspStreet, candidates: DecoderCandidates, why: &str) {
+    let mut watched = watch(server, candidates);
+    let gave_up = |health: &Health| {
+        let failure = health.failure.as_ref();
+        failure.is_some_and(|it| it.text.contains(why) && it.text.contains("software"))
+    };
+    watched.until(why, gave_up).await;
+    assert_eq!(watched.frame().await.camera_size, (320, 180));
+    let health = watched.until("streaming", is_streaming).await;
+    assert_eq!(health.stream.decoder.as_deref(), Some("avdec_h264"));
+    watched.stop().await;
+}
+
+/// With a decoder that is too slow, pictures are left out instead of waiting for their turn.
+async fn stays_in_time(server: &RtspStreet, slow: DecoderCandidates) {
+    let mut watched = watch(server, slow);
+    let (mut first, mut shown) = (None, 0);
+    // Six seconds of the camera's time, in which it sends sixty frames.
+    loop {
+        let rtp = watched.frame().await.times.rtp.unwrap();
+        shown += 1;
+        if rtp.wrapping_sub(*first.get_or_insert(rtp)) > 6 * 90_000 {
+            break;
+        }
+    }
+    // Sixty would have taken fifteen seconds; in six there is time for 24, and for some that wait to begin with.
+    assert!(shown < 45, "{shown} of 60");
+    let late = |health: &Health| health.counters.frames_late > 0;
+    let health = watched.until("late frames", late).await;
+    assert_eq!((health.counters.frames_corrupt, health.losses), (0, 0));
+    watched.stop().await;
+}
+
+const fn chain(elements: &'static [&'static str], hardware: bool) -> DecoderChain {
+    DecoderChain { elements, hardware }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
+    const SOFTWARE: DecoderChain = chain(&["avdec_h264"], false);
+    const SWALLOWS: DecoderChain = chain(&["identity drop-probability=1.0", "avdec_h264"], true);
+    const FAILS: DecoderChain = chain(&["identity error-after=3", "avdec_h264"], true);
+    // Four frames a second, of ten that come.
+    const SLOW: DecoderChain = chain(&["identity sleep-time=250000", "avdec_h264"], false);
+    fn swallows(_: &Codec) -> &'static [DecoderChain] {
+        &[SWALLOWS, SOFTWARE]
+    }
+    fn fails(_: &Codec) -> &'static [DecoderChain] {
+        &[FAILS, SOFTWARE]
+    }
+    fn slow(_: &Codec) -> &'static [DecoderChain] {
+        &[SLOW]
+    }
+    let server = street(StreetOptions {
+        fps: 10,
+        bitrate_kbps: 500,
+        ..street_options()
+    });
+    tokio::join!(
+        stays_in_time(&server, slow),
+        falls_back(&server, swallows, "gives no pictures"),
+        falls_back(&server, fails, "failed"),
+    );
+}
