@@ -41,7 +41,7 @@ use spotter_core::{
 use spotter_engine::{
     model::load_model,
     scheduler::{Options, backend::BackendLimits, sequence::Bounds},
-    service::{Engine, EngineModel, EngineSettings, handle},
+    service::{Engine, EngineModel, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
 use spotter_street::{
@@ -297,11 +297,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         config: loaded.config,
         tokenizer: loaded.tokenizer,
     };
-    let settings = EngineSettings {
-        bounds,
-        options: Options::default(),
-    };
-    Ok(Engine::new(Box::new(device), model, settings, clock))
+    Ok(Engine::new(Box::new(device), model, bounds, clock))
 }
 
 /// The sampler's sink, which also records the delays of frames.

@@ -150,10 +150,7 @@ impl KvPool {
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
             let short = match self.pool.take(count) {
-                Ok(pages) => {
-                    self.freed.retain(|page| !pages.contains(page));
-                    return Ok(pages);
-                }
+                Ok(pages) => return Ok(pages),
                 Err(short) => short,
             };
             let age = |(key, known): &(&u64, &KnownPage)| (known.last_use, **key);
@@ -173,7 +170,7 @@ impl KvPool {
         self.freed.extend(self.pool.release(pages));
     }
 
-    /// Pages that were freed since the last call and are free still: what a backend may poison.
+    /// Pages that were freed since the last call; some may be taken again and not written yet.
     pub fn take_freed(&mut self) -> Vec<PageId> {
         std::mem::take(&mut self.freed)
     }

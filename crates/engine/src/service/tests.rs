@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, EngineSettings, LookNews, handle};
+use super::{Engine, EngineError, LookNews, handle};
 use crate::{
     scheduler::{
         Options,
@@ -144,20 +144,9 @@ fn engine(
         ready: None,
         fail_at_step,
     };
-    let model = testing::micro_model();
-    (
-        Engine::new(
-            Box::new(backend),
-            model,
-            EngineSettings {
-                bounds: BOUNDS,
-                options: Options::default(),
-            },
-            Arc::new(clock.clone()),
-        ),
-        clock,
-        seen,
-    )
+    let (model, shared) = (testing::micro_model(), Arc::new(clock.clone()));
+    let engine = Engine::new(Box::new(backend), model, BOUNDS, shared);
+    (engine, clock, seen)
 }
 
 const LIMITS: BackendLimits = BackendLimits {

@@ -208,13 +208,8 @@ impl SimBackend {
                 height_bin: (hidden >> 24) as u16 % 1024,
                 sharpness: share(hidden >> 40),
             },
-            Pick::Token {
-                mask: source,
-                sampling,
-            } => {
-                // The random number of the nucleus is part of what decides.
-                let seed = xxh3_64(format!("{sampling:?}").as_bytes());
-                let first = mix(hidden, seed) % self.model.vocab as u64;
+            Pick::Token(source) => {
+                let first = hidden % self.model.vocab as u64;
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
                     (MaskSource::Host, Some(mask)) => mask.allows(*id),

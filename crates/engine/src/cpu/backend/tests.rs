@@ -1,56 +1,38 @@
 use super::*;
 use crate::{
-    cpu::tests::{backend, backend_with, capacity},
+    cpu::tests::{backend, capacity},
     scheduler::backend::{
-        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, Sampling,
-        StepTimes,
+        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, StepTimes,
     },
     testing::{
-        golden_model::{config, pages, picture, weights},
+        ahead::{IMAGE, micro_picture},
+        golden_model::{config, job, prompt, run_step, weights},
         golden_set,
     },
 };
 use spotter_core::ManualClock;
-
-const IMAGE: &str = "gray_200x200";
 
 fn micro() -> CpuBackend {
     backend(&golden_set("md2-micro"))
 }
 
 fn image_job(backend: &CpuBackend) -> ImageJob {
-    ImageJob {
-        picture: picture(&golden_set("md2-micro"), IMAGE),
-        pages: pages(backend, 0).0,
-        camera: None,
-    }
+    job(backend, micro_picture(IMAGE))
 }
 
-/// A prompt of `tokens` in the pages of row `index`.
+/// A prompt in the pages of row `index`, which decides one thing or only writes.
 fn row(backend: &CpuBackend, index: usize, tokens: &[u32], pick: impl Into<Option<Pick>>) -> Row {
-    let (prefix, own) = pages(backend, index);
-    Row {
-        inputs: Feed::Host(tokens.iter().copied().map(DecoderInput::Token).collect()),
-        position: backend.limits.prefix_positions,
-        kv: KvTable {
-            prefix,
-            prefix_positions: backend.limits.prefix_positions,
-            own,
-        },
-        picks: pick.into().into_iter().collect(),
-    }
+    let mut row = prompt(backend, index, tokens, Pick::Coord);
+    row.picks = pick.into().into_iter().collect();
+    row
 }
 
 fn run(backend: &mut CpuBackend, images: Vec<ImageJob>, rows: Vec<Row>) -> Vec<PickResult> {
-    backend.launch(SlotId(0), Step { images, rows }).unwrap();
-    backend.commit(SlotId(0)).unwrap().picked.concat()
+    run_step(backend, Step { images, rows }).picked.concat()
 }
 
 fn greedy() -> Pick {
-    Pick::Token {
-        mask: MaskSource::Banned(Vec::new()),
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Banned(Vec::new()))
 }
 
 /// Keys and values of the first `positions` positions, all layers and heads.
@@ -115,16 +97,9 @@ fn memory_that_was_not_written_is_not_read() {
         picked
     };
     let clean = looks(&mut micro());
-    let mut poisoned = backend_with(
-        &golden_set("md2-micro"),
-        CpuOptions {
-            poison: true,
-            ..CpuOptions::default()
-        },
-    );
-    let all: Vec<PageId> = (0..poisoned.limits.pages as u32).map(PageId).collect();
-    poisoned.release(&all);
-    assert_eq!(looks(&mut poisoned), clean);
+    let mut invalid = micro();
+    invalid.inspect(|device| device.cache.invalidate()).unwrap();
+    assert_eq!(looks(&mut invalid), clean);
 }
 
 #[test]
@@ -241,12 +216,7 @@ fn violations_are_errors_that_name_them() {
             "row 0 of the step names token 512",
         ),
         (
-            |step, _| {
-                step.rows[0].picks = vec![Pick::Token {
-                    mask: MaskSource::Banned(vec![513]),
-                    sampling: Sampling::Greedy,
-                }]
-            },
+            |step, _| step.rows[0].picks = vec![Pick::Token(MaskSource::Banned(vec![513]))],
             "row 0 of the step names token 513",
         ),
     ];

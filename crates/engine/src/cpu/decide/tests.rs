@@ -41,60 +41,16 @@ fn a_size_is_as_sharp_as_its_worse_side() {
 }
 
 #[test]
-fn greedy_takes_the_lowest_of_equals_that_is_not_banned() {
-    let logits = [0.5, 2.0, 2.0, 2.0];
-    assert_eq!(
-        token(&logits, AllowedTokens::AllBut(&[]), Sampling::Greedy),
-        1
-    );
-    assert_eq!(
-        token(&logits, AllowedTokens::AllBut(&[1]), Sampling::Greedy),
-        2
-    );
-}
-
-#[test]
-fn a_mask_leaves_the_largest_of_what_it_allows() {
+fn the_largest_allowed_token_wins_and_the_lowest_of_equals() {
     let logits = [9.0, 2.0, 3.0, 3.0];
+    let banned = |ids: &[u32]| token(&logits, AllowedTokens::AllBut(ids));
+    assert_eq!([banned(&[]), banned(&[0]), banned(&[0, 2])], [0, 2, 3]);
+
     let mut mask = TokenMask::none(logits.len());
     for id in [1, 3] {
         mask.allow(id);
     }
-    assert_eq!(
-        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
-        3
-    );
+    assert_eq!(token(&logits, AllowedTokens::Only(&mask)), 3);
     mask.allow(2);
-    assert_eq!(
-        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
-        2
-    );
-}
-
-#[test]
-fn sampling_draws_from_the_nucleus_by_its_mass() {
-    // 0.5, 0.25, 0.25.
-    let logits = [0.0, 2.0_f32.ln(), 0.0];
-    let drawn = |banned: &[u32], top_p: f32, uniform: f32| {
-        let sampling = Sampling::TopP {
-            temperature: 1.0,
-            top_p,
-            uniform,
-        };
-        token(&logits, AllowedTokens::AllBut(banned), sampling)
-    };
-    assert_eq!(
-        [0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|u| drawn(&[], 1.0, u)),
-        [1, 1, 0, 0, 2, 2]
-    );
-    assert_eq!(
-        [0.0, 0.999].map(|u| drawn(&[], 0.3, u)),
-        [1, 1],
-        "only the likeliest is in the nucleus"
-    );
-    assert_eq!(
-        [0.49, 0.51].map(|u| drawn(&[1], 1.0, u)),
-        [0, 2],
-        "a banned id has no mass"
-    );
+    assert_eq!(token(&logits, AllowedTokens::Only(&mask)), 2);
 }

@@ -10,7 +10,7 @@ mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{CpuBackend, CpuCapacity, CpuOptions, kv::KvCache};
+use super::{CpuBackend, CpuCapacity, kv::KvCache};
 use crate::{
     model::{Crops, ModelConfig, ROTARY_DIM},
     scheduler::backend::KvTable,
@@ -35,18 +35,22 @@ pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuCapacity 
         images: 4,
         pages,
         page_tokens,
+        tile_difference: 0.0,
     }
 }
 
 pub(super) fn backend(set: &Path) -> CpuBackend {
-    backend_with(set, CpuOptions::default())
+    backend_with(set, 0.0)
 }
 
-pub(super) fn backend_with(set: &Path, options: CpuOptions) -> CpuBackend {
+pub(super) fn backend_with(set: &Path, tile_difference: f32) -> CpuBackend {
     let config = config(set);
-    let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
+    let capacity = CpuCapacity {
+        tile_difference,
+        ..capacity(&config, 16)
+    };
     let clock = Arc::new(ManualClock::default());
-    CpuBackend::with_options(&config, weights, capacity, options, clock).unwrap()
+    CpuBackend::new(&config, weights(set, &config), capacity, clock).unwrap()
 }
 
 /// Fails when a value of `got` differs too much, or is not a number.

@@ -6,9 +6,8 @@ use super::*;
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
     model::{Weights, WeightsFile, picture_from_image},
-    open::OpenOptions,
-    scheduler::{Options, constraint::Cursor, sequence::Bounds},
-    service::{Engine, EngineError, EngineModel, EngineSettings},
+    scheduler::{constraint::Cursor, sequence::Bounds},
+    service::{Engine, EngineError, EngineModel},
     testing::{self, micro_model},
 };
 use spotter_core::{
@@ -28,6 +27,7 @@ fn babbling_engine() -> Engine {
         images: 1,
         pages: 100,
         page_tokens: 16,
+        tile_difference: 0.0,
     };
     let clock = Arc::new(ManualClock::default());
     let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();
@@ -39,10 +39,7 @@ fn babbling_engine() -> Engine {
     Engine::new(
         Box::new(backend),
         EngineModel { config, tokenizer },
-        EngineSettings {
-            bounds,
-            options: Options::default(),
-        },
+        bounds,
         clock,
     )
 }
@@ -117,12 +114,7 @@ fn answer_is_always_one_of_the_choices() {
 #[test]
 fn free_answer_that_is_a_choice_keeps_its_score() {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
-    let (mut engine, _) = Engine::open(
-        &settings,
-        OpenOptions::default(),
-        Arc::new(SystemClock::new()),
-    )
-    .unwrap();
+    let (mut engine, _) = Engine::open(&settings, Vec::new, Arc::new(SystemClock::new())).unwrap();
     let (width, height) = (640, 360);
     let scene = Street::new(7).at(WallTime::from_unix_millis(1_780_318_235_000));
     let rgb = draw(&scene, width, height);

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::backend::{KvTable, MaskSource, Pick, Sampling, TokenMask};
+use crate::scheduler::backend::{KvTable, MaskSource, Pick, TokenMask};
 
 const SLOTS: usize = 3;
 const VOCAB: usize = 40;
@@ -18,10 +18,7 @@ fn row(inputs: Feed, picks: Vec<Pick>) -> Row {
 }
 
 fn host_pick() -> Pick {
-    Pick::Token {
-        mask: MaskSource::Host,
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Host)
 }
 
 fn plain() -> Row {
