@@ -127,9 +127,7 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 /// Configuration and tokenizer of the smallest golden model, which every checkout has.
 pub fn micro_model() -> crate::service::EngineModel {
     let set = golden_set("md2-micro");
-    let config = String::from_utf8(bytes(&set.join("config.json"))).expect("UTF-8");
-    let config =
-        crate::model::ModelConfig::from_json(&config, "md2-micro").expect("a valid config");
+    let config = golden_model::config(&set);
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");
     crate::service::EngineModel { config, tokenizer }

@@ -40,7 +40,7 @@ use spotter_core::{
 };
 use spotter_engine::{
     model::load_model,
-    scheduler::{Options, backend::BackendLimits, sequence::Bounds},
+    scheduler::{backend::BackendLimits, sequence::Bounds},
     service::{Engine, EngineModel, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };

@@ -180,15 +180,16 @@ impl ModelDevice {
             bounds,
             calibration,
         } = model;
-        let label = self.label();
+        let (label, tile_difference) = (self.label(), settings.tile_difference);
+        let is_fp8 = settings.precision == config::GpuPrecision::Fp8;
         match self {
             Self::Cpu(device) => {
-                if settings.precision == config::GpuPrecision::Fp8 {
+                if is_fp8 {
                     tracing::warn!(
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
-                let capacity = cpu_capacity(config, bounds, settings.tile_difference);
+                let capacity = cpu_capacity(config, bounds, tile_difference);
                 let backend = CpuBackend::new(config, weights, capacity, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
@@ -204,23 +205,19 @@ impl ModelDevice {
                 gpu,
                 memory_bytes,
             } => {
-                let images = gpu_images(memory_bytes);
-                let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
-                let pictures = match settings.precision {
-                    config::GpuPrecision::Bf16 => Vec::new(),
-                    config::GpuPrecision::Fp8 => calibration(),
-                };
-                if settings.precision == config::GpuPrecision::Fp8 && pictures.is_empty() {
+                let pictures = if is_fp8 { calibration() } else { Vec::new() };
+                if is_fp8 && pictures.is_empty() {
                     return Err(NO_CALIBRATION.into());
                 }
-                let (precision, precision_name) = match settings.precision {
-                    config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
-                    config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                let (precision, precision_name) = match is_fp8 {
+                    true => (cuda::Precision::Fp8(&pictures), "fp8"),
+                    false => (cuda::Precision::Bf16, "bf16"),
                 };
+                let images = gpu_images(memory_bytes);
                 let settings = cuda::CudaSettings {
                     gpu: index,
                     cache: &cuda::kernel_cache(),
-                    capacity,
+                    capacity: gpu_capacity(config, bounds, images, tile_difference),
                     precision,
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);

@@ -160,7 +160,7 @@ pub fn run_with(
     }
 }
 
-/// A case of `md2-full`, which has ids instead of words.
+/// A case, with the ids of its prompt.
 pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
     let skill = match case["case"]["skill"].as_str().unwrap() {
         "detect" => Skill::Detect,

@@ -5,7 +5,7 @@ use crate::{
         DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, StepTimes,
     },
     testing::{
-        ahead::{IMAGE, micro_picture},
+        ahead::{IMAGE, image_step, micro_picture},
         golden_model::{config, job, prompt, run_step, weights},
         golden_set,
     },
@@ -121,10 +121,7 @@ fn a_prompt_in_pieces_is_the_same_prompt() {
 #[test]
 fn slots_hold_results_until_they_are_taken() {
     let mut backend = micro();
-    let step = |backend: &CpuBackend| Step {
-        images: vec![image_job(backend)],
-        rows: Vec::new(),
-    };
+    let step = |backend: &CpuBackend| image_step(backend, Vec::new());
     let text = |result: Result<StepResult, BackendError>| result.unwrap_err().to_string();
     assert_eq!(
         text(backend.commit(SlotId(1))),
@@ -135,14 +132,9 @@ fn slots_hold_results_until_they_are_taken() {
         "slot 3 does not exist, the backend has 3"
     );
     backend.launch(SlotId(1), step(&backend)).unwrap();
-    let again = backend
-        .launch(SlotId(1), step(&backend))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        again,
-        "slot 1 still holds results; commit them before the next launch"
-    );
+    let again = backend.launch(SlotId(1), step(&backend)).unwrap_err();
+    let expected = "slot 1 still holds results; commit them before the next launch";
+    assert_eq!(again.to_string(), expected);
     let committed = backend.commit(SlotId(1)).unwrap();
     // 200 x 200 in a crop of 84 with margins of 14: three tiles of 56 and both margins along each side.
     assert_eq!(committed.model_sizes, [(196, 196)]);
@@ -156,14 +148,9 @@ type Change = fn(&mut Step, &BackendLimits);
 fn violations_are_errors_that_name_them() {
     let mut backend = micro();
     let mut violation = |change: Change| {
-        let rows = vec![
-            row(&backend, 0, &[1, 2], greedy()),
-            row(&backend, 1, &[1, 2], Pick::Coord),
-        ];
-        let mut step = Step {
-            images: vec![image_job(&backend)],
-            rows,
-        };
+        let first = row(&backend, 0, &[1, 2], greedy());
+        let second = row(&backend, 1, &[1, 2], Pick::Coord);
+        let mut step = image_step(&backend, vec![first, second]);
         change(&mut step, &backend.limits);
         let error = backend.launch(SlotId(0), step).unwrap_err();
         // The slot stays free.
@@ -224,7 +211,7 @@ fn violations_are_errors_that_name_them() {
         let message = violation(change);
         assert!(
             message.contains(expected),
-            "{message:?} does not contain {expected:?}"
+            "{message:?}, wants {expected:?}"
         );
     }
 }

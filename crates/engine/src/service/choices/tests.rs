@@ -5,10 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
-    model::{Weights, WeightsFile, picture_from_image},
     scheduler::{constraint::Cursor, sequence::Bounds},
     service::{Engine, EngineError, EngineModel},
-    testing::{self, micro_model},
+    testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
 };
 use spotter_core::{
     Answer, AnswerBody, Look, ManualClock, Outcome, Picture, SystemClock, Task, WallTime, config,
@@ -18,9 +17,7 @@ use spotter_street::{Street, draw};
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
 fn babbling_engine() -> Engine {
     let EngineModel { config, tokenizer } = micro_model();
-    let set = testing::golden_set("md2-micro");
-    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
-    let weights = Weights::load(&config, &mut file).unwrap();
+    let weights = weights(&golden_set("md2-micro"), &config);
     let capacity = CpuCapacity {
         slots: 2,
         rows: 4,
@@ -42,12 +39,6 @@ fn babbling_engine() -> Engine {
         bounds,
         clock,
     )
-}
-
-fn golden_picture(name: &str) -> Picture {
-    let set = testing::golden_set("md2-micro").join("images");
-    let bytes = testing::bytes(&set.join(name));
-    picture_from_image(image::load_from_memory(&bytes).unwrap()).unwrap()
 }
 
 fn texts(choices: &[&str]) -> Vec<String> {
@@ -74,17 +65,13 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
 #[test]
 fn answer_is_always_one_of_the_choices() {
     let mut engine = babbling_engine();
-    let pictures = ["gray_200x200.png", "small_50x40.png"].map(golden_picture);
+    let pictures = ["gray_200x200", "small_50x40"].map(micro_picture);
     // Beginnings of each other, characters of several tokens, and words that no picture shows.
     let hand_picked = [
         texts(&["open", "opened", "o", "open wide"]),
         texts(&["half-open", "half open", "half"]),
         texts(&["猫がいる", "猫", "Tür", "😀"]),
-        texts(&[
-            "yes",
-            "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz",
-            "q!;{}|~^#",
-        ]),
+        texts(&["yes", &"z".repeat(40), "q!;{}|~^#"]),
     ];
     for choices in &hand_picked {
         for picture in &pictures {
@@ -120,11 +107,8 @@ fn free_answer_that_is_a_choice_keeps_its_score() {
     let rgb = draw(&scene, width, height);
     let street = Picture::from_rgb(width as usize, height as usize, rgb).unwrap();
     let (free, score) = ask(&mut engine, street.clone(), &[]);
-    let (chosen, chosen_score) = ask(
-        &mut engine,
-        street.clone(),
-        &texts(&["a pineapple", &free, &format!("{free} and more")]),
-    );
+    let choices = texts(&["a pineapple", &free, &format!("{free} and more")]);
+    let (chosen, chosen_score) = ask(&mut engine, street.clone(), &choices);
     assert_eq!((&chosen, chosen_score), (&free, score));
     // Forced to something else, it says how little it believes it.
     let (forced, forced_score) = ask(&mut engine, street, &texts(&["a pineapple", "a walrus"]));
@@ -169,7 +153,7 @@ fn a_choice_that_the_model_cannot_write_is_named() {
             question: "Open?".into(),
             choices: texts(&["open", choice]),
         };
-        let look = Look::still(golden_picture("small_50x40.png"), [task]).unwrap();
+        let look = Look::still(micro_picture("small_50x40"), [task]).unwrap();
         let error = babbling_engine().look(look).unwrap_err();
         assert!(matches!(error, EngineError::Prompt { .. }), "{error:?}");
         let expected = format!(

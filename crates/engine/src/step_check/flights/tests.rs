@@ -17,16 +17,12 @@ fn row(inputs: Feed, picks: Vec<Pick>) -> Row {
     }
 }
 
-fn host_pick() -> Pick {
-    Pick::Token(MaskSource::Host)
-}
-
 fn plain() -> Row {
     row(Feed::Host(Vec::new()), vec![Pick::Coord])
 }
 
 fn masked() -> Row {
-    row(Feed::Host(Vec::new()), vec![host_pick()])
+    row(Feed::Host(Vec::new()), vec![Pick::Token(MaskSource::Host)])
 }
 
 fn carried(slot: usize, from: usize) -> Row {
