@@ -129,6 +129,18 @@ pub(super) fn linear(
     }
 }
 
+/// A row through a layer norm.
+pub(super) fn normed(row: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let mean_of = |sum: f32| sum / row.len() as f32;
+    let mean = mean_of(row.iter().sum());
+    let variance = mean_of(row.iter().map(|x| (x - mean).powi(2)).sum());
+    let scale = (variance + 1e-5).sqrt().recip();
+    let parts = row.iter().zip(weight).zip(bias);
+    parts
+        .map(|((x, w), b)| (x - mean) * scale * w + b)
+        .collect()
+}
+
 pub(super) fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }

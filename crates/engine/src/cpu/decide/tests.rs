@@ -1,19 +1,15 @@
 use super::*;
+use crate::scheduler::decision::Decision;
 
 #[test]
 fn the_coordinate_wins_a_tie_with_the_end() {
     let bins = [0.0, 3.0, 0.0];
-    let PickResult::Coord {
-        bin, probability, ..
-    } = coord_or_end(&bins, 1.5, 1.5)
-    else {
-        panic!("a tie ended the answer");
-    };
-    assert_eq!((bin, probability), (1, 0.5));
-    let PickResult::End { probability } = coord_or_end(&bins, 1.0, 2.0) else {
-        panic!("the end's logit is larger");
-    };
-    assert!((probability - 0.731_058_6).abs() < 1e-6);
+    let tie = coord_or_end(&bins, 1.5, 1.5);
+    assert_eq!(Decision::of(tie), Some(Decision::Coord(1)));
+    assert_eq!(tie.probability(), 0.5);
+    let end = coord_or_end(&bins, 1.0, 2.0);
+    assert!(matches!(end, PickResult::End { .. }), "{end:?}");
+    assert!((end.probability() - 0.731_058_6).abs() < 1e-6);
 }
 
 #[test]
@@ -28,16 +24,9 @@ fn sharpness_is_the_mass_around_the_chosen_bin() {
 fn a_size_is_as_sharp_as_its_worse_side() {
     let mut logits = vec![0.0; 2 * BINS];
     logits[17] = 30.0;
-    let PickResult::Size {
-        width_bin,
-        height_bin,
-        sharpness,
-    } = size(&logits)
-    else {
-        panic!("a size is a size");
-    };
-    assert_eq!((width_bin, height_bin), (17, 0));
-    assert!((sharpness - 3.0 / BINS as f32).abs() < 1e-6);
+    let size = size(&logits);
+    assert_eq!(Decision::of(size), Some(Decision::Size(17, 0)));
+    assert!((size.sharpness() - 3.0 / BINS as f32).abs() < 1e-6);
 }
 
 #[test]

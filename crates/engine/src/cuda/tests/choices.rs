@@ -1,6 +1,6 @@
 //! Decisions: bins, the end, tokens.
 
-use super::{Random, Rig, f32s, rig};
+use super::{Random, Rig, f32s, normed, rig};
 use crate::{
     cuda::{
         kernels::{DecideInputs, DecisionBuffers, MatrixShape, PickTables, TokenLogits},
@@ -9,7 +9,10 @@ use crate::{
         weights::GpuNorm,
     },
     model::BINS,
-    scheduler::backend::PickResult,
+    scheduler::{
+        backend::{PickResult, TokenMask},
+        decision::Decision,
+    },
 };
 
 fn softmax(x: &[f32]) -> Vec<f32> {
@@ -120,55 +123,30 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
             2 => {
                 let sizes = &sizes[row as usize * 2 * BINS..][..2 * BINS];
                 let ((w, sw), (h, sh)) = (best(&sizes[..BINS]), best(&sizes[BINS..]));
-                let PickResult::Size {
-                    width_bin,
-                    height_bin,
-                    sharpness,
-                } = picked
-                else {
-                    panic!("{picked:?}")
-                };
-                assert!((width_bin, height_bin) == (w, h) && near(sharpness, sw.min(sh)));
+                assert_eq!(Decision::of(picked), Some(Decision::Size(w, h)));
+                assert!(near(picked.sharpness(), sw.min(sh)), "{picked:?}");
             }
             _ => {
                 let x = &hidden[position as usize * width..][..width];
-                let mean = x.iter().sum::<f32>() / width as f32;
-                let scale = (x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32
-                    + 1e-5)
-                    .sqrt()
-                    .recip();
+                let normed = normed(x, &w, &b);
                 let head = |which: usize| {
-                    (0..width)
-                        .map(|j| ((x[j] - mean) * scale * w[j] + b[j]) * on_end[which * width + j])
-                        .sum::<f32>()
-                        + bias[which]
+                    let weight = &on_end[which * width..][..width];
+                    normed.iter().zip(weight).map(|(x, w)| x * w).sum::<f32>() + bias[which]
                 };
                 let (on, end) = (head(0), head(1));
-                let goes_on = if kind == 0 {
-                    1.0 / (1.0 + (end - on).exp())
-                } else {
-                    1.0
+                let goes_on = match kind {
+                    0 => 1.0 / (1.0 + (end - on).exp()),
+                    _ => 1.0,
                 };
-                match picked {
-                    PickResult::End { probability } => {
-                        assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on))
-                    }
-                    PickResult::Coord {
-                        bin,
-                        probability,
-                        sharpness,
-                    } => {
-                        let (wanted, near_mass) = best(bins);
-                        assert!(kind == 1 || on >= end);
-                        assert!(
-                            bin == wanted
-                                && near(probability, goes_on)
-                                && near(sharpness, near_mass),
-                            "{picked:?}"
-                        );
-                    }
-                    other => panic!("{other:?}"),
+                if let PickResult::End { probability } = picked {
+                    assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on));
+                    continue;
                 }
+                let (wanted, near_mass) = best(bins);
+                assert!(kind == 1 || on >= end);
+                assert_eq!(Decision::of(picked), Some(Decision::Coord(wanted)));
+                assert!(near(picked.probability(), goes_on), "{picked:?}");
+                assert!(near(picked.sharpness(), near_mass), "{picked:?}");
             }
         }
     }
@@ -188,14 +166,9 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Option<Vec<u32>>]) -> Vec<PickRe
         ids.resize(4, 0);
         banned.extend(ids.iter().map(|&id| id as i32));
     }
-    let mask: Vec<u32> = (0..VOCAB.div_ceil(32))
-        .map(|word| {
-            (0..32)
-                .filter(|bit| (word * 32 + bit).is_multiple_of(3))
-                .fold(0, |m, bit| m | 1 << bit)
-        })
-        .collect();
-    let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
+    let mut mask = TokenMask::none(VOCAB);
+    (0..VOCAB as u32).step_by(3).for_each(|id| mask.allow(id));
+    let masks = Buffer::from_host(&rig.stream, &mask.0.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
     let is_zombie = rig.ints(&vec![0; rows]);
     let out = Buffer::<DecisionRecord>::zeros(&rig.stream, rows).unwrap();
@@ -244,14 +217,8 @@ fn tokens_are_the_largest_that_are_allowed() {
             .rev()
             .max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
             .unwrap();
-        let PickResult::Token {
-            id, probability, ..
-        } = picked
-        else {
-            panic!("{picked:?}")
-        };
-        assert_eq!(id as usize, wanted);
-        assert!((probability / shares[wanted] - 1.0).abs() < 1e-3);
+        assert_eq!(Decision::of(picked), Some(Decision::Token(wanted as u32)));
+        assert!((picked.probability() / shares[wanted] - 1.0).abs() < 1e-3);
     }
 }
 

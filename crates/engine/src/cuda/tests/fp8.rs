@@ -2,7 +2,9 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, gelu, linear, rig, whole::cuda_for_one};
+use super::{
+    Random, Rig, assert_close, f32s, gelu, layers::sums, linear, rig, whole::cuda_for_one,
+};
 use crate::{
     cuda::{
         Precision,
@@ -141,23 +143,6 @@ fn quantising_rounds_as_the_twin_does() {
     }
 }
 
-/// A layer in both number types, with random values.
-struct Layer {
-    x: Vec<f32>,
-    w: Vec<f32>,
-    bias: Vec<f32>,
-    /// Rounded to e4m3.
-    x8: Vec<f32>,
-    w8: Vec<f32>,
-}
-
-impl Layer {
-    fn sum(&self, (x, w): (&[f32], &[f32]), inner: usize, row: usize, out: usize) -> f32 {
-        let (x, w) = (&x[row * inner..][..inner], &w[out * inner..][..inner]);
-        x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + self.bias[out]
-    }
-}
-
 /// Bytes and their values.
 fn quantised(x: &[f32], scale: f32) -> (Vec<u8>, Vec<f32>) {
     let bytes: Vec<u8> = x.iter().map(|x| rounded(x / scale)).collect();
@@ -182,19 +167,12 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let (mut x_bytes, x8) = quantised(&x, x_scale.value);
         let (w_bytes, w8) = quantised(&w, w_scale.value);
         x_bytes.resize(bucket(rows) * inner, 0);
-        let layer = Layer {
-            bias: f32s(&bias),
-            x,
-            w,
-            x8,
-            w8,
-        };
-        let plain: Vec<bf16> = layer.w.iter().map(|&w| bf16::from_f32(w)).collect();
-        let (weight, bias) = (rig.up(&plain), rig.up(&bias));
+        let plain: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
+        let (weight, bias_up) = (rig.up(&plain), rig.up(&bias));
         let (xs, ws) = (rig.bytes(&x_bytes), rig.bytes(&w_bytes));
         let linear = LinearRef {
             e4m3: Some((ws.start(), w_scale)),
-            ..linear(&weight, &bias, outputs, inner)
+            ..linear(&weight, &bias_up, outputs, inner)
         };
         let product = |out, epilogue| Product {
             linear,
@@ -204,23 +182,22 @@ fn products_of_e4m3_are_those_of_the_formula() {
             epilogue,
         };
         // The host computes some rows only, to save time.
-        let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(8)).collect();
-        let all = || {
-            some.iter()
-                .flat_map(|&row| (0..outputs).map(move |out| (row, out)))
-        };
+        let some = || (0..rows).step_by(rows.div_ceil(8));
+        let all = || some().flat_map(|row| row * outputs..(row + 1) * outputs);
+        let bias = f32s(&bias);
         let sums = |x: &[f32], w: &[f32]| -> Vec<f32> {
-            let sum = |(row, out)| layer.sum((x, w), inner, row, out);
-            all().map(sum).collect()
+            some()
+                .flat_map(|row| sums(&x[row * inner..][..inner], w, &bias, inner))
+                .collect()
         };
-        let (near, exact) = (sums(&layer.x8, &layer.w8), sums(&layer.x, &layer.w));
+        let (near, exact) = (sums(&x8, &w8), sums(&x, &w));
         let name = format!("{rows} {outputs} {inner}");
         for epilogue in [Epilogue::Bias, Epilogue::BiasAdd, Epilogue::BiasGelu] {
             let out = rig.up(&vec![bf16::ONE; bucket(rows) * outputs]);
             let to = Activations::bf16(out.start(), outputs);
             rig.products.run(&product(to, epilogue)).unwrap();
             let got = rig.down(&out);
-            let got: Vec<f32> = all().map(|(row, o)| got[row * outputs + o]).collect();
+            let got: Vec<f32> = all().map(|place| got[place]).collect();
             let after = |sum: &f32| match epilogue {
                 Epilogue::Bias => *sum,
                 Epilogue::BiasAdd => sum + 1.0,
@@ -242,7 +219,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         }
         rig.products.run(&product).unwrap();
         let got = out.to_host(&rig.stream).unwrap();
-        let read = |(row, o): (usize, usize)| value(got[row * outputs + o]) * out_scale.value;
+        let read = |place: usize| value(got[place]) * out_scale.value;
         let got: Vec<f32> = all().map(read).collect();
         let want: Vec<f32> = near.iter().map(|&sum| gelu(sum)).collect();
         assert_close(&format!("fp8 to fp8 {name}"), &got, &want, 1.0 / 16.0);

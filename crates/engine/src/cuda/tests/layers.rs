@@ -4,7 +4,7 @@ use std::f32::consts::TAU;
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, gelu, linear, rig};
+use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, gelu, linear, normed, rig};
 use crate::cuda::{
     kernels::{
         Activations, CombineInputs, CombineShape, EmbedInputs, ImageShape, Kernels, MatrixShape,
@@ -37,20 +37,14 @@ fn layer_norms_are_those_of_the_formula() {
             rig.kernels.layer_norm(xs.start(), &norm, to, shape)
         });
         let (x, w, b) = (f32s(&x), f32s(&w), f32s(&b));
-        let want = x.chunks_exact(width).flat_map(|row| {
-            let mean = row.iter().sum::<f32>() / width as f32;
-            let var = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32;
-            let scale = (var + 1e-5).sqrt().recip();
-            (0..width)
-                .map(|i| (row[i] - mean) * scale * w[i] + b[i])
-                .collect::<Vec<_>>()
-        });
-        assert_close("layer norm", &got, &want.collect::<Vec<_>>(), 4e-3);
+        let rows = x.chunks_exact(width);
+        let want: Vec<f32> = rows.flat_map(|row| normed(row, &w, &b)).collect();
+        assert_close("layer norm", &got, &want, 4e-3);
     }
 }
 
 /// `x w^T + bias`, `[rows, outputs]`.
-fn sums(x: &[f32], w: &[f32], bias: &[f32], inner: usize) -> Vec<f32> {
+pub(super) fn sums(x: &[f32], w: &[f32], bias: &[f32], inner: usize) -> Vec<f32> {
     let sum = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>();
     x.chunks_exact(inner)
         .flat_map(|x| {
