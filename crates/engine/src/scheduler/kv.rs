@@ -73,7 +73,7 @@ impl PagePool {
     }
 
     /// One holder less; returns the pages that are free now.
-    pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) -> Vec<PageId> {
+    pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) -> &[PageId] {
         let before = self.free.len();
         for page in pages {
             let holders = &mut self.holders[page.0 as usize];
@@ -83,7 +83,7 @@ impl PagePool {
                 self.free.push(page);
             }
         }
-        self.free[before..].to_vec()
+        &self.free[before..]
     }
 }
 
@@ -167,7 +167,7 @@ impl KvPool {
 
     /// One holder less.
     pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) {
-        self.freed.extend(self.pool.release(pages));
+        self.freed.extend_from_slice(self.pool.release(pages));
     }
 
     /// Pages that were freed since the last call; some may be taken again and not written yet.

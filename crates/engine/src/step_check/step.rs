@@ -10,6 +10,9 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
     at_most("rows", step.rows.len(), limits.rows)?;
     let positions = step.rows.iter().map(|row| row.inputs.positions());
     at_most("positions of rows", positions.sum(), limits.positions)?;
+    let picks = step.rows.iter().flat_map(|row| &row.picks);
+    let tokens = picks.filter(|pick| pick.is_token()).count();
+    at_most("tokens to choose", tokens, limits.tokens)?;
     let mut written = WrittenPages(vec![false; limits.pages]);
     for (i, image) in step.images.iter().enumerate() {
         let who = format!("image {i} of the step");
