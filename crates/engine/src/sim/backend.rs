@@ -8,7 +8,7 @@
 //! ```
 //!
 //! So an answer is a function of image, prompt and what was decided before, like a model's, and every stale, foreign or
-//! missing page changes it. Cells of released pages are poisoned; reading one is an error.
+//! missing page changes it. Cells of released pages are emptied; reading one is an error.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
