@@ -22,7 +22,7 @@ use crate::ops::{
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
     model,
-    open::{ModelCard, ModelDevice, OpenOptions, measured_look, permits},
+    open::{ModelCard, ModelDevice, measured_look, permits},
     service::{
         Engine,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
@@ -126,9 +126,9 @@ impl EngineOrder {
             tasks,
         } = self;
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
+        let calibration = spotter_street::calibration_pictures;
         let (mut engine, card) =
-            Engine::open_on(device, &settings, loaded, options, Arc::clone(&clock))?;
+            Engine::open_on(device, &settings, loaded, calibration, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
         let permits = permits(&card, look, settings.budget);
         Ok((engine, permits, MeasuredEngine { card, look }))

@@ -16,7 +16,6 @@ use spotter_core::{
 };
 use spotter_engine::{
     model,
-    open::OpenOptions,
     service::{Engine, LookNews},
 };
 
@@ -105,8 +104,8 @@ fn answer(
     mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
-    let (mut engine, _) = Engine::open(&settings, options, clock).map_err(anyhow::Error::msg)?;
+    let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
+    let (mut engine, _) = opened.map_err(anyhow::Error::msg)?;
     engine.submit(Look::still(picture.clone(), [task])?, true)?;
     loop {
         for (_, news) in engine.turn()? {

@@ -17,7 +17,7 @@ use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
 use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
-    open::{self, OpenOptions},
+    open,
     service::{Engine, LookNews},
 };
 use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::StreetTape};
@@ -41,8 +41,8 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = args.model.settings();
     remark("loading the model");
-    let options = OpenOptions::calibrated_by(spotter_street::calibration_pictures);
-    let opened = Engine::open(&settings, options, Arc::clone(&clock));
+    let calibration = spotter_street::calibration_pictures;
+    let opened = Engine::open(&settings, calibration, Arc::clone(&clock));
     let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
     remark("drawing pictures");
     let pictures = pictures(args)?;

@@ -3,7 +3,7 @@
 use std::{env, error::Error, sync::Arc};
 
 use spotter_core::{Look, Outcome, SystemClock, Task, config};
-use spotter_engine::{model::picture_from_image, open::OpenOptions, service::Engine};
+use spotter_engine::{model::picture_from_image, service::Engine};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let picture = picture_from_image(image::open(path)?)?;
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let clock = Arc::new(SystemClock::new());
-    let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock)?;
+    let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;
     match engine.look(Look::still(picture, [Task::Detect { object }])?)? {
         Outcome::Answered { answers, .. } => println!("{:#?}", answers[0].body),
         Outcome::Late(_) => return Err("the answer took longer than the look allows".into()),

@@ -13,13 +13,13 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use spotter_core::{Look, SystemClock, Task, config};
-//! use spotter_engine::{model::picture_from_image, open::OpenOptions, service::Engine};
+//! use spotter_engine::{model::picture_from_image, service::Engine};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let picture = picture_from_image(image::open("street.jpg")?)?;
 //! let settings = config::ModelSettings::of(config::ModelSource::Embedded);
 //! let clock = Arc::new(SystemClock::new());
-//! let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock)?;
+//! let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;
 //! let object = "car".to_owned();
 //! let outcome = engine.look(Look::still(picture, [Task::Detect { object }])?)?;
 //! # Ok(())

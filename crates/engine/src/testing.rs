@@ -17,10 +17,13 @@ pub mod tally;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
+
+use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
 
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -78,6 +81,34 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// A picture whose rows have `gap` bytes between them, in colours that are not the default; `byte` gives the bytes of its
+/// planes by plane and place.
+pub fn planar_picture(
+    format: PixelFormat,
+    size: (usize, usize),
+    gap: usize,
+    byte: impl Fn(usize, usize) -> u8,
+) -> Picture {
+    let rows = |plane| format.plane_size(plane, size.0, size.1);
+    let strides = [0, 1, 2].map(|plane| rows(plane).map_or(0, |(bytes, _)| bytes + gap));
+    let plane = |plane: usize| {
+        let (_, count) = rows(plane)?;
+        Some(
+            (0..strides[plane] * count)
+                .map(|i| byte(plane, i))
+                .collect(),
+        )
+    };
+    let planes: Vec<Vec<u8>> = (0..3).map_while(plane).collect();
+    let layout = PictureLayout {
+        format,
+        size,
+        strides,
+        colour: (ColourMatrix::Bt709, ColourRange::Limited),
+    };
+    Picture::new(layout, Arc::new(planes)).unwrap()
+}
+
 /// The bytes of a file.
 pub fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -127,9 +158,7 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 /// Configuration and tokenizer of the smallest golden model, which every checkout has.
 pub fn micro_model() -> crate::service::EngineModel {
     let set = golden_set("md2-micro");
-    let config = String::from_utf8(bytes(&set.join("config.json"))).expect("UTF-8");
-    let config =
-        crate::model::ModelConfig::from_json(&config, "md2-micro").expect("a valid config");
+    let config = golden_model::config(&set);
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");
     crate::service::EngineModel { config, tokenizer }

@@ -40,8 +40,8 @@ use spotter_core::{
 };
 use spotter_engine::{
     model::load_model,
-    scheduler::{Options, backend::BackendLimits, sequence::Bounds},
-    service::{Engine, EngineModel, EngineSettings, handle},
+    scheduler::{backend::BackendLimits, sequence::Bounds},
+    service::{Engine, EngineModel, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
 use spotter_street::{
@@ -295,11 +295,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         config: loaded.config,
         tokenizer: loaded.tokenizer,
     };
-    let settings = EngineSettings {
-        bounds,
-        options: Options::default(),
-    };
-    Ok(Engine::new(Box::new(device), model, settings, clock))
+    Ok(Engine::new(Box::new(device), model, bounds, clock))
 }
 
 /// The sampler's sink, which also records the delays of frames.

@@ -20,16 +20,13 @@ use spotter_core::{Clock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
     gpu_stats::Gauge,
-    open::{self, Bare, ModelCard, OpenOptions},
+    open::{self, Bare, ModelCard},
     service::Engine,
 };
+use spotter_street::calibration_pictures;
 
 /// Between two readings of a GPU's power and clock.
 const GAUGED_EVERY: Duration = Duration::from_millis(200);
-
-fn open_options() -> OpenOptions {
-    OpenOptions::calibrated_by(spotter_street::calibration_pictures)
-}
 
 fn real_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock::new())
@@ -40,7 +37,7 @@ fn build_backend(
     noise: bool,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Bare> {
-    let bare = open::build_backend(settings, noise, open_options(), Arc::clone(clock));
+    let bare = open::build_backend(settings, noise, calibration_pictures, Arc::clone(clock));
     bare.map_err(anyhow::Error::msg)
 }
 
@@ -79,7 +76,7 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let built = open::build_endless_engine(
         &settings,
         args.shape.is_some(),
-        open_options(),
+        calibration_pictures,
         Arc::clone(&clock),
     );
     let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
@@ -178,7 +175,7 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     if args.scenes == 0 {
         bail!("--scenes 0: at least one scene is needed");
     }
-    let opened = Engine::open(&args.model.settings(), open_options(), real_clock());
+    let opened = Engine::open(&args.model.settings(), calibration_pictures, real_clock());
     let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
     let model = card.name.to_string();
     let kbit_per_s = (args.bitrate > 0).then_some(args.bitrate);

@@ -8,20 +8,18 @@ use super::{
     region::RegionModel,
     stream::{CpuStream, StreamCommand},
     text::TextModel,
-    tiles::{TileCache, TileReuse},
+    tiles::TileCache,
     vision::VisionModel,
 };
 use crate::{
     model::{ModelConfig, Weights},
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
-    },
+    scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
 use spotter_core::Clock;
 
 /// How much a [`CpuBackend`] takes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCapacity {
     pub slots: usize,
     /// Rows in one step.
@@ -32,47 +30,29 @@ pub struct CpuCapacity {
     pub pages: usize,
     /// Positions of a page.
     pub page_tokens: usize,
-}
-
-/// What a [`CpuBackend`] does beyond its contract.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CpuOptions {
-    /// Whether unchanged crops are encoded again.
-    pub tile_reuse: TileReuse,
-    /// Fills released pages with values that are not numbers. Who reads them ends the device with an error.
-    pub poison: bool,
+    /// Largest mean absolute difference of two crops' bytes (0..255) at which a camera's crop is not encoded again.
+    /// 0 is exact; anything above changes answers.
+    pub tile_difference: f32,
 }
 
 /// A Moondream 2 in f32 on all cores, through Rayon's global pool.
 ///
-/// The model belongs to a thread of its own, the stream. `launch`, `finalize` and `release` hand over and return;
-/// `commit` waits. An error of the thread, a panic too, comes out of the next call that needs it.
+/// The model belongs to a thread of its own, the stream. `launch` and `finalize` hand over and return; `commit`
+/// waits. An error of the thread, a panic too, comes out of the next call that needs it.
 pub struct CpuBackend {
     limits: BackendLimits,
-    poison: bool,
     vocab: usize,
     flights: Flights,
     stream: CpuStream,
 }
 
 impl CpuBackend {
-    /// A backend with the usual [`CpuOptions`]; see [`CpuBackend::with_options`].
+    /// Takes the weights as f32: twice the memory of a bf16 file, whose tensors are dropped one by one. The step times
+    /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
     pub fn new(
         config: &ModelConfig,
         weights: Weights,
         capacity: CpuCapacity,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, BackendError> {
-        Self::with_options(config, weights, capacity, CpuOptions::default(), clock)
-    }
-
-    /// Takes the weights as f32: twice the memory of a bf16 file, whose tensors are dropped one by one. The step times
-    /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
-    pub fn with_options(
-        config: &ModelConfig,
-        weights: Weights,
-        capacity: CpuCapacity,
-        options: CpuOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, capacity)?;
@@ -83,7 +63,7 @@ impl CpuBackend {
             text: TextModel::new(config, weights.text),
             region: RegionModel::new(weights.region),
             cache: KvCache::new(shape),
-            tiles: TileCache::new(options.tile_reuse),
+            tiles: TileCache::new(capacity.tile_difference),
             slots: (0..limits.slots).map(|_| SlotState::default()).collect(),
             hidden: Vec::new(),
             clock,
@@ -91,7 +71,6 @@ impl CpuBackend {
         let vocab = device.text.vocab();
         Ok(Self {
             limits,
-            poison: options.poison,
             vocab,
             flights: Flights::new(limits.slots, vocab),
             stream: CpuStream::start(device, limits.slots)?,
@@ -140,13 +119,6 @@ impl Backend for CpuBackend {
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         self.flights.commit(slot)?;
         self.stream.receive(slot)
-    }
-
-    fn release(&mut self, pages: &[PageId]) {
-        if self.poison {
-            // A stream that is gone says so at the next call that can fail.
-            let _ = self.stream.send(StreamCommand::Release(pages.to_vec()));
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     model::BINS,
-    scheduler::backend::{BackendError, MaskSource, Pick, PickResult, Sampling, TokenMask},
+    scheduler::backend::{BackendError, MaskSource, Pick, PickResult, TokenMask},
 };
 
 /// Bins to both sides of the chosen one that count as agreeing with it.
@@ -29,7 +29,7 @@ impl DecisionHeads<'_> {
         let rows = |wants: fn(&Pick) -> bool| HeadRows::of(&picks, wants);
 
         let ends = rows(|pick| matches!(pick, Pick::CoordOrEnd));
-        let tokens = rows(|pick| matches!(pick, Pick::Token { .. }));
+        let tokens = rows(|pick| matches!(pick, Pick::Token(_)));
         let coords = rows(|pick| matches!(pick, Pick::Coord | Pick::CoordOrEnd));
         let sizes = rows(|pick| matches!(pick, Pick::Size));
         Outputs {
@@ -68,17 +68,14 @@ impl Outputs {
                 coord_or_end(coords, logits[0], logits[1])
             }
             Pick::Size => size(self.sizes.row(index)),
-            Pick::Token {
-                mask: source,
-                sampling,
-            } => {
+            Pick::Token(source) => {
                 let allowed = match (source, mask) {
                     (MaskSource::Banned(banned), _) => AllowedTokens::AllBut(banned),
                     (MaskSource::Host, Some(mask)) => AllowedTokens::Only(mask),
                     (MaskSource::Host, None) => return Ok(PickResult::Nothing),
                 };
                 let logits = self.tokens.row(index);
-                let id = token(logits, allowed, *sampling);
+                let id = token(logits, allowed);
                 PickResult::Token {
                     id: id as u32,
                     probability: probabilities(logits)[id],
@@ -88,7 +85,7 @@ impl Outputs {
         match is_number(&picked) {
             true => Ok(picked),
             false => Err(BackendError(format!(
-                "decision {index} of the step came from values that are not numbers; a page was read that was released or never written, or the weights are damaged"
+                "decision {index} of the step came from values that are not numbers; a page was read that was never written, or the weights are damaged"
             ))),
         }
     }
@@ -202,7 +199,8 @@ enum AllowedTokens<'a> {
     Only(&'a TokenMask),
 }
 
-fn token(logits: &[f32], ids: AllowedTokens<'_>, sampling: Sampling) -> usize {
+/// The largest logit of those that are allowed; the lowest id among equals.
+fn token(logits: &[f32], ids: AllowedTokens<'_>) -> usize {
     let mut allowed = logits.to_vec();
     match ids {
         AllowedTokens::AllBut(banned) => banned
@@ -214,43 +212,7 @@ fn token(logits: &[f32], ids: AllowedTokens<'_>, sampling: Sampling) -> usize {
                 .for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
         }
     }
-    match sampling {
-        Sampling::Greedy => argmax(&allowed),
-        Sampling::TopP {
-            temperature,
-            top_p,
-            uniform,
-        } => draw(&nucleus(&allowed, temperature, top_p), uniform),
-    }
-}
-
-/// Ids and probabilities of the nucleus of `softmax(logits / temperature)`, the likeliest first and the lowest id first
-/// among equals: an id is left out when the mass of the likelier ones exceeds `top_p`. The rest sums to 1.
-pub(super) fn nucleus(logits: &[f32], temperature: f32, top_p: f32) -> Vec<(usize, f32)> {
-    let scaled: Vec<f32> = logits.iter().map(|logit| logit / temperature).collect();
-    let mut sorted: Vec<(usize, f32)> = probabilities(&scaled).into_iter().enumerate().collect();
-    sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let mut mass = 0.0;
-    sorted.retain(|(_, probability)| {
-        let likelier = mass;
-        mass += probability;
-        likelier <= top_p
-    });
-    let kept: f32 = sorted.iter().map(|(_, probability)| probability).sum();
-    sorted
-        .iter_mut()
-        .for_each(|(_, probability)| *probability /= kept);
-    sorted
-}
-
-/// The id at which the running sum passes `uniform`; the last one when rounding keeps the sum below it.
-fn draw(nucleus: &[(usize, f32)], uniform: f32) -> usize {
-    let mut mass = 0.0;
-    let drawn = nucleus.iter().find(|(_, probability)| {
-        mass += probability;
-        uniform < mass
-    });
-    drawn.or(nucleus.last()).map_or(0, |&(id, _)| id)
+    argmax(&allowed)
 }
 
 #[cfg(test)]

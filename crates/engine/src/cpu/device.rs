@@ -18,8 +18,8 @@ use crate::{
     model::{self, Crops, ModelConfig},
     scheduler::{
         backend::{
-            BackendError, DecoderInput, Feed, ImageJob, KvTable, PageId, PickResult, Row, RowMask,
-            SlotId, Step, StepResult, StepTimes,
+            BackendError, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row, RowMask, SlotId,
+            Step, StepResult, StepTimes,
         },
         decision::Decision,
     },
@@ -147,13 +147,6 @@ impl CpuDevice {
             .saturating_sub(times.sampling);
         times.sampling += self.clock.now().since(began);
         Ok(committed)
-    }
-
-    /// Poisons pages that no row may read any more.
-    pub fn release(&mut self, pages: &[PageId]) {
-        for page in pages {
-            self.cache.poison(*page);
-        }
     }
 
     /// The inputs at a row's positions; `None` for a zombie.

@@ -35,6 +35,5 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{CpuBackend, CpuCapacity, CpuOptions};
+pub use backend::{CpuBackend, CpuCapacity};
 pub use ceiling::product_gflop_per_s;
-pub use tiles::TileReuse;

@@ -18,19 +18,16 @@ use std::{
 };
 
 use super::device::CpuDevice;
-use crate::scheduler::backend::{BackendError, PageId, RowMask, SlotId, Step, StepResult};
+use crate::scheduler::backend::{BackendError, RowMask, SlotId, Step, StepResult};
 
-/// Commands that may wait for each slot: a launch, its masks, and pages given back around them. A caller that is
-/// further ahead waits.
-const QUEUED_PER_SLOT: usize = 8;
+/// Commands that may wait for each slot: a launch and its masks. A caller that is further ahead waits.
+const QUEUED_PER_SLOT: usize = 2;
 
 /// What the thread is asked for.
 pub(super) enum StreamCommand {
     /// A forward pass, and the decisions that need no mask.
     Run(SlotId, Step),
     Finalize(SlotId, Vec<RowMask>),
-    /// No row reads these pages any more.
-    Release(Vec<PageId>),
     /// A look at the device between two commands.
     #[cfg(test)]
     Inspect(Box<dyn FnOnce(&mut CpuDevice) + Send>),
@@ -121,10 +118,6 @@ fn answer(
         StreamCommand::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
         StreamCommand::Finalize(slot, masks) => {
             device.finalize(slot, &masks).map(committed(slot)).map(Some)
-        }
-        StreamCommand::Release(pages) => {
-            device.release(&pages);
-            Ok(None)
         }
         #[cfg(test)]
         StreamCommand::Inspect(look) => {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Features depend on the bytes of their crop alone, so the same bytes have the same features to the bit. A camera's
-//! crops are kept until [`TileReuse::On::kept_images`] pictures of other cameras came after them, which bounds the memory: a
+//! crops are kept until [`KEPT_IMAGES`] pictures of other cameras came after them, which bounds the memory: a
 //! crop takes its bytes and its features (1 MB and less in the embedded model, 4 MB in Moondream 2).
 
 use std::{collections::HashMap, sync::Arc};
@@ -15,41 +15,14 @@ use super::vision::VisionModel;
 use crate::model::Crops;
 use spotter_core::CameraId;
 
-/// Whether a crop's features are taken from the camera's last picture.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TileReuse {
-    /// Every crop is encoded.
-    Off,
-    /// A crop that the camera showed at the same place before is not.
-    On {
-        /// A camera is forgotten after this many pictures of others; at least 1.
-        kept_images: u64,
-        /// Largest mean absolute difference of two crops' bytes (0..255) that counts as the same crop. 0 is exact;
-        /// anything above changes answers.
-        max_difference: f32,
-    },
-}
-
-impl TileReuse {
-    /// The usual reuse with this [`TileReuse::On::max_difference`].
-    pub fn up_to(max_difference: f32) -> Self {
-        Self::On {
-            kept_images: 16,
-            max_difference,
-        }
-    }
-}
-
-impl Default for TileReuse {
-    fn default() -> Self {
-        Self::up_to(0.0)
-    }
-}
+/// A camera is forgotten after this many pictures of others.
+pub(super) const KEPT_IMAGES: u64 = 16;
 
 /// The last crops of every camera.
 #[derive(Debug)]
 pub(super) struct TileCache {
-    reuse: TileReuse,
+    /// Largest mean absolute difference of two crops' bytes that counts as the same crop.
+    max_difference: f32,
     images: u64,
     cameras: HashMap<CameraId, CameraTiles>,
 }
@@ -89,9 +62,9 @@ enum FeatureSource {
 
 impl TileCache {
     /// Nothing is known yet.
-    pub fn new(reuse: TileReuse) -> Self {
+    pub fn new(max_difference: f32) -> Self {
         Self {
-            reuse,
+            max_difference,
             images: 0,
             cameras: HashMap::new(),
         }
@@ -152,21 +125,15 @@ impl TileCache {
     }
 
     fn find(&self, camera: &CameraId, index: usize, bytes: &[u8]) -> Option<Arc<CachedTile>> {
-        let TileReuse::On { max_difference, .. } = self.reuse else {
-            return None;
-        };
         let tile = self.cameras.get(camera)?.tiles.get(index)?;
-        alike(&tile.bytes, bytes, max_difference).then(|| Arc::clone(tile))
+        alike(&tile.bytes, bytes, self.max_difference).then(|| Arc::clone(tile))
     }
 
     fn keep(&mut self, camera: Option<&CameraId>, tiles: impl Iterator<Item = Arc<CachedTile>>) {
-        let TileReuse::On { kept_images, .. } = self.reuse else {
-            return;
-        };
         self.images += 1;
         let images = self.images;
         self.cameras
-            .retain(|_, camera| images - camera.seen < kept_images);
+            .retain(|_, camera| images - camera.seen < KEPT_IMAGES);
         if let Some(camera) = camera {
             let seen = CameraTiles {
                 seen: images,

@@ -100,8 +100,8 @@ pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
         .map_err(|error| failed(error, String::new()))
 }
 
-/// The same through the cache in `folder`. A file that is missing or damaged is compiled again; one that cannot be written is an
-/// error.
+/// The same through the cache in `folder`. A file that is missing or damaged is compiled again; one that cannot be written is
+/// logged, and compiled again at the next start.
 pub fn cached_cubin(
     source: &KernelSource,
     arch: &str,
@@ -119,7 +119,12 @@ pub fn cached_cubin(
     }
     let code = cubin(source, arch)?;
     let file = [&code[..], &hash(&code)].concat();
-    write_file_atomically(&path, &file).map_err(|source| CudaError::Cache { path, source })?;
+    if let Err(error) = write_file_atomically(&path, &file) {
+        let path = path.display();
+        tracing::warn!(
+            "{path}: not written, so the next start compiles this kernel again: {error}"
+        );
+    }
     Ok(code)
 }
 

@@ -1,7 +1,5 @@
 //! Errors on the way to a GPU and on it.
 
-use std::path::PathBuf;
-
 use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
 
 use crate::scheduler::backend::BackendError;
@@ -53,12 +51,6 @@ pub enum CudaError {
         arch: String,
         source: NvrtcError,
         log: String,
-    },
-    /// The cache of compiled kernels.
-    #[error("writing the compiled kernel {path}: {source}")]
-    Cache {
-        path: PathBuf,
-        source: std::io::Error,
     },
     /// A frame that a decoder left on a GPU.
     #[error("a frame cannot be read from the memory of a GPU: {0}")]

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::scheduler::backend::{
     BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
-    Sampling, SlotId, Step,
+    SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -73,7 +73,7 @@ pub struct TableLayout {
     pub size_rows: Table,
     /// Positions whose token is chosen.
     pub token_rows: Table,
-    /// Choices of tokens, eight words each.
+    /// Choices of tokens, four words each.
     pub choice: Table,
     /// Banned ids of the choices.
     pub banned: Table,
@@ -123,7 +123,7 @@ impl TableLayout {
             coord_rows: table(picks),
             size_rows: table(picks),
             token_rows: table(limits.tokens),
-            choice: table(limits.tokens * 8),
+            choice: table(limits.tokens * 4),
             banned: table(limits.tokens * BANNED),
             image: table(limits.images * 3),
             crop_source: table(limits.images * CROPS_MAX),
@@ -339,7 +339,7 @@ impl TableWriter<'_> {
             Pick::CoordOrEnd => 0,
             Pick::Coord => 1,
             Pick::Size => 2,
-            Pick::Token { .. } => 3,
+            Pick::Token(_) => 3,
         };
         let (table, count) = match pick {
             Pick::Size => (self.layout.size_rows, &mut self.counts.sizes),
@@ -352,25 +352,20 @@ impl TableWriter<'_> {
         let index = self.counts.picks;
         let words = [kind, position as i32, logits as i32, carried];
         self.words(self.layout.pick, index * 4, &words);
-        if let Pick::Token { mask, sampling } = pick {
+        if let Pick::Token(mask) = pick {
             let token = TokenPick {
                 pick: index as i32,
                 carried,
                 position: position as i32,
                 row,
             };
-            self.token(mask, *sampling, token)?;
+            self.token(mask, token)?;
         }
         self.counts.picks += 1;
         Ok(())
     }
 
-    fn token(
-        &mut self,
-        mask: &MaskSource,
-        sampling: Sampling,
-        token_pick: TokenPick,
-    ) -> Result<(), BackendError> {
+    fn token(&mut self, mask: &MaskSource, token_pick: TokenPick) -> Result<(), BackendError> {
         let TokenPick {
             pick,
             carried,
@@ -390,27 +385,9 @@ impl TableWriter<'_> {
             )));
         }
         let masked = *mask == MaskSource::Host;
-        let (temperature, top_p, uniform) = match sampling {
-            Sampling::Greedy => (0.0, 0.0, 0.0),
-            Sampling::TopP {
-                temperature,
-                top_p,
-                uniform,
-            } => (temperature, top_p, uniform),
-        };
-        let bits = |x: f32| x.to_bits() as i32;
         let count = if masked { -1 } else { banned.len() as i32 };
-        let words = [
-            pick,
-            carried,
-            count,
-            bits(temperature),
-            bits(top_p),
-            bits(uniform),
-            position,
-            0,
-        ];
-        self.words(self.layout.choice, token * 8, &words);
+        let words = [pick, carried, count, position];
+        self.words(self.layout.choice, token * 4, &words);
         for (i, &id) in banned.iter().enumerate() {
             self.put(self.layout.banned, token * BANNED + i, id as usize);
         }

@@ -18,7 +18,10 @@ mod quiet;
 mod reuse;
 mod whole;
 
-use std::sync::Arc;
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -28,8 +31,12 @@ use super::{
     kernels::Kernels,
     library::{self, Gpu},
     memory::Buffer,
-    products::Products,
+    products::{LinearRef, Products},
 };
+
+/// Folder of compiled kernels and chosen algorithms.
+pub(super) static CACHE: LazyLock<PathBuf> =
+    LazyLock::new(|| std::env::temp_dir().join("spotter-test-kernels"));
 
 /// A GPU with everything loaded.
 pub(super) struct Rig {
@@ -43,10 +50,9 @@ pub(super) struct Rig {
 pub(super) fn rig() -> Rig {
     let gpu = library::open(0).unwrap_or_else(|error| panic!("{error}"));
     let stream = gpu.context.new_stream().unwrap();
-    let cache = std::env::temp_dir().join("spotter-test-kernels");
     Rig {
-        kernels: Kernels::load(&gpu, Arc::clone(&stream), &cache).unwrap(),
-        products: Products::new(&gpu, Arc::clone(&stream), &cache).unwrap(),
+        kernels: Kernels::load(&gpu, Arc::clone(&stream), &CACHE).unwrap(),
+        products: Products::new(&gpu, Arc::clone(&stream), &CACHE).unwrap(),
         stream,
         gpu,
     }
@@ -90,6 +96,10 @@ impl Rig {
         Buffer::from_host(&self.stream, values).unwrap()
     }
 
+    pub fn bytes(&self, values: &[u8]) -> Buffer<u8> {
+        Buffer::from_host(&self.stream, values).unwrap()
+    }
+
     pub fn room(&self, count: usize) -> Buffer<bf16> {
         // Not zeros, so that values that are not written are noticed.
         self.up(&vec![bf16::from_f32(77.0); count])
@@ -99,6 +109,40 @@ impl Rig {
         let values = buffer.to_host(&self.stream).unwrap();
         values.iter().map(|x| x.to_f32()).collect()
     }
+}
+
+/// A layer in bf16 alone.
+pub(super) fn linear(
+    weight: &Buffer<bf16>,
+    bias: &Buffer<bf16>,
+    outputs: usize,
+    inner: usize,
+) -> LinearRef {
+    LinearRef {
+        weight: weight.start(),
+        bias: bias.start(),
+        bias_f32: None,
+        largest_input: None,
+        e4m3: None,
+        outputs,
+        inner,
+    }
+}
+
+/// A row through a layer norm.
+pub(super) fn normed(row: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let mean_of = |sum: f32| sum / row.len() as f32;
+    let mean = mean_of(row.iter().sum());
+    let variance = mean_of(row.iter().map(|x| (x - mean).powi(2)).sum());
+    let scale = (variance + 1e-5).sqrt().recip();
+    let parts = row.iter().zip(weight).zip(bias);
+    parts
+        .map(|((x, w), b)| (x - mean) * scale * w + b)
+        .collect()
+}
+
+pub(super) fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }
 
 pub(super) fn f32s(values: &[bf16]) -> Vec<f32> {

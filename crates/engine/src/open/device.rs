@@ -8,7 +8,7 @@ use std::{fs, path::Path, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cpu::{self, CpuBackend, TileReuse},
+    cpu::{self, CpuBackend},
     cuda::{self, CudaBackend, CudaError},
     model::{ModelConfig, Weights},
     scheduler::{backend::Backend, sequence::Bounds},
@@ -46,8 +46,8 @@ const PROMPT_MAX_TOKENS: usize = 216;
 const NO_CALIBRATION: &str =
     "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
 
-/// Pictures from which fp8 learns the ranges of the model's values; called for fp8 alone. A few of the kind that the
-/// cameras deliver are enough. They must be the same at every start for the answers to be the same.
+/// Pictures from which fp8 learns the ranges of the model's values; called for fp8 alone, which is refused without any
+/// (`Vec::new`). A few of the kind that the cameras deliver are enough. They must be the same at every start for the answers to be the same.
 pub type CalibrationPictures = fn() -> Vec<Picture>;
 
 /// What [`ModelDevice::place`] puts on a device.
@@ -180,20 +180,17 @@ impl ModelDevice {
             bounds,
             calibration,
         } = model;
-        let label = self.label();
+        let (label, tile_difference) = (self.label(), settings.tile_difference);
+        let is_fp8 = settings.precision == config::GpuPrecision::Fp8;
         match self {
             Self::Cpu(device) => {
-                if settings.precision == config::GpuPrecision::Fp8 {
+                if is_fp8 {
                     tracing::warn!(
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
-                let options = cpu::CpuOptions {
-                    tile_reuse: TileReuse::up_to(settings.tile_difference as f32),
-                    ..cpu::CpuOptions::default()
-                };
-                let capacity = cpu_capacity(config, bounds);
-                let backend = CpuBackend::with_options(config, weights, capacity, options, clock);
+                let capacity = cpu_capacity(config, bounds, tile_difference);
+                let backend = CpuBackend::new(config, weights, capacity, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: "f32",
@@ -208,23 +205,19 @@ impl ModelDevice {
                 gpu,
                 memory_bytes,
             } => {
-                let images = gpu_images(memory_bytes);
-                let capacity = gpu_capacity(config, bounds, images, settings.tile_difference);
-                let pictures = match settings.precision {
-                    config::GpuPrecision::Bf16 => Vec::new(),
-                    config::GpuPrecision::Fp8 => calibration(),
-                };
-                if settings.precision == config::GpuPrecision::Fp8 && pictures.is_empty() {
+                let pictures = if is_fp8 { calibration() } else { Vec::new() };
+                if is_fp8 && pictures.is_empty() {
                     return Err(NO_CALIBRATION.into());
                 }
-                let (precision, precision_name) = match settings.precision {
-                    config::GpuPrecision::Bf16 => (cuda::Precision::Bf16, "bf16"),
-                    config::GpuPrecision::Fp8 => (cuda::Precision::Fp8(&pictures), "fp8"),
+                let (precision, precision_name) = match is_fp8 {
+                    true => (cuda::Precision::Fp8(&pictures), "fp8"),
+                    false => (cuda::Precision::Bf16, "bf16"),
                 };
+                let images = gpu_images(memory_bytes);
                 let settings = cuda::CudaSettings {
                     gpu: index,
                     cache: &cuda::kernel_cache(),
-                    capacity,
+                    capacity: gpu_capacity(config, bounds, images, tile_difference),
                     precision,
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);
@@ -257,7 +250,7 @@ fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
 }
 
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds, tile_difference: f64) -> cpu::CpuCapacity {
     let (prefix, own) = pages(config, bounds);
     cpu::CpuCapacity {
         slots: SLOTS,
@@ -265,6 +258,7 @@ fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
         images: 1,
         pages: 2 * prefix + CPU_ROWS * own,
         page_tokens: PAGE_TOKENS,
+        tile_difference: tile_difference as f32,
     }
 }
 

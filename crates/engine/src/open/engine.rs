@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace};
 use crate::{
     model::{self, LoadedModel, ModelConfig, Tokenizer},
-    scheduler::{Options, sequence::Bounds},
-    service::{Engine, EngineError, EngineModel, EngineSettings},
+    scheduler::sequence::Bounds,
+    service::{Engine, EngineError, EngineModel},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -40,44 +40,17 @@ pub struct ModelCard {
     pub permits: usize,
 }
 
-/// How an engine is opened, beside the `[model]` section.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenOptions {
-    pub schedule: Options,
-    /// Needed for `precision = "fp8"` alone. The default has none.
-    pub calibration: CalibrationPictures,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            schedule: Options::default(),
-            calibration: Vec::new,
-        }
-    }
-}
-
-impl OpenOptions {
-    /// The default schedule with these calibration pictures.
-    pub fn calibrated_by(calibration: CalibrationPictures) -> Self {
-        Self {
-            calibration,
-            ..Self::default()
-        }
-    }
-}
-
 impl Engine {
     /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPU, or the
     /// CPU without one. The error says what to do.
     pub fn open(
         settings: &config::ModelSettings,
-        options: OpenOptions,
+        calibration: CalibrationPictures,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, ModelCard), String> {
         let device = device::choose_one(settings)?;
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        Self::open_on(device, settings, loaded, options, clock)
+        Self::open_on(device, settings, loaded, calibration, clock)
     }
 
     /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
@@ -85,7 +58,7 @@ impl Engine {
         device: ModelDevice,
         settings: &config::ModelSettings,
         loaded: LoadedModel,
-        options: OpenOptions,
+        calibration: CalibrationPictures,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, ModelCard), String> {
         let bounds = bounds(settings);
@@ -93,7 +66,7 @@ impl Engine {
             config: &loaded.config,
             weights: loaded.weights,
             bounds,
-            calibration: options.calibration,
+            calibration,
         };
         let placed = device.place(settings, model, Arc::clone(&clock))?;
         let card = ModelCard {
@@ -110,11 +83,7 @@ impl Engine {
             config: loaded.config,
             tokenizer: loaded.tokenizer,
         };
-        let settings = EngineSettings {
-            bounds,
-            options: options.schedule,
-        };
-        let engine = Self::new(placed.backend, model, settings, clock);
+        let engine = Self::new(placed.backend, model, bounds, clock);
         Ok((engine, card))
     }
 }
@@ -135,7 +104,7 @@ pub struct Bare {
 pub fn build_backend(
     settings: &config::ModelSettings,
     noise: bool,
-    options: OpenOptions,
+    calibration: CalibrationPictures,
     clock: Arc<dyn Clock>,
 ) -> Result<Bare, String> {
     let device = device::choose_one(settings)?;
@@ -144,7 +113,7 @@ pub fn build_backend(
         config: &loaded.config,
         weights: loaded.weights,
         bounds: bounds(settings),
-        calibration: options.calibration,
+        calibration,
     };
     let placed = device.place(settings, model, clock)?;
     Ok(Bare {
@@ -160,13 +129,13 @@ pub fn build_backend(
 pub fn build_endless_engine(
     settings: &config::ModelSettings,
     noise: bool,
-    options: OpenOptions,
+    calibration: CalibrationPictures,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
     model::without_ends(&mut loaded.weights, &loaded.config);
-    Engine::open_on(device, settings, loaded, options, clock)
+    Engine::open_on(device, settings, loaded, calibration, clock)
 }
 
 fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<LoadedModel, String> {
@@ -243,7 +212,7 @@ mod tests {
             ..config::ModelSettings::of(config::ModelSource::Embedded)
         };
         let clock = Arc::new(ManualClock::default());
-        let (mut engine, _) = Engine::open(&settings, OpenOptions::default(), clock).unwrap();
+        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
         for grey in [100, 100 + step] {
             let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
             let object = "car".to_owned();

@@ -7,6 +7,4 @@ pub use device::{
     CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
     frames_on,
 };
-pub use engine::{
-    Bare, ModelCard, OpenOptions, build_backend, build_endless_engine, measured_look, permits,
-};
+pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look, permits};

@@ -176,34 +176,15 @@ pub enum Pick {
     Coord,
     /// Width and height bins.
     Size,
-    /// A token of the vocabulary.
-    Token {
-        mask: MaskSource,
-        sampling: Sampling,
-    },
+    /// A token of the vocabulary: the largest logit of those that the mask allows; the lowest id among equals.
+    Token(MaskSource),
 }
 
 impl Pick {
     /// True for a token of the vocabulary.
     pub fn is_token(&self) -> bool {
-        matches!(self, Self::Token { .. })
+        matches!(self, Self::Token(_))
     }
-}
-
-/// How a token is chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sampling {
-    /// The largest logit; the lowest id among equals.
-    Greedy,
-    /// From the nucleus (docs/moondream.md section 8).
-    TopP {
-        /// Divides the logits; above 0.
-        temperature: f32,
-        /// Kept probability mass, 0..1.
-        top_p: f32,
-        /// Uniform random number in 0..1 that decides.
-        uniform: f32,
-    },
 }
 
 /// One row of a step: consecutive positions of one sequence.
@@ -223,9 +204,7 @@ pub struct Row {
 impl Row {
     /// True when [`Backend::finalize`] has to bring a mask. Such a row has one pick.
     pub fn wants_mask(&self) -> bool {
-        let host =
-            |pick: &Pick| matches!(pick, Pick::Token { mask, .. } if *mask == MaskSource::Host);
-        self.picks.iter().any(host)
+        self.picks.contains(&Pick::Token(MaskSource::Host))
     }
 }
 
@@ -236,7 +215,7 @@ pub struct Step {
     pub rows: Vec<Row>,
 }
 
-/// A decision. Probabilities are 0..1 and are the model's own, before any temperature.
+/// A decision. Probabilities are 0..1 and are the model's own, before any ban.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PickResult {
     End {
@@ -346,8 +325,8 @@ pub trait Backend {
     /// Waits for the results of the step in `slot`, which is finalized and the oldest in flight, and frees the slot.
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError>;
 
-    /// No row reads these pages until they are written again. A backend that looks for mistakes poisons them
-    /// (NaN), in order with the steps; others do nothing.
+    /// No step launched from now on reads these pages before it writes them. The simulated device checks that; others do
+    /// nothing.
     fn release(&mut self, pages: &[PageId]) {
         let _ = pages;
     }

@@ -111,7 +111,6 @@ impl BatchPlanner {
         }
         index_texts(inside, &draft.prefilled);
         inside.work.steps += 1;
-        inside.work.images += draft.step.images.len() as u64;
         Some((draft.step, draft.record))
     }
 
@@ -324,8 +323,6 @@ impl BatchPlanner {
             }
         }
         inside.work.prefills += 1;
-        inside.work.prefill_positions += request.feed.positions() as u64;
-        inside.work.known_positions += known as u64;
         inside.work.drafted += request.drafted() as u64;
         draft.prefilled.push(job.id);
         let i = inside.active.insert(job);
@@ -335,7 +332,6 @@ impl BatchPlanner {
 }
 
 fn evict(inside: &mut WorkingSet, i: usize) {
-    inside.work.evicted += 1;
     let job = inside.active.at_mut(i);
     job.state = JobState::Evicted;
     if job.is_finished() {

@@ -73,7 +73,7 @@ impl PagePool {
     }
 
     /// One holder less; returns the pages that are free now.
-    pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) -> Vec<PageId> {
+    pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) -> &[PageId] {
         let before = self.free.len();
         for page in pages {
             let holders = &mut self.holders[page.0 as usize];
@@ -83,7 +83,7 @@ impl PagePool {
                 self.free.push(page);
             }
         }
-        self.free[before..].to_vec()
+        &self.free[before..]
     }
 }
 
@@ -150,10 +150,7 @@ impl KvPool {
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
             let short = match self.pool.take(count) {
-                Ok(pages) => {
-                    self.freed.retain(|page| !pages.contains(page));
-                    return Ok(pages);
-                }
+                Ok(pages) => return Ok(pages),
                 Err(short) => short,
             };
             let age = |(key, known): &(&u64, &KnownPage)| (known.last_use, **key);
@@ -170,10 +167,10 @@ impl KvPool {
 
     /// One holder less.
     pub fn release(&mut self, pages: impl IntoIterator<Item = PageId>) {
-        self.freed.extend(self.pool.release(pages));
+        self.freed.extend_from_slice(self.pool.release(pages));
     }
 
-    /// Pages that were freed since the last call and are free still: what a backend may poison.
+    /// Pages that were freed since the last call; some may be taken again and not written yet.
     pub fn take_freed(&mut self) -> Vec<PageId> {
         std::mem::take(&mut self.freed)
     }

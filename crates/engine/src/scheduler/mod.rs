@@ -32,7 +32,7 @@
 //! | [`draft`] | the previous answer rides along and is verified |
 //! | [`constraint`] | answers that must be one of given texts |
 //! | [`worker`] | the loop |
-//! | [`cost`], [`timeline`] | what a step costs, what the pipeline gains, and where the time went |
+//! | [`timeline`] | what host and device did when |
 //!
 //! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns text into tokens
 //! and owns the engine's thread with its permits.
@@ -44,7 +44,6 @@ mod admission;
 pub mod backend;
 mod batch;
 pub mod constraint;
-pub mod cost;
 pub mod decision;
 pub mod draft;
 mod job;

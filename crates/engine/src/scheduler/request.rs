@@ -106,26 +106,17 @@ pub enum Decide {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     pub steps: u64,
-    pub images: u64,
     /// Crops that went through the vision encoder.
     pub crops_encoded: u64,
     /// Crops that did not have to.
     pub crops_reused: u64,
     /// Prompts prefilled, those again that were evicted.
     pub prefills: u64,
-    /// Positions of prompts and drafts that were prefilled.
-    pub prefill_positions: u64,
-    /// Positions of prompts that were in the cache already.
-    pub known_positions: u64,
     /// Rows of one position.
     pub decodes: u64,
-    /// Rows that were launched and whose result was discarded.
-    pub zombies: u64,
     /// Decisions offered as drafts.
     pub drafted: u64,
     /// Of these, made by the model.
     pub accepted: u64,
-    /// Rows sent back to the queue for want of pages.
-    pub evicted: u64,
     pub objects: u64,
 }

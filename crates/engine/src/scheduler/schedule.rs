@@ -87,7 +87,7 @@ impl Scheduler {
         std::mem::take(&mut self.inside.events)
     }
 
-    /// Pages that were freed since the last call and are still free; for the backend's poison.
+    /// Pages that were freed since the last call, for [`Backend::release`](super::backend::Backend::release).
     pub fn take_freed(&mut self) -> Vec<PageId> {
         self.inside.kv.take_freed()
     }

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use super::{
-    backend::{DecoderInput, MaskSource, Pick, PickResult, Sampling, TokenMask},
+    backend::{DecoderInput, MaskSource, Pick, PickResult, TokenMask},
     constraint::{Choices, Cursor},
     decision::Decision,
 };
@@ -161,13 +161,10 @@ impl Sequence {
     }
 
     fn token(&self, banned: &[u32]) -> Pick {
-        Pick::Token {
-            mask: match self.wants_mask() {
-                true => MaskSource::Host,
-                false => MaskSource::Banned(banned.to_vec()),
-            },
-            sampling: Sampling::Greedy,
-        }
+        Pick::Token(match self.wants_mask() {
+            true => MaskSource::Host,
+            false => MaskSource::Banned(banned.to_vec()),
+        })
     }
 
     /// True when its decisions can be verified together with the prompt.

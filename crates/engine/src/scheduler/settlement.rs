@@ -69,7 +69,6 @@ fn advance(
     let job = inside.active.at_mut(i);
     job.committed();
     if job.state == JobState::Finalized {
-        inside.work.zombies += 1;
         return Ok(false);
     }
     let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();

@@ -76,10 +76,7 @@ fn the_answer_id_is_banned_from_the_second_token_on() {
     let banned: Vec<_> = picks
         .iter()
         .map(|pick| match pick {
-            Pick::Token {
-                mask: MaskSource::Banned(banned),
-                ..
-            } => banned.clone(),
+            Pick::Token(MaskSource::Banned(banned)) => banned.clone(),
             other => panic!("asked for {other:?}"),
         })
         .collect();

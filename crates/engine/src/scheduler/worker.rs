@@ -12,11 +12,10 @@ use std::sync::Arc;
 
 use super::{
     backend::{Backend, BackendError, BackendLimits},
-    cost::{Costs, Host, TimeSpan},
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
     sequence::UnexpectedPick,
-    timeline::Timeline,
+    timeline::{Host, TimeSpan, Timeline},
 };
 use spotter_core::{Clock, Mono};
 
@@ -35,7 +34,6 @@ pub struct Worker {
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
     clock: Arc<dyn Clock>,
-    costs: Costs,
     timeline: Option<Timeline>,
 }
 
@@ -51,7 +49,6 @@ impl Worker {
             scheduler: Scheduler::new(backend.limits(), vocab, options),
             backend,
             clock,
-            costs: Costs::default(),
             timeline: None,
         }
     }
@@ -61,7 +58,6 @@ impl Worker {
     pub fn restart(&mut self, options: Options) {
         debug_assert!(self.is_idle(), "a look inside would be lost");
         self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab(), options);
-        self.costs = Costs::default();
         self.timeline = None;
     }
 
@@ -102,9 +98,6 @@ impl Worker {
             self.commit()?;
             self.finalize()?;
         }
-        if self.scheduler.is_idle() {
-            self.costs.idle();
-        }
         Ok(self.scheduler.take_events())
     }
 
@@ -115,7 +108,6 @@ impl Worker {
         };
         let planned = self.spent(Host::Plan, began);
         self.backend.release(&self.scheduler.take_freed());
-        self.costs.rows(step.rows.len());
         self.backend.launch(slot, step)?;
         self.spent(Host::Launch, planned);
         Ok(true)
@@ -141,15 +133,14 @@ impl Worker {
         let arrived = times.ended().max(began).min(self.clock.now());
         self.book(Host::Wait, began, arrived);
         self.scheduler.committed(results, self.clock.now())?;
-        let settled = self.spent(Host::Commit, arrived);
-        self.costs.step(times, settled);
+        self.spent(Host::Commit, arrived);
         if let Some(timeline) = &mut self.timeline {
             timeline.step(slot, times);
         }
         Ok(())
     }
 
-    /// Counts the time since `began`; returns now.
+    /// Notes the time since `began`; returns now.
     fn spent(&mut self, what: Host, began: Mono) -> Mono {
         let now = self.clock.now();
         self.book(what, began, now);
@@ -157,10 +148,8 @@ impl Worker {
     }
 
     fn book(&mut self, what: Host, began: Mono, ended: Mono) {
-        let span = TimeSpan { began, ended };
-        self.costs.host(what, span);
         if let Some(timeline) = &mut self.timeline {
-            timeline.host(what, span);
+            timeline.host(what, TimeSpan { began, ended });
         }
     }
 
@@ -172,15 +161,5 @@ impl Worker {
     /// Work since the start.
     pub fn work(&self) -> Work {
         self.scheduler.work()
-    }
-
-    /// Costs since the start or the last [`Self::reset_costs`].
-    pub fn costs(&self) -> &Costs {
-        &self.costs
-    }
-
-    /// Begins a new measurement.
-    pub fn reset_costs(&mut self) {
-        self.costs = Costs::default();
     }
 }

@@ -57,13 +57,6 @@ pub struct EngineModel {
     pub tokenizer: Tokenizer,
 }
 
-/// How an engine works.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineSettings {
-    pub bounds: Bounds,
-    pub options: Options,
-}
-
 /// A model on a device, answering looks.
 pub struct Engine {
     worker: Worker,
@@ -79,17 +72,16 @@ impl Engine {
         (&self.config, &self.tokenizer)
     }
 
-    /// An engine with the model that `backend` runs.
+    /// An engine with the model that `backend` runs, whose answers end within `bounds`.
     pub fn new(
         backend: Box<dyn Backend>,
         model: EngineModel,
-        settings: EngineSettings,
+        bounds: Bounds,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let EngineModel { config, tokenizer } = model;
-        let EngineSettings { bounds, options } = settings;
         Self {
-            worker: Worker::new(backend, config.text.vocab_size, options, clock),
+            worker: Worker::new(backend, config.text.vocab_size, Options::default(), clock),
             config,
             tokenizer,
             bounds,

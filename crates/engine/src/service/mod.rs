@@ -18,7 +18,7 @@ pub mod outside;
 mod process;
 mod wire;
 
-pub use engine::{Engine, EngineError, EngineModel, EngineSettings, LookNews};
+pub use engine::{Engine, EngineError, EngineModel, LookNews};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, EngineSettings, LookNews, handle};
+use super::{Engine, EngineError, LookNews, handle};
 use crate::{
     scheduler::{
         Options,
@@ -144,20 +144,9 @@ fn engine(
         ready: None,
         fail_at_step,
     };
-    let model = testing::micro_model();
-    (
-        Engine::new(
-            Box::new(backend),
-            model,
-            EngineSettings {
-                bounds: BOUNDS,
-                options: Options::default(),
-            },
-            Arc::new(clock.clone()),
-        ),
-        clock,
-        seen,
-    )
+    let (model, shared) = (testing::micro_model(), Arc::new(clock.clone()));
+    let engine = Engine::new(Box::new(backend), model, BOUNDS, shared);
+    (engine, clock, seen)
 }
 
 const LIMITS: BackendLimits = BackendLimits {
@@ -186,6 +175,12 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         start_by,
         ..Look::still(picture, []).expect("valid ids")
     }
+}
+
+#[track_caller]
+fn assert_answered(outcome: Result<Outcome, EngineError>) {
+    let is_answered = matches!(outcome, Ok(Outcome::Answered { .. }));
+    assert!(is_answered, "{outcome:?}");
 }
 
 proptest! {
@@ -237,13 +232,8 @@ fn a_restarted_engine_works_by_other_bounds_and_remembers_nothing() {
 fn prompts_share_steps() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     engine.look(look(4, clock.now())).expect("answered");
-    let seen = seen.lock().expect("one thread");
-    assert!(
-        seen.rows > seen.steps,
-        "{} rows in {} steps",
-        seen.rows,
-        seen.steps
-    );
+    let Seen { rows, steps, .. } = *seen.lock().expect("one thread");
+    assert!(rows > steps, "{rows} rows in {steps} steps");
 }
 
 #[test]
@@ -283,10 +273,8 @@ fn a_late_look_is_not_begun() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let start_by = clock.now();
     clock.advance(Duration::from_millis(1));
-    assert!(matches!(
-        engine.look(look(1, start_by)),
-        Ok(Outcome::Late(_))
-    ));
+    let outcome = engine.look(look(1, start_by));
+    assert!(matches!(outcome, Ok(Outcome::Late(_))), "{outcome:?}");
     assert_eq!(seen.lock().expect("one thread").steps, 0);
 }
 
@@ -299,26 +287,19 @@ fn a_look_that_never_fits_fails_alone() {
     let (mut engine, clock, _) = engine(limits, None);
     let mut long = look(1, clock.now());
     let words = "every single red car with a dent and a broken light that is parked at the kerb";
+    let object = words.into();
     long.prompts = vec![Arc::new(Prompt {
-        task: Task::Detect {
-            object: words.into(),
-        },
+        task: Task::Detect { object },
         ..(*long.prompts[0]).clone()
     })];
     let Ok(Outcome::Failed(_, why)) = engine.look(long) else {
         panic!("eight pages are enough for this prompt");
     };
-    assert!(
-        why.starts_with("look with 1 prompts: prompt 0 does not fit into the 18 KV pages"),
-        "{why}"
-    );
+    let expected = "look with 1 prompts: prompt 0 does not fit into the 18 KV pages";
+    assert!(why.starts_with(expected), "{why}");
     // Four prompts take turns in what one needs.
     for prompts in [1, 4] {
-        let outcome = engine.look(look(prompts, clock.now()));
-        assert!(
-            matches!(outcome, Ok(Outcome::Answered { .. })),
-            "{outcome:?}"
-        );
+        assert_answered(engine.look(look(prompts, clock.now())));
     }
 }
 
@@ -327,27 +308,22 @@ fn look_with_too_many_crops_fails_alone() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let mut long = look(1, clock.now());
     long.frame.picture = Picture::from_rgb(4000, 90, vec![0; 4000 * 90 * 3]).expect("a picture");
-    let error = engine.submit(long, false).expect_err("21 crops");
-    assert!(
-        (error.to_string()).starts_with(
-            "a picture of 4000 x 90 pixels is too long: it needs 21 crops, a step has room for 13"
-        ),
-        "{error}"
-    );
+    let error = engine
+        .submit(long, false)
+        .expect_err("21 crops")
+        .to_string();
+    let expected =
+        "a picture of 4000 x 90 pixels is too long: it needs 21 crops, a step has room for 13";
+    assert!(error.starts_with(expected), "{error}");
     assert_eq!(seen.lock().expect("one thread").steps, 0);
-    let outcome = engine.look(look(1, clock.now()));
-    assert!(
-        matches!(outcome, Ok(Outcome::Answered { .. })),
-        "{outcome:?}"
-    );
+    assert_answered(engine.look(look(1, clock.now())));
 }
 
 #[test]
 fn a_broken_device_is_fatal() {
     let (mut engine, clock, _) = engine(LIMITS, Some(2));
-    let error = engine
-        .look(look(1, clock.now()))
-        .expect_err("the device failed");
+    let outcome = engine.look(look(1, clock.now()));
+    let error = outcome.expect_err("the device failed");
     assert!(matches!(error, EngineError::Device(_)));
     assert!(error.to_string().contains("fell off the bus"), "{error}");
 }

@@ -8,18 +8,22 @@
 //! ```
 //!
 //! So an answer is a function of image, prompt and what was decided before, like a model's, and every stale, foreign or
-//! missing page changes it. Cells of released pages are poisoned; reading one is an error.
+//! missing page changes it. Cells of released pages are emptied; reading one is an error.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::scheduler::{
-    backend::{
-        Backend, BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable, MaskSource,
-        PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult, StepTimes, TokenMask,
+use crate::{
+    scheduler::{
+        backend::{
+            Backend, BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable,
+            MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
+            StepTimes, TokenMask,
+        },
+        decision::Decision,
     },
-    decision::Decision,
+    step_check::check,
 };
 use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
 
@@ -208,13 +212,8 @@ impl SimBackend {
                 height_bin: (hidden >> 24) as u16 % 1024,
                 sharpness: share(hidden >> 40),
             },
-            Pick::Token {
-                mask: source,
-                sampling,
-            } => {
-                // The random number of the nucleus is part of what decides.
-                let seed = xxh3_64(format!("{sampling:?}").as_bytes());
-                let first = mix(hidden, seed) % self.model.vocab as u64;
+            Pick::Token(source) => {
+                let first = hidden % self.model.vocab as u64;
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
                     (MaskSource::Host, Some(mask)) => mask.allows(*id),
@@ -237,36 +236,6 @@ impl SimBackend {
         let flight = self.slots.get_mut(slot.0);
         flight.ok_or_else(|| BackendError(format!("slot {} does not exist", slot.0)))
     }
-
-    /// Pages that the step writes belong to one row or image each.
-    fn check_writes(&self, step: &Step) -> Result<(), BackendError> {
-        let tokens = self.limits.page_tokens;
-        let mut written = vec![false; self.limits.pages];
-        let images = step.images.iter().flat_map(|image| image.pages.iter());
-        let rows = step.rows.iter().flat_map(|row| {
-            let from = (row.position - row.kv.prefix_positions) / tokens;
-            row.kv.own.iter().skip(from)
-        });
-        for page in images.chain(rows) {
-            if std::mem::replace(&mut written[page.0 as usize], true) {
-                return Err(BackendError(format!("{page:?} is written by two")));
-            }
-        }
-        let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
-        let picks = step.rows.iter().flat_map(|row| &row.picks);
-        let tokens = picks.filter(|pick| pick.is_token()).count();
-        let BackendLimits { rows, images, .. } = self.limits;
-        match step.rows.len() > rows
-            || step.images.len() > images
-            || positions > self.limits.positions
-            || tokens > self.limits.tokens
-        {
-            true => Err(BackendError(
-                "more rows, images, positions or tokens than the device takes".into(),
-            )),
-            false => Ok(()),
-        }
-    }
 }
 
 impl Backend for SimBackend {
@@ -281,7 +250,7 @@ impl Backend for SimBackend {
         if self.slots.iter().flatten().any(|flight| !flight.finalized) {
             return Err(BackendError("a step before it waits for its masks".into()));
         }
-        self.check_writes(&step)?;
+        check(&step, &self.limits, self.model.vocab)?;
         let mut results = StepResult::default();
         for image in &step.images {
             self.encode(image, &mut results)?;

@@ -1,8 +1,7 @@
 //! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
 
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
-    Sampling, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row, Step,
 };
 
 /// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.
@@ -11,6 +10,9 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
     at_most("rows", step.rows.len(), limits.rows)?;
     let positions = step.rows.iter().map(|row| row.inputs.positions());
     at_most("positions of rows", positions.sum(), limits.positions)?;
+    let picks = step.rows.iter().flat_map(|row| &row.picks);
+    let tokens = picks.filter(|pick| pick.is_token()).count();
+    at_most("tokens to choose", tokens, limits.tokens)?;
     let mut written = WrittenPages(vec![false; limits.pages]);
     for (i, image) in step.images.iter().enumerate() {
         let who = format!("image {i} of the step");
@@ -77,10 +79,7 @@ fn check_values(who: &str, row: &Row, vocab: usize) -> Result<(), BackendError> 
         DecoderInput::Coord(_) | DecoderInput::Size(..) => None,
     });
     let banned = row.picks.iter().flat_map(|pick| match pick {
-        Pick::Token {
-            mask: MaskSource::Banned(banned),
-            ..
-        } => banned.as_slice(),
+        Pick::Token(MaskSource::Banned(banned)) => banned.as_slice(),
         _ => &[],
     });
     if let Some(id) = read.chain(banned).find(|&&id| id as usize >= vocab) {
@@ -88,19 +87,7 @@ fn check_values(who: &str, row: &Row, vocab: usize) -> Result<(), BackendError> 
             "{who} names token {id}, the vocabulary has {vocab}"
         ));
     }
-    let bad = row.picks.iter().find_map(|pick| match pick {
-        Pick::Token {
-            sampling: Sampling::TopP { temperature, .. },
-            ..
-        } => Some(*temperature).filter(|t| !(*t > 0.0 && t.is_finite())),
-        _ => None,
-    });
-    match bad {
-        Some(temperature) => violation(format!(
-            "{who} has temperature {temperature}, must be above 0 (greedy is a choice of its own)"
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Pages exist and have room for `positions`.

@@ -4,16 +4,13 @@
 use std::collections::VecDeque;
 
 use super::{
-    golden_model::{config, pages, picture, row, tokens},
+    golden_model::{config, job, picture, row, step_of, tokens},
     golden_set,
 };
 use crate::{
     model::{ModelConfig, SequenceOutput, Skill},
     scheduler::{
-        backend::{
-            Backend, Feed, ImageJob, MaskSource, Pick, Row, RowMask, RowRef, Sampling, SlotId,
-            Step, TokenMask,
-        },
+        backend::{Backend, Feed, MaskSource, Pick, Row, RowMask, RowRef, SlotId, Step, TokenMask},
         sequence::{Bounds, Sequence},
     },
 };
@@ -39,20 +36,13 @@ pub fn micro_picture(image: &str) -> Picture {
 
 /// The likeliest token but these.
 pub fn token_pick(banned: &[u32]) -> Pick {
-    Pick::Token {
-        mask: MaskSource::Banned(banned.to_vec()),
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Banned(banned.to_vec()))
 }
 
 /// A step that begins with [`IMAGE`].
 pub fn image_step(backend: &dyn Backend, rows: Vec<Row>) -> Step {
     Step {
-        images: vec![ImageJob {
-            picture: micro_picture(IMAGE),
-            pages: pages(backend, 0).0,
-            camera: None,
-        }],
+        images: vec![job(backend, micro_picture(IMAGE))],
         rows,
     }
 }
@@ -159,10 +149,7 @@ pub fn run_ahead(
             let rows = rows.collect();
             let step = match t {
                 0 => image_step(backend, rows),
-                _ => Step {
-                    images: Vec::new(),
-                    rows,
-                },
+                _ => step_of(rows),
             };
             let slot = SlotId(t % depth);
             launch(backend, slot, step, (masks, config.text.vocab_size));
@@ -189,7 +176,7 @@ fn launch(backend: &mut dyn Backend, slot: SlotId, mut step: Step, (masks, vocab
     let mut brought = Vec::new();
     for (row, of) in step.rows.iter_mut().enumerate() {
         for pick in &mut of.picks {
-            if let (Masks::Host, Pick::Token { mask, .. }) = (masks, pick)
+            if let (Masks::Host, Pick::Token(mask)) = (masks, pick)
                 && let MaskSource::Banned(banned) = std::mem::replace(mask, MaskSource::Host)
             {
                 let mut mask = TokenMask::none(vocab);

@@ -9,6 +9,7 @@ use crate::{
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
+            StepResult,
         },
         sequence::{Bounds, Sequence},
     },
@@ -74,6 +75,25 @@ pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, pick
     }
 }
 
+/// A prompt in the pages of row `index`, behind the image.
+pub fn prompt(backend: &dyn Backend, index: usize, ids: &[u32], pick: Pick) -> Row {
+    row(backend, index, 0, Feed::Host(tokens(ids)), &[pick])
+}
+
+/// A step of rows alone.
+pub fn step_of(rows: Vec<Row>) -> Step {
+    Step {
+        images: Vec::new(),
+        rows,
+    }
+}
+
+/// Runs a step alone, in slot 0.
+pub fn run_step(backend: &mut dyn Backend, step: Step) -> StepResult {
+    backend.launch(SlotId(0), step).unwrap();
+    backend.commit(SlotId(0)).unwrap()
+}
+
 /// Inputs of these ids.
 pub fn tokens(ids: &[u32]) -> Vec<DecoderInput> {
     ids.iter().copied().map(DecoderInput::Token).collect()
@@ -132,8 +152,7 @@ pub fn run_with(
             return sequences.into_iter().map(Sequence::into_found).collect();
         }
         step.images.extend(image.take());
-        backend.launch(SlotId(0), step).unwrap();
-        let committed = backend.commit(SlotId(0)).unwrap();
+        let committed = run_step(backend, step);
         for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
             positions[i] += fed;
             sequences[i].advance(picked).unwrap();
@@ -141,7 +160,7 @@ pub fn run_with(
     }
 }
 
-/// A case of `md2-full`, which has ids instead of words.
+/// A case, with the ids of its prompt.
 pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
     let skill = match case["case"]["skill"].as_str().unwrap() {
         "detect" => Skill::Detect,

@@ -6,12 +6,10 @@
 
 use serde_json::Value;
 
-use super::golden_model;
+use super::golden_model::{self, run_step, step_of};
 use crate::{
     model::{ModelConfig, coord_from_bin, size_from_bin},
-    scheduler::backend::{
-        Backend, DecoderInput, Feed, MaskSource, Pick, PickResult, Row, Sampling, SlotId, Step,
-    },
+    scheduler::backend::{Backend, DecoderInput, Feed, MaskSource, Pick, PickResult, Row, Step},
 };
 use spotter_core::Picture;
 
@@ -80,10 +78,7 @@ impl Ask {
 }
 
 fn token(banned: Vec<u32>) -> Pick {
-    Pick::Token {
-        mask: MaskSource::Banned(banned),
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Banned(banned))
 }
 
 /// What is fed at once, and what is asked behind it.
@@ -154,18 +149,13 @@ pub struct ReferenceRun {
     pub seen: Vec<Seen>,
 }
 
-fn run<B: Backend>(backend: &mut B, step: Step) -> Vec<Vec<PickResult>> {
-    backend.launch(SlotId(0), step).unwrap();
-    backend.commit(SlotId(0)).unwrap().picked
-}
-
 /// A step with this picture alone, whose prefix [`follow`] and [`Inside::prefix`] read.
 pub fn prefill<B: Inside>(backend: &mut B, picture: &Picture) {
     let step = Step {
         images: vec![golden_model::job(backend, picture.clone())],
         rows: Vec::new(),
     };
-    run(backend, step);
+    run_step(backend, step);
 }
 
 /// Feeds a case turn by turn, behind the image of the last [`prefill`] or, with `alone`, behind nothing.
@@ -192,11 +182,7 @@ pub fn follow<B: Inside>(
                 kv: kv.clone(),
                 picks: vec![ask.pick(config)],
             };
-            let step = Step {
-                images: Vec::new(),
-                rows: vec![row],
-            };
-            let picked = run(backend, step)[0][0];
+            let picked = run_step(backend, step_of(vec![row])).picked[0][0];
             let logits = backend.logits(ask.head());
             followed.seen.push(Seen {
                 ask,

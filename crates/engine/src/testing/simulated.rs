@@ -4,13 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     scheduler::{
-        Options,
         backend::{
             Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
         },
         sequence::Bounds,
     },
-    service::{Engine, EngineSettings},
+    service::Engine,
     sim::{SimBackend, SimCosts, SimModel},
     testing,
 };
@@ -82,13 +81,5 @@ pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
         max_objects: 5,
         max_tokens: 8,
     };
-    Engine::new(
-        Box::new(device),
-        testing::micro_model(),
-        EngineSettings {
-            bounds,
-            options: Options::default(),
-        },
-        clock,
-    )
+    Engine::new(Box::new(device), testing::micro_model(), bounds, clock)
 }

@@ -10,7 +10,7 @@ use spotter_engine::{
     cpu::{CpuBackend, CpuCapacity},
     model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
-    service::{Engine, EngineModel, EngineSettings},
+    service::{Engine, EngineModel},
 };
 
 fn micro_model() -> LoadedModel {
@@ -30,6 +30,7 @@ fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, Model
         images: 4,
         pages: 256,
         page_tokens: 16,
+        tile_difference: 0.0,
     };
     let backend = CpuBackend::new(&model.config, model.weights, capacity, clock);
     let backend = Box::new(backend.expect("a backend"));
@@ -54,12 +55,10 @@ fn engine(model: LoadedModel, clock: &Arc<dyn Clock>) -> Engine {
         max_objects: 2,
         max_tokens: 4,
     };
-    Engine::new(
-        backend,
-        EngineModel { config, tokenizer },
-        EngineSettings { bounds, options },
-        Arc::clone(clock),
-    )
+    let model = EngineModel { config, tokenizer };
+    let mut engine = Engine::new(backend, model, bounds, Arc::clone(clock));
+    engine.restart(bounds, options);
+    engine
 }
 
 /// What a model finds at `place`, and is rather sure of.

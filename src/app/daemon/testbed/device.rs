@@ -151,7 +151,7 @@ impl SceneDevice {
                 height_bin: 820,
                 sharpness: 0.9,
             },
-            Pick::Token { mask: source, .. } => {
+            Pick::Token(source) => {
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
                     (MaskSource::Host, mask) => mask.is_some_and(|mask| mask.allows(*id)),

@@ -1,56 +1,38 @@
 use super::*;
 use crate::{
-    cpu::tests::{backend, backend_with, capacity},
+    cpu::tests::{backend, capacity},
     scheduler::backend::{
-        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, Sampling,
-        StepTimes,
+        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, StepTimes,
     },
     testing::{
-        golden_model::{config, pages, picture, weights},
+        ahead::{IMAGE, image_step, micro_picture},
+        golden_model::{config, job, prompt, run_step, weights},
         golden_set,
     },
 };
 use spotter_core::ManualClock;
-
-const IMAGE: &str = "gray_200x200";
 
 fn micro() -> CpuBackend {
     backend(&golden_set("md2-micro"))
 }
 
 fn image_job(backend: &CpuBackend) -> ImageJob {
-    ImageJob {
-        picture: picture(&golden_set("md2-micro"), IMAGE),
-        pages: pages(backend, 0).0,
-        camera: None,
-    }
+    job(backend, micro_picture(IMAGE))
 }
 
-/// A prompt of `tokens` in the pages of row `index`.
+/// A prompt in the pages of row `index`, which decides one thing or only writes.
 fn row(backend: &CpuBackend, index: usize, tokens: &[u32], pick: impl Into<Option<Pick>>) -> Row {
-    let (prefix, own) = pages(backend, index);
-    Row {
-        inputs: Feed::Host(tokens.iter().copied().map(DecoderInput::Token).collect()),
-        position: backend.limits.prefix_positions,
-        kv: KvTable {
-            prefix,
-            prefix_positions: backend.limits.prefix_positions,
-            own,
-        },
-        picks: pick.into().into_iter().collect(),
-    }
+    let mut row = prompt(backend, index, tokens, Pick::Coord);
+    row.picks = pick.into().into_iter().collect();
+    row
 }
 
 fn run(backend: &mut CpuBackend, images: Vec<ImageJob>, rows: Vec<Row>) -> Vec<PickResult> {
-    backend.launch(SlotId(0), Step { images, rows }).unwrap();
-    backend.commit(SlotId(0)).unwrap().picked.concat()
+    run_step(backend, Step { images, rows }).picked.concat()
 }
 
 fn greedy() -> Pick {
-    Pick::Token {
-        mask: MaskSource::Banned(Vec::new()),
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Banned(Vec::new()))
 }
 
 /// Keys and values of the first `positions` positions, all layers and heads.
@@ -115,16 +97,9 @@ fn memory_that_was_not_written_is_not_read() {
         picked
     };
     let clean = looks(&mut micro());
-    let mut poisoned = backend_with(
-        &golden_set("md2-micro"),
-        CpuOptions {
-            poison: true,
-            ..CpuOptions::default()
-        },
-    );
-    let all: Vec<PageId> = (0..poisoned.limits.pages as u32).map(PageId).collect();
-    poisoned.release(&all);
-    assert_eq!(looks(&mut poisoned), clean);
+    let mut invalid = micro();
+    invalid.inspect(|device| device.cache.invalidate()).unwrap();
+    assert_eq!(looks(&mut invalid), clean);
 }
 
 #[test]
@@ -146,10 +121,7 @@ fn a_prompt_in_pieces_is_the_same_prompt() {
 #[test]
 fn slots_hold_results_until_they_are_taken() {
     let mut backend = micro();
-    let step = |backend: &CpuBackend| Step {
-        images: vec![image_job(backend)],
-        rows: Vec::new(),
-    };
+    let step = |backend: &CpuBackend| image_step(backend, Vec::new());
     let text = |result: Result<StepResult, BackendError>| result.unwrap_err().to_string();
     assert_eq!(
         text(backend.commit(SlotId(1))),
@@ -160,14 +132,9 @@ fn slots_hold_results_until_they_are_taken() {
         "slot 3 does not exist, the backend has 3"
     );
     backend.launch(SlotId(1), step(&backend)).unwrap();
-    let again = backend
-        .launch(SlotId(1), step(&backend))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        again,
-        "slot 1 still holds results; commit them before the next launch"
-    );
+    let again = backend.launch(SlotId(1), step(&backend)).unwrap_err();
+    let expected = "slot 1 still holds results; commit them before the next launch";
+    assert_eq!(again.to_string(), expected);
     let committed = backend.commit(SlotId(1)).unwrap();
     // 200 x 200 in a crop of 84 with margins of 14: three tiles of 56 and both margins along each side.
     assert_eq!(committed.model_sizes, [(196, 196)]);
@@ -181,14 +148,9 @@ type Change = fn(&mut Step, &BackendLimits);
 fn violations_are_errors_that_name_them() {
     let mut backend = micro();
     let mut violation = |change: Change| {
-        let rows = vec![
-            row(&backend, 0, &[1, 2], greedy()),
-            row(&backend, 1, &[1, 2], Pick::Coord),
-        ];
-        let mut step = Step {
-            images: vec![image_job(&backend)],
-            rows,
-        };
+        let first = row(&backend, 0, &[1, 2], greedy());
+        let second = row(&backend, 1, &[1, 2], Pick::Coord);
+        let mut step = image_step(&backend, vec![first, second]);
         change(&mut step, &backend.limits);
         let error = backend.launch(SlotId(0), step).unwrap_err();
         // The slot stays free.
@@ -241,12 +203,7 @@ fn violations_are_errors_that_name_them() {
             "row 0 of the step names token 512",
         ),
         (
-            |step, _| {
-                step.rows[0].picks = vec![Pick::Token {
-                    mask: MaskSource::Banned(vec![513]),
-                    sampling: Sampling::Greedy,
-                }]
-            },
+            |step, _| step.rows[0].picks = vec![Pick::Token(MaskSource::Banned(vec![513]))],
             "row 0 of the step names token 513",
         ),
     ];
@@ -254,7 +211,7 @@ fn violations_are_errors_that_name_them() {
         let message = violation(change);
         assert!(
             message.contains(expected),
-            "{message:?} does not contain {expected:?}"
+            "{message:?}, wants {expected:?}"
         );
     }
 }

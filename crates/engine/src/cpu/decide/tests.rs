@@ -1,19 +1,15 @@
 use super::*;
+use crate::scheduler::decision::Decision;
 
 #[test]
 fn the_coordinate_wins_a_tie_with_the_end() {
     let bins = [0.0, 3.0, 0.0];
-    let PickResult::Coord {
-        bin, probability, ..
-    } = coord_or_end(&bins, 1.5, 1.5)
-    else {
-        panic!("a tie ended the answer");
-    };
-    assert_eq!((bin, probability), (1, 0.5));
-    let PickResult::End { probability } = coord_or_end(&bins, 1.0, 2.0) else {
-        panic!("the end's logit is larger");
-    };
-    assert!((probability - 0.731_058_6).abs() < 1e-6);
+    let tie = coord_or_end(&bins, 1.5, 1.5);
+    assert_eq!(Decision::of(tie), Some(Decision::Coord(1)));
+    assert_eq!(tie.probability(), 0.5);
+    let end = coord_or_end(&bins, 1.0, 2.0);
+    assert!(matches!(end, PickResult::End { .. }), "{end:?}");
+    assert!((end.probability() - 0.731_058_6).abs() < 1e-6);
 }
 
 #[test]
@@ -28,73 +24,22 @@ fn sharpness_is_the_mass_around_the_chosen_bin() {
 fn a_size_is_as_sharp_as_its_worse_side() {
     let mut logits = vec![0.0; 2 * BINS];
     logits[17] = 30.0;
-    let PickResult::Size {
-        width_bin,
-        height_bin,
-        sharpness,
-    } = size(&logits)
-    else {
-        panic!("a size is a size");
-    };
-    assert_eq!((width_bin, height_bin), (17, 0));
-    assert!((sharpness - 3.0 / BINS as f32).abs() < 1e-6);
+    let size = size(&logits);
+    assert_eq!(Decision::of(size), Some(Decision::Size(17, 0)));
+    assert!((size.sharpness() - 3.0 / BINS as f32).abs() < 1e-6);
 }
 
 #[test]
-fn greedy_takes_the_lowest_of_equals_that_is_not_banned() {
-    let logits = [0.5, 2.0, 2.0, 2.0];
-    assert_eq!(
-        token(&logits, AllowedTokens::AllBut(&[]), Sampling::Greedy),
-        1
-    );
-    assert_eq!(
-        token(&logits, AllowedTokens::AllBut(&[1]), Sampling::Greedy),
-        2
-    );
-}
-
-#[test]
-fn a_mask_leaves_the_largest_of_what_it_allows() {
+fn the_largest_allowed_token_wins_and_the_lowest_of_equals() {
     let logits = [9.0, 2.0, 3.0, 3.0];
+    let banned = |ids: &[u32]| token(&logits, AllowedTokens::AllBut(ids));
+    assert_eq!([banned(&[]), banned(&[0]), banned(&[0, 2])], [0, 2, 3]);
+
     let mut mask = TokenMask::none(logits.len());
     for id in [1, 3] {
         mask.allow(id);
     }
-    assert_eq!(
-        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
-        3
-    );
+    assert_eq!(token(&logits, AllowedTokens::Only(&mask)), 3);
     mask.allow(2);
-    assert_eq!(
-        token(&logits, AllowedTokens::Only(&mask), Sampling::Greedy),
-        2
-    );
-}
-
-#[test]
-fn sampling_draws_from_the_nucleus_by_its_mass() {
-    // 0.5, 0.25, 0.25.
-    let logits = [0.0, 2.0_f32.ln(), 0.0];
-    let drawn = |banned: &[u32], top_p: f32, uniform: f32| {
-        let sampling = Sampling::TopP {
-            temperature: 1.0,
-            top_p,
-            uniform,
-        };
-        token(&logits, AllowedTokens::AllBut(banned), sampling)
-    };
-    assert_eq!(
-        [0.0, 0.49, 0.51, 0.74, 0.76, 1.0].map(|u| drawn(&[], 1.0, u)),
-        [1, 1, 0, 0, 2, 2]
-    );
-    assert_eq!(
-        [0.0, 0.999].map(|u| drawn(&[], 0.3, u)),
-        [1, 1],
-        "only the likeliest is in the nucleus"
-    );
-    assert_eq!(
-        [0.49, 0.51].map(|u| drawn(&[1], 1.0, u)),
-        [0, 2],
-        "a banned id has no mass"
-    );
+    assert_eq!(token(&logits, AllowedTokens::Only(&mask)), 2);
 }

@@ -6,16 +6,9 @@ use serde_json::Value;
 
 use super::{backend, config, picture, run};
 use crate::{
-    model::{
-        ModelConfig, SequenceOutput, Skill, Tokenizer, coord_from_bin, prompt_tokens, size_from_bin,
-    },
-    scheduler::{
-        backend::DecoderInput,
-        sequence::{Bounds, Sequence},
-    },
-    testing::{golden_tests, is_asked, json},
+    model::{SequenceOutput, Tokenizer, coord_from_bin, size_from_bin},
+    testing::{golden_model::sequence, golden_tests, is_asked, json},
 };
-use spotter_core::{CaptionLength, Task};
 
 golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
 
@@ -35,7 +28,7 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
     for (image, cases) in by_image {
         let sequences = cases
             .iter()
-            .map(|(_, case)| sequence(case, &config, &tokenizer))
+            .map(|(_, case)| sequence(case, &config))
             .collect();
         let found = run(&mut backend, Some(picture(set, image)), sequences);
         for ((name, case), found) in cases.into_iter().zip(found) {
@@ -43,59 +36,6 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
             compare(&name, &case["expected"], found, &tokenizer);
         }
     }
-}
-
-fn sequence(case: &Value, config: &ModelConfig, tokenizer: &Tokenizer) -> Sequence {
-    let call = &case["case"];
-    let word = |key: &str| call["args"][key].as_str().unwrap().to_owned();
-    let task = |task| prompt_tokens(&task, config, tokenizer).unwrap();
-    let (skill, prompt) = match call["skill"].as_str().unwrap() {
-        "detect" => (
-            Skill::Detect,
-            task(Task::Detect {
-                object: word("object"),
-            }),
-        ),
-        "point" => (
-            Skill::Point,
-            task(Task::Point {
-                object: word("object"),
-            }),
-        ),
-        "caption" => {
-            let length = match word("length").as_str() {
-                "short" => CaptionLength::Short,
-                "normal" => CaptionLength::Normal,
-                _ => CaptionLength::Long,
-            };
-            (Skill::Text, task(Task::Caption { length }))
-        }
-        _ => {
-            let question = word("question");
-            let choices = Vec::new();
-            (Skill::Text, task(Task::Query { question, choices }))
-        }
-    };
-    assert_ids(&case["expected"]["prompt_ids"], &prompt, config);
-    let setting = |key: &str| call["settings"][key].as_u64().unwrap_or(50) as usize;
-    let bounds = Bounds {
-        max_objects: setting("max_objects"),
-        max_tokens: setting("max_tokens"),
-    };
-    Sequence::new(config.grammar(skill), prompt, bounds)
-}
-
-/// The reference lists placeholder ids where coordinates and sizes stand.
-fn assert_ids(expected: &Value, prompt: &[DecoderInput], config: &ModelConfig) {
-    let id = |input: &DecoderInput| match input {
-        DecoderInput::Token(id) => *id,
-        DecoderInput::Coord(_) => config.tokenizer.coord_id,
-        DecoderInput::Size(..) => config.tokenizer.size_id,
-    };
-    assert_eq!(
-        &Value::from(prompt.iter().map(id).collect::<Vec<_>>()),
-        expected
-    );
 }
 
 fn compare(name: &str, expected: &Value, found: SequenceOutput, tokenizer: &Tokenizer) {

@@ -8,17 +8,15 @@ use super::{
     cases::compare_objects,
     config,
     golden::{CAMERA, assert_exact},
-    pages, picture, run_with,
+    picture, run_with,
 };
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
     model::{SequenceOutput, Weights},
-    scheduler::backend::{
-        Backend, DecoderInput, Feed, ImageJob, KvTable, Pick, PickResult, Row, SlotId, Step,
-    },
+    scheduler::backend::{ImageJob, Pick, PickResult},
     testing::{
         golden_full::FullSet,
-        golden_model::{job, sequence},
+        golden_model::{job, prompt, run_step, sequence, step_of},
         golden_set, json,
         rule::Rule,
     },
@@ -37,6 +35,7 @@ fn true_widths() {
         images: 1,
         pages: 23 + 4 * 5,
         page_tokens: 32,
+        tile_difference: 0.0,
     };
     let mut backend =
         CpuBackend::new(&config, weights, capacity, Arc::new(ManualClock::default())).unwrap();
@@ -82,23 +81,8 @@ fn compare(name: &str, expected: &Value, found: &SequenceOutput) {
 /// The end against the coordinate after the prompt, from the prefix that is still in the cache.
 fn check_first_decision(backend: &mut CpuBackend, name: &str, expected: &Value) {
     let ids: Vec<u32> = serde_json::from_value(expected["prompt_ids"].clone()).unwrap();
-    let (prefix, own) = pages(backend, 0);
-    let row = Row {
-        inputs: Feed::Host(ids.into_iter().map(DecoderInput::Token).collect()),
-        position: 730,
-        kv: KvTable {
-            prefix,
-            prefix_positions: 730,
-            own,
-        },
-        picks: vec![Pick::CoordOrEnd],
-    };
-    let step = Step {
-        images: Vec::new(),
-        rows: vec![row],
-    };
-    backend.launch(SlotId(0), step).unwrap();
-    let picked = backend.commit(SlotId(0)).unwrap().picked[0][0];
+    let row = prompt(backend, 0, &ids, Pick::CoordOrEnd);
+    let picked = run_step(backend, step_of(vec![row])).picked[0][0];
     let decision = &expected["decisions"][0];
     let on = decision["coord_minus_eos"].as_f64().unwrap();
     let (ended, on_found) = match picked {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{backend_with, pages, pipelined::micro};
 use crate::{
-    cpu::{CpuBackend, CpuOptions, TileReuse},
+    cpu::{CpuBackend, tiles::KEPT_IMAGES},
     scheduler::backend::{
-        Backend, Feed, ImageJob, KvTable, PageId, Pick, PickResult, Row, SlotId, Step, StepResult,
+        Backend, ImageJob, KvTable, PageId, Pick, PickResult, Row, Step, StepResult,
     },
     testing::{
         ahead::{DETECT, IMAGE, micro_picture},
-        golden_model::{row, tokens},
+        golden_model::{prompt, run_step},
         golden_set,
     },
 };
@@ -34,13 +34,7 @@ fn look(
     camera: Option<CameraId>,
 ) -> (ImageJob, Row) {
     let prefix = prefix_pages(backend, index);
-    let mut row = row(
-        backend,
-        index,
-        0,
-        Feed::Host(tokens(DETECT)),
-        &[Pick::CoordOrEnd],
-    );
+    let mut row = prompt(backend, index, DETECT, Pick::CoordOrEnd);
     row.kv.prefix = prefix.clone();
     let job = ImageJob {
         picture,
@@ -52,8 +46,7 @@ fn look(
 
 fn run(backend: &mut CpuBackend, looks: Vec<(ImageJob, Row)>) -> StepResult {
     let (images, rows) = looks.into_iter().unzip();
-    backend.launch(SlotId(0), Step { images, rows }).unwrap();
-    backend.commit(SlotId(0)).unwrap()
+    run_step(backend, Step { images, rows })
 }
 
 /// Keys of the first head of the last layer, of the picture in these pages.
@@ -113,14 +106,6 @@ fn street(value: u8) -> Picture {
     Picture::from_rgb(width, height, bytes).unwrap()
 }
 
-fn backend_of(tile_reuse: TileReuse) -> CpuBackend {
-    let options = CpuOptions {
-        tile_reuse,
-        poison: false,
-    };
-    backend_with(&golden_set("md2-micro"), options)
-}
-
 /// Shows pictures one after the other; decisions, and crops encoded and reused.
 fn show(
     backend: &mut CpuBackend,
@@ -147,10 +132,11 @@ fn unchanged_crops_are_not_encoded_again_and_nothing_else_changes() {
         (street(200), None),
         (street(200), camera("gate")),
     ];
-    let (without, counts) = show(&mut backend_of(TileReuse::Off), &pictures);
+    let of_no_camera = pictures.clone().map(|(picture, _)| (picture, None));
+    let (without, counts) = show(&mut micro(), &of_no_camera);
     let all = counts[0].0;
     assert!(all > 4 && counts.iter().all(|&crops| crops == (all, 0)));
-    let (with, counts) = show(&mut backend_of(TileReuse::default()), &pictures);
+    let (with, counts) = show(&mut micro(), &pictures);
     assert_eq!(with, without);
     let expected = [
         (all, 0),
@@ -166,19 +152,18 @@ fn unchanged_crops_are_not_encoded_again_and_nothing_else_changes() {
 
 #[test]
 fn cameras_are_forgotten_after_so_many_pictures() {
-    let reuse = TileReuse::On {
-        kept_images: 2,
-        max_difference: 0.0,
+    let mut backend = micro();
+    let mut is_reused = |name| {
+        let (_, counts) = show(&mut backend, &[(street(0), camera(name))]);
+        counts[0].1 > 0
     };
-    let names = ["a", "b", "a", "b", "c", "a"];
-    let pictures = names.map(|name| (street(0), camera(name)));
-    let mut backend = backend_of(reuse);
-    let (_, counts) = show(&mut backend, &pictures);
-    let reused = counts.iter().map(|&(_, reused)| reused > 0);
-    assert_eq!(
-        reused.collect::<Vec<_>>(),
-        [false, false, true, true, false, false]
-    );
+    let others = KEPT_IMAGES as usize;
+    assert!(!is_reused("gate"));
+    assert!(!is_reused("yard"));
+    assert!((1..others - 1).all(|_| is_reused("yard")));
+    assert!(is_reused("gate"), "after {} of others", others - 1);
+    assert!((0..others).all(|_| is_reused("yard")));
+    assert!(!is_reused("gate"), "after {others} of others");
     let kept = backend.inspect(|device| device.tiles.cameras()).unwrap();
     assert_eq!(kept, 2);
 }
@@ -186,11 +171,12 @@ fn cameras_are_forgotten_after_so_many_pictures() {
 #[test]
 fn changes_below_the_threshold_count_when_their_sum_exceeds_it() {
     let pictures = [100, 106, 112].map(|value| (street(value), camera("gate")));
-    let (_, exact) = show(&mut backend_of(TileReuse::up_to(0.0)), &pictures);
+    let (_, exact) = show(&mut micro(), &pictures);
     let all = exact[0].0;
     // The corner is in the whole picture and in one tile.
     assert_eq!(exact[1..], [(2, all - 2); 2], "zero is exact");
-    let (_, counts) = show(&mut backend_of(TileReuse::up_to(0.1)), &pictures);
+    let mut tolerant = backend_with(&golden_set("md2-micro"), 0.1);
+    let (_, counts) = show(&mut tolerant, &pictures);
     assert_eq!(counts[1], (0, all), "the corner by six");
     // By six again, which is twelve from what was encoded; in the whole picture the corner is small.
     assert_eq!(counts[2], (1, all - 1));

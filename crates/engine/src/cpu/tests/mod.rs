@@ -10,7 +10,7 @@ mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{CpuBackend, CpuCapacity, CpuOptions, kv::KvCache};
+use super::{CpuBackend, CpuCapacity, kv::KvCache};
 use crate::{
     model::{Crops, ModelConfig, ROTARY_DIM},
     scheduler::backend::KvTable,
@@ -35,18 +35,22 @@ pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuCapacity 
         images: 4,
         pages,
         page_tokens,
+        tile_difference: 0.0,
     }
 }
 
 pub(super) fn backend(set: &Path) -> CpuBackend {
-    backend_with(set, CpuOptions::default())
+    backend_with(set, 0.0)
 }
 
-pub(super) fn backend_with(set: &Path, options: CpuOptions) -> CpuBackend {
+pub(super) fn backend_with(set: &Path, tile_difference: f32) -> CpuBackend {
     let config = config(set);
-    let (weights, capacity) = (weights(set, &config), capacity(&config, 16));
+    let capacity = CpuCapacity {
+        tile_difference,
+        ..capacity(&config, 16)
+    };
     let clock = Arc::new(ManualClock::default());
-    CpuBackend::with_options(&config, weights, capacity, options, clock).unwrap()
+    CpuBackend::new(&config, weights(set, &config), capacity, clock).unwrap()
 }
 
 /// Fails when a value of `got` differs too much, or is not a number.
@@ -60,17 +64,30 @@ pub(super) fn assert_near(name: &str, got: &[f32], want: &[f32]) {
     }
 }
 
-/// Compares `got`, `[units, rows, width]`, with the part of the tensor `name` of the image that the set holds ([`stage`]).
-pub(super) fn check_stage(golden: &Tensors, image: &str, name: &str, got: &[f32], rows: usize) {
-    let key = format!("{image}.{name}");
-    let (got, want) = stage(golden, image, name, got, rows).unwrap_or_else(|| panic!("no {key}"));
-    assert_near(&key, &got, want);
+/// What a set holds of an image, whole or in part.
+#[derive(Clone, Copy)]
+pub(super) struct GoldenImage<'a> {
+    pub tensors: &'a Tensors,
+    pub name: &'a str,
 }
 
-/// True when the set has this tensor of the image, whole or in part.
-pub(super) fn has_stage(golden: &Tensors, image: &str, name: &str) -> bool {
-    let key = format!("{image}.{name}");
-    golden.contains_key(&key) || golden.contains_key(&format!("{key}.rows"))
+impl GoldenImage<'_> {
+    /// Compares `got`, `[units, rows, width]`, with what the set holds of a tensor ([`stage`]).
+    pub fn check(self, tensor: &str, got: &[f32], rows: usize) {
+        let key = format!("{}.{tensor}", self.name);
+        let stage = stage(self.tensors, self.name, tensor, got, rows);
+        let (got, want) = stage.unwrap_or_else(|| panic!("no {key}"));
+        assert_near(&key, &got, want);
+    }
+
+    /// The same, if the set holds anything of it.
+    pub fn check_if_held(self, tensor: &str, got: &[f32], rows: usize) {
+        let key = format!("{}.{tensor}", self.name);
+        let holds = |key: &str| self.tensors.contains_key(key);
+        if holds(&key) || holds(&format!("{key}.rows")) {
+            self.check(tensor, got, rows);
+        }
+    }
 }
 
 /// All crops of a picture.

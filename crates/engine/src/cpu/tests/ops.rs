@@ -4,7 +4,6 @@ use super::assert_near;
 use crate::{
     cpu::{
         attention::{AttentionHeads, KvSegment, attend_past, attend_within},
-        decide::nucleus,
         ops::{LayerNorm, gelu},
         region::fourier,
         rope::Rope,
@@ -189,24 +188,5 @@ fn fourier_features() {
     for (key, values) in [("fourier1", 1), ("fourier2", 2)] {
         let part = |name: &str| &golden[&format!("{key}.{name}")].1;
         assert_near(key, &fourier(part("x"), part("w"), values), part("out"));
-    }
-}
-
-#[test]
-fn nucleus_keeps_what_the_reference_keeps() {
-    let (golden, about) = golden();
-    let (shape, logits) = &golden["top_p.logits"];
-    for case in about["top_p"].as_array().unwrap() {
-        let number = |key: &str| case[key].as_f64().unwrap() as f32;
-        let want = &golden[case["key"].as_str().unwrap()].1;
-        let mut got = vec![0.0; want.len()];
-        for (row, logits) in logits.chunks_exact(shape[1]).enumerate() {
-            for (id, probability) in nucleus(logits, number("temperature"), number("top_p")) {
-                got[row * shape[1] + id] = probability;
-            }
-        }
-        assert_near(&case["key"].to_string(), &got, want);
-        let kept = |values: &[f32]| values.iter().map(|&x| x > 0.0).collect::<Vec<_>>();
-        assert_eq!(kept(&got), kept(want));
     }
 }

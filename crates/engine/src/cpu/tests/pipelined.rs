@@ -3,14 +3,14 @@
 
 use std::sync::mpsc::sync_channel;
 
-use super::{backend_with, pages, run};
+use super::{backend, run};
 use crate::{
-    cpu::{CpuBackend, CpuOptions, TileReuse},
+    cpu::CpuBackend,
     model::{SequenceOutput, coord_from_bin, size_from_bin},
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, PickResult, RowMask,
-            RowRef, Sampling, SlotId, Step, TokenMask,
+            RowRef, SlotId, TokenMask,
         },
         decision::Decision,
     },
@@ -19,20 +19,17 @@ use crate::{
             CAPTION, DETECT, IMAGE, Masks, POINT, image_step, micro_picture, run_ahead, sequences,
             token_pick,
         },
-        golden_model::{row, tokens},
+        golden_model::{prompt, row, run_step, step_of, tokens},
         golden_set,
     },
 };
 
 pub(super) fn micro() -> CpuBackend {
-    backend_with(&golden_set("md2-micro"), CpuOptions::default())
+    backend(&golden_set("md2-micro"))
 }
 
 fn host_pick() -> Pick {
-    Pick::Token {
-        mask: MaskSource::Host,
-        sampling: Sampling::Greedy,
-    }
+    Pick::Token(MaskSource::Host)
 }
 
 /// What the prompts find one after the other, fed by the host.
@@ -94,10 +91,7 @@ fn zombies_decide_nothing_and_write_nothing() {
             row: 0,
         };
         let zombie = row(&backend, 0, length + slot - 1, Feed::Carry(from), &[pick]);
-        let step = Step {
-            images: Vec::new(),
-            rows: vec![zombie],
-        };
+        let step = step_of(vec![zombie]);
         backend.launch(SlotId(slot), step).unwrap();
     }
     let mut mask = TokenMask::none(512);
@@ -132,19 +126,15 @@ fn step_by_step(draft: &[DecoderInput]) -> Vec<PickResult> {
         let pick = &cycle[t % 3..][..1];
         let step = match t {
             0 => {
-                let prompt = Feed::Host(tokens(DETECT));
-                image_step(&backend, vec![row(&backend, 0, 0, prompt, pick)])
+                let prompt = prompt(&backend, 0, DETECT, pick[0].clone());
+                image_step(&backend, vec![prompt])
             }
             _ => {
                 let fed = Feed::Host(vec![draft[t - 1]]);
-                Step {
-                    images: Vec::new(),
-                    rows: vec![row(&backend, 0, DETECT.len() + t - 1, fed, pick)],
-                }
+                step_of(vec![row(&backend, 0, DETECT.len() + t - 1, fed, pick)])
             }
         };
-        backend.launch(SlotId(0), step).unwrap();
-        decided.extend(backend.commit(SlotId(0)).unwrap().picked.concat());
+        decided.extend(run_step(&mut backend, step).picked.concat());
     }
     decided
 }
@@ -162,11 +152,9 @@ fn draft_in_the_prefill_decides_like_single_steps() {
         let inputs = Feed::Host([tokens(DETECT), draft.clone()].concat());
         let verified = row(&backend, 0, 0, inputs, &picks);
         // A neighbour in the batch changes nothing.
-        let other = Feed::Host(tokens(POINT));
-        let other = row(&backend, 1, 0, other, &[Pick::CoordOrEnd]);
+        let other = prompt(&backend, 1, POINT, Pick::CoordOrEnd);
         let step = image_step(&backend, vec![other, verified]);
-        backend.launch(SlotId(0), step).unwrap();
-        let picked = backend.commit(SlotId(0)).unwrap().picked;
+        let picked = run_step(&mut backend, step).picked;
         assert_eq!(picked[1], step_by_step(&draft));
         // A decision accepts the draft's next input by feeding the same.
         let fed = picked[1]
@@ -184,11 +172,10 @@ fn draft_in_the_prefill_decides_like_single_steps() {
 #[test]
 fn host_masks_allow_tokens_that_the_launch_bans() {
     let mut backend = micro();
-    let prompt = || Feed::Host(tokens(CAPTION));
     let decide = |backend: &mut CpuBackend, pick, mask: Option<TokenMask>| {
         let rows = vec![
-            row(backend, 0, 0, prompt(), &[pick]),
-            row(backend, 1, 0, prompt(), &[Pick::CoordOrEnd]),
+            prompt(backend, 0, CAPTION, pick),
+            prompt(backend, 1, CAPTION, Pick::CoordOrEnd),
         ];
         let wants = rows[0].wants_mask();
         let step = image_step(backend, rows);
@@ -224,13 +211,7 @@ fn launch_and_finalize_return_while_the_stream_is_busy() {
     let mut backend = micro();
     let (go_on, gate) = sync_channel::<()>(0);
     backend.hold(gate).unwrap();
-    let prompt = row(
-        &backend,
-        0,
-        0,
-        Feed::Host(tokens(DETECT)),
-        &[Pick::CoordOrEnd],
-    );
+    let prompt = prompt(&backend, 0, DETECT, Pick::CoordOrEnd);
     let first = image_step(&backend, vec![prompt]);
     let from = RowRef {
         slot: SlotId(0),
@@ -238,10 +219,7 @@ fn launch_and_finalize_return_while_the_stream_is_busy() {
     };
     let carried = row(&backend, 0, DETECT.len(), Feed::Carry(from), &[host_pick()]);
     backend.launch(SlotId(0), first).unwrap();
-    let second = Step {
-        images: Vec::new(),
-        rows: vec![carried],
-    };
+    let second = step_of(vec![carried]);
     backend.launch(SlotId(1), second).unwrap();
     backend.finalize(SlotId(1), Vec::new()).unwrap();
     // Nothing has run: the stream waits for this.
@@ -255,44 +233,20 @@ fn launch_and_finalize_return_while_the_stream_is_busy() {
 }
 
 #[test]
-fn reading_a_released_page_ends_the_device_with_an_error() {
-    let options = CpuOptions {
-        poison: true,
-        tile_reuse: TileReuse::Off,
-    };
-    let mut backend = backend_with(&golden_set("md2-micro"), options);
-    let step = |backend: &CpuBackend| {
-        let prompt = Feed::Host(tokens(DETECT));
-        let rows = vec![row(backend, 0, 0, prompt, &[Pick::CoordOrEnd])];
-        image_step(backend, rows)
-    };
-    let first = step(&backend);
-    backend.launch(SlotId(0), first).unwrap();
-    backend.release(&pages(&backend, 0).0);
-    backend.commit(SlotId(0)).unwrap();
-    let stale = Step {
-        images: Vec::new(),
-        ..step(&backend)
-    };
-    backend.launch(SlotId(1), stale).unwrap();
-    for slot in [SlotId(1), SlotId(0)] {
-        let error = backend.commit(slot).unwrap_err().to_string();
-        let expected = match slot.0 {
-            1 => "a page was read that was released",
-            _ => "slot 0 has nothing to commit",
-        };
-        assert!(error.contains(expected), "{error}");
-    }
+fn reading_values_that_are_not_numbers_ends_the_device() {
+    let mut backend = micro();
+    let prompt = prompt(&backend, 0, DETECT, Pick::CoordOrEnd);
+    backend.inspect(|device| device.cache.invalidate()).unwrap();
+    let stale = step_of(vec![prompt]);
+    backend.launch(SlotId(0), stale.clone()).unwrap();
+    let first = backend.commit(SlotId(0)).map(drop);
     // It stays so.
-    let again = step(&backend);
-    let error = backend
-        .launch(SlotId(0), again)
-        .and_then(|()| backend.commit(SlotId(0)).map(drop));
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.contains("a page was read that was released"),
-        "{error}"
-    );
+    let second = backend.launch(SlotId(0), stale);
+    let second = second.and_then(|()| backend.commit(SlotId(0)).map(drop));
+    for result in [first, second] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("values that are not numbers"), "{error}");
+    }
 }
 
 #[test]

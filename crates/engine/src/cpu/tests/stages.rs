@@ -2,9 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{
-    TOLERANCE, all, assert_near, check_stage, config, has_stage, images, picture, stored, weights,
-};
+use super::{GoldenImage, TOLERANCE, all, assert_near, config, images, picture, stored, weights};
 use crate::{
     cpu::{
         device::embed,
@@ -68,6 +66,17 @@ impl Network {
         hidden
     }
 
+    fn block(
+        &self,
+        layer: usize,
+        hidden: &mut [f32],
+        span: &PositionSpan<'_>,
+        cache: &mut KvCache,
+    ) {
+        let spans = std::slice::from_ref(span);
+        (self.text).block(layer, hidden, spans, cache, BlockOutputs::Hidden);
+    }
+
     fn prefill(&self, set: &Path, image: &str, cache: &mut KvCache, kv: &KvTable) {
         let mut hidden = self.image_hidden(set, image);
         self.text
@@ -93,40 +102,27 @@ fn vision(set: &Path) {
         // The reference encodes a single tile twice.
         let twice = |features: &[f32]| features.repeat(if crops.encoded == 1 { 2 } else { 1 });
         let mut hidden = vision.tokens(&all(&crops));
-        check_stage(&golden, &image, "tokens_in", &twice(&hidden), tokens);
+        let golden = GoldenImage {
+            tensors: &golden,
+            name: &image,
+        };
+        golden.check("tokens_in", &twice(&hidden), tokens);
         for layer in 0..vision.layers() {
             vision.block(layer, &mut hidden);
-            let name = format!("block{layer}.out");
-            if has_stage(&golden, &image, &name) {
-                check_stage(&golden, &image, &name, &twice(&hidden), tokens);
-            }
+            golden.check_if_held(&format!("block{layer}.out"), &twice(&hidden), tokens);
         }
         let features = vision.features(&hidden);
-        check_stage(&golden, &image, "enc_out", &twice(&features), tokens);
+        golden.check("enc_out", &twice(&features), tokens);
         let combined = vision.combine(&features, crops.tiling);
         let pooled: Vec<f32> = combined
             .chunks_exact(2 * config.enc_dim)
             .flat_map(|pair| pair[config.enc_dim..].to_vec())
             .collect();
-        check_stage(&golden, &image, "pooled", &pooled, tokens);
-        if has_stage(&golden, &image, "reconstructed") {
-            let tiles = &twice(&features)[tokens * config.enc_dim..];
-            let map = stitch(tiles, crops.tiling, config);
-            check_stage(
-                &golden,
-                &image,
-                "reconstructed",
-                &map.values,
-                map.height * map.width,
-            );
-        }
-        check_stage(
-            &golden,
-            &image,
-            "img_emb",
-            &vision.project(&combined),
-            tokens,
-        );
+        golden.check("pooled", &pooled, tokens);
+        let tiles = &twice(&features)[tokens * config.enc_dim..];
+        let map = stitch(tiles, crops.tiling, config);
+        golden.check_if_held("reconstructed", &map.values, map.height * map.width);
+        golden.check("img_emb", &vision.project(&combined), tokens);
     }
 }
 
@@ -154,23 +150,18 @@ fn image_prefix(set: &Path) {
     for image in images(set) {
         let (mut cache, kv) = network.cache(7);
         let mut hidden = network.image_hidden(set, &image);
+        let golden = GoldenImage {
+            tensors: &golden,
+            name: &image,
+        };
         for layer in 0..text.layers() {
-            text.block(
-                layer,
-                &mut hidden,
-                &[image_span(&kv)],
-                &mut cache,
-                BlockOutputs::Hidden,
-            );
-            let name = format!("block{layer}.out");
-            if has_stage(&golden, &image, &name) {
-                check_stage(&golden, &image, &name, &hidden, positions);
-            }
+            network.block(layer, &mut hidden, &image_span(&kv), &mut cache);
+            golden.check_if_held(&format!("block{layer}.out"), &hidden, positions);
         }
         for layer in [0, text.layers() - 1] {
             let (keys, values) = stored(&cache, &kv, layer, 0..network.config.text.n_heads);
-            check_stage(&golden, &image, &format!("k{layer}"), &keys, positions);
-            check_stage(&golden, &image, &format!("v{layer}"), &values, positions);
+            golden.check(&format!("k{layer}"), &keys, positions);
+            golden.check(&format!("v{layer}"), &values, positions);
         }
     }
 }
@@ -208,28 +199,17 @@ fn prompts_and_first_decisions(set: &Path) {
         };
         assert_near("prompt_embeds", &hidden, &golden["prompt_embeds"].1);
         for layer in 0..text.layers() {
-            text.block(
-                layer,
-                &mut hidden,
-                std::slice::from_ref(&span),
-                &mut cache,
-                BlockOutputs::Hidden,
-            );
+            network.block(layer, &mut hidden, &span, &mut cache);
             if let Some((_, want)) = golden.get(&format!("prompt_block{layer}.out")) {
                 assert_near(&format!("{name} block {layer}"), &hidden, want);
             }
         }
         let last = &hidden[hidden.len() - text.width()..];
         let logits = text.logits(&text.head_inputs(last));
+        let is_reasoning = golden.contains_key("reasoning.logits");
         for key in ["answer.logits", "decision_logits"] {
-            let without_thinking =
-                golden.contains_key(key) && !golden.contains_key("reasoning.logits");
-            if without_thinking {
-                assert_near(
-                    &format!("{name} {key}"),
-                    &logits,
-                    &golden[key].1[..logits.len()],
-                );
+            if let (Some((_, want)), false) = (golden.get(key), is_reasoning) {
+                assert_near(&format!("{name} {key}"), &logits, &want[..logits.len()]);
             }
         }
         if let Some((_, want)) = golden.get("x_logits") {
@@ -238,38 +218,23 @@ fn prompts_and_first_decisions(set: &Path) {
         }
         compared += 1;
     }
-    assert!(
-        compared > 5,
-        "{} cases of {} have tensors",
-        compared,
-        set.display()
-    );
+    let set = set.display();
+    assert!(compared > 5, "{compared} cases of {set} have tensors");
 }
 
 fn region_values(set: &Path) {
     let golden = tensors(&set.join("expected/region.safetensors"));
     let region = network(set).region;
     let want = |key: &str| &golden[key].1;
-    assert_near(
-        "coord_embed",
-        &region.encode_coords(want("coord_value")),
-        want("coord_embed"),
-    );
-    assert_near(
-        "size_embed",
-        &region.encode_sizes(want("size_value")),
-        want("size_embed"),
-    );
-    assert_near(
-        "coord_logits",
-        &region.decode_coords(want("hidden")),
-        want("coord_logits"),
-    );
-    assert_near(
-        "size_logits",
-        &region.decode_sizes(want("hidden")),
-        want("size_logits"),
-    );
+    let hidden = want("hidden");
+    for (key, got) in [
+        ("coord_embed", region.encode_coords(want("coord_value"))),
+        ("size_embed", region.encode_sizes(want("size_value"))),
+        ("coord_logits", region.decode_coords(hidden)),
+        ("size_logits", region.decode_sizes(hidden)),
+    ] {
+        assert_near(key, &got, want(key));
+    }
     for (bin, value) in want("size_bins").iter().zip(want("size_value")) {
         assert!((size_from_bin(*bin as u16) as f32 - value).abs() <= TOLERANCE * value);
     }

@@ -51,6 +51,16 @@ fn a_damaged_file_in_the_cache_is_compiled_again() {
 }
 
 #[test]
+fn a_cache_that_cannot_be_written_costs_no_kernel() {
+    assert_nvrtc();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let source = SOURCES.iter().find(|s| s.file == "quantise.cu").unwrap();
+    // No folder can be made below a file.
+    let code = cached_cubin(source, "sm_90a", 13_000, &file.path().join("kernels"));
+    assert_eq!(code.unwrap(), cubin(source, "sm_90a").unwrap());
+}
+
+#[test]
 fn every_kernel_has_one_name() {
     let mut names: Vec<&str> = SOURCES.iter().flat_map(|s| s.kernels()).collect();
     let count = names.len();

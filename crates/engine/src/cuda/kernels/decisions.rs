@@ -12,7 +12,7 @@ pub struct PickTables {
     pub pick: Pointer<i32>,
     /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
-    /// `[tokens, 8]`.
+    /// `[tokens, 4]`.
     pub choice: Pointer<i32>,
     /// `[tokens, 4]`.
     pub banned: Pointer<i32>,

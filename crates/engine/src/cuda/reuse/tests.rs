@@ -1,11 +1,12 @@
 //! Which crops are encoded, against the crops that the model would see. No GPU is needed.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{crops, tiling};
+use crate::{
+    model::{crops, tiling},
+    testing::planar_picture,
+};
 
 /// Small crops, so that a picture of few pixels has many.
 fn vision() -> VisionConfig {
@@ -19,44 +20,19 @@ fn vision() -> VisionConfig {
 
 const SIZE: (usize, usize) = (221, 163);
 
-#[derive(Clone)]
-struct Frame {
-    format: PixelFormat,
-    planes: Vec<Vec<u8>>,
+fn picture(format: PixelFormat) -> Picture {
+    changed(format, None)
 }
 
-impl Frame {
-    fn new(format: PixelFormat) -> Self {
-        let plane = |index| {
-            let (row, rows) = format.plane_size(index, SIZE.0, SIZE.1)?;
-            Some((0..row * rows).map(|i| (i * 37 % 251) as u8).collect())
-        };
-        Self {
-            format,
-            planes: (0..3).map_while(plane).collect(),
+/// The same with another byte at a place of a plane.
+fn changed(format: PixelFormat, change: Option<(usize, usize)>) -> Picture {
+    planar_picture(format, SIZE, 0, |plane, i| {
+        let byte = (i * 37 % 251) as u8;
+        match change == Some((plane, i)) {
+            true => byte ^ 0x80,
+            false => byte,
         }
-    }
-
-    fn picture(&self) -> Picture {
-        let stride = |index| {
-            self.format
-                .plane_size(index, SIZE.0, SIZE.1)
-                .map_or(0, |s| s.0)
-        };
-        let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-        let strides = [0, 1, 2].map(stride);
-        let planes = Arc::new(self.planes.clone());
-        Picture::new(
-            spotter_core::PictureLayout {
-                format: self.format,
-                size: SIZE,
-                strides,
-                colour,
-            },
-            planes,
-        )
-        .unwrap()
-    }
+    })
 }
 
 fn camera(number: usize) -> CameraId {
@@ -89,16 +65,15 @@ proptest! {
         queued in any::<bool>(),
     ) {
         let plan = if queued { plan } else { plan_unqueued };
-        let before = Frame::new(format);
-        let mut after = before.clone();
-        let plane = plane.index(after.planes.len());
-        let byte = byte.index(after.planes[plane].len());
-        after.planes[plane][byte] ^= 0x80;
+        let size = |plane| format.plane_size(plane, SIZE.0, SIZE.1);
+        let planes: Vec<usize> = (0..3).map_while(size).map(|(row, rows)| row * rows).collect();
+        let plane = plane.index(planes.len());
+        let (before, after) = (picture(format), changed(format, Some((plane, byte.index(planes[plane])))));
         let mut reuse = Reuse::new(&vision(), 1, 0);
-        prop_assert!(plan(&mut reuse, 0, &before.picture()).iter().all(|fresh| *fresh));
-        prop_assert!(plan(&mut reuse, 0, &before.picture()).iter().all(|fresh| !fresh));
-        let fresh = plan(&mut reuse, 0, &after.picture());
-        let (a, b) = (crops(&before.picture(), &vision()), crops(&after.picture(), &vision()));
+        prop_assert!(plan(&mut reuse, 0, &before).iter().all(|fresh| *fresh));
+        prop_assert!(plan(&mut reuse, 0, &before).iter().all(|fresh| !fresh));
+        let fresh = plan(&mut reuse, 0, &after);
+        let (a, b) = (crops(&before, &vision()), crops(&after, &vision()));
         prop_assert_eq!(fresh.len(), a.encoded);
         for (index, fresh) in fresh.iter().enumerate() {
             let changed = a.crop(index) != b.crop(index);
@@ -107,32 +82,23 @@ proptest! {
         // One byte is never below more than four tiles and the whole picture.
         prop_assert!(fresh.iter().filter(|fresh| **fresh).count() <= 5, "{:?}", fresh);
         // Encoded crops are known from then on.
-        prop_assert!(plan(&mut reuse, 0, &after.picture()).iter().all(|fresh| !fresh));
+        prop_assert!(plan(&mut reuse, 0, &after).iter().all(|fresh| !fresh));
     }
 }
 
 #[test]
 fn small_changes_count_when_they_have_added_up() {
-    let mut frame = Frame::new(PixelFormat::Rgb);
-    frame.planes[0].fill(100);
+    let grey = |value| planar_picture(PixelFormat::Rgb, SIZE, 0, |_, _| value);
     let mut reuse = Reuse::new(&vision(), 1, 3);
-    plan(&mut reuse, 0, &frame.picture());
-    let fresh: Vec<bool> = (1..=8)
-        .map(|step| {
-            frame.planes[0].fill(100 + step);
-            plan(&mut reuse, 0, &frame.picture())[0]
-        })
-        .collect();
-    assert_eq!(
-        fresh,
-        [false, false, false, true, false, false, false, true]
-    );
+    plan(&mut reuse, 0, &grey(100));
+    let fresh = |step: &u8| plan(&mut reuse, 0, &grey(100 + step))[0];
+    let fresh: Vec<u8> = (1..=8).filter(fresh).collect();
+    assert_eq!(fresh, [4, 8]);
 }
 
 #[test]
 fn the_camera_that_was_seen_longest_ago_makes_room() {
-    let pictures = [Frame::new(PixelFormat::Rgb), Frame::new(PixelFormat::Nv12)];
-    let [a, b] = pictures.map(|frame| frame.picture());
+    let [a, b] = [PixelFormat::Rgb, PixelFormat::Nv12].map(picture);
     let mut reuse = Reuse::new(&vision(), 2, 0);
     let mut first = |number, picture: &Picture| plan(&mut reuse, number, picture)[0];
     assert!(first(0, &a) && first(1, &a) && !first(0, &a));
@@ -145,10 +111,7 @@ fn the_camera_that_was_seen_longest_ago_makes_room() {
 
 #[test]
 fn images_of_one_step_take_what_the_step_itself_makes() {
-    let before = Frame::new(PixelFormat::Rgb);
-    let mut after = before.clone();
-    after.planes[0][0] ^= 0x80;
-    let [before, after] = [before, after].map(|frame| frame.picture());
+    let [before, after] = [None, Some((0, 0))].map(|change| changed(PixelFormat::Rgb, change));
     let tiling = tiling(SIZE.0, SIZE.1, &vision());
     let mut reuse = Reuse::new(&vision(), 2, 0);
     plan(&mut reuse, 0, &before);
@@ -178,7 +141,7 @@ fn images_of_one_step_take_what_the_step_itself_makes() {
 
 #[test]
 fn camera_that_replaces_another_within_a_step_keeps_its_bytes() {
-    let [a, b] = [PixelFormat::Rgb, PixelFormat::Nv12].map(|format| Frame::new(format).picture());
+    let [a, b] = [PixelFormat::Rgb, PixelFormat::Nv12].map(picture);
     let tiling = tiling(SIZE.0, SIZE.1, &vision());
     let mut reuse = Reuse::new(&vision(), 1, 0);
     reuse.begin_step();

@@ -1,32 +1,22 @@
 //! Steps in flight that pass tokens on the device decide bit for bit what steps one by one decide with masks of the host.
 
-use super::whole::{TestSettings, cuda_with};
+use super::whole::{cuda_micro, settings};
 use crate::{
-    cuda::{CudaBackend, CudaCapacity, Precision},
-    testing::{
-        ahead::{Masks, micro_config, run_ahead},
-        golden_model::weights,
-        golden_set,
-    },
+    cuda::{CudaBackend, CudaCapacity, CudaSettings},
+    testing::ahead::{Masks, run_ahead},
 };
 
 fn micro() -> CudaBackend {
-    let config = micro_config();
-    let weights = weights(&golden_set("md2-micro"), &config);
     let capacity = CudaCapacity {
         slots: 3,
-        rows: 32,
         images: 1,
-        pages: 1024,
         cameras: 0,
-        tile_difference: 0,
+        ..settings().capacity
     };
-    let settings = TestSettings {
-        gpu: 0,
+    cuda_micro(CudaSettings {
         capacity,
-        precision: Precision::Bf16,
-    };
-    cuda_with(settings, &config, weights)
+        ..settings()
+    })
 }
 
 #[test]

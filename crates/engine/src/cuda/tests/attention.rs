@@ -4,19 +4,10 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use super::{
-    Random, Rig, assert_close,
-    dense::attend,
-    f32s,
-    fp8::{Outputs, assert_e4m3_too},
-    rig,
-};
+use super::{Random, Rig, assert_close, dense::attend, f32s, fp8::in_both_types, rig};
 use crate::{
     cuda::{
-        kernels::{
-            Activations, AttentionParts, CachedAttention, LayerCache, MatrixShape, PAGE,
-            StridedRows, TEXT_HEAD,
-        },
+        kernels::{AttentionParts, CachedAttention, LayerCache, MatrixShape, PAGE, TEXT_HEAD},
         memory::Buffer,
         program::{self, StepTables, TableLayout},
     },
@@ -142,14 +133,9 @@ impl Bench {
             keys: self.keys.start(),
             values: self.values.start(),
         };
-        let partial_values = rig.floats(&vec![
-            f32::NAN;
-            counts.tiles.max(1) * HEADS * splits * 16 * TEXT_HEAD
-        ]);
-        let partial_max_sums = rig.floats(&vec![
-            f32::NAN;
-            counts.tiles.max(1) * HEADS * splits * 16 * 2
-        ]);
+        let partial_rows = counts.tiles.max(1) * HEADS * splits * 16;
+        let partial_values = rig.floats(&vec![f32::NAN; partial_rows * TEXT_HEAD]);
+        let partial_max_sums = rig.floats(&vec![f32::NAN; partial_rows * 2]);
         let attention = CachedAttention {
             tables: StepTables {
                 layout,
@@ -170,27 +156,13 @@ impl Bench {
         if counts.tiles > 0 {
             rig.kernels.attend_prefix(&attention).unwrap();
         }
-        let out = rig.room(counts.row_positions * (WIDTH + 8));
-        let to = StridedRows {
-            start: out.start(),
-            stride: WIDTH + 8,
-        };
-        rig.kernels
-            .attend_own(&attention, Activations::Bf16(to), counts.row_positions)
-            .unwrap();
         let shape = MatrixShape {
             rows: counts.row_positions,
             width: WIDTH,
         };
-        let outputs = Outputs {
-            bf16: &out,
-            stride: WIDTH + 8,
-            shape,
-        };
-        assert_e4m3_too(rig, &outputs, |to| {
+        let got = in_both_types(rig, shape, WIDTH + 8, |to| {
             rig.kernels.attend_own(&attention, to, shape.rows)
         });
-        let got = rig.down(&out);
 
         let qkv = f32s(&qkv);
         let part = |at: usize, part: usize, head: usize| {
@@ -219,11 +191,8 @@ impl Bench {
                 for head in 0..HEADS {
                     let keys: Vec<&[f32]> = seen.iter().map(|e| &e[head].0[..]).collect();
                     let values: Vec<&[f32]> = seen.iter().map(|e| &e[head].1[..]).collect();
-                    wanted.extend(attend(
-                        &rotated(part(first + j, 0, head), position),
-                        &keys,
-                        &values,
-                    ));
+                    let query = rotated(part(first + j, 0, head), position);
+                    wanted.extend(attend(&query, &keys, &values));
                     found.extend(&got[(first + j) * (WIDTH + 8) + head * TEXT_HEAD..][..TEXT_HEAD]);
                 }
             }
@@ -271,12 +240,15 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 0, 33),
             fed(Some(0), &[15], 0, 1),
         ];
-        let step = FedStep {
-            images: &[0, 1],
-            rows: &first,
-            splits,
+        let mut step = |images: &[usize], rows: &[FedRow]| {
+            let step = FedStep {
+                images,
+                rows,
+                splits,
+            };
+            bench.step(&mut random, &step, &mut past);
         };
-        bench.step(&mut random, &step, &mut past);
+        step(&[0, 1], &first);
         let then = [
             fed(Some(0), &[10, 11], 5, 1),
             fed(Some(0), &[12, 13], 20, 1),
@@ -284,19 +256,9 @@ fn rows_see_their_prefix_and_their_own_past() {
             fed(None, &[20, 21, 22], 33, 1),
             fed(Some(0), &[15], 1, 1),
         ];
-        let step = FedStep {
-            images: &[],
-            rows: &then,
-            splits,
-        };
-        bench.step(&mut random, &step, &mut past);
+        step(&[], &then);
         // A new picture in the pages of an old one.
         let again = [fed(Some(1), &[14], 0, 2), fed(Some(1), &[16, 17], 0, 17)];
-        let step = FedStep {
-            images: &[1],
-            rows: &again,
-            splits,
-        };
-        bench.step(&mut random, &step, &mut past);
+        step(&[1], &again);
     }
 }

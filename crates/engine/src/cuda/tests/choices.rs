@@ -1,6 +1,6 @@
 //! Decisions: bins, the end, tokens.
 
-use super::{Random, Rig, f32s, rig};
+use super::{Random, Rig, f32s, normed, rig};
 use crate::{
     cuda::{
         kernels::{DecideInputs, DecisionBuffers, MatrixShape, PickTables, TokenLogits},
@@ -9,7 +9,10 @@ use crate::{
         weights::GpuNorm,
     },
     model::BINS,
-    scheduler::backend::PickResult,
+    scheduler::{
+        backend::{PickResult, TokenMask},
+        decision::Decision,
+    },
 };
 
 fn softmax(x: &[f32]) -> Vec<f32> {
@@ -84,26 +87,24 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
         choice: tables.0.start(),
         banned: tables.0.start(),
     };
+    let inputs = DecideInputs {
+        hidden: up.0.start(),
+        norm,
+        on_end_weight: up.3.start(),
+        on_end_bias: bias_up.start(),
+        coords: coords_up.start(),
+        sizes: sizes_up.start(),
+    };
+    let buffers = DecisionBuffers {
+        records: out.start(),
+        carried: carried.start(),
+    };
+    let shape = MatrixShape {
+        rows: picks.len(),
+        width,
+    };
     rig.kernels
-        .decide(
-            &DecideInputs {
-                hidden: up.0.start(),
-                norm,
-                on_end_weight: up.3.start(),
-                on_end_bias: bias_up.start(),
-                coords: coords_up.start(),
-                sizes: sizes_up.start(),
-            },
-            &pick_tables,
-            DecisionBuffers {
-                records: out.start(),
-                carried: carried.start(),
-            },
-            MatrixShape {
-                rows: picks.len(),
-                width,
-            },
-        )
+        .decide(&inputs, &pick_tables, buffers, shape)
         .unwrap();
     let got = out.to_host(&rig.stream).unwrap();
     let carried = carried.to_host(&rig.stream).unwrap();
@@ -122,99 +123,52 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
             2 => {
                 let sizes = &sizes[row as usize * 2 * BINS..][..2 * BINS];
                 let ((w, sw), (h, sh)) = (best(&sizes[..BINS]), best(&sizes[BINS..]));
-                let PickResult::Size {
-                    width_bin,
-                    height_bin,
-                    sharpness,
-                } = picked
-                else {
-                    panic!("{picked:?}")
-                };
-                assert!((width_bin, height_bin) == (w, h) && near(sharpness, sw.min(sh)));
+                assert_eq!(Decision::of(picked), Some(Decision::Size(w, h)));
+                assert!(near(picked.sharpness(), sw.min(sh)), "{picked:?}");
             }
             _ => {
                 let x = &hidden[position as usize * width..][..width];
-                let mean = x.iter().sum::<f32>() / width as f32;
-                let scale = (x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32
-                    + 1e-5)
-                    .sqrt()
-                    .recip();
+                let normed = normed(x, &w, &b);
                 let head = |which: usize| {
-                    (0..width)
-                        .map(|j| ((x[j] - mean) * scale * w[j] + b[j]) * on_end[which * width + j])
-                        .sum::<f32>()
-                        + bias[which]
+                    let weight = &on_end[which * width..][..width];
+                    normed.iter().zip(weight).map(|(x, w)| x * w).sum::<f32>() + bias[which]
                 };
                 let (on, end) = (head(0), head(1));
-                let goes_on = if kind == 0 {
-                    1.0 / (1.0 + (end - on).exp())
-                } else {
-                    1.0
+                let goes_on = match kind {
+                    0 => 1.0 / (1.0 + (end - on).exp()),
+                    _ => 1.0,
                 };
-                match picked {
-                    PickResult::End { probability } => {
-                        assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on))
-                    }
-                    PickResult::Coord {
-                        bin,
-                        probability,
-                        sharpness,
-                    } => {
-                        let (wanted, near_mass) = best(bins);
-                        assert!(kind == 1 || on >= end);
-                        assert!(
-                            bin == wanted
-                                && near(probability, goes_on)
-                                && near(sharpness, near_mass),
-                            "{picked:?}"
-                        );
-                    }
-                    other => panic!("{other:?}"),
+                if let PickResult::End { probability } = picked {
+                    assert!(kind == 0 && end > on && near(probability, 1.0 - goes_on));
+                    continue;
                 }
+                let (wanted, near_mass) = best(bins);
+                assert!(kind == 1 || on >= end);
+                assert_eq!(Decision::of(picked), Some(Decision::Coord(wanted)));
+                assert!(near(picked.probability(), goes_on), "{picked:?}");
+                assert!(near(picked.sharpness(), near_mass), "{picked:?}");
             }
         }
     }
 }
 
-struct Choice {
-    banned: Option<Vec<u32>>,
-    temperature: f32,
-    top_p: f32,
-    uniform: f32,
-}
-
 const VOCAB: usize = 5000;
 
-/// What the kernel chooses, row by row, each with the same logits and a mask of every third id.
-fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<PickResult> {
+/// What the kernel chooses, row by row, each with the same logits: any id but these, or one of a mask of every third id.
+fn choose(rig: &Rig, logits: &[f32], choices: &[Option<Vec<u32>>]) -> Vec<PickResult> {
     let rows = choices.len();
     let all: Vec<f32> = logits.iter().copied().cycle().take(rows * VOCAB).collect();
-    let bits = |x: f32| x.to_bits() as i32;
     let (mut words, mut banned) = (Vec::new(), Vec::new());
     for (i, choice) in choices.iter().enumerate() {
-        let count = choice.banned.as_ref().map_or(-1, |ids| ids.len() as i32);
-        words.extend([
-            i as i32,
-            -1,
-            count,
-            bits(choice.temperature),
-            bits(choice.top_p),
-            bits(choice.uniform),
-            i as i32,
-            0,
-        ]);
-        let mut ids = choice.banned.clone().unwrap_or_default();
+        let count = choice.as_ref().map_or(-1, |ids| ids.len() as i32);
+        words.extend([i as i32, -1, count, i as i32]);
+        let mut ids = choice.clone().unwrap_or_default();
         ids.resize(4, 0);
         banned.extend(ids.iter().map(|&id| id as i32));
     }
-    let mask: Vec<u32> = (0..VOCAB.div_ceil(32))
-        .map(|word| {
-            (0..32)
-                .filter(|bit| (word * 32 + bit).is_multiple_of(3))
-                .fold(0, |m, bit| m | 1 << bit)
-        })
-        .collect();
-    let masks = Buffer::from_host(&rig.stream, &mask.repeat(rows)).unwrap();
+    let mut mask = TokenMask::none(VOCAB);
+    (0..VOCAB as u32).step_by(3).for_each(|id| mask.allow(id));
+    let masks = Buffer::from_host(&rig.stream, &mask.0.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
     let is_zombie = rig.ints(&vec![0; rows]);
     let out = Buffer::<DecisionRecord>::zeros(&rig.stream, rows).unwrap();
@@ -224,21 +178,17 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<PickResult> {
         choice: words.start(),
         banned: banned.start(),
     };
-    rig.kernels
-        .choose_token(
-            &TokenLogits {
-                logits: logits.start(),
-                mask: masks.start(),
-                rows,
-                vocab: VOCAB,
-            },
-            &tables,
-            DecisionBuffers {
-                records: out.start(),
-                carried: out.start(),
-            },
-        )
-        .unwrap();
+    let logits = TokenLogits {
+        logits: logits.start(),
+        mask: masks.start(),
+        rows,
+        vocab: VOCAB,
+    };
+    let buffers = DecisionBuffers {
+        records: out.start(),
+        carried: out.start(),
+    };
+    rig.kernels.choose_token(&logits, &tables, buffers).unwrap();
     out.to_host(&rig.stream)
         .unwrap()
         .iter()
@@ -246,8 +196,8 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Choice]) -> Vec<PickResult> {
         .collect()
 }
 
-fn allowed(choice: &Choice, id: usize) -> bool {
-    match &choice.banned {
+fn allowed(choice: &Option<Vec<u32>>, id: usize) -> bool {
+    match choice {
         Some(banned) => !banned.contains(&(id as u32)),
         None => id.is_multiple_of(3),
     }
@@ -258,18 +208,8 @@ fn allowed(choice: &Choice, id: usize) -> bool {
 fn tokens_are_the_largest_that_are_allowed() {
     let rig = rig();
     let logits = logits(&mut Random::new(8), VOCAB);
-    let greedy = |banned| Choice {
-        banned,
-        temperature: 0.0,
-        top_p: 0.0,
-        uniform: 0.0,
-    };
     let first = best(&logits).0.into();
-    let choices = [
-        greedy(Some(vec![])),
-        greedy(Some(vec![first])),
-        greedy(None),
-    ];
+    let choices = [Some(vec![]), Some(vec![first]), None];
     let shares = softmax(&logits);
     for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices)) {
         let ids = (0..VOCAB).filter(|&id| allowed(choice, id));
@@ -277,69 +217,9 @@ fn tokens_are_the_largest_that_are_allowed() {
             .rev()
             .max_by(|&a, &b| logits[a].total_cmp(&logits[b]))
             .unwrap();
-        let PickResult::Token {
-            id, probability, ..
-        } = picked
-        else {
-            panic!("{picked:?}")
-        };
-        assert_eq!(id as usize, wanted);
-        assert!((probability / shares[wanted] - 1.0).abs() < 1e-3);
+        assert_eq!(Decision::of(picked), Some(Decision::Token(wanted as u32)));
+        assert!((picked.probability() / shares[wanted] - 1.0).abs() < 1e-3);
     }
-}
-
-#[test]
-#[ignore = "needs a GPU; run make test-gpu"]
-fn the_nucleus_is_sampled_in_its_order() {
-    let rig = rig();
-    let mut random = Random::new(9);
-    // No equal values, so that a rounding error cannot change the order.
-    let logits: Vec<f32> = (0..VOCAB)
-        .map(|i| ((i * 7919) % VOCAB) as f32 / VOCAB as f32 * 9.0)
-        .collect();
-    let choices: Vec<Choice> = (0..64)
-        .map(|i| Choice {
-            banned: (i % 3 > 0).then(|| vec![random.below(VOCAB) as u32]),
-            temperature: 0.3 + random.unit(),
-            top_p: random.unit(),
-            uniform: random.unit(),
-        })
-        .collect();
-    let mut sure = 0;
-    for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices)) {
-        let mut scaled: Vec<f64> = (0..VOCAB)
-            .map(|id| match allowed(choice, id) {
-                true => (f64::from(logits[id]) / f64::from(choice.temperature)).exp(),
-                false => 0.0,
-            })
-            .collect();
-        let mass: f64 = scaled.iter().sum();
-        scaled.iter_mut().for_each(|p| *p /= mass);
-        let mut order: Vec<usize> = (0..VOCAB).collect();
-        order.sort_by(|&a, &b| scaled[b].total_cmp(&scaled[a]));
-        let mut before = 0.0;
-        order.retain(|&id| {
-            let keep = before <= f64::from(choice.top_p);
-            before += scaled[id];
-            keep
-        });
-        let kept: f64 = order.iter().map(|&id| scaled[id]).sum();
-        let target = f64::from(choice.uniform) * kept;
-        let PickResult::Token { id, .. } = picked else {
-            panic!("{picked:?}")
-        };
-        let place = order
-            .iter()
-            .position(|&other| other == id as usize)
-            .expect("an id of the nucleus");
-        let from: f64 = order[..place].iter().map(|&id| scaled[id]).sum();
-        let off = (from - target)
-            .max(target - from - scaled[id as usize])
-            .max(0.0);
-        assert!(off < 1e-5, "{off} beside the place that the number names");
-        sure += usize::from(off == 0.0);
-    }
-    assert!(sure > 55, "{sure} of 64 exact");
 }
 
 #[test]

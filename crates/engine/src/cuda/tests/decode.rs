@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use super::{Random, assert_close};
+use super::{
+    Random, assert_close,
+    whole::{cuda, settings},
+};
 use crate::{
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
-    scheduler::backend::{
-        Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
-    },
+    scheduler::backend::{DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step},
+    testing::golden_model::{run_step, step_of},
 };
-use spotter_core::{Picture, SystemClock};
+use spotter_core::Picture;
 
 /// Noise in all tensors, biases and norms too, so that an omitted one is noticed. Weights have few enough bits for e4m3, so that weights
 /// in e4m3 are equal to them.
@@ -68,31 +70,30 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
         cameras: 0,
         tile_difference: 0,
     };
-    let cache = std::env::temp_dir().join("spotter-test-kernels");
-    let clock = Arc::new(SystemClock::new());
     let settings = CudaSettings {
-        gpu: 0,
-        cache: &cache,
         capacity,
         precision,
+        ..settings()
     };
-    CudaBackend::new(settings, config, weights, clock).unwrap()
+    cuda(settings, config, weights)
 }
 
 fn images(prefix_positions: usize) -> Step {
     let prefix_pages = prefix_positions.div_ceil(16);
-    let image = |i: usize| {
-        let bytes = (0..64 * 48 * 3).map(|b| (b * (7 + i) % 251) as u8);
-        ImageJob {
-            picture: Picture::from_rgb(64, 48, bytes.collect()).unwrap(),
-            pages: prefix(i, prefix_pages),
-            camera: None,
-        }
+    let image = |i: usize| ImageJob {
+        picture: picture(i),
+        pages: prefix(i, prefix_pages),
+        camera: None,
     };
     Step {
         images: (0..IMAGES).map(image).collect(),
         ..rows(&[(0, 0, 1)], prefix_positions)
     }
+}
+
+fn picture(number: usize) -> Picture {
+    let bytes = (0..64 * 48 * 3).map(|b| (b * (7 + number) % 251) as u8);
+    Picture::from_rgb(64, 48, bytes.collect()).unwrap()
 }
 
 fn prefix(image: usize, pages: usize) -> Arc<[PageId]> {
@@ -120,16 +121,12 @@ fn rows(rows: &[(usize, usize, usize)], prefix_positions: usize) -> Step {
         },
         picks: vec![Pick::Coord],
     };
-    Step {
-        images: Vec::new(),
-        rows: rows.iter().map(row).collect(),
-    }
+    step_of(rows.iter().map(row).collect())
 }
 
 fn hidden(backend: &mut CudaBackend, step: &Step) -> Vec<f32> {
     let positions = step.rows.iter().map(|row| row.inputs.positions()).sum();
-    backend.launch(SlotId(0), step.clone()).unwrap();
-    backend.commit(SlotId(0)).unwrap();
+    run_step(backend, step.clone());
     let [_, hidden] = backend.inside(positions).unwrap();
     hidden
 }
@@ -144,9 +141,7 @@ fn one_launch_gives_what_the_kernels_one_by_one_give() {
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn fused_decode_with_e4m3_weights_equals_bf16_weights() {
-    let bytes = (0..64 * 48 * 3).map(|b| (b * 7 % 251) as u8).collect();
-    let picture = Picture::from_rgb(64, 48, bytes).unwrap();
-    one_launch_is_as_kernels(Precision::Fp8(&[picture]));
+    one_launch_is_as_kernels(Precision::Fp8(&[picture(0)]));
 }
 
 fn one_launch_is_as_kernels(precision: Precision<'_>) {

@@ -2,11 +2,7 @@
 
 use half::bf16;
 
-use super::{
-    Random, Rig, assert_close, f32s,
-    fp8::{Outputs, assert_e4m3_too},
-    rig,
-};
+use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, rig};
 use crate::cuda::{
     kernels::{Activations, DenseAttention, DenseKernel, MatrixShape, StridedRows},
     memory::Buffer,
@@ -42,11 +38,14 @@ struct CaseShape {
     head_dim: usize,
 }
 
+impl CaseShape {
+    fn width(self) -> usize {
+        self.heads * self.head_dim
+    }
+}
+
 struct Case {
-    sequences: usize,
-    length: usize,
-    heads: usize,
-    head_dim: usize,
+    shape: CaseShape,
     qkv: Vec<bf16>,
     up: Buffer<bf16>,
 }
@@ -54,83 +53,64 @@ struct Case {
 impl Case {
     /// Values `spread` times as wide as usual: with 5, few keys have all the weight, and running maxima grow much.
     fn new(rig: &Rig, random: &mut Random, shape: CaseShape, spread: f32) -> Self {
-        let CaseShape {
-            sequences,
-            length,
-            heads,
-            head_dim,
-        } = shape;
-        let values = random.values(sequences * length * 3 * heads * head_dim);
+        let values = random.values(shape.sequences * shape.length * 3 * shape.width());
         let qkv: Vec<bf16> = values
             .iter()
             .map(|value| bf16::from_f32(value.to_f32() * spread))
             .collect();
         Self {
-            sequences,
-            length,
-            heads,
-            head_dim,
+            shape,
             up: rig.up(&qkv),
             qkv,
         }
     }
 
-    fn width(&self) -> usize {
-        self.heads * self.head_dim
-    }
-
-    fn run(&self, rig: &Rig, kernel: DenseKernel, out: Activations) {
-        let attention = DenseAttention {
-            qkv: StridedRows::packed(self.up.start(), 3 * self.width()),
+    fn attention(&self, out: Activations) -> DenseAttention {
+        let CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        } = self.shape;
+        DenseAttention {
+            qkv: StridedRows::packed(self.up.start(), 3 * self.shape.width()),
             out,
-            sequences: self.sequences,
-            length: self.length,
-            heads: self.heads,
-            head_dim: self.head_dim,
-        };
-        rig.kernels.attend_dense_by(kernel, &attention).unwrap();
+            sequences,
+            length,
+            heads,
+            head_dim,
+        }
     }
 
     /// Compares every `step`th row of every head.
     fn check(&self, rig: &Rig, kernel: DenseKernel, step: usize) {
-        let (rows, width) = (self.sequences * self.length, self.width());
+        let CaseShape {
+            sequences,
+            length,
+            heads,
+            head_dim,
+        } = self.shape;
+        let (rows, width) = (sequences * length, self.shape.width());
         let stride = width + BEHIND;
-        let out = rig.room(rows * stride);
-        let to = StridedRows {
-            start: out.start(),
-            stride,
-        };
-        self.run(rig, kernel, Activations::Bf16(to));
-        let outputs = Outputs {
-            bf16: &out,
-            stride,
-            shape: MatrixShape { rows, width },
-        };
-        assert_e4m3_too(rig, &outputs, |to| {
-            self.run(rig, kernel, to);
-            Ok(())
+        let got = in_both_types(rig, MatrixShape { rows, width }, stride, |to| {
+            rig.kernels.attend_dense_by(kernel, &self.attention(to))
         });
-        let (qkv, got) = (f32s(&self.qkv), rig.down(&out));
+        let qkv = f32s(&self.qkv);
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        for (sequence, head) in
-            (0..self.sequences).flat_map(|s| (0..self.heads).map(move |h| (s, h)))
-        {
+        for (sequence, head) in (0..sequences).flat_map(|s| (0..heads).map(move |h| (s, h))) {
             let part = |row: usize, part: usize| {
-                &qkv[((sequence * self.length + row) * 3 + part) * width + head * self.head_dim..]
-                    [..self.head_dim]
+                let row = (sequence * length + row) * 3 + part;
+                &qkv[row * width + head * head_dim..][..head_dim]
             };
-            let keys: Vec<_> = (0..self.length).map(|row| part(row, 1)).collect();
-            let values: Vec<_> = (0..self.length).map(|row| part(row, 2)).collect();
-            for row in (0..self.length).step_by(step) {
+            let keys: Vec<_> = (0..length).map(|row| part(row, 1)).collect();
+            let values: Vec<_> = (0..length).map(|row| part(row, 2)).collect();
+            for row in (0..length).step_by(step) {
                 wanted.extend(attend(part(row, 0), &keys, &values));
-                let at = (sequence * self.length + row) * stride + head * self.head_dim;
-                found.extend(&got[at..][..self.head_dim]);
+                let at = (sequence * length + row) * stride + head * head_dim;
+                found.extend(&got[at..][..head_dim]);
             }
         }
-        let name = format!(
-            "{kernel:?}, {} x {}, {}",
-            self.head_dim, self.heads, self.length
-        );
+        let name = format!("{kernel:?}, {head_dim} x {heads}, {length}");
         assert_close(&name, &found, &wanted, 1e-2);
     }
 }

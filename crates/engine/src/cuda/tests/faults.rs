@@ -13,15 +13,16 @@ use std::{
 use cudarc::{driver::result, nvrtc::Ptx};
 use tokio::time::timeout;
 
-use super::whole::cuda_on;
+use super::whole::{cuda, settings};
 use crate::{
     cuda::{
+        CudaSettings,
         compile::{KernelSource, cubin},
         library,
     },
-    scheduler::{Options, sequence::Bounds},
+    scheduler::sequence::Bounds,
     service::{
-        Engine, EngineModel, EngineSettings,
+        Engine, EngineModel,
         handle::{self, EngineEnd, EngineHandle},
         inside, outside,
     },
@@ -71,7 +72,8 @@ fn break_gpu(index: u32) {
 fn build(gpu: u32) -> (Engine, usize) {
     let set = golden_set("md2-micro");
     let config = config(&set);
-    let backend = cuda_on(gpu, &config, weights(&set, &config));
+    let settings = CudaSettings { gpu, ..settings() };
+    let backend = cuda(settings, &config, weights(&set, &config));
     let bounds = Bounds {
         max_objects: 3,
         max_tokens: 8,
@@ -80,13 +82,8 @@ fn build(gpu: u32) -> (Engine, usize) {
         config,
         ..testing::micro_model()
     };
-    let settings = EngineSettings {
-        bounds,
-        options: Options::default(),
-    };
     let clock = Arc::new(SystemClock::new());
-    let engine = Engine::new(Box::new(backend), model, settings, clock);
-    (engine, 2)
+    (Engine::new(Box::new(backend), model, bounds, clock), 2)
 }
 
 async fn ask(engine: &EngineHandle) -> Outcome {

@@ -23,8 +23,8 @@ use crate::{
         stage::FrameStage,
     },
     model::VisionConfig,
-    scheduler::backend::{Backend, Feed, ImageJob, Pick, PickResult, SlotId, Step},
-    testing::golden_model::{row, tokens},
+    scheduler::backend::{Backend, ImageJob, Pick, PickResult, SlotId, Step},
+    testing::golden_model::{job, prompt},
 };
 use spotter_cameras::testing::uploaded;
 use spotter_core::{DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat, Planes};
@@ -122,19 +122,17 @@ impl Other {
         // SAFETY: the memory is large enough, and stays allocated until the keeper is dropped.
         let memory = unsafe { ForeignMemory::new(frame, bytes.len(), keeper) }.unwrap();
         let planes = Arc::new(There(Box::new(memory)));
-        let size = (picture.width(), picture.height());
-        let colour = (picture.matrix(), picture.range());
-        let strides = [PITCH, PITCH, 0];
-        Picture::new(
-            PictureLayout {
-                format: PixelFormat::Nv12,
-                size,
-                strides,
-                colour,
-            },
-            planes,
-        )
-        .unwrap()
+        Picture::new(layout_of(picture, [PITCH, PITCH, 0]), planes).unwrap()
+    }
+}
+
+/// That of a picture with other strides.
+fn layout_of(picture: &Picture, strides: [usize; 3]) -> PictureLayout {
+    PictureLayout {
+        format: picture.format(),
+        size: (picture.width(), picture.height()),
+        strides,
+        colour: (picture.matrix(), picture.range()),
     }
 }
 
@@ -243,17 +241,8 @@ fn fetched(picture: &Picture) -> Picture {
                 .collect(),
         );
     }
-    let colour = (picture.matrix(), picture.range());
-    Picture::new(
-        PictureLayout {
-            format: picture.format(),
-            size,
-            strides,
-            colour,
-        },
-        Arc::<Vec<Vec<u8>>>::new(planes),
-    )
-    .unwrap()
+    let planes = Arc::<Vec<Vec<u8>>>::new(planes);
+    Picture::new(layout_of(picture, strides), planes).unwrap()
 }
 
 #[test]
@@ -262,16 +251,16 @@ fn step_holds_gpu_frames_until_commit_and_encodes_all() {
     let mut backend = micro();
     let other = Other::new(library::open(0).unwrap().context.cu_device(), 1);
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));
-    let prompt = Feed::Host(tokens(&[1, 498, 95]));
-    let row = row(&backend, 0, 0, prompt, &[Pick::Coord]);
+    let row = prompt(&backend, 0, &[1, 498, 95], Pick::Coord);
     let mut decide = |picture: Picture| -> (Vec<PickResult>, usize) {
-        let mut step = Step::default();
-        step.images.push(ImageJob {
-            picture,
-            pages: row.kv.prefix.clone(),
+        let image = ImageJob {
             camera: Some(spotter_core::CameraId::new("gate").unwrap()),
-        });
-        step.rows.push(row.clone());
+            ..job(&backend, picture)
+        };
+        let step = Step {
+            images: vec![image],
+            rows: vec![row.clone()],
+        };
         backend.launch(SlotId(0), step).unwrap();
         let held = 1 - other.free();
         let done = backend.commit(SlotId(0)).unwrap();

@@ -2,7 +2,9 @@
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig, whole::cuda_for_one};
+use super::{
+    Random, Rig, assert_close, f32s, gelu, layers::sums, linear, rig, whole::cuda_for_one,
+};
 use crate::{
     cuda::{
         Precision,
@@ -13,7 +15,8 @@ use crate::{
         products::{Epilogue, LinearRef, Product, bucket},
     },
     model::{self, ModelConfig, Weights},
-    scheduler::backend::{Backend, SlotId},
+    scheduler::backend::Backend as _,
+    testing::golden_model::run_step,
 };
 use spotter_core::{Picture, config};
 use spotter_street as demo;
@@ -67,47 +70,31 @@ fn rig_with_fp8() -> Rig {
     rig
 }
 
-/// Results of a kernel in bf16.
-pub(super) struct Outputs<'a> {
-    pub bf16: &'a Buffer<bf16>,
-    /// Values from row to row.
-    pub stride: usize,
-    pub shape: MatrixShape,
-}
-
-/// `launch` writes the same results in e4m3.
+/// What `launch` writes in bf16, `[rows, stride]`; in e4m3 it writes the same.
 #[track_caller]
-pub(super) fn assert_e4m3_too(
+pub(super) fn in_both_types(
     rig: &Rig,
-    out: &Outputs<'_>,
-    launch: impl FnOnce(Activations) -> Result<(), CudaError>,
-) {
+    shape: MatrixShape,
+    stride: usize,
+    launch: impl Fn(Activations) -> Result<(), CudaError>,
+) -> Vec<f32> {
+    let MatrixShape { rows, width } = shape;
+    let out = rig.room(rows * stride);
+    launch(Activations::bf16(out.start(), stride)).unwrap();
+    let wanted = rig.down(&out);
     if !rig.gpu.has_fp8() {
-        return;
+        return wanted;
     }
-    let &Outputs {
-        bf16,
-        stride,
-        shape: MatrixShape { rows, width },
-    } = out;
-    let want = rig.down(bf16);
     let place = |i: usize| i / width * stride + i % width;
-    let sizes = (0..rows * width).map(|i| want[place(i)].abs());
-    let scales = Scales::new(
-        &rig.stream,
-        &[scale(sizes.fold(0.0, f32::max), 1.1).unwrap()],
-    );
-    let scales = scales.unwrap();
-    let got = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * stride]).unwrap();
-    let to = StridedRows {
-        start: got.start(),
-        stride,
-    };
+    let largest = (0..rows * width).fold(0.0, |most, i| f32::max(most, wanted[place(i)].abs()));
+    let scales = Scales::new(&rig.stream, &[scale(largest, 1.1).unwrap()]).unwrap();
+    let got = rig.bytes(&vec![0xaa; rows * stride]);
+    let to = StridedRows::packed(got.start(), stride);
     launch(Activations::E4m3(to, scales.at(0))).unwrap();
     let got = got.to_host(&rig.stream).unwrap();
     let step = scales.at(0).value;
     for i in 0..rows * width {
-        let (got, want) = (value(got[place(i)]) * step, want[place(i)]);
+        let (got, want) = (value(got[place(i)]) * step, wanted[place(i)]);
         // Half a step of e4m3, and the rounding of bf16; below 2^-6 the steps are constant.
         let most = want.abs() * (1.0 / 16.0 + 1.0 / 128.0) + step * 2.0_f32.powi(-10);
         assert!((got - want).abs() <= most, "{i}: {got}, wants {want}");
@@ -115,6 +102,7 @@ pub(super) fn assert_e4m3_too(
     for i in (0..rows * stride).filter(|i| i % stride >= width) {
         assert_eq!(got[i], 0xaa, "written beyond a row");
     }
+    wanted
 }
 
 #[test]
@@ -126,26 +114,17 @@ fn quantising_rounds_as_the_twin_does() {
         let (from, to) = (width + 16, width + 32);
         let mut x = random.values(rows * from);
         // Halfway cases, the edges of the format, both zeros.
-        for (i, edge) in [1.0625, 1.1875, 464.0, -480.0, 0.001, -0.0, 0.0, 0.0156]
-            .into_iter()
-            .enumerate()
-        {
-            x[i] = bf16::from_f32(edge);
-        }
+        let edges = [1.0625, 1.1875, 464.0, -480.0, 0.001, -0.0, 0.0, 0.0156];
+        x[..8].copy_from_slice(&edges.map(bf16::from_f32));
         let up = rig.up(&x);
-        let out = Buffer::<u8>::from_host(&rig.stream, &vec![0xaa; rows * to]).unwrap();
+        let out = rig.bytes(&vec![0xaa; rows * to]);
         let scales = Scales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
         let scale = scales.at(0);
-        let rows_of = StridedRows {
-            start: up.start(),
-            stride: from,
-        };
-        let rows_to = StridedRows {
-            start: out.start(),
-            stride: to,
-        };
+        let rows_of = StridedRows::packed(up.start(), from);
+        let rows_to = StridedRows::packed(out.start(), to);
+        let shape = MatrixShape { rows, width };
         rig.kernels
-            .quantise(rows_of, rows_to, scale, MatrixShape { rows, width })
+            .quantise(rows_of, rows_to, scale, shape)
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         for (i, got) in got.into_iter().enumerate() {
@@ -157,34 +136,11 @@ fn quantising_rounds_as_the_twin_does() {
             assert_eq!(got, want, "row {row}, column {column}");
         }
         let into = rig.floats(&[0.25]);
-        rig.kernels
-            .abs_max(rows_of, into.start(), MatrixShape { rows, width })
-            .unwrap();
+        rig.kernels.abs_max(rows_of, into.start(), shape).unwrap();
         let inside = (0..rows).flat_map(|row| &x[row * from..][..width]);
         let want = inside.fold(0.25, |most: f32, x| most.max(x.to_f32().abs()));
         assert_eq!(into.to_host(&rig.stream).unwrap(), [want]);
     }
-}
-
-/// A layer in both number types, with random values.
-struct Layer {
-    x: Vec<f32>,
-    w: Vec<f32>,
-    bias: Vec<f32>,
-    /// Rounded to e4m3.
-    x8: Vec<f32>,
-    w8: Vec<f32>,
-}
-
-impl Layer {
-    fn sum(&self, (x, w): (&[f32], &[f32]), inner: usize, row: usize, out: usize) -> f32 {
-        let (x, w) = (&x[row * inner..][..inner], &w[out * inner..][..inner]);
-        x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + self.bias[out]
-    }
-}
-
-fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }
 
 /// Bytes and their values.
@@ -211,25 +167,12 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let (mut x_bytes, x8) = quantised(&x, x_scale.value);
         let (w_bytes, w8) = quantised(&w, w_scale.value);
         x_bytes.resize(bucket(rows) * inner, 0);
-        let layer = Layer {
-            bias: f32s(&bias),
-            x,
-            w,
-            x8,
-            w8,
-        };
-        let plain: Vec<bf16> = layer.w.iter().map(|&w| bf16::from_f32(w)).collect();
-        let (weight, bias) = (rig.up(&plain), rig.up(&bias));
-        let xs = Buffer::from_host(&rig.stream, &x_bytes).unwrap();
-        let ws = Buffer::from_host(&rig.stream, &w_bytes).unwrap();
+        let plain: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
+        let (weight, bias_up) = (rig.up(&plain), rig.up(&bias));
+        let (xs, ws) = (rig.bytes(&x_bytes), rig.bytes(&w_bytes));
         let linear = LinearRef {
-            weight: weight.start(),
-            bias: bias.start(),
-            bias_f32: None,
-            largest_input: None,
             e4m3: Some((ws.start(), w_scale)),
-            outputs,
-            inner,
+            ..linear(&weight, &bias_up, outputs, inner)
         };
         let product = |out, epilogue| Product {
             linear,
@@ -239,23 +182,22 @@ fn products_of_e4m3_are_those_of_the_formula() {
             epilogue,
         };
         // The host computes some rows only, to save time.
-        let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(8)).collect();
-        let all = || {
-            some.iter()
-                .flat_map(|&row| (0..outputs).map(move |out| (row, out)))
-        };
+        let some = || (0..rows).step_by(rows.div_ceil(8));
+        let all = || some().flat_map(|row| row * outputs..(row + 1) * outputs);
+        let bias = f32s(&bias);
         let sums = |x: &[f32], w: &[f32]| -> Vec<f32> {
-            let sum = |(row, out)| layer.sum((x, w), inner, row, out);
-            all().map(sum).collect()
+            some()
+                .flat_map(|row| sums(&x[row * inner..][..inner], w, &bias, inner))
+                .collect()
         };
-        let (near, exact) = (sums(&layer.x8, &layer.w8), sums(&layer.x, &layer.w));
+        let (near, exact) = (sums(&x8, &w8), sums(&x, &w));
         let name = format!("{rows} {outputs} {inner}");
         for epilogue in [Epilogue::Bias, Epilogue::BiasAdd, Epilogue::BiasGelu] {
             let out = rig.up(&vec![bf16::ONE; bucket(rows) * outputs]);
             let to = Activations::bf16(out.start(), outputs);
             rig.products.run(&product(to, epilogue)).unwrap();
             let got = rig.down(&out);
-            let got: Vec<f32> = all().map(|(row, o)| got[row * outputs + o]).collect();
+            let got: Vec<f32> = all().map(|place| got[place]).collect();
             let after = |sum: &f32| match epilogue {
                 Epilogue::Bias => *sum,
                 Epilogue::BiasAdd => sum + 1.0,
@@ -265,12 +207,8 @@ fn products_of_e4m3_are_those_of_the_formula() {
             // Of the same numbers: bf16 rounds, and fast sums lose some of their last bits.
             assert_close(&format!("fp8 {epilogue:?} {name}"), &got, &near, 1e-2);
             // Both factors are off by at most 2^-4 of their size, all of them with signs of their own.
-            assert_close(
-                &format!("fp8 rounding {epilogue:?} {name}"),
-                &got,
-                &exact,
-                0.09,
-            );
+            let what = format!("fp8 rounding {epilogue:?} {name}");
+            assert_close(&what, &got, &exact, 0.09);
         }
         let out = Buffer::<u8>::zeros(&rig.stream, bucket(rows) * outputs).unwrap();
         let to = Activations::E4m3(StridedRows::packed(out.start(), outputs), out_scale);
@@ -281,7 +219,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         }
         rig.products.run(&product).unwrap();
         let got = out.to_host(&rig.stream).unwrap();
-        let read = |(row, o): (usize, usize)| value(got[row * outputs + o]) * out_scale.value;
+        let read = |place: usize| value(got[place]) * out_scale.value;
         let got: Vec<f32> = all().map(read).collect();
         let want: Vec<f32> = near.iter().map(|&sum| gelu(sum)).collect();
         assert_close(&format!("fp8 to fp8 {name}"), &got, &want, 1.0 / 16.0);
@@ -299,8 +237,7 @@ fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
     // Not one of the calibration pictures.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
-    backend.launch(SlotId(0), step).unwrap();
-    backend.commit(SlotId(0)).unwrap();
+    run_step(&mut backend, step);
     backend.inside(positions).unwrap()
 }
 

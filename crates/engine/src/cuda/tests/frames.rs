@@ -1,7 +1,5 @@
 //! Patches from frames are those of the CPU, to the bit.
 
-use std::sync::Arc;
-
 use half::bf16;
 
 use super::{Random, Rig, f32s, rig};
@@ -13,37 +11,15 @@ use crate::{
         stage::FrameStage,
     },
     model::{VisionConfig, crops, normalise_table},
+    testing::planar_picture,
 };
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
+use spotter_core::{Picture, PixelFormat};
 
-pub(super) fn picture(
-    random: &mut Random,
-    format: PixelFormat,
-    (width, height): (usize, usize),
-) -> Picture {
-    let mut strides = [0; 3];
-    let mut planes = Vec::new();
-    for (index, stride) in strides.iter_mut().enumerate() {
-        let Some((row_bytes, rows)) = format.plane_size(index, width, height) else {
-            break;
-        };
-        *stride = row_bytes + 5;
-        // Smooth enough that scaling matters, with edges.
-        let byte = |i: usize| (i / 3 % 251 + i / 97 % 2 * 90 + i % 7) as u8;
-        let offset = random.below(1000);
-        planes.push((0..*stride * rows).map(|i| byte(i + offset)).collect());
-    }
-    let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-    Picture::new(
-        PictureLayout {
-            format,
-            size: (width, height),
-            strides,
-            colour,
-        },
-        Arc::new(planes),
-    )
-    .unwrap()
+/// Smooth enough that scaling matters, with edges.
+pub(super) fn picture(random: &mut Random, format: PixelFormat, size: (usize, usize)) -> Picture {
+    let byte = |i: usize| (i / 3 % 251 + i / 97 % 2 * 90 + i % 7) as u8;
+    let offsets = [(); 3].map(|()| random.below(1000));
+    planar_picture(format, size, 5, |plane, i| byte(i + offsets[plane]))
 }
 
 /// Values of a row of patches, with padding.

@@ -199,13 +199,10 @@ fn true_widths_are_as_near_as_the_reference_in_bf16() {
     let mut report = golden.report(&mut backend, &set, &config);
     drop(backend);
     let pictures = pictures(&set, golden.images());
-    behind_blocks(
-        deeper(&config, weights),
-        &pictures,
-        |depth, image, states| {
-            golden.add_depth(&mut report.figures, image, depth, states, &config);
-        },
-    );
+    let backend = deeper(&config, weights);
+    behind_blocks(backend, &pictures, |depth, image, states| {
+        golden.add_depth(&mut report.figures, image, depth, states, &config);
+    });
     report.print("md2-full on the GPU, kernel by kernel");
     let missing: Vec<&str> = report.figures.missing().collect();
     assert!(missing.is_empty(), "not compared: {missing:?}");

@@ -1,12 +1,10 @@
 //! Norms, products, features between encoder and decoder, embeddings.
 
+use std::f32::consts::TAU;
+
 use half::bf16;
 
-use super::{
-    Random, Rig, assert_close, f32s,
-    fp8::{Outputs, assert_e4m3_too},
-    rig,
-};
+use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, gelu, linear, normed, rig};
 use crate::cuda::{
     kernels::{
         Activations, CombineInputs, CombineShape, EmbedInputs, ImageShape, Kernels, MatrixShape,
@@ -29,49 +27,31 @@ fn layer_norms_are_those_of_the_formula() {
             random.values(width),
             random.values(width),
         );
-        let (xs, ws, bs, out) = (rig.up(&x), rig.up(&w), rig.up(&b), rig.room(rows * width));
-        let norm = &GpuNorm {
-            weight: ws,
-            bias: bs,
+        let xs = rig.up(&x);
+        let norm = GpuNorm {
+            weight: rig.up(&w),
+            bias: rig.up(&b),
         };
         let shape = MatrixShape { rows, width };
-        rig.kernels
-            .layer_norm(
-                xs.start(),
-                norm,
-                Activations::bf16(out.start(), width),
-                shape,
-            )
-            .unwrap();
-        let outputs = Outputs {
-            bf16: &out,
-            stride: width,
-            shape,
-        };
-        assert_e4m3_too(&rig, &outputs, |to| {
-            rig.kernels.layer_norm(xs.start(), norm, to, shape)
+        let got = in_both_types(&rig, shape, width, |to| {
+            rig.kernels.layer_norm(xs.start(), &norm, to, shape)
         });
-        let (w, b) = (f32s(&w), f32s(&b));
-        let x = f32s(&x);
-        let want = x.chunks_exact(width).flat_map(|row| {
-            let mean = row.iter().sum::<f32>() / width as f32;
-            let var = row.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32;
-            let scale = (var + 1e-5).sqrt().recip();
-            (0..width)
-                .map(|i| (row[i] - mean) * scale * w[i] + b[i])
-                .collect::<Vec<_>>()
-        });
-        assert_close(
-            "layer norm",
-            &rig.down(&out),
-            &want.collect::<Vec<_>>(),
-            4e-3,
-        );
+        let (x, w, b) = (f32s(&x), f32s(&w), f32s(&b));
+        let rows = x.chunks_exact(width);
+        let want: Vec<f32> = rows.flat_map(|row| normed(row, &w, &b)).collect();
+        assert_close("layer norm", &got, &want, 4e-3);
     }
 }
 
-fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+/// `x w^T + bias`, `[rows, outputs]`.
+pub(super) fn sums(x: &[f32], w: &[f32], bias: &[f32], inner: usize) -> Vec<f32> {
+    let sum = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>();
+    x.chunks_exact(inner)
+        .flat_map(|x| {
+            let outputs = w.chunks_exact(inner).zip(bias);
+            outputs.map(move |(w, bias)| sum(x, w) + bias)
+        })
+        .collect()
 }
 
 #[test]
@@ -87,70 +67,42 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
         let (xs, ws, bs) = (rig.up(&padded), rig.up(&w), rig.up(&b));
         let bias_f32 = rig.floats(&f32s(&b));
         let linear = LinearRef {
-            weight: ws.start(),
-            bias: bs.start(),
             bias_f32: Some(bias_f32.start()),
-            largest_input: None,
-            e4m3: None,
-            outputs,
-            inner,
+            ..linear(&ws, &bs, outputs, inner)
         };
         let (x, w, b, before) = (f32s(&x), f32s(&w), f32s(&b), f32s(&before));
-        let sum = |row: usize, out: usize| {
-            let (x, w) = (&x[row * inner..][..inner], &w[out * inner..][..inner]);
-            x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + b[out]
-        };
+        let sums = sums(&x, &w, &b, inner);
         let stride = outputs + 8;
+        let place = |i: usize| i / outputs * stride + i % outputs;
         for epilogue in [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd] {
             let mut room: Vec<bf16> = before.iter().map(|&x| bf16::from_f32(x)).collect();
             room.resize(bucket(rows) * stride, bf16::ZERO);
             let out = rig.up(&room);
-            let rows_out = StridedRows {
-                start: out.start(),
-                stride,
+            let product = Product {
+                linear,
+                x: Activations::bf16(xs.start(), inner),
+                out: Activations::bf16(out.start(), stride),
+                rows,
+                epilogue,
             };
-            rig.products
-                .run(&Product {
-                    linear,
-                    x: Activations::bf16(xs.start(), inner),
-                    out: Activations::Bf16(rows_out),
-                    rows,
-                    epilogue,
-                })
-                .unwrap();
+            rig.products.run(&product).unwrap();
             let got = rig.down(&out);
-            let (mut wanted, mut found) = (Vec::new(), Vec::new());
-            for row in 0..rows {
-                for o in 0..outputs {
-                    wanted.push(match epilogue {
-                        Epilogue::Bias => sum(row, o),
-                        Epilogue::BiasGelu => gelu(sum(row, o)),
-                        Epilogue::BiasAdd => sum(row, o) + before[row * stride + o],
-                    });
-                    found.push(got[row * stride + o]);
-                }
-            }
-            assert_close(
-                &format!("{epilogue:?} {rows} {outputs} {inner}"),
-                &found,
-                &wanted,
-                4e-3,
-            );
+            let found: Vec<f32> = (0..sums.len()).map(|i| got[place(i)]).collect();
+            let wanted = sums.iter().enumerate().map(|(i, &sum)| match epilogue {
+                Epilogue::Bias => sum,
+                Epilogue::BiasGelu => gelu(sum),
+                Epilogue::BiasAdd => sum + before[place(i)],
+            });
+            let what = format!("{epilogue:?} {rows} {outputs} {inner}");
+            assert_close(&what, &found, &wanted.collect::<Vec<_>>(), 4e-3);
         }
         let out = rig.floats(&vec![77.0; bucket(rows) * outputs]);
+        let x_rows = StridedRows::packed(xs.start(), inner);
         rig.products
-            .run_to_f32(
-                &linear,
-                StridedRows::packed(xs.start(), inner),
-                out.start(),
-                rows,
-            )
+            .run_to_f32(&linear, x_rows, out.start(), rows)
             .unwrap();
         let got = out.to_host(&rig.stream).unwrap();
-        let wanted: Vec<f32> = (0..rows * outputs)
-            .map(|i| sum(i / outputs, i % outputs))
-            .collect();
-        assert_close("to f32", &got[..rows * outputs], &wanted, 1e-5);
+        assert_close("to f32", &got[..rows * outputs], &sums, 1e-5);
     }
 }
 
@@ -172,37 +124,19 @@ fn products_of_few_rows_are_those_of_the_formula() {
         );
         let (b, before) = (random.values(outputs), random.values(rows * (outputs + 8)));
         let (xs, ws, bs) = (rig.up(&x), rig.up(&w), rig.up(&b));
-        let linear = LinearRef {
-            weight: ws.start(),
-            bias: bs.start(),
-            bias_f32: None,
-            largest_input: None,
-            e4m3: None,
-            outputs,
-            inner,
-        };
+        let linear = linear(&ws, &bs, outputs, inner);
         assert!(Kernels::is_skinny(&linear, rows));
-        let x_rows = StridedRows {
-            start: xs.start(),
-            stride: inner + 8,
-        };
-        let (x, w, b) = (f32s(&x), f32s(&w), f32s(&b));
-        let sum = |i: usize| {
-            let (x, w) = (
-                &x[i / outputs * (inner + 8)..][..inner],
-                &w[i % outputs * inner..][..inner],
-            );
-            x.iter().zip(w).map(|(x, w)| x * w).sum::<f32>() + b[i % outputs]
-        };
-        let sums: Vec<f32> = (0..rows * outputs).map(sum).collect();
+        let x_rows = StridedRows::packed(xs.start(), inner + 8);
+        let x: Vec<f32> = f32s(&x)
+            .chunks_exact(inner + 8)
+            .flat_map(|row| row[..inner].to_vec())
+            .collect();
+        let sums = sums(&x, &f32s(&w), &f32s(&b), inner);
         let stride = outputs + 8;
         let place = |i: usize| i / outputs * stride + i % outputs;
         for which in 0..3 {
             let out = rig.up(&before);
-            let to = StridedRows {
-                start: out.start(),
-                stride,
-            };
+            let to = StridedRows::packed(out.start(), stride);
             let to = [
                 SkinnyOutput::Bf16(to),
                 SkinnyOutput::Gelu(to),
@@ -216,23 +150,15 @@ fn products_of_few_rows_are_those_of_the_formula() {
                 1 => gelu(sum),
                 _ => sum + before[place(i)].to_f32(),
             });
-            assert_close(
-                &format!("few rows {which} {rows} {outputs} {inner}"),
-                &found,
-                &want.collect::<Vec<_>>(),
-                4e-3,
-            );
+            let what = format!("few rows {which} {rows} {outputs} {inner}");
+            assert_close(&what, &found, &want.collect::<Vec<_>>(), 4e-3);
         }
         let out = rig.floats(&vec![77.0; rows * outputs]);
         rig.kernels
             .skinny(&linear, x_rows, SkinnyOutput::F32(out.start()), rows)
             .unwrap();
-        assert_close(
-            "few rows to f32",
-            &out.to_host(&rig.stream).unwrap(),
-            &sums,
-            1e-5,
-        );
+        let got = out.to_host(&rig.stream).unwrap();
+        assert_close("few rows to f32", &got, &sums, 1e-5);
     }
 }
 
@@ -244,10 +170,9 @@ fn tiles_are_stitched_and_pooled() {
     for (grid, margin, width) in [(6, 1, 64), (27, 4, 1152)] {
         let tokens = grid * grid;
         for (down, across) in [(1, 1), (2, 4), (3, 1)] {
-            let crops = if down * across == 1 {
-                1
-            } else {
-                1 + down * across
+            let crops = match down * across {
+                1 => 1,
+                tiles => 1 + tiles,
             };
             // The first crop is of another image, and every second crop was kept from another step.
             let features = random.values((1 + crops) * tokens * width);
@@ -266,23 +191,19 @@ fn tiles_are_stitched_and_pooled() {
             let source = rig.ints(&source);
             let image = rig.ints(&[1, down as i32, across as i32]);
             let out = rig.room(tokens * 2 * width);
-            rig.kernels
-                .combine(
-                    &CombineInputs {
-                        features: up.start(),
-                        kept: kept.start(),
-                        image: image.start(),
-                        source: source.start(),
-                    },
-                    out.start(),
-                    CombineShape {
-                        images: 1,
-                        grid,
-                        margin,
-                        width,
-                    },
-                )
-                .unwrap();
+            let inputs = CombineInputs {
+                features: up.start(),
+                kept: kept.start(),
+                image: image.start(),
+                source: source.start(),
+            };
+            let shape = CombineShape {
+                images: 1,
+                grid,
+                margin,
+                width,
+            };
+            rig.kernels.combine(&inputs, out.start(), shape).unwrap();
             let features = f32s(&features);
             let at = |crop: usize, y: usize, x: usize, f: usize| {
                 features[((1 + crop) * tokens + y * grid + x) * width + f]
@@ -314,6 +235,44 @@ fn tiles_are_stitched_and_pooled() {
     }
 }
 
+/// What embeds a coordinate or a size: frequencies, then a layer with bias.
+struct Encoder {
+    frequencies: Vec<f32>,
+    weight: Vec<bf16>,
+    bias: Vec<bf16>,
+    half: usize,
+}
+
+impl Encoder {
+    fn new(random: &mut Random, half: usize, inputs: usize, width: usize) -> Self {
+        Self {
+            frequencies: (0..half * inputs).map(|_| random.unit() * 3.0).collect(),
+            weight: random.values(width * half * 2),
+            bias: random.values(width),
+            half,
+        }
+    }
+
+    fn up(&self, rig: &Rig) -> GpuEncoder {
+        GpuEncoder {
+            frequencies: rig.floats(&self.frequencies),
+            weight: rig.up(&self.weight),
+            bias: rig.up(&self.bias),
+            half: self.half,
+        }
+    }
+
+    fn encode(&self, x: &[f32]) -> Vec<f32> {
+        let part = |i: usize, j: usize| x[j] * self.frequencies[j * self.half + i];
+        let angle = |i: usize| TAU * (0..x.len()).map(|j| part(i, j)).sum::<f32>();
+        let angles: Vec<f32> = (0..self.half).map(angle).collect();
+        let cosines = angles.iter().map(|angle| angle.cos());
+        let features: Vec<f32> = cosines.chain(angles.iter().map(|a| a.sin())).collect();
+        let (weight, bias) = (f32s(&self.weight), f32s(&self.bias));
+        sums(&features, &weight, &bias, features.len())
+    }
+}
+
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
@@ -321,16 +280,8 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let mut random = Random::new(4);
     let (width, vocab, coord_half, size_half) = (192, 10, 8, 12);
     let wte = random.values(vocab * width);
-    let encoder = |random: &mut Random, half: usize, inputs: usize| {
-        let frequencies: Vec<f32> = (0..half * inputs).map(|_| random.unit() * 3.0).collect();
-        (
-            frequencies,
-            random.values(width * half * 2),
-            random.values(width),
-        )
-    };
-    let coord = encoder(&mut random, coord_half, 1);
-    let size = encoder(&mut random, size_half, 2);
+    let coord = Encoder::new(&mut random, coord_half, 1, width);
+    let size = Encoder::new(&mut random, size_half, 2, width);
     let bits = |x: f32| x.to_bits() as i32;
     let kinds = [0, 1, 2, 3, 3, 3, 3];
     let a = [7, bits(0.3), bits(0.25), 0, 1, 2, 3];
@@ -350,15 +301,7 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
     let (kind, a, b) = (rig.ints(&kinds), rig.ints(&a), rig.ints(&b));
     let decided = Buffer::from_host(&rig.stream, &decided).unwrap();
     let table = rig.up(&wte);
-    let up = |(f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| (rig.floats(f), rig.up(w), rig.up(b));
-    let (c, s) = (up(&coord), up(&size));
-    let encoder = |(f, w, b): (Buffer<f32>, Buffer<bf16>, Buffer<bf16>), half| GpuEncoder {
-        frequencies: f,
-        weight: w,
-        bias: b,
-        half,
-    };
-    let (coord_up, size_up) = (encoder(c, coord_half), encoder(s, size_half));
+    let (coord_up, size_up) = (coord.up(&rig), size.up(&rig));
     let (out, is_zombie) = (rig.room(7 * width), rig.ints(&[9; 7]));
     let inputs = EmbedInputs {
         kind: kind.start(),
@@ -377,39 +320,14 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
         is_zombie.to_host(&rig.stream).unwrap(),
         [0, 0, 0, 0, 0, 0, 1]
     );
-    let encode = |x: &[f32], (f, w, b): &(Vec<f32>, Vec<bf16>, Vec<bf16>)| -> Vec<f32> {
-        let half = f.len() / x.len();
-        let angle = |i: usize| {
-            std::f32::consts::TAU
-                * x.iter()
-                    .enumerate()
-                    .map(|(j, x)| x * f[j * half + i])
-                    .sum::<f32>()
-        };
-        let features: Vec<f32> = (0..half)
-            .map(|i| angle(i).cos())
-            .chain((0..half).map(|i| angle(i).sin()))
-            .collect();
-        let (w, b) = (f32s(w), f32s(b));
-        (0..width)
-            .map(|o| {
-                features
-                    .iter()
-                    .enumerate()
-                    .map(|(i, x)| x * w[o * half * 2 + i])
-                    .sum::<f32>()
-                    + b[o]
-            })
-            .collect()
-    };
     let token = |id: usize| f32s(&wte[id * width..][..width]);
     let want = [
         token(7),
-        encode(&[0.3], &coord),
-        encode(&[0.25, 0.7], &size),
+        coord.encode(&[0.3]),
+        size.encode(&[0.25, 0.7]),
         token(4),
-        encode(&[0.5], &coord),
-        encode(&[1.0, 1.0 / 1024.0], &size),
+        coord.encode(&[0.5]),
+        size.encode(&[1.0, 1.0 / 1024.0]),
         vec![0.0; width],
     ];
     assert_close("embed", &rig.down(&out), &want.concat(), 4e-3);
@@ -438,13 +356,9 @@ fn places(rig: &Rig, random: &mut Random) {
     assert_eq!(rig.down(&out), f32s(&want.collect::<Vec<_>>()));
     let index = rig.ints(&[3, 0, 3]);
     let gathered = rig.room(3 * width);
+    let shape = MatrixShape { rows: 3, width };
     rig.kernels
-        .gather_rows(
-            xs.start(),
-            index.start(),
-            gathered.start(),
-            MatrixShape { rows: 3, width },
-        )
+        .gather_rows(xs.start(), index.start(), gathered.start(), shape)
         .unwrap();
     let want = [3, 0, 3]
         .map(|i: usize| f32s(&x[i * width..][..width]))

@@ -4,11 +4,11 @@ use std::{fs, path::Path, sync::Arc};
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, rig};
+use super::{Random, Rig, assert_close, f32s, linear, rig};
 use crate::cuda::{
     kernels::Activations,
     memory::Buffer,
-    products::{Epilogue, LinearRef, Product, Products, bucket},
+    products::{Epilogue, Product, Products, bucket},
 };
 
 const ROWS: usize = 740;
@@ -39,15 +39,7 @@ impl Case {
     fn product(&self, out: &Buffer<bf16>, epilogue: Epilogue) -> Product {
         let [x, w, b] = &self.buffers;
         Product {
-            linear: LinearRef {
-                weight: w.start(),
-                bias: b.start(),
-                bias_f32: None,
-                largest_input: None,
-                e4m3: None,
-                outputs: OUTPUTS,
-                inner: INNER,
-            },
+            linear: linear(w, b, OUTPUTS, INNER),
             x: Activations::bf16(x.start(), INNER),
             out: Activations::bf16(out.start(), OUTPUTS),
             rows: ROWS,

@@ -4,12 +4,11 @@ use super::whole::micro;
 use crate::{
     cuda::{CudaBackend, library, memory::DriverCalls},
     scheduler::backend::{
-        Backend, Feed, ImageJob, MaskSource, Pick, PickResult, Row, RowMask, RowRef, Sampling,
-        SlotId, Step, TokenMask,
+        Backend, Feed, MaskSource, Pick, PickResult, Row, RowMask, RowRef, SlotId, Step, TokenMask,
     },
     testing::{
         ahead::{IMAGE, micro_config, micro_picture, token_pick},
-        golden_model::{pages, row, tokens},
+        golden_model::{job, row, tokens},
     },
 };
 use spotter_core::Picture;
@@ -34,11 +33,7 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
     let mut step = Step::default();
     match number % KINDS {
         0 => {
-            step.images.push(ImageJob {
-                picture: picture.clone(),
-                pages: pages(backend, 0).0,
-                camera: None,
-            });
+            step.images.push(job(backend, picture.clone()));
             step.rows.push(row(0, 0, fed(prompt), Pick::CoordOrEnd));
             step.rows.push(row(1, 0, fed(prompt), banned()));
         }
@@ -46,10 +41,7 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
         2 => step.rows.push(row(0, behind + 1, carried(), Pick::Size)),
         3 => step.rows.push(row(1, behind, fed(&[300]), banned())),
         _ => {
-            let masked = Pick::Token {
-                mask: MaskSource::Host,
-                sampling: Sampling::Greedy,
-            };
+            let masked = Pick::Token(MaskSource::Host);
             step.rows.push(row(1, behind + 1, fed(&[301]), masked));
         }
     }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use super::whole::micro;
 use crate::{
     cuda::CudaBackend,
-    scheduler::backend::{
-        Backend, Feed, ImageJob, KvTable, PageId, Pick, PickResult, Row, SlotId, Step,
-    },
-    testing::golden_model::tokens,
+    scheduler::backend::{Backend, ImageJob, PageId, Pick, PickResult, Step},
+    testing::golden_model::{prompt, run_step},
 };
 use spotter_core::{CameraId, Picture};
 
@@ -35,29 +33,18 @@ fn decide(
     let mut step = Step::default();
     for (index, &(camera, changed)) in (0..).zip(images) {
         let prefix: Arc<[PageId]> = (index * each..(index + 1) * each).map(PageId).collect();
-        let own = vec![PageId(100 + index)];
         step.images.push(ImageJob {
             picture: picture(changed),
             pages: prefix.clone(),
             camera: camera.map(|name| CameraId::new(name).unwrap()),
         });
-        step.rows.push(Row {
-            inputs: Feed::Host(tokens(&PROMPT)),
-            position: limits.prefix_positions,
-            kv: KvTable {
-                prefix,
-                prefix_positions: limits.prefix_positions,
-                own,
-            },
-            picks: vec![Pick::Coord],
-        });
+        let mut row = prompt(backend, 10 + index as usize, &PROMPT, Pick::Coord);
+        row.kv.prefix = prefix;
+        step.rows.push(row);
     }
-    backend.launch(SlotId(0), step).unwrap();
-    let done = backend.commit(SlotId(0)).unwrap();
-    (
-        done.picked.concat(),
-        [done.crops_encoded, done.crops_reused],
-    )
+    let done = run_step(backend, step);
+    let crops = [done.crops_encoded, done.crops_reused];
+    (done.picked.concat(), crops)
 }
 
 /// The sharpness of a coordinate says more than its bin, which jumps where a network of noise sees no difference.

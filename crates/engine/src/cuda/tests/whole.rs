@@ -4,46 +4,54 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
+use super::CACHE;
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
     model::{ModelConfig, SequenceOutput, Weights},
-    scheduler::backend::{Backend, Feed, ImageJob, Pick, PickResult, SlotId, Step},
+    scheduler::{
+        backend::{Backend, Pick, PickResult, Step},
+        decision::Decision,
+    },
     testing::{
         ahead::micro_config,
-        golden_model::{config, job, picture, row, run_with, sequence, tokens, weights},
+        golden_model::{config, job, picture, prompt, run_step, run_with, sequence, weights},
         golden_set, json,
         rule::Rule,
         whole_golden_sets,
     },
 };
-use spotter_core::{ManualClock, SystemClock};
-
-fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
-    cuda_on(0, config, weights)
-}
+use spotter_core::{ManualClock, Picture, SystemClock};
 
 /// With the smallest golden model.
 pub(super) fn micro() -> CudaBackend {
-    let config = micro_config();
-    cuda(&config, weights(&golden_set("md2-micro"), &config))
+    cuda_micro(settings())
 }
 
-pub(super) fn cuda_on(gpu: u32, config: &ModelConfig, weights: Weights) -> CudaBackend {
-    let capacity = CudaCapacity {
-        slots: 2,
-        rows: 32,
-        images: 4,
-        pages: 1024,
-        cameras: 3,
-        tile_difference: 0,
-    };
-    let settings = TestSettings {
-        gpu,
-        capacity,
+pub(super) fn cuda_micro(settings: CudaSettings<'_>) -> CudaBackend {
+    let config = micro_config();
+    cuda(
+        settings,
+        &config,
+        weights(&golden_set("md2-micro"), &config),
+    )
+}
+
+/// The first GPU in bf16, for some rows and images.
+pub(super) fn settings() -> CudaSettings<'static> {
+    CudaSettings {
+        gpu: 0,
+        cache: &CACHE,
+        capacity: CudaCapacity {
+            slots: 2,
+            rows: 32,
+            images: 4,
+            pages: 1024,
+            cameras: 3,
+            tile_difference: 0,
+        },
         precision: Precision::Bf16,
-    };
-    cuda_with(settings, config, weights)
+    }
 }
 
 /// For one row behind one image.
@@ -60,60 +68,29 @@ pub(super) fn cuda_for_one(
         cameras: 0,
         tile_difference: 0,
     };
-    let settings = TestSettings {
-        gpu: 0,
+    let settings = CudaSettings {
         capacity,
         precision,
+        ..settings()
     };
-    cuda_with(settings, config, weights)
+    cuda(settings, config, weights)
 }
 
-/// Settings of a backend with the cache of tests.
-pub(super) struct TestSettings<'a> {
-    pub gpu: u32,
-    pub capacity: CudaCapacity,
-    pub precision: Precision<'a>,
-}
-
-pub(super) fn cuda_with(
-    settings: TestSettings<'_>,
+pub(super) fn cuda(
+    settings: CudaSettings<'_>,
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
-    let cache = std::env::temp_dir().join("spotter-test-kernels");
-    let clock = Arc::new(SystemClock::new());
-    let settings = CudaSettings {
-        gpu: settings.gpu,
-        cache: &cache,
-        capacity: settings.capacity,
-        precision: settings.precision,
-    };
-    CudaBackend::new(settings, config, weights, clock).unwrap()
+    CudaBackend::new(settings, config, weights, Arc::new(SystemClock::new())).unwrap()
 }
 
 /// The first decision of `ids` behind `image` on both.
-fn first(
-    backend: &mut dyn Backend,
-    picture: &spotter_core::Picture,
-    ids: &[u32],
-    pick: Pick,
-) -> PickResult {
-    let row = row(backend, 0, 0, Feed::Host(tokens(ids)), &[pick]);
-    let image = ImageJob {
-        picture: picture.clone(),
-        pages: row.kv.prefix.clone(),
-        camera: None,
+fn first(backend: &mut dyn Backend, picture: &Picture, ids: &[u32], pick: Pick) -> PickResult {
+    let step = Step {
+        images: vec![job(backend, picture.clone())],
+        rows: vec![prompt(backend, 0, ids, pick)],
     };
-    backend
-        .launch(
-            SlotId(0),
-            Step {
-                images: vec![image],
-                rows: vec![row],
-            },
-        )
-        .unwrap();
-    backend.commit(SlotId(0)).unwrap().picked[0][0]
+    run_step(backend, step).picked[0][0]
 }
 
 /// The same model in f32.
@@ -124,6 +101,7 @@ pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
         images: 1,
         pages: 512,
         page_tokens: 16,
+        tile_difference: 0.0,
     };
     let clock = Arc::new(ManualClock::default());
     CpuBackend::new(config, weights, capacity, clock).unwrap()
@@ -145,7 +123,7 @@ fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
     let (mut near, mut all) = (0, 0);
     for set in sets {
         let config = config(set);
-        let mut gpu = cuda(&config, weights(set, &config));
+        let mut gpu = cuda(settings(), &config, weights(set, &config));
         let mut cpu = on_cpu(&config, weights(set, &config));
         let cases = json(&set.join("expected/cases.json"));
         for (name, case) in cases.as_object().unwrap() {
@@ -154,49 +132,15 @@ fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
             };
             let ids: Vec<u32> =
                 serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
-            if ids
-                .iter()
-                .any(|&id| id == config.tokenizer.coord_id || id == config.tokenizer.size_id)
-            {
+            let places = [config.tokenizer.coord_id, config.tokenizer.size_id];
+            if ids.iter().any(|id| places.contains(id)) {
                 continue;
             }
             let picture = picture(set, image);
             for pick in [Pick::CoordOrEnd, Pick::Coord, Pick::Size] {
-                let (a, b) = (
-                    first(&mut gpu, &picture, &ids, pick.clone()),
-                    first(&mut cpu, &picture, &ids, pick),
-                );
-                let close = |a: u16, b: u16| a.abs_diff(b) <= 1;
-                let same = match (a, b) {
-                    (PickResult::End { probability: a }, PickResult::End { probability: b }) => {
-                        (a - b).abs() < 0.05
-                    }
-                    (
-                        PickResult::Coord {
-                            bin: x,
-                            probability: a,
-                            ..
-                        },
-                        PickResult::Coord {
-                            bin: y,
-                            probability: b,
-                            ..
-                        },
-                    ) => close(x, y) && (a - b).abs() < 0.05,
-                    (
-                        PickResult::Size {
-                            width_bin: a,
-                            height_bin: b,
-                            ..
-                        },
-                        PickResult::Size {
-                            width_bin: x,
-                            height_bin: y,
-                            ..
-                        },
-                    ) => close(a, x) && close(b, y),
-                    _ => false,
-                };
+                let a = first(&mut gpu, &picture, &ids, pick.clone());
+                let b = first(&mut cpu, &picture, &ids, pick);
+                let same = is_near(a, b);
                 all += 1;
                 near += usize::from(same);
                 if !same {
@@ -210,13 +154,29 @@ fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
     assert!(near * 10 >= all * 8, "{near} of {all}");
 }
 
+/// Decisions of one kind, bins within one and probabilities within 0.05.
+fn is_near(a: PickResult, b: PickResult) -> bool {
+    let bins = |picked| match Decision::of(picked) {
+        Some(Decision::Coord(bin)) => [bin, 0],
+        Some(Decision::Size(width, height)) => [width, height],
+        _ => [0, 0],
+    };
+    let close = |a: u16, b: u16| a.abs_diff(b) <= 1;
+    let ([a0, a1], [b0, b1]) = (bins(a), bins(b));
+    a != PickResult::Nothing
+        && std::mem::discriminant(&a) == std::mem::discriminant(&b)
+        && close(a0, b0)
+        && close(a1, b1)
+        && (a.probability() - b.probability()).abs() < 0.05
+}
+
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn true_widths_find_what_the_reference_finds() {
     let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let mut backend = cuda(&config, weights);
+    let mut backend = cuda(settings(), &config, weights);
     let full = json(&set.join("expected/full.json"));
     let mut equal = 0;
     for (image, about) in full["images"].as_object().unwrap() {

@@ -11,17 +11,18 @@ fn model_directory() -> TempDir {
     let golden = golden_set("md2-micro");
     for file in <&dyn ModelFamily>::default().files().map(|file| file.name) {
         // Not fs::copy: the golden files may be read-only, and the tests change their copies.
-        fs::write(
-            directory.path().join(file),
-            fs::read(golden.join(file)).unwrap(),
-        )
-        .unwrap();
+        let bytes = fs::read(golden.join(file)).unwrap();
+        fs::write(directory.path().join(file), bytes).unwrap();
     }
     directory
 }
 
 fn load(directory: &Path) -> Result<LoadedModel, ModelError> {
     load_model(&ModelSource::Directory(directory.to_owned()))
+}
+
+fn load_error(directory: &Path) -> String {
+    load(directory).unwrap_err().to_string()
 }
 
 #[test]
@@ -42,26 +43,16 @@ fn all_missing_files_are_named_with_what_to_do() {
     let directory = model_directory();
     fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
     fs::remove_file(directory.path().join("config.json")).unwrap();
-    let text = load(directory.path()).unwrap_err().to_string();
-    assert!(
-        text.starts_with(&format!(
-            "no model in {}: config.json is missing (copy it",
-            directory.path().display()
-        )),
-        "{text}"
-    );
-    assert!(
-        text.contains("; tokenizer.json is missing (download it from moondream/starmie-v1"),
-        "{text}"
-    );
+    let text = load_error(directory.path());
+    let path = directory.path().display();
+    let start = format!("no model in {path}: config.json is missing (copy it");
+    assert!(text.starts_with(&start), "{text}");
+    let then = "; tokenizer.json is missing (download it from moondream/starmie-v1";
+    assert!(text.contains(then), "{text}");
     assert!(!text.contains("model.safetensors"), "{text}");
-    let text = load(&directory.path().join("nothing"))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        text.contains("nothing: it is not a directory; model.path must name one"),
-        "{text}"
-    );
+    let text = load_error(&directory.path().join("nothing"));
+    let expected = "nothing: it is not a directory; model.path must name one";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -71,23 +62,21 @@ fn truncated_file_is_reported_as_truncated() {
     let bytes = fs::read(&path).unwrap();
     for length in [bytes.len() - 1, bytes.len() / 2, 100] {
         fs::write(&path, &bytes[..length]).unwrap();
-        let text = load(directory.path()).unwrap_err().to_string();
-        let start = format!(
-            "{} has {length} bytes, its header announces ",
-            path.display()
-        );
+        let text = load_error(directory.path());
+        let path = path.display();
+        let start = format!("{path} has {length} bytes, its header announces ");
         assert!(text.starts_with(&start), "{text}");
-        assert!(
-            text.ends_with("it is cut off; copy or download it again"),
-            "{text}"
-        );
+        let end = "it is cut off; copy or download it again";
+        assert!(text.ends_with(end), "{text}");
     }
-    fs::write(&path, "<!DOCTYPE html>").unwrap();
-    let text = load(directory.path()).unwrap_err().to_string();
-    assert!(text.contains("is not a safetensors file"), "{text}");
-    fs::write(&path, b"").unwrap();
-    let text = load(directory.path()).unwrap_err().to_string();
-    assert!(text.contains("it has 0 bytes, needs 8 or more"), "{text}");
+    for (content, expected) in [
+        ("<!DOCTYPE html>", "is not a safetensors file"),
+        ("", "it has 0 bytes, needs 8 or more"),
+    ] {
+        fs::write(&path, content).unwrap();
+        let text = load_error(directory.path());
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]
@@ -96,13 +85,10 @@ fn the_tokenizer_of_another_generation_is_refused() {
     let path = directory.path().join("config.json");
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replace("\"eos_id\": 0", "\"eos_id\": 256")).unwrap();
-    let text = load(directory.path()).unwrap_err().to_string();
-    assert!(
-        text.contains(
-            "tokenizer.json is of another model: its <|endoftext|> is 0, config.json says 256"
-        ),
-        "{text}"
-    );
+    let text = load_error(directory.path());
+    let expected =
+        "tokenizer.json is of another model: its <|endoftext|> is 0, config.json says 256";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]

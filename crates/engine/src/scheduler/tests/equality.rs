@@ -33,7 +33,7 @@ pub(super) const LIMITS: BackendLimits = BackendLimits {
     tokens: 100,
 };
 
-pub(super) const MODEL: SimModel = SimModel {
+const MODEL: SimModel = SimModel {
     vocab: 24,
     objects: 4,
     crops: 3,
@@ -132,10 +132,18 @@ fn request(plan: &Plan, now: Mono) -> LookRequest {
     }
 }
 
-fn worker(limits: BackendLimits, options: Options) -> (Worker, ManualClock) {
+/// On a device whose crops cost `crop`.
+pub(super) fn worker(
+    limits: BackendLimits,
+    options: Options,
+    crop: Duration,
+) -> (Worker, ManualClock) {
     let clock = ManualClock::at(WallTime::default());
     let ms = Duration::from_millis;
-    let costs = SimCosts::constant(ms(4), ms(1), ms(2));
+    let costs = SimCosts {
+        crop,
+        ..SimCosts::constant(ms(4), ms(1), ms(2))
+    };
     let backend = SimBackend::new(limits, MODEL, costs, clock.clone());
     let shared = Arc::new(clock.clone());
     (
@@ -152,7 +160,7 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
         draft: false,
         tile_reuse: false,
     };
-    let (mut worker, clock) = worker(limits, options);
+    let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let plan = Plan {
         limits_ms: [None; 2],
         ..plan.clone()
@@ -173,7 +181,7 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
 
 /// Runs a schedule; every look ends in one way, and each answer is the one that it gets alone.
 fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), TestCaseError> {
-    let (mut worker, clock) = worker(limits, options);
+    let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
     let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
     let mut next = plans.iter().enumerate().peekable();

@@ -1,10 +1,10 @@
 //! More than the engine can do: ages stay bounded, losses are counted, and a flood drowns its own camera only.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     BOUNDS,
-    equality::{LIMITS, MODEL},
+    equality::{LIMITS, worker},
     grammar,
 };
 use crate::{
@@ -15,9 +15,8 @@ use crate::{
         sequence::Sequence,
         worker::Worker,
     },
-    sim::{SimBackend, SimCosts},
 };
-use spotter_core::{CameraId, Clock as _, ManualClock, Mono, Picture, WallTime};
+use spotter_core::{CameraId, Clock as _, ManualClock, Mono, Picture};
 
 const MS: Duration = Duration::from_millis(1);
 const EVER: [Duration; 2] = [Duration::from_secs(1_000_000); 2];
@@ -33,23 +32,19 @@ type End = (u8, Duration, bool);
 
 impl Rig {
     fn new() -> Self {
-        let clock = ManualClock::at(WallTime::default());
         let limits = BackendLimits {
             pages: 400,
             rows: 16,
             ..LIMITS
         };
-        let mut costs = SimCosts::constant(4 * MS, MS, 2 * MS);
-        costs.crop = 5 * MS;
-        let backend = SimBackend::new(limits, MODEL, costs, clock.clone());
         let options = Options {
             tile_reuse: false,
             draft: false,
             ..Options::default()
         };
-        let shared = Arc::new(clock.clone());
+        let (worker, clock) = worker(limits, options, 5 * MS);
         Self {
-            worker: Worker::new(Box::new(backend), MODEL.vocab, options, shared),
+            worker,
             clock,
             asked: HashMap::new(),
         }

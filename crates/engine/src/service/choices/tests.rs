@@ -5,11 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
-    model::{Weights, WeightsFile, picture_from_image},
-    open::OpenOptions,
-    scheduler::{Options, constraint::Cursor, sequence::Bounds},
-    service::{Engine, EngineError, EngineModel, EngineSettings},
-    testing::{self, micro_model},
+    scheduler::{constraint::Cursor, sequence::Bounds},
+    service::{Engine, EngineError, EngineModel},
+    testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
 };
 use spotter_core::{
     Answer, AnswerBody, Look, ManualClock, Outcome, Picture, SystemClock, Task, WallTime, config,
@@ -19,15 +17,14 @@ use spotter_street::{Street, draw};
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
 fn babbling_engine() -> Engine {
     let EngineModel { config, tokenizer } = micro_model();
-    let set = testing::golden_set("md2-micro");
-    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
-    let weights = Weights::load(&config, &mut file).unwrap();
+    let weights = weights(&golden_set("md2-micro"), &config);
     let capacity = CpuCapacity {
         slots: 2,
         rows: 4,
         images: 1,
         pages: 100,
         page_tokens: 16,
+        tile_difference: 0.0,
     };
     let clock = Arc::new(ManualClock::default());
     let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();
@@ -39,18 +36,9 @@ fn babbling_engine() -> Engine {
     Engine::new(
         Box::new(backend),
         EngineModel { config, tokenizer },
-        EngineSettings {
-            bounds,
-            options: Options::default(),
-        },
+        bounds,
         clock,
     )
-}
-
-fn golden_picture(name: &str) -> Picture {
-    let set = testing::golden_set("md2-micro").join("images");
-    let bytes = testing::bytes(&set.join(name));
-    picture_from_image(image::load_from_memory(&bytes).unwrap()).unwrap()
 }
 
 fn texts(choices: &[&str]) -> Vec<String> {
@@ -77,17 +65,13 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
 #[test]
 fn answer_is_always_one_of_the_choices() {
     let mut engine = babbling_engine();
-    let pictures = ["gray_200x200.png", "small_50x40.png"].map(golden_picture);
+    let pictures = ["gray_200x200", "small_50x40"].map(micro_picture);
     // Beginnings of each other, characters of several tokens, and words that no picture shows.
     let hand_picked = [
         texts(&["open", "opened", "o", "open wide"]),
         texts(&["half-open", "half open", "half"]),
         texts(&["猫がいる", "猫", "Tür", "😀"]),
-        texts(&[
-            "yes",
-            "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz",
-            "q!;{}|~^#",
-        ]),
+        texts(&["yes", &"z".repeat(40), "q!;{}|~^#"]),
     ];
     for choices in &hand_picked {
         for picture in &pictures {
@@ -117,22 +101,14 @@ fn answer_is_always_one_of_the_choices() {
 #[test]
 fn free_answer_that_is_a_choice_keeps_its_score() {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
-    let (mut engine, _) = Engine::open(
-        &settings,
-        OpenOptions::default(),
-        Arc::new(SystemClock::new()),
-    )
-    .unwrap();
+    let (mut engine, _) = Engine::open(&settings, Vec::new, Arc::new(SystemClock::new())).unwrap();
     let (width, height) = (640, 360);
     let scene = Street::new(7).at(WallTime::from_unix_millis(1_780_318_235_000));
     let rgb = draw(&scene, width, height);
     let street = Picture::from_rgb(width as usize, height as usize, rgb).unwrap();
     let (free, score) = ask(&mut engine, street.clone(), &[]);
-    let (chosen, chosen_score) = ask(
-        &mut engine,
-        street.clone(),
-        &texts(&["a pineapple", &free, &format!("{free} and more")]),
-    );
+    let choices = texts(&["a pineapple", &free, &format!("{free} and more")]);
+    let (chosen, chosen_score) = ask(&mut engine, street.clone(), &choices);
     assert_eq!((&chosen, chosen_score), (&free, score));
     // Forced to something else, it says how little it believes it.
     let (forced, forced_score) = ask(&mut engine, street, &texts(&["a pineapple", "a walrus"]));
@@ -177,7 +153,7 @@ fn a_choice_that_the_model_cannot_write_is_named() {
             question: "Open?".into(),
             choices: texts(&["open", choice]),
         };
-        let look = Look::still(golden_picture("small_50x40.png"), [task]).unwrap();
+        let look = Look::still(micro_picture("small_50x40"), [task]).unwrap();
         let error = babbling_engine().look(look).unwrap_err();
         assert!(matches!(error, EngineError::Prompt { .. }), "{error:?}");
         let expected = format!(

@@ -80,8 +80,8 @@ struct Site {
 }
 
 /// The engine's side as in a process of its own, on a thread: it builds what is ordered, an engine whose device runs so many
-/// steps, and reports the number. Sets `over` when it ends.
-fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>, over: &AtomicBool) {
+/// steps, and reports the number.
+fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>) -> Result<(), inside::InsideError> {
     let daemon = inside::DaemonConnection::at(socket);
     let (steps, clock) = daemon.order().unwrap().expect("the daemon is there");
     let build = move || {
@@ -94,9 +94,7 @@ fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>, over: &AtomicBool) {
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
-    let served = runtime.block_on(daemon.serve(build));
-    over.store(true, Ordering::Relaxed);
-    served.unwrap();
+    runtime.block_on(daemon.serve(build))
 }
 
 impl Site {
@@ -106,7 +104,12 @@ impl Site {
         let its_side = Arc::new(AtomicBool::new(false));
         let [over, is_over] = [(); 2].map(|()| Arc::clone(&its_side));
         let (gate_out, gate) = mpsc::channel();
-        spawn("engine-process", move || serve(theirs, gate_out, &over)).unwrap();
+        let side = move || {
+            let served = serve(theirs, gate_out);
+            over.store(true, Ordering::Relaxed);
+            served.unwrap();
+        };
+        spawn("engine-process", side).unwrap();
         let ended = move || {
             while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(5));
@@ -126,6 +129,14 @@ impl Site {
             its_side,
         })
     }
+}
+
+/// The engine's side of the opening, without an engine.
+fn open_by_hand(mut socket: &UnixStream) {
+    wire::write(&mut socket, &Hello::Hello).unwrap();
+    let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
+    let (permits, report) = (PERMITS, ());
+    wire::write(&mut socket, &OpenReply::Ready { permits, report }).unwrap();
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -165,12 +176,8 @@ fn is_answered(outcome: &Outcome) -> bool {
 async fn answers_are_those_of_the_same_engine_on_a_thread() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
     drop(gate);
-    let build = || {
-        Ok((
-            self::engine(usize::MAX, Arc::new(ManualClock::default())).0,
-            1,
-        ))
-    };
+    let clock = Arc::new(ManualClock::default());
+    let build = move || Ok((self::engine(usize::MAX, clock).0, 1));
     let (thread, _end) = handle::start(build).await.unwrap();
     for prompts in 1..9 {
         let there = ask(&engine, prompts, WHENEVER).await;
@@ -223,10 +230,7 @@ async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
     let (heard_out, heard) = mpsc::channel();
     let side = move || {
         let mut socket = &theirs;
-        wire::write(&mut socket, &Hello::Hello).unwrap();
-        let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
-        let (permits, report) = (PERMITS, ());
-        wire::write(&mut socket, &OpenReply::Ready { permits, report }).unwrap();
+        open_by_hand(socket);
         while let Ok((request, _)) = wire::read(&mut socket) {
             let said = match request {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
@@ -296,27 +300,18 @@ async fn lost_engine_process_is_reported_with_its_exit() {
 async fn an_engine_s_side_that_reads_no_more_is_left() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let its = theirs.try_clone().unwrap();
-    let opens = move || {
-        wire::write(&mut &its, &Hello::Hello).unwrap();
-        let (_, _): (WireOrder<usize>, _) = wire::read(&mut &its).unwrap();
-        let (permits, report) = (PERMITS, 7_usize);
-        wire::write(&mut &its, &OpenReply::Ready { permits, report }).unwrap();
-    };
-    spawn("engine-process", opens).unwrap();
+    spawn("engine-process", move || open_by_hand(&its)).unwrap();
     let limit = ours.try_clone().unwrap();
     let clock = Arc::new(ManualClock::default());
-    let connected = connect(ours, || "it had to be ended".to_owned(), 1_usize, clock);
-    let (engine, mut end, _): (_, _, usize) = within(connected).await.unwrap();
+    let connected = connect(ours, || "it had to be ended".to_owned(), (), clock);
+    let (engine, mut end, ()) = within(connected).await.unwrap();
     limit
         .set_write_timeout(Some(Duration::from_millis(10)))
         .unwrap();
     // More than the connection takes by itself.
     let picture = Picture::from_rgb(2000, 1000, vec![0; 6_000_000]).unwrap();
-    let task = Task::Detect { object: "x".into() };
-    let large = Look {
-        start_by: WHENEVER,
-        ..Look::still(picture, [task]).unwrap()
-    };
+    let mut large = look(1, WHENEVER);
+    large.frame.picture = picture;
     let outcome = within(within(engine.permit()).await.look(large)).await;
     assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
     assert_eq!(within(end.reason()).await.to_string(), "it had to be ended");
@@ -373,26 +368,15 @@ impl Bare {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (gate_out, gate) = mpsc::channel();
         let (sender, served) = mpsc::channel();
-        let side = move || {
-            let daemon = inside::DaemonConnection::at(theirs);
-            let (_, clock): ((), _) = daemon.order().unwrap().expect("a daemon");
-            let build = move || {
-                let (engine, gate) = engine(usize::MAX, clock);
-                gate_out.send(gate).expect("the test waits for it");
-                Ok((engine, PERMITS, ()))
-            };
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().build().unwrap();
-            // The test may have ended.
-            let _ = sender.send(runtime.block_on(daemon.serve(build)));
-        };
+        // The test may have ended.
+        let side = move || drop(sender.send(serve(theirs, gate_out)));
         spawn("engine-process", side).unwrap();
         let mut socket = &ours;
         let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
-        let (now, what) = (START, ());
+        let (now, what) = (START, usize::MAX);
         wire::write(&mut socket, &WireOrder { now, what }).unwrap();
-        let opened: OpenReply<()> = wire::read(&mut socket).unwrap().0;
-        let (permits, report) = (PERMITS, ());
+        let opened: OpenReply<usize> = wire::read(&mut socket).unwrap().0;
+        let (permits, report) = (PERMITS, what);
         assert_eq!(opened, OpenReply::Ready { permits, report });
         Self {
             socket: ours,

@@ -3,6 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
+use crate::testing::planar_picture;
 use spotter_core::{
     CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
 };
@@ -28,29 +29,8 @@ fn lengths_of(header: u32, body: u32) -> Vec<u8> {
     [header.to_le_bytes(), body.to_le_bytes()].concat()
 }
 
-/// A picture with bytes between its rows and other colours than the default.
-fn picture(format: PixelFormat, (width, height): (usize, usize), gap: usize) -> Picture {
-    let mut planes: Vec<Vec<u8>> = Vec::new();
-    let mut strides = [0; 3];
-    for (plane, stride) in strides.iter_mut().enumerate() {
-        let Some((row, rows)) = format.plane_size(plane, width, height) else {
-            break;
-        };
-        *stride = row + gap;
-        let bytes = 0..*stride * rows;
-        planes.push(bytes.map(|i| (i * 31 + plane * 7) as u8).collect());
-    }
-    let colour = (ColourMatrix::Bt709, ColourRange::Limited);
-    Picture::new(
-        spotter_core::PictureLayout {
-            format,
-            size: (width, height),
-            strides,
-            colour,
-        },
-        Arc::new(planes),
-    )
-    .unwrap()
+fn picture(format: PixelFormat, size: (usize, usize), gap: usize) -> Picture {
+    planar_picture(format, size, gap, |plane, i| (i * 31 + plane * 7) as u8)
 }
 
 fn rows(picture: &Picture) -> Vec<Vec<u8>> {

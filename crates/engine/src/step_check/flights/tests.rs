@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::backend::{KvTable, MaskSource, Pick, Sampling, TokenMask};
+use crate::scheduler::backend::{KvTable, MaskSource, Pick, TokenMask};
 
 const SLOTS: usize = 3;
 const VOCAB: usize = 40;
@@ -17,19 +17,12 @@ fn row(inputs: Feed, picks: Vec<Pick>) -> Row {
     }
 }
 
-fn host_pick() -> Pick {
-    Pick::Token {
-        mask: MaskSource::Host,
-        sampling: Sampling::Greedy,
-    }
-}
-
 fn plain() -> Row {
     row(Feed::Host(Vec::new()), vec![Pick::Coord])
 }
 
 fn masked() -> Row {
-    row(Feed::Host(Vec::new()), vec![host_pick()])
+    row(Feed::Host(Vec::new()), vec![Pick::Token(MaskSource::Host)])
 }
 
 fn carried(slot: usize, from: usize) -> Row {

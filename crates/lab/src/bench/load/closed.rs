@@ -13,8 +13,8 @@ use spotter_core::{Clock, Look, Mono, Outcome};
 use spotter_engine::{
     scheduler::{
         backend::{SlotId, StepTimes},
-        cost::{TimeSpan, working},
         request::{LookId, Work},
+        timeline::{TimeSpan, working},
     },
     service::{Engine, LookNews},
 };

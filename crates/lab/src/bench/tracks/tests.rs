@@ -94,12 +94,7 @@ fn the_embedded_model_keeps_track_ids_for_a_minute() {
         device: config::DevicePreference::Cpu,
         ..config::ModelSettings::of(ModelSource::Embedded)
     };
-    let (mut engine, _) = Engine::open(
-        &settings,
-        spotter_engine::open::OpenOptions::default(),
-        clock,
-    )
-    .expect("the embedded model");
+    let (mut engine, _) = Engine::open(&settings, Vec::new, clock).expect("the embedded model");
     let report = track(&mut engine, &options(1), &mut ProgressLine::default()).expect("a report");
     println!("{report}");
     let sum = |of: fn(&report::ClassStays) -> usize| report.classes.iter().map(of).sum::<usize>();

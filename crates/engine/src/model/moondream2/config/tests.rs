@@ -1,7 +1,7 @@
 use super::*;
 use std::path::Path;
 
-use crate::testing::{bytes, golden_set, golden_tests};
+use crate::testing::{bytes, golden_model, golden_set, golden_tests};
 
 fn problems(json: &str) -> Vec<String> {
     let problems = config_check::problems(&serde_json::from_str(json).unwrap());
@@ -35,10 +35,8 @@ fn empty_files_are_the_released_model() {
 
 #[test]
 fn defaults_are_the_released_model() {
-    let text = String::from_utf8(bytes(&golden_set("md2-full").join("config.json"))).unwrap();
-    let released = ModelConfig::from_json(&text, "config.json").unwrap();
-    assert_eq!(released, ModelConfig::default());
-    let config = ModelConfig::default();
+    let config = golden_model::config(&golden_set("md2-full"));
+    assert_eq!(config, ModelConfig::default());
     assert_eq!((config.vision.grid(), config.image_tokens()), (27, 729));
     assert_eq!(
         (config.prefix_positions(), config.text.head_dim()),

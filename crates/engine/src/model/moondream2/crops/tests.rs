@@ -5,21 +5,18 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::{
-    model::{ModelConfig, files::hex, picture_from_image},
-    testing::{bytes, golden_set, golden_tests, json},
+    model::files::hex,
+    testing::{
+        golden_model::{config, picture},
+        golden_set, golden_tests, json,
+    },
 };
 
 golden_tests!(crops_are_bit_equal_to_the_golden_ones);
 
-fn vision(set: &Path) -> VisionConfig {
-    let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
-    ModelConfig::from_json(&text, "config.json").unwrap().vision
-}
-
 /// The crops of an image of a set.
 fn crops_of(set: &Path, name: &str) -> Crops {
-    let image = image::open(set.join(format!("images/{name}.png"))).unwrap();
-    crops(&picture_from_image(image).unwrap(), &vision(set))
+    crops(&picture(set, name), &config(set).vision)
 }
 
 /// Golden files hold the crop of a single tile twice.

@@ -1,7 +1,7 @@
 use super::*;
 use std::path::Path;
 
-use crate::testing::{bytes, golden_set, golden_tests, is_asked, json};
+use crate::testing::{golden_model::config, golden_set, golden_tests, is_asked, json};
 
 golden_tests!(every_golden_case_has_its_prompt_ids);
 
@@ -20,32 +20,24 @@ fn inputs_of(
     words: &Tokenizer,
 ) -> Vec<DecoderInput> {
     let args = &case["args"];
-    let text = |key: &str| args[key].as_str().unwrap().to_owned();
+    let text = |key: &str| args[key].as_str().unwrap_or_default().to_owned();
+    let (object, question, choices) = (text("object"), text("question"), Vec::new());
+    let length = match args["length"].as_str() {
+        Some("short") => CaptionLength::Short,
+        Some("normal") => CaptionLength::Normal,
+        _ => CaptionLength::Long,
+    };
     let task = match case["skill"].as_str().unwrap() {
-        "detect" => Task::Detect {
-            object: text("object"),
-        },
-        "point" => Task::Point {
-            object: text("object"),
-        },
-        "caption" => Task::Caption {
-            length: match args["length"].as_str().unwrap() {
-                "short" => CaptionLength::Short,
-                "normal" => CaptionLength::Normal,
-                _ => CaptionLength::Long,
-            },
-        },
-        _ => Task::Query {
-            question: text("question"),
-            choices: Vec::new(),
-        },
+        "detect" => Task::Detect { object },
+        "point" => Task::Point { object },
+        "caption" => Task::Caption { length },
+        _ => Task::Query { question, choices },
     };
     prompt_tokens(&task, config, words).unwrap()
 }
 
 fn every_golden_case_has_its_prompt_ids(set: &Path) {
-    let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
-    let config = ModelConfig::from_json(&text, "config.json").unwrap();
+    let config = config(set);
     let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
     let cases = json(&set.join("expected/cases.json"));
     let cases = cases.as_object().unwrap();
@@ -53,11 +45,8 @@ fn every_golden_case_has_its_prompt_ids(set: &Path) {
     for (name, case) in cases.iter().filter(|(_, case)| is_asked(&case["case"])) {
         let inputs = inputs_of(&case["case"], &config, &tokenizer);
         let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
-        assert_eq!(
-            case["expected"]["prompt_ids"],
-            serde_json::json!(ids),
-            "{name}"
-        );
+        let expected = &case["expected"]["prompt_ids"];
+        assert_eq!(*expected, serde_json::json!(ids), "{name}");
     }
 }
 

@@ -6,7 +6,7 @@ use safetensors::{
 use super::*;
 use crate::{
     model::WeightsFile,
-    testing::{bytes, golden_set, tensors},
+    testing::{bytes, golden_model, golden_set, tensors},
 };
 
 /// A tensor of a file: name, type, shape, bytes.
@@ -14,21 +14,13 @@ type Raw = (String, Dtype, Vec<usize>, Vec<u8>);
 
 fn golden() -> (ModelConfig, Vec<Raw>) {
     let set = golden_set("md2-micro");
-    let text = String::from_utf8(bytes(&set.join("config.json"))).unwrap();
     let file = bytes(&set.join("model.safetensors"));
     let tensors = SafeTensors::deserialize(&file).unwrap();
     let raw = tensors.iter().map(|(name, view)| {
-        (
-            name.to_owned(),
-            view.dtype(),
-            view.shape().to_vec(),
-            view.data().to_vec(),
-        )
+        let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
+        (name.to_owned(), view.dtype(), shape, bytes)
     });
-    (
-        ModelConfig::from_json(&text, "config.json").unwrap(),
-        raw.collect(),
-    )
+    (golden_model::config(&set), raw.collect())
 }
 
 fn file_of(tensors: &[Raw]) -> Result<WeightsFile, WeightsError> {
@@ -55,30 +47,20 @@ fn the_golden_file_fills_every_place() {
     assert!(file.unused().is_empty());
     let path = golden_set("md2-micro").join("model.safetensors");
     let want = tensors(&path);
+    let Weights {
+        text,
+        vision,
+        region,
+    } = weights;
     for (tensor, name) in [
-        (&weights.text.wte, "model.text.wte"),
-        (
-            &weights.text.blocks[1].fc2.weight,
-            "model.text.blocks.1.mlp.fc2.weight",
-        ),
-        (
-            &weights.vision.blocks[0].ln2.bias,
-            "model.vision.blocks.0.ln2.bias",
-        ),
-        (
-            &weights.vision.proj_fc1.weight,
-            "model.vision.proj_mlp.fc1.weight",
-        ),
-        (
-            &weights.region.size_fc2.bias,
-            "model.region.size_decoder.fc2.bias",
-        ),
+        (&text.wte, "text.wte"),
+        (&text.blocks[1].fc2.weight, "text.blocks.1.mlp.fc2.weight"),
+        (&vision.blocks[0].ln2.bias, "vision.blocks.0.ln2.bias"),
+        (&vision.proj_fc1.weight, "vision.proj_mlp.fc1.weight"),
+        (&region.size_fc2.bias, "region.size_decoder.fc2.bias"),
     ] {
-        assert_eq!(
-            (tensor.shape.clone(), tensor.to_f32()),
-            want[name],
-            "{name}"
-        );
+        let got = (tensor.shape.clone(), tensor.to_f32());
+        assert_eq!(got, want[&format!("model.{name}")], "{name}");
     }
 }
 
@@ -95,10 +77,8 @@ fn names_of_other_exports_are_understood() {
     twice.0 = "model.text.wte".into();
     raw.push(twice);
     let text = load(&config, &raw).unwrap_err().to_string();
-    assert!(
-        text.ends_with(" are the same tensor; remove one of them"),
-        "{text}"
-    );
+    let end = " are the same tensor; remove one of them";
+    assert!(text.ends_with(end), "{text}");
 }
 
 #[test]
@@ -122,11 +102,8 @@ fn missing_tensors_are_named_together() {
          text.post_ln.bias, vision.post_ln.weight, vision.post_ln.bias"
     );
     let text = load(&config, &raw[..0]).unwrap_err().to_string();
-    assert!(
-        text.contains("text.wte, ") && text.ends_with(" more"),
-        "{text}"
-    );
-    assert!(text.len() < 1000, "{text}");
+    assert!(text.contains("text.wte, "), "{text}");
+    assert!(text.ends_with(" more") && text.len() < 1000, "{text}");
 }
 
 #[test]
