@@ -1,26 +1,21 @@
 //! Once a second: metrics, health and the status page; every ten seconds `stats`; the watchdogs of the engines and the broker.
 
-mod page;
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-pub use self::page::BoundPage;
-use self::page::ServedPage;
 use super::{
-    board::{Batches, Board, Facts},
+    board::{Batches, Board},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
     latency_budget::{BudgetChange, LatencyBudget},
-    metrics_update,
     report::RunReport,
-    snapshots::SnapshotCounters,
 };
 use crate::ops::{
+    facts::{CameraFacts, EngineFacts, Facts, SnapshotCounters},
     metrics::Metrics,
     notify::{self, Watchdog},
-    page::{DaemonHealth, EngineState, PageInputs},
+    page::{BoundPage, DaemonHealth, EngineState, PageInputs, ServedPage},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
@@ -69,6 +64,8 @@ pub struct TickInput<'a> {
     pub engines: &'a EngineSupervisor,
     pub cameras: &'a CameraSupervisor,
     pub snapshots: SnapshotCounters,
+    /// Lines on standard output that were lost since the start.
+    pub lines_lost: u64,
     /// `model.budget`: receive to publish.
     pub budget: Duration,
 }
@@ -150,18 +147,18 @@ fn engine_watchdog(engines: &EngineSupervisor, now: Mono) -> Watchdog {
 impl Housekeeping {
     /// Opens the status page.
     pub fn start(
-        bound: BoundPage,
+        bound: Option<BoundPage>,
         engines: &EngineSupervisor,
         board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let metrics = Arc::new(Metrics::default());
         let (health, receiver) = watch::channel(DaemonHealth::default());
-        let page = bound.serve(PageInputs {
+        let inputs = PageInputs {
             metrics: Arc::clone(&metrics),
             health: receiver,
             source: Arc::new(board.clone()),
-        });
+        };
         let now = clock.now();
         Self {
             started: now,
@@ -179,7 +176,7 @@ impl Housekeeping {
             board,
             metrics,
             health,
-            page,
+            page: bound.map(|bound| bound.serve(inputs)),
             engine_watchdog: engine_watchdog(engines, now),
             systemd_watchdog: SystemdWatchdog::new(now),
             gauge: gauge(engines, &clock),
@@ -203,13 +200,8 @@ impl Housekeeping {
             .map(|camera| camera as f64 / 10.0 + total_ms);
         self.recent.add(now, total_ms, end_to_end_ms);
         self.whole_run.add(now, total_ms, end_to_end_ms);
-        metrics_update::sent(&self.metrics, latency);
+        self.metrics.observe(latency);
         self.board.sent(sent);
-    }
-
-    /// `lines`: total of lines on standard output that were lost.
-    pub fn lines_lost(&self, lines: u64) {
-        self.metrics.set_lines_lost(lines);
     }
 
     /// Once a second. Returns the labels of engines without progress.
@@ -250,31 +242,18 @@ impl Housekeeping {
                 .chain(publisher.spool_trouble())
                 .collect(),
         });
-        metrics_update::engines(&self.metrics, engines, &self.board.busy());
-        metrics_update::cameras(&self.metrics, cameras);
-        let engine_state = |label: &str, progress: Option<u64>| match progress {
-            Some(_) => EngineState::Runs,
-            None if engines.is_reopening(label) => EngineState::Opens,
-            None => EngineState::Ended,
-        };
         let facts = Facts {
-            cameras: cameras
-                .health()
-                .map(|(id, health)| (id.clone(), health))
-                .collect(),
-            frame_counters: counters.to_vec(),
-            engines: engines
-                .progress()
-                .map(|(label, progress)| (label.to_owned(), engine_state(label, progress)))
-                .collect(),
+            cameras: camera_facts(cameras, counters),
+            engines: engine_facts(engines, &self.board.busy()),
             broker,
             messages: publisher.counters(),
             snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
+            lines_lost: input.lines_lost,
             process: self.process_use,
         };
-        metrics_update::facts(&self.metrics, &facts);
+        self.metrics.update(&facts);
         self.board.tick(facts);
     }
 
@@ -385,6 +364,36 @@ impl Housekeeping {
             end_to_end_ms: end_to_end.percentiles(now, [0.5, 0.95]),
         }
     }
+}
+
+fn camera_facts(
+    cameras: &CameraSupervisor,
+    counters: &[(CameraId, FrameCounters)],
+) -> Vec<(CameraId, CameraFacts)> {
+    let cameras = cameras.facts().map(|(id, camera)| {
+        let frames = counters.iter().find(|(counted, _)| counted == id);
+        let frames = frames.map(|(_, frames)| *frames).unwrap_or_default();
+        (id.clone(), CameraFacts { frames, ..camera })
+    });
+    cameras.collect()
+}
+
+/// `busy`: by device, the time with a look in progress.
+fn engine_facts(engines: &EngineSupervisor, busy: &[(String, Duration)]) -> Vec<EngineFacts> {
+    let facts = engines.progress().map(|(label, turns)| {
+        let busy = busy.iter().find(|(device, _)| device == label);
+        EngineFacts {
+            device: label.to_owned(),
+            state: match turns {
+                Some(_) => EngineState::Runs,
+                None if engines.is_reopening(label) => EngineState::Opens,
+                None => EngineState::Ended,
+            },
+            turns,
+            busy: busy.map(|(_, busy)| *busy).unwrap_or_default(),
+        }
+    });
+    facts.collect()
 }
 
 /// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.

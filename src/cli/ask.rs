@@ -170,7 +170,7 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
 /// The answer as JSON, or for people its text or count; its objects are printed already.
 fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        return Ok(say(to_json(answer))?);
+        return say(to_json(answer));
     }
     let took = answer.marks.generated.since(answer.marks.taken);
     match answer.body.count() {

@@ -233,7 +233,7 @@ impl Testbed {
             path: self.path(),
             loaded,
             logging: logging.clone(),
-            console: None,
+            console: false,
             lines: None,
             seconds: None,
         };
