@@ -95,8 +95,7 @@ impl CameraSupervisor {
 
     /// Closes a camera's connection and opens it again.
     pub async fn reconnect(&self, camera: &CameraId) {
-        let mut all = self.cameras.iter();
-        if let Some(watched) = all.find(|watched| watched.camera.id == *camera) {
+        if let Some(watched) = self.find(camera) {
             watched.handle.reconnect().await;
         }
     }
@@ -116,27 +115,23 @@ impl CameraSupervisor {
         switched
     }
 
-    /// Switches cameras off that have no engine; their health contains `reason`.
-    pub fn engine_lost(&mut self, ids: &[CameraId], reason: &str) {
-        let is_lost = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
-        for camera in self.cameras.iter_mut().filter(is_lost) {
-            camera.engine_lost = Some(reason.to_owned());
-        }
-    }
-
-    /// Switches cameras on that have an engine again.
-    pub fn engine_recovered(&mut self, ids: &[CameraId]) {
-        let is_back = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
-        for camera in self.cameras.iter_mut().filter(is_back) {
-            camera.engine_lost = None;
+    /// Switches cameras off whose engine is lost; their health contains its error. `None` switches those on that have an engine
+    /// again.
+    pub fn set_engine_lost(&mut self, ids: &[CameraId], error: Option<&str>) {
+        let is_meant = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
+        for watched in self.cameras.iter_mut().filter(is_meant) {
+            watched.engine_lost = error.map(str::to_owned);
         }
     }
 
     /// The error of a camera's lost engine; `None` while it has one.
     pub fn lost_engine(&self, camera: &CameraId) -> Option<&str> {
+        self.find(camera)?.engine_lost.as_deref()
+    }
+
+    fn find(&self, camera: &CameraId) -> Option<&SupervisedCamera> {
         let mut all = self.cameras.iter();
-        let watched = all.find(|watched| watched.camera.id == *camera)?;
-        watched.engine_lost.as_deref()
+        all.find(|watched| watched.camera.id == *camera)
     }
 
     /// Each camera, and whether it streams to an engine.

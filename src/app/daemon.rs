@@ -359,7 +359,7 @@ impl Daemon {
             EngineEvent::Reopened(opened) => {
                 let cameras = self.engines.on_reopened(opened);
                 if !cameras.is_empty() {
-                    self.cameras.engine_recovered(&cameras);
+                    self.cameras.set_engine_lost(&cameras, None);
                     self.housekeeping.watch(&self.engines);
                     self.reporter.gpus_changed(self.engines.gpus());
                 }
@@ -378,7 +378,8 @@ impl Daemon {
     /// The last lost engine ends the daemon.
     async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
         let loss = self.engines.on_lost(lost).await;
-        self.cameras.engine_lost(&loss.cameras, &loss.reason);
+        self.cameras
+            .set_engine_lost(&loss.cameras, Some(&loss.reason));
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
         self.reporter.gpus_changed(self.engines.gpus());

@@ -8,7 +8,6 @@ use super::{
     board::{Batches, Board},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
-    latency_budget::{BudgetChange, LatencyBudget},
     report::RunReport,
 };
 use crate::ops::{
@@ -45,7 +44,8 @@ pub struct Housekeeping {
     recent: LatencyWindows,
     whole_run: LatencyWindows,
     previous: PreviousStats,
-    latency_budget: LatencyBudget,
+    /// The 95th percentile, receive to publish, is above `model.budget`.
+    over_budget: bool,
     process: ProcessMeter,
     process_use: ProcessUse,
     board: Board,
@@ -170,7 +170,7 @@ impl Housekeeping {
                 busy: Duration::ZERO,
                 batches: Batches::default(),
             },
-            latency_budget: LatencyBudget::default(),
+            over_budget: false,
             process: ProcessMeter::default(),
             process_use: ProcessUse::default(),
             board,
@@ -296,7 +296,7 @@ impl Housekeeping {
             lat_total_p99_ms: p99,
             lat_e2e_p95_ms: e2e_p95,
             lat_budget_ms: budget.as_millis() as u64,
-            lat_over_budget: u8::from(self.latency_budget.is_exceeded()),
+            lat_over_budget: u8::from(self.over_budget),
             gpu,
             batch_mean: batches.mean_since(batches_before),
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
@@ -307,16 +307,18 @@ impl Housekeeping {
         }
     }
 
-    /// Logs when the budget begins and ceases to be exceeded.
+    /// Logs when the budget begins and ceases to be exceeded: nothing else shows a machine that is too slow, because looks that
+    /// would be late are dropped and no backlog forms.
     fn check_budget(&mut self, p95_ms: Option<f64>, budget: Duration) {
-        match self.latency_budget.judge(p95_ms, budget) {
-            Some(BudgetChange::Exceeded) => tracing::warn!(
+        let was_over = std::mem::replace(&mut self.over_budget, is_over_budget(p95_ms, budget));
+        match (was_over, self.over_budget) {
+            (false, true) => tracing::warn!(
                 p95_ms,
                 ?budget,
                 "one message in twenty is later than model.budget; lower the rates, configure fewer prompts or use a faster device"
             ),
-            Some(BudgetChange::Met) => tracing::info!("messages are within model.budget again"),
-            None => {}
+            (true, false) => tracing::info!("messages are within model.budget again"),
+            _ => {}
         }
     }
 
@@ -366,6 +368,11 @@ impl Housekeeping {
     }
 }
 
+/// `p95_ms`: `None` without a message, which meets the budget.
+fn is_over_budget(p95_ms: Option<f64>, budget: Duration) -> bool {
+    p95_ms.is_some_and(|ms| ms > budget.as_secs_f64() * 1e3)
+}
+
 fn camera_facts(
     cameras: &CameraSupervisor,
     counters: &[(CameraId, FrameCounters)],
@@ -404,4 +411,16 @@ fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameC
             all.add(frame_counters);
             all
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_is_exceeded_above_it_and_met_by_silence() {
+        let is_over = |p95_ms| is_over_budget(p95_ms, Duration::from_millis(250));
+        assert!(is_over(Some(250.1)));
+        assert!(!is_over(Some(250.0)) && !is_over(None));
+    }
 }

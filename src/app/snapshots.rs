@@ -32,13 +32,10 @@ const WAITING_MAX: usize = 8;
 /// True for the begin of an event and for each better score: one snapshot each, so the last snapshot of an event is its best
 /// and the first one comes at once.
 fn is_worth_one(step: EventStep) -> bool {
-    match step {
-        EventStep::New | EventStep::Update(UpdateReason::Better) => true,
-        EventStep::Update(
-            UpdateReason::Zones | UpdateReason::Moved | UpdateReason::Still | UpdateReason::Minute,
-        )
-        | EventStep::End(_) => false,
-    }
+    matches!(
+        step,
+        EventStep::New | EventStep::Update(UpdateReason::Better)
+    )
 }
 
 /// What a snapshot is for.
@@ -311,15 +308,8 @@ mod tests {
     #[test]
     fn a_new_and_a_better_picture_are_worth_one() {
         assert!(is_worth_one(EventStep::New));
-        for reason in [
-            UpdateReason::Zones,
-            UpdateReason::Moved,
-            UpdateReason::Still,
-            UpdateReason::Minute,
-        ] {
-            assert!(!is_worth_one(EventStep::Update(reason)));
-        }
         assert!(is_worth_one(EventStep::Update(UpdateReason::Better)));
+        assert!(!is_worth_one(EventStep::Update(UpdateReason::Moved)));
         assert!(!is_worth_one(EventStep::End(EndReason::Left)));
     }
 

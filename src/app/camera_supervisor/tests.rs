@@ -1,5 +1,7 @@
 //! Switching and losing cameras, and their published health.
 
+use std::slice;
+
 use super::*;
 use crate::app::test_support;
 use spotter_cameras::ingest::{
@@ -101,10 +103,10 @@ async fn camera_without_engine_is_off_and_reports_reason() {
     let (watched, mut health) = watched(Absent, &camera);
     let mut cameras = supervisor(watched);
     let yard = CameraId::new("yard").unwrap();
-    cameras.engine_lost(&[yard], "another engine");
+    cameras.set_engine_lost(&[yard], Some("another engine"));
     assert!(cameras.cameras[0].engine_lost.is_none());
 
-    cameras.engine_lost(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
+    cameras.set_engine_lost(slice::from_ref(&camera.id), Some("engine on cuda 1: gone"));
     let watched = &mut cameras.cameras[0];
     watched.follow_schedule(WallTime::default()).await;
     until(&mut health, is_off).await;

@@ -2,7 +2,10 @@
 
 use gstreamer::glib::{ChecksumType, base64_encode, compute_checksum_for_string};
 
-use super::message::{RtspRequest, RtspResponse};
+use super::{
+    message::{RtspRequest, RtspResponse},
+    script::CameraScript,
+};
 
 const REALM: &str = "a camera";
 
@@ -69,24 +72,18 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// `number` makes the session id and the nonces of this connection unique.
-    pub fn new(number: usize, login: Option<Login>, sdp: String, timeout_s: u64) -> Self {
+    /// `number` makes the session id and the nonces of this connection unique; datagrams come from `ports`.
+    pub fn new(number: usize, script: &CameraScript, ports: (u16, u16)) -> Self {
         Self {
-            login,
-            sdp,
-            takes: Takes::Both,
-            ports: (0, 0),
-            timeout_s,
+            login: script.login.clone(),
+            sdp: script.sdp(),
+            takes: script.takes,
+            ports,
+            timeout_s: script.timeout.as_secs(),
             session: format!("{:08}", 12_345_678 + number),
             nonces: 0,
             nonce_uses: 0,
         }
-    }
-
-    /// The same with these transports, and datagrams from these ports.
-    pub fn sending(mut self, takes: Takes, ports: (u16, u16)) -> Self {
-        (self.takes, self.ports) = (takes, ports);
-        self
     }
 
     pub fn on(&mut self, request: &RtspRequest) -> (RtspResponse, RequestEffect) {
