@@ -140,8 +140,7 @@ async fn stop_everywhere() {
     .await;
 
     let edit = |testbed: &Testbed, from: &str, to: &str| {
-        testbed.write(&testbed.text().replace(from, to));
-        signal("-HUP");
+        testbed.reload(&testbed.text().replace(from, to));
     };
     offline("in a reload", good(), async |testbed| {
         all_see(testbed).await;

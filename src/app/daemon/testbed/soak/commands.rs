@@ -96,7 +96,6 @@ pub(super) fn edit(testbed: &Testbed, chance: &mut RandomDraws) -> &'static str 
         ),
         ("\"rtsp", "\"gopher", "reload of a bad file"),
     ]);
-    testbed.write(&testbed.text().replace(from, to));
-    signal("-HUP");
+    testbed.reload(&testbed.text().replace(from, to));
     what
 }
