@@ -161,9 +161,12 @@ impl Moment {
         }
     }
 
+    fn png(&self) -> &str {
+        self.png.to_str().expect("a path in UTF-8")
+    }
+
     fn ask(&self, command: &str, more: &[&str]) -> String {
-        let png = self.png.to_str().expect("a path in UTF-8");
-        let arguments = [&[command, png], more].concat();
+        let arguments = [&[command, self.png()], more].concat();
         spotter(arguments).expect(DONE).stdout
     }
 
@@ -236,7 +239,7 @@ fn pictures_are_answered() {
 #[test]
 fn closed_stdout_is_no_failure() {
     let moment = Moment::drawn();
-    let png = moment.png.to_str().expect("a path in UTF-8");
+    let png = moment.png();
     let commands: [&[&str]; 6] = [
         &["check", "configs/minimal.toml"],
         &["detect", png, "car"],
@@ -305,20 +308,15 @@ fn uninstall_calls_systemctl_except_for_a_package() {
 #[test]
 fn an_answer_is_one_of_the_choices() {
     let moment = Moment::drawn();
-    let choices = |choices: &[&str]| {
-        let question = "Is there a dog?".to_owned();
-        let choices = choices
-            .iter()
-            .flat_map(|choice| ["--choice".to_owned(), (*choice).to_owned()]);
-        [question].into_iter().chain(choices).collect::<Vec<_>>()
-    };
+    fn with_choices<'a>(choices: &[&'a str]) -> Vec<&'a str> {
+        let choices = choices.iter().flat_map(|choice| ["--choice", choice]);
+        ["Is there a dog?"].into_iter().chain(choices).collect()
+    }
     for (given, answers) in [
         (["no", " Yes "], &["Yes"][..]),
         (["a teapot", "teapots"], &["a teapot", "teapots"]),
     ] {
-        let arguments = choices(&given);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let found = moment.ask_json("query", &arguments);
+        let found = moment.ask_json("query", &with_choices(&given));
         let answer = found["answer"].as_str().expect("a text");
         assert!(answers.contains(&answer), "{found}");
     }
@@ -327,8 +325,7 @@ fn an_answer_is_one_of_the_choices() {
         (&["yes", "Yes"], "--choice \"Yes\": \"Yes\" repeats \"yes\""),
         (&["yes", "<|endoftext|>"], "the model can write the choice"),
     ] {
-        let png = moment.png.to_str().expect("a path in UTF-8").to_owned();
-        let arguments = ["query".to_owned(), png].into_iter().chain(choices(given));
+        let arguments = [&["query", moment.png()], &*with_choices(given)].concat();
         spotter(arguments).fails_with(FAILED, &[part]);
     }
 }

@@ -158,27 +158,25 @@ async fn engine_process_ignores_signals_and_ends_with_its_handles() {
 #[tokio::test]
 async fn engine_that_cannot_open_reports_why_and_leaves_no_process() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut order = order();
-    order.settings.source = ModelSource::Directory(directory.path().to_owned());
-    let opened = open_with(command(["engine"]), order, clock());
-    let Err(stopped) = within(opened).await else {
-        panic!("an empty directory is no model")
-    };
-    assert!(stopped.to_string().contains("config.json"), "{stopped}");
-
-    let opened = open_with(Command::new("/nowhere/spotter"), self::order(), clock());
-    let Err(stopped) = within(opened).await else {
-        panic!("no such program")
-    };
-    let start = "starting \"/nowhere/spotter\" as the engine's process: No such file";
-    assert!(stopped.to_string().starts_with(start), "{stopped}");
-
-    let mut other = Command::new("sh");
-    other.args(["-c", "exit 3"]);
-    let Err(stopped) = within(open_with(other, self::order(), clock())).await else {
-        panic!("not an engine")
-    };
-    assert!(stopped.to_string().contains("exit code 3"), "{stopped}");
+    let mut no_model = order();
+    no_model.settings.source = ModelSource::Directory(directory.path().to_owned());
+    let absent = Command::new("/nowhere/spotter");
+    let mut no_engine = Command::new("sh");
+    no_engine.args(["-c", "exit 3"]);
+    for (program, order, reason) in [
+        (command(["engine"]), no_model, "config.json"),
+        (
+            absent,
+            order(),
+            "starting \"/nowhere/spotter\" as the engine's process: No such file",
+        ),
+        (no_engine, order(), "exit code 3"),
+    ] {
+        let Err(stopped) = within(open_with(program, order, clock())).await else {
+            panic!("opened in spite of {reason}")
+        };
+        assert!(stopped.to_string().contains(reason), "{stopped}");
+    }
 }
 
 /// It ends by itself, and as one that has done its work, whether its daemon had asked for anything or not.

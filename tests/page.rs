@@ -19,7 +19,6 @@ use std::{
     fs,
     net::SocketAddr,
     sync::Arc,
-    time::Duration,
 };
 
 use board::{Painted, long_name, site};
@@ -28,15 +27,17 @@ use support::get;
 use tokio::sync::watch;
 
 use spotter::ops::{
-    metrics::{CameraCounts, Metrics, label},
-    page::{DaemonHealth, PageInputs, StatusPage},
+    facts::{CameraFacts, EngineFacts, Facts},
+    metrics::Metrics,
+    page::{BoundPage, DaemonHealth, PageInputs, ServedPage},
 };
-use spotter_core::CameraId;
+use spotter_core::{CameraId, Latency};
 
 /// The page on loopback, which ends with the test.
 struct Served {
     address: SocketAddr,
     health: watch::Sender<DaemonHealth>,
+    _page: ServedPage,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -44,19 +45,19 @@ fn serve(source: Painted, metrics: Metrics) -> Served {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (health, seen) = watch::channel(DaemonHealth::default());
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let page = runtime
-        .block_on(StatusPage::bind(loopback))
-        .expect("a page");
+    let page = runtime.block_on(BoundPage::bind(Some(loopback)));
+    let page = page.expect("a free port").expect("a page");
     let address = page.address();
     let inputs = PageInputs {
         metrics: Arc::new(metrics),
         health: seen,
         source: Arc::new(source),
     };
-    runtime.spawn(page.serve(inputs, std::future::pending()));
+    let page = runtime.block_on(async { page.serve(inputs) });
     Served {
         address,
         health,
+        _page: page,
         _runtime: runtime,
     }
 }
@@ -84,7 +85,7 @@ fn page_answers_its_paths_and_rejects_others() {
         ("/camera/gate.jpg?look=7", "image/jpeg"),
         ("/healthz", "text/plain; charset=utf-8"),
     ] {
-        let answer = ask_lossy(served.address, path);
+        let answer = ask(path);
         let (head, _) = parts(&answer);
         assert!(head.starts_with("http/1.1 200"), "{path}: {head}");
         assert!(
@@ -131,17 +132,6 @@ fn page_answers_its_paths_and_rejects_others() {
     assert!(sick.starts_with("HTTP/1.1 503") && sick.ends_with("login refused\n"));
 }
 
-/// As [`get`], for answers that are no text.
-fn ask_lossy(address: SocketAddr, path: &str) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).expect("the page listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("a request");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
 #[test]
 fn page_without_script_shows_the_values_of_status_json() {
     let served = serve(Painted::new(site(2)), Metrics::default());
@@ -174,15 +164,20 @@ fn page_without_script_shows_the_values_of_status_json() {
 /// Metrics with everything in them that a daemon shows.
 fn metrics() -> Metrics {
     let metrics = Metrics::default();
-    let camera = CameraId::new("gate").expect("an id");
-    metrics.set_camera(&camera, true, &CameraCounts::default());
-    metrics.set_frame_counters(&camera, &spotter_core::FrameCounters::default());
-    metrics.set_engine("cpu", Some(1));
-    metrics.set_engine_busy("cpu", Duration::from_secs(1));
-    metrics.set_messages(1, &[("offline", 1)]);
-    metrics.total_seconds.observe(0.1);
-    let stage = label("stage", "decode");
-    metrics.stage_seconds.get_or_create(&stage).observe(0.1);
+    let gate = CameraId::new("gate").expect("an id");
+    metrics.update(&Facts {
+        cameras: vec![(gate, CameraFacts::default())],
+        engines: vec![EngineFacts {
+            turns: Some(1),
+            ..EngineFacts::default()
+        }],
+        ..Facts::default()
+    });
+    metrics.observe(&Latency {
+        stages_tenth_ms: [1000; 8],
+        total_tenth_ms: 8000,
+        camera_tenth_ms: None,
+    });
     metrics
 }
 

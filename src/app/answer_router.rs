@@ -6,8 +6,9 @@ use super::{
     board::Board,
     camera_supervisor::CameraSwitch,
     snapshot::Mark,
-    snapshots::{FinishedSnapshot, SnapshotCounters, Snapshots},
+    snapshots::{FinishedSnapshot, Snapshots},
 };
+use crate::ops::facts::SnapshotCounters;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Outcome,

@@ -21,20 +21,18 @@ pub use engine::Batches;
 use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
-use super::{camera_assignment::CameraAssignment, snapshot, snapshots::SnapshotCounters};
+use super::{camera_assignment::CameraAssignment, snapshot};
 use crate::ops::{
-    page::{DaemonStatus, EngineState, StatusSource, Thumbnail},
-    process::ProcessUse,
+    facts::Facts,
+    page::{DaemonStatus, StatusSource, Thumbnail},
     window::PercentileWindow,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, FrameCounters, Mono, Outcome,
+    CameraId, Clock, Detection, Frame, Mono, Outcome,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
-use spotter_mqtt::{
-    BrokerState, CameraHealth, ConfigReport, ConfigState, MessageCounters, SentDetection,
-};
+use spotter_mqtt::{ConfigReport, ConfigState, SentDetection};
 
 /// A browser that asked for the page within this time still shows it.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
@@ -85,38 +83,6 @@ impl NodeAddress {
 
 fn model(card: &ModelCard) -> String {
     format!("{} ({})", card.name, card.precision)
-}
-
-/// The figures that the daemon collects once a second.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    pub cameras: Vec<(CameraId, CameraHealth)>,
-    pub frame_counters: Vec<(CameraId, FrameCounters)>,
-    pub engines: Vec<(String, EngineState)>,
-    pub broker: BrokerState,
-    pub messages: MessageCounters,
-    pub snapshots: SnapshotCounters,
-    /// Hand-over to acknowledgement, 95th percentile.
-    pub puback_p95: Option<Duration>,
-    /// Events waiting for the broker.
-    pub spooled: u64,
-    pub process: ProcessUse,
-}
-
-impl Default for Facts {
-    fn default() -> Self {
-        Self {
-            cameras: Vec::new(),
-            frame_counters: Vec::new(),
-            engines: Vec::new(),
-            broker: BrokerState::Connecting,
-            messages: MessageCounters::default(),
-            snapshots: SnapshotCounters::default(),
-            puback_p95: None,
-            spooled: 0,
-            process: ProcessUse::default(),
-        }
-    }
 }
 
 /// Sets the cameras of each engine; the looks of a known engine are kept.
@@ -223,11 +189,8 @@ impl Board {
     pub fn tick(&self, facts: Facts) {
         let now = self.clock.now();
         let mut state = self.lock();
-        let looked = facts
-            .frame_counters
-            .iter()
-            .map(|(_, frame_counters)| frame_counters.looked)
-            .sum();
+        let cameras = facts.cameras.iter();
+        let looked = cameras.map(|(_, camera)| camera.frames.looked).sum();
         if state.looked.len() > RATE_TICKS {
             state.looked.pop_front();
         }
@@ -261,7 +224,7 @@ impl Board {
             } = frame;
             let thumbnail = snapshot::thumbnail(&picture)
                 .inspect_err(
-                    |error| tracing::warn!(%error, %camera, "no thumbnail for the status page"),
+                    |error| tracing::warn!(%camera, "no thumbnail for the status page: {error:#}"),
                 )
                 .map(|jpeg| Thumbnail {
                     frame: number,

@@ -6,12 +6,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::health_report::{HealthDigest, OffReason, counters, health_message, is_meant_to_stream};
+use self::health_report::{HealthDigest, OffReason, health_message, is_meant_to_stream};
 use super::engine_supervisor::EngineSupervisor;
-use crate::ops::metrics::CameraCounts;
+use crate::ops::facts::CameraFacts;
 use spotter_cameras::ingest::{self, CameraHandle, Health, Phase};
-use spotter_core::{CameraId, Clock, Mono, WallTime, config};
-use spotter_mqtt::{CameraHealth, Off, Publisher, Update};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono, WallTime, config};
+use spotter_mqtt::{Off, Publisher, Update};
 
 /// Grace for closing the session of a camera that was removed from the configuration.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -95,8 +95,7 @@ impl CameraSupervisor {
 
     /// Closes a camera's connection and opens it again.
     pub async fn reconnect(&self, camera: &CameraId) {
-        let mut all = self.cameras.iter();
-        if let Some(watched) = all.find(|watched| watched.camera.id == *camera) {
+        if let Some(watched) = self.find(camera) {
             watched.handle.reconnect().await;
         }
     }
@@ -116,27 +115,23 @@ impl CameraSupervisor {
         switched
     }
 
-    /// Switches cameras off that have no engine; their health contains `reason`.
-    pub fn engine_lost(&mut self, ids: &[CameraId], reason: &str) {
-        let is_lost = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
-        for camera in self.cameras.iter_mut().filter(is_lost) {
-            camera.engine_lost = Some(reason.to_owned());
-        }
-    }
-
-    /// Switches cameras on that have an engine again.
-    pub fn engine_recovered(&mut self, ids: &[CameraId]) {
-        let is_back = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
-        for camera in self.cameras.iter_mut().filter(is_back) {
-            camera.engine_lost = None;
+    /// Switches cameras off whose engine is lost; their health contains its error. `None` switches those on that have an engine
+    /// again.
+    pub fn set_engine_lost(&mut self, ids: &[CameraId], error: Option<&str>) {
+        let is_meant = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
+        for watched in self.cameras.iter_mut().filter(is_meant) {
+            watched.engine_lost = error.map(str::to_owned);
         }
     }
 
     /// The error of a camera's lost engine; `None` while it has one.
     pub fn lost_engine(&self, camera: &CameraId) -> Option<&str> {
+        self.find(camera)?.engine_lost.as_deref()
+    }
+
+    fn find(&self, camera: &CameraId) -> Option<&SupervisedCamera> {
         let mut all = self.cameras.iter();
-        let watched = all.find(|watched| watched.camera.id == *camera)?;
-        watched.engine_lost.as_deref()
+        all.find(|watched| watched.camera.id == *camera)
     }
 
     /// Each camera, and whether it streams to an engine.
@@ -146,25 +141,18 @@ impl CameraSupervisor {
             .map(|watched| (&watched.camera.id, watched.is_online()))
     }
 
-    /// Each camera with its published health.
-    pub fn health(&self) -> impl Iterator<Item = (&CameraId, CameraHealth)> {
-        self.cameras.iter().map(|watched| {
-            let health = watched.health.borrow();
-            let message = health_message(&health, watched.reason(&health).as_ref());
-            (&watched.camera.id, message)
-        })
-    }
-
-    pub fn counts(&self) -> impl Iterator<Item = (&CameraId, CameraCounts)> {
-        let pair = |camera: &SupervisedCamera| counters(&camera.health.borrow());
+    /// Each camera with its figures; those of its frames are the sampler's.
+    pub fn facts(&self) -> impl Iterator<Item = (&CameraId, CameraFacts)> {
         self.cameras
             .iter()
-            .map(move |camera| (&camera.camera.id, pair(camera)))
+            .map(|watched| (&watched.camera.id, watched.facts()))
     }
 
     /// Why the process has to be restarted; `None` while it can continue.
     pub fn too_many_abandoned(&self) -> Option<String> {
-        too_many_abandoned(self.counts().map(|(id, counts)| (id, counts.abandoned)))
+        let abandoned = |watched: &SupervisedCamera| watched.health.borrow().abandoned;
+        let cameras = self.cameras.iter();
+        too_many_abandoned(cameras.map(|watched| (&watched.camera.id, abandoned(watched))))
     }
 
     /// One line for each camera that should stream and does not. A camera that its schedule has switched off and a file that
@@ -282,13 +270,24 @@ impl SupervisedCamera {
             camera: camera.clone(),
             online,
         });
-        let health_now = Box::new(health_message(&health, reason.as_ref()));
         publisher.publish(Update::Health {
             camera,
-            health: health_now,
+            health: Box::new(health_message(&health, reason.as_ref())),
         });
         self.warn_of_rare_key_frames(health.stream.gop_s);
         self.published = Some((digest, now));
+    }
+
+    fn facts(&self) -> CameraFacts {
+        let health = self.health.borrow();
+        CameraFacts {
+            is_online: self.is_online(),
+            health: health_message(&health, self.reason(&health).as_ref()),
+            losses: health.losses,
+            reconnects: health.reconnects,
+            stalls: health.stalls,
+            frames: FrameCounters::default(),
+        }
     }
 
     fn is_online(&self) -> bool {

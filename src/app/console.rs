@@ -8,22 +8,16 @@ use std::{
 use spotter_core::{DetectionBody, Location, WallTime};
 use spotter_mqtt::SentDetection;
 
-/// Prints detections when they are published.
-#[derive(Clone, Copy, Debug)]
-pub struct Console;
+/// Prints the heading of the columns.
+pub fn title() {
+    say(
+        "time (UTC)    camera   prompt      found                                           latency   topic",
+    );
+}
 
-impl Console {
-    /// The heading of the columns.
-    pub fn title(self) {
-        say(
-            "time (UTC)    camera   prompt      found                                           latency   topic",
-        );
-    }
-
-    /// One line; boxes are left, top, right, bottom in percent of the picture, with their score.
-    pub fn detection(self, sent: &SentDetection, now: WallTime) {
-        say(line(sent, now));
-    }
+/// Prints a published detection: boxes are left, top, right, bottom in percent of the picture, with their score.
+pub fn print(sent: &SentDetection, now: WallTime) {
+    say(line(sent, now));
 }
 
 /// A closed terminal does not stop the daemon, so an error is ignored.

@@ -26,14 +26,13 @@ use super::{
     Logging,
     answer_router::{AnswerRouter, AnswerRouterParts},
     board::Board,
-    camera_assignment::CameraAssignment,
     camera_supervisor::CameraSupervisor,
     command_handler::{CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, restart_reasons},
-    console::Console,
+    console,
     engine_slot::LostEngine,
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
-    housekeeping::{BoundPage, Housekeeping, TickInput},
+    housekeeping::{Housekeeping, TickInput},
     lines::Lines,
     node_reporter::{NodeReporter, node_info},
     remember_secrets,
@@ -41,6 +40,7 @@ use super::{
 };
 use crate::ops::{
     notify,
+    page::BoundPage,
     shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
@@ -70,8 +70,8 @@ pub struct Start {
     pub loaded: LoadedConfig,
     /// The secrets of every configuration that is used are masked in this log.
     pub logging: Logging,
-    /// Prints detections for people.
-    pub console: Option<Console>,
+    /// Print detections for people.
+    pub console: bool,
     /// Prints messages for programs.
     pub lines: Option<Lines>,
     /// Stops after this time.
@@ -83,7 +83,7 @@ pub struct Start {
 struct ProcessContext {
     path: PathBuf,
     logging: Logging,
-    console: Option<Console>,
+    console: bool,
     lines: Option<Lines>,
     clock: Arc<dyn Clock>,
     open_engines: Arc<OpenEngines>,
@@ -111,7 +111,7 @@ async fn run_with(
         open_engines,
     };
     let mut loaded = start.loaded;
-    let mut previous: Option<PreviousRun> = None;
+    let mut previous: Option<Config> = None;
     loop {
         remember_secrets(&context.logging.secrets, &loaded.config);
         log_warnings(&loaded);
@@ -131,10 +131,7 @@ async fn run_with(
             Ok(RunEnd::Stop) => notify::stopping("stopping"),
             Err(_) => notify::stopping("stopping after a failure"),
         }
-        let run = PreviousRun {
-            config: daemon.config.file().clone(),
-            assignment: daemon.engines.assignment(),
-        };
+        let config = daemon.config.file().clone();
         let is_restart = matches!(end, Ok(RunEnd::Restart(_)));
         let stopping = daemon.stop(&mut signals, is_restart);
         let report = notify::alive_while(START_LIMIT, stopping).await;
@@ -145,37 +142,31 @@ async fn run_with(
                         "the frame counters of the previous configuration do not balance; this is a bug in Spotter"
                     );
                 }
-                (loaded, previous) = (*next, Some(run));
+                (loaded, previous) = (*next, Some(config));
             }
             RunEnd::Restart(_) | RunEnd::Stop => return Ok(report),
         }
     }
 }
 
-/// The configuration that ran before a restart, and the engine of each camera.
-struct PreviousRun {
-    config: Config,
-    assignment: CameraAssignment,
-}
-
 /// Some errors appear at the start only: a damaged model, an address that another program has taken meanwhile. Then the
 /// previous configuration runs again.
 async fn start_or_return_to_previous(
     config: Config,
-    previous: Option<PreviousRun>,
+    previous: Option<Config>,
     context: &ProcessContext,
 ) -> anyhow::Result<Daemon> {
     let Some(previous) = previous else {
-        return Daemon::start(config, &CameraAssignment::new(), context.clone()).await;
+        return Daemon::start(config, context.clone()).await;
     };
-    let error = match Daemon::start(config, &previous.assignment, context.clone()).await {
+    let error = match Daemon::start(config, context.clone()).await {
         Ok(daemon) => return Ok(daemon),
         Err(error) => error,
     };
     tracing::error!(
         "the new configuration cannot be started; the previous configuration runs again: {error:#}"
     );
-    let daemon = Daemon::start(previous.config, &previous.assignment, context.clone()).await;
+    let daemon = Daemon::start(previous, context.clone()).await;
     let daemon = daemon.with_context(|| {
         format!("neither the new configuration ({error:#}) nor the previous one can be started")
     })?;
@@ -231,17 +222,12 @@ struct Daemon {
 
 impl Daemon {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
-    async fn start(
-        file: Config,
-        previous: &CameraAssignment,
-        context: ProcessContext,
-    ) -> anyhow::Result<Self> {
-        let page = BoundPage::bind(&file.http).await?;
+    async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
+        let page = BoundPage::bind(file.http.listen).await?;
         let config = ConfigStore::open(context.path.clone(), file, context.clock.now());
         let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
         let opening = (context.open_engines)(EnginePlan {
             config: config.effective(),
-            previous: previous.clone(),
             sampler: Arc::clone(&sampler),
             clock: Arc::clone(&context.clock),
             only: None,
@@ -373,7 +359,7 @@ impl Daemon {
             EngineEvent::Reopened(opened) => {
                 let cameras = self.engines.on_reopened(opened);
                 if !cameras.is_empty() {
-                    self.cameras.engine_recovered(&cameras);
+                    self.cameras.set_engine_lost(&cameras, None);
                     self.housekeeping.watch(&self.engines);
                     self.reporter.gpus_changed(self.engines.gpus());
                 }
@@ -392,7 +378,8 @@ impl Daemon {
     /// The last lost engine ends the daemon.
     async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
         let loss = self.engines.on_lost(lost).await;
-        self.cameras.engine_lost(&loss.cameras, &loss.reason);
+        self.cameras
+            .set_engine_lost(&loss.cameras, Some(&loss.reason));
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
         self.reporter.gpus_changed(self.engines.gpus());
@@ -401,8 +388,8 @@ impl Daemon {
 
     fn on_sent(&mut self, sent: &SentDetection) {
         self.housekeeping.on_sent(sent);
-        if let Some(console) = self.context.console {
-            console.detection(sent, self.context.clock.wall());
+        if self.context.console {
+            console::print(sent, self.context.clock.wall());
         }
     }
 
@@ -459,14 +446,12 @@ impl Daemon {
         }
         self.answers.tick();
         self.reporter.tick(now);
-        if let Some(lines) = &self.context.lines {
-            self.housekeeping.lines_lost(lines.lost());
-        }
         let stuck = self.housekeeping.tick(TickInput {
             publisher: &self.publisher,
             engines: &self.engines,
             cameras: &self.cameras,
             snapshots: self.answers.snapshot_counters(),
+            lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
         });
         for label in stuck {
@@ -605,7 +590,7 @@ impl Daemon {
 
 /// The stages that can fail to start, running and not yet connected to anything outside.
 struct PreparedStages {
-    page: BoundPage,
+    page: Option<BoundPage>,
     config: ConfigStore,
     engines: EngineSupervisor,
     card: ModelCard,
@@ -619,7 +604,7 @@ async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
     // The running page may occupy the port, which the restart frees.
     let port = |config: &Config| config.http.listen.map(|address| address.port());
     if port(old) != port(new) {
-        drop(BoundPage::bind(&new.http).await?);
+        drop(BoundPage::bind(new.http.listen).await?);
     }
     if old.model.source != new.model.source {
         let source = new.model.source.clone();

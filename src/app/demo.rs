@@ -1,7 +1,7 @@
 //! `spotter demo`: a drawn street as RTSP camera, mosquitto as broker, the daemon and a console, all on this machine.
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
 };
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::{
-    console::{Console, say},
+    console::{self, say},
     daemon, load, runtime, start_logging,
 };
 use spotter_core::{
@@ -76,16 +76,15 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         "watch    mosquitto_sub -h {host} -p {port} -v -t '{base}/#'"
     ));
     if let Some(listen) = config.http.listen {
-        say(format_args!("page     {}", page_url(listen)));
+        say(format_args!("page     http://{listen}/"));
     }
     say("stop     Ctrl-C\n");
-    let console = Console;
-    console.title();
+    console::title();
     let start = daemon::Start {
         path: options.config.clone(),
         loaded,
         logging,
-        console: Some(console),
+        console: true,
         lines: None,
         seconds: (options.seconds > 0).then_some(options.seconds),
     };
@@ -94,34 +93,18 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The URL for a browser on this machine.
-fn page_url(listen: SocketAddr) -> String {
-    let mut address = listen;
-    if listen.ip().is_unspecified() {
-        address.set_ip(match listen {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    format!("http://{address}/")
-}
-
 /// Serves the drawn street at the URL of the first RTSP camera of the configuration.
 fn start_street(
     config: &Config,
     demo: &DemoOptions,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<rtsp::RtspStreet> {
-    let urls = config
-        .cameras
-        .iter()
-        .filter_map(|camera| match &camera.source {
+    let mut cameras = config.cameras.iter();
+    let url = cameras
+        .find_map(|camera| match &camera.source {
             SourceConfig::Rtsp(rtsp) => Some(&rtsp.url),
             _ => None,
-        });
-    let url = urls
-        .into_iter()
-        .next()
+        })
         .context("the configuration has no RTSP camera; add one with a URL like rtsp://127.0.0.1:8554/street")?;
     let url = url::Url::parse(url).with_context(|| format!("camera URL {url}"))?;
     let host = url.host_str().unwrap_or_default();
@@ -148,21 +131,4 @@ fn start_street(
         picture
     };
     Ok(rtsp::RtspStreet::start(options, clock, draw)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::page_url;
-
-    #[test]
-    fn page_url_is_reachable_from_a_local_browser() {
-        for (listen, url) in [
-            ("127.0.0.1:9464", "http://127.0.0.1:9464/"),
-            ("0.0.0.0:80", "http://127.0.0.1:80/"),
-            ("[::]:9464", "http://[::1]:9464/"),
-            ("192.168.1.7:9464", "http://192.168.1.7:9464/"),
-        ] {
-            assert_eq!(page_url(listen.parse().unwrap()), url);
-        }
-    }
 }

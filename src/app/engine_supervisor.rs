@@ -81,8 +81,6 @@ pub struct EngineLoss {
 #[derive(Clone)]
 pub struct EnginePlan {
     pub config: Config,
-    /// The assignment until now: cameras keep their device while the numbers stay even.
-    pub previous: CameraAssignment,
     pub sampler: Arc<Sampler>,
     pub clock: Arc<dyn Clock>,
     /// Open an engine on this device only, beside engines that run. `None`: open all that `config` names.
@@ -111,8 +109,7 @@ impl EnginePlan {
             Some(device) => (vec![device.clone()], EngineHost::Process),
             None => configured_devices(config).await.context("model")?,
         };
-        let labels: Vec<String> = devices.iter().map(ModelDevice::label).collect();
-        let assigned = assign_cameras(&camera_ids(&config.cameras), &labels, &self.previous);
+        let assigned = assign_cameras(config.cameras.len(), devices.len());
         let (mut slots, mut first_card) = (Vec::new(), None);
         for device in devices {
             let label = device.label();
@@ -297,7 +294,6 @@ impl EngineSupervisor {
         config.cameras.retain(is_its);
         let plan = EnginePlan {
             config,
-            previous: CameraAssignment::new(),
             sampler: Arc::clone(&self.sampler),
             clock: Arc::clone(&self.clock),
             only: Some(device.clone()),

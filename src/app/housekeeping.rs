@@ -1,26 +1,20 @@
 //! Once a second: metrics, health and the status page; every ten seconds `stats`; the watchdogs of the engines and the broker.
 
-mod page;
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-pub use self::page::BoundPage;
-use self::page::ServedPage;
 use super::{
-    board::{Batches, Board, Facts},
+    board::{Batches, Board},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
-    latency_budget::{BudgetChange, LatencyBudget},
-    metrics_update,
     report::RunReport,
-    snapshots::SnapshotCounters,
 };
 use crate::ops::{
+    facts::{CameraFacts, EngineFacts, Facts, SnapshotCounters},
     metrics::Metrics,
     notify::{self, Watchdog},
-    page::{DaemonHealth, EngineState, PageInputs},
+    page::{BoundPage, DaemonHealth, EngineState, PageInputs, ServedPage},
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
@@ -50,7 +44,8 @@ pub struct Housekeeping {
     recent: LatencyWindows,
     whole_run: LatencyWindows,
     previous: PreviousStats,
-    latency_budget: LatencyBudget,
+    /// The 95th percentile, receive to publish, is above `model.budget`.
+    over_budget: bool,
     process: ProcessMeter,
     process_use: ProcessUse,
     board: Board,
@@ -69,6 +64,8 @@ pub struct TickInput<'a> {
     pub engines: &'a EngineSupervisor,
     pub cameras: &'a CameraSupervisor,
     pub snapshots: SnapshotCounters,
+    /// Lines on standard output that were lost since the start.
+    pub lines_lost: u64,
     /// `model.budget`: receive to publish.
     pub budget: Duration,
 }
@@ -150,18 +147,18 @@ fn engine_watchdog(engines: &EngineSupervisor, now: Mono) -> Watchdog {
 impl Housekeeping {
     /// Opens the status page.
     pub fn start(
-        bound: BoundPage,
+        bound: Option<BoundPage>,
         engines: &EngineSupervisor,
         board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let metrics = Arc::new(Metrics::default());
         let (health, receiver) = watch::channel(DaemonHealth::default());
-        let page = bound.serve(PageInputs {
+        let inputs = PageInputs {
             metrics: Arc::clone(&metrics),
             health: receiver,
             source: Arc::new(board.clone()),
-        });
+        };
         let now = clock.now();
         Self {
             started: now,
@@ -173,13 +170,13 @@ impl Housekeeping {
                 busy: Duration::ZERO,
                 batches: Batches::default(),
             },
-            latency_budget: LatencyBudget::default(),
+            over_budget: false,
             process: ProcessMeter::default(),
             process_use: ProcessUse::default(),
             board,
             metrics,
             health,
-            page,
+            page: bound.map(|bound| bound.serve(inputs)),
             engine_watchdog: engine_watchdog(engines, now),
             systemd_watchdog: SystemdWatchdog::new(now),
             gauge: gauge(engines, &clock),
@@ -203,13 +200,8 @@ impl Housekeeping {
             .map(|camera| camera as f64 / 10.0 + total_ms);
         self.recent.add(now, total_ms, end_to_end_ms);
         self.whole_run.add(now, total_ms, end_to_end_ms);
-        metrics_update::sent(&self.metrics, latency);
+        self.metrics.observe(latency);
         self.board.sent(sent);
-    }
-
-    /// `lines`: total of lines on standard output that were lost.
-    pub fn lines_lost(&self, lines: u64) {
-        self.metrics.set_lines_lost(lines);
     }
 
     /// Once a second. Returns the labels of engines without progress.
@@ -250,31 +242,18 @@ impl Housekeeping {
                 .chain(publisher.spool_trouble())
                 .collect(),
         });
-        metrics_update::engines(&self.metrics, engines, &self.board.busy());
-        metrics_update::cameras(&self.metrics, cameras);
-        let engine_state = |label: &str, progress: Option<u64>| match progress {
-            Some(_) => EngineState::Runs,
-            None if engines.is_reopening(label) => EngineState::Opens,
-            None => EngineState::Ended,
-        };
         let facts = Facts {
-            cameras: cameras
-                .health()
-                .map(|(id, health)| (id.clone(), health))
-                .collect(),
-            frame_counters: counters.to_vec(),
-            engines: engines
-                .progress()
-                .map(|(label, progress)| (label.to_owned(), engine_state(label, progress)))
-                .collect(),
+            cameras: camera_facts(cameras, counters),
+            engines: engine_facts(engines, &self.board.busy()),
             broker,
             messages: publisher.counters(),
             snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
+            lines_lost: input.lines_lost,
             process: self.process_use,
         };
-        metrics_update::facts(&self.metrics, &facts);
+        self.metrics.update(&facts);
         self.board.tick(facts);
     }
 
@@ -317,7 +296,7 @@ impl Housekeeping {
             lat_total_p99_ms: p99,
             lat_e2e_p95_ms: e2e_p95,
             lat_budget_ms: budget.as_millis() as u64,
-            lat_over_budget: u8::from(self.latency_budget.is_exceeded()),
+            lat_over_budget: u8::from(self.over_budget),
             gpu,
             batch_mean: batches.mean_since(batches_before),
             mqtt_puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
@@ -328,16 +307,18 @@ impl Housekeeping {
         }
     }
 
-    /// Logs when the budget begins and ceases to be exceeded.
+    /// Logs when the budget begins and ceases to be exceeded: nothing else shows a machine that is too slow, because looks that
+    /// would be late are dropped and no backlog forms.
     fn check_budget(&mut self, p95_ms: Option<f64>, budget: Duration) {
-        match self.latency_budget.judge(p95_ms, budget) {
-            Some(BudgetChange::Exceeded) => tracing::warn!(
+        let was_over = std::mem::replace(&mut self.over_budget, is_over_budget(p95_ms, budget));
+        match (was_over, self.over_budget) {
+            (false, true) => tracing::warn!(
                 p95_ms,
                 ?budget,
                 "one message in twenty is later than model.budget; lower the rates, configure fewer prompts or use a faster device"
             ),
-            Some(BudgetChange::Met) => tracing::info!("messages are within model.budget again"),
-            None => {}
+            (true, false) => tracing::info!("messages are within model.budget again"),
+            _ => {}
         }
     }
 
@@ -387,6 +368,41 @@ impl Housekeeping {
     }
 }
 
+/// `p95_ms`: `None` without a message, which meets the budget.
+fn is_over_budget(p95_ms: Option<f64>, budget: Duration) -> bool {
+    p95_ms.is_some_and(|ms| ms > budget.as_secs_f64() * 1e3)
+}
+
+fn camera_facts(
+    cameras: &CameraSupervisor,
+    counters: &[(CameraId, FrameCounters)],
+) -> Vec<(CameraId, CameraFacts)> {
+    let cameras = cameras.facts().map(|(id, camera)| {
+        let frames = counters.iter().find(|(counted, _)| counted == id);
+        let frames = frames.map(|(_, frames)| *frames).unwrap_or_default();
+        (id.clone(), CameraFacts { frames, ..camera })
+    });
+    cameras.collect()
+}
+
+/// `busy`: by device, the time with a look in progress.
+fn engine_facts(engines: &EngineSupervisor, busy: &[(String, Duration)]) -> Vec<EngineFacts> {
+    let facts = engines.progress().map(|(label, turns)| {
+        let busy = busy.iter().find(|(device, _)| device == label);
+        EngineFacts {
+            device: label.to_owned(),
+            state: match turns {
+                Some(_) => EngineState::Runs,
+                None if engines.is_reopening(label) => EngineState::Opens,
+                None => EngineState::Ended,
+            },
+            turns,
+            busy: busy.map(|(_, busy)| *busy).unwrap_or_default(),
+        }
+    });
+    facts.collect()
+}
+
 /// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.
 fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameCounters {
     counters
@@ -395,4 +411,16 @@ fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameC
             all.add(frame_counters);
             all
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budget_is_exceeded_above_it_and_met_by_silence() {
+        let is_over = |p95_ms| is_over_budget(p95_ms, Duration::from_millis(250));
+        assert!(is_over(Some(250.1)));
+        assert!(!is_over(Some(250.0)) && !is_over(None));
+    }
 }

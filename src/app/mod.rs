@@ -11,7 +11,7 @@
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
-//! | [`housekeeping`], [`metrics_update`], [`latency_budget`], [`report`] | figures, health, watchdogs |
+//! | [`housekeeping`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`] | what the status page shows |
 //! | [`console`], [`lines`], [`demo`] | output for people, output for programs, the demo |
 //!
@@ -32,10 +32,8 @@ pub mod engine_slot;
 mod engine_supervisor;
 mod housekeeping;
 mod in_order;
-mod latency_budget;
 mod lines;
 mod looks;
-mod metrics_update;
 mod node_reporter;
 mod pending_questions;
 mod report;
@@ -69,7 +67,7 @@ pub fn run(config: &Path, verbose: u8, json: bool) -> anyhow::Result<()> {
         path: config.to_owned(),
         loaded,
         logging,
-        console: None,
+        console: false,
         lines,
         seconds: None,
     }))?;

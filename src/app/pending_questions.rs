@@ -99,33 +99,26 @@ impl<T> PendingQuestions<T> {
 
     /// Refuses the questions to cameras without an engine.
     pub fn refuse(&mut self, cameras: &[CameraId], reason: &str) -> Vec<SettledQuestion<T>> {
-        let (lost, waiting) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|waiting| cameras.contains(&waiting.camera));
-        self.waiting = waiting;
         let refusal = Refusal::new(RefusalCode::Unavailable, reason.to_owned());
-        let refused = |lost: PendingQuestion<T>| (lost.requester, Err(refusal.clone()));
-        Vec::into_iter(lost).map(refused).collect()
+        let is_lost = |waiting: &mut PendingQuestion<T>| cameras.contains(&waiting.camera);
+        let lost = self.waiting.extract_if(.., is_lost);
+        lost.map(|lost| (lost.requester, Err(refusal.clone())))
+            .collect()
     }
 
     /// Refuses the questions that waited too long.
     pub fn tick(&mut self, now: Mono) -> Vec<SettledQuestion<T>> {
-        let (late, waiting) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|waiting| waiting.until <= now);
-        self.waiting = waiting;
         let refused = |late: PendingQuestion<T>| {
             let seconds = ANSWER_LIMIT.as_secs();
             let text = format!(
                 "camera {} delivered no frame within {seconds} s; see its health topic",
                 late.camera
             );
-            (
-                late.requester,
-                Err(Refusal::new(RefusalCode::Unavailable, text)),
-            )
+            let refusal = Refusal::new(RefusalCode::Unavailable, text);
+            (late.requester, Err(refusal))
         };
-        Vec::into_iter(late).map(refused).collect()
+        let late = self.waiting.extract_if(.., |waiting| waiting.until <= now);
+        late.map(refused).collect()
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use anyhow::{Context as _, bail, ensure};
 use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::{canvas::Canvas, shrink::shrunk};
@@ -43,28 +44,13 @@ impl Mark {
     }
 }
 
-/// Why there is no snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SnapshotError {
-    #[error("the picture cannot be fetched from the GPU; is the device failing?")]
-    Fetch,
-    /// It does not fit into any quality.
-    #[error(
-        "a picture of {0}x{1} pixels gives no JPEG of at most {BYTES_MAX} bytes; its sides differ too much"
-    )]
-    TooLarge(usize, usize),
-    #[error("encoding a JPEG of {0}x{1} pixels: {2}")]
-    Encode(usize, usize, String),
-}
-
 /// The JPEG of a picture with its marks, at most [`BYTES_MAX`] bytes and 1280 pixels wide, in the best quality that fits.
 /// Blocks for some tens of milliseconds, with noise for some hundred; copies a picture from the GPU to the host first.
-pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError> {
+pub fn jpeg(picture: &Picture, marks: &[Mark]) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
     let whole = image_of(picture)?;
-    let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
     for width in widths(picture.width()) {
-        let page = drawn(&whole, width, marks).ok_or_else(too_large)?;
+        let page = drawn(&whole, width, marks).with_context(|| too_large(picture))?;
         for quality in QUALITIES {
             let jpeg = encode(&page, quality)?;
             if jpeg.len() <= BYTES_MAX {
@@ -72,17 +58,24 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> Result<Vec<u8>, SnapshotError>
             }
         }
     }
-    Err(too_large())
+    bail!(too_large(picture))
 }
 
 /// A small JPEG of a picture for the status page, without marks. Blocks for some milliseconds; copies a picture from the GPU to
 /// the host first.
-pub fn thumbnail(picture: &Picture) -> Result<Vec<u8>, SnapshotError> {
+pub fn thumbnail(picture: &Picture) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
     let by = picture.width().div_ceil(THUMBNAIL_WIDTH);
-    let too_large = || SnapshotError::TooLarge(picture.width(), picture.height());
-    let small = shrunk(picture, by).ok_or_else(too_large)?;
+    let small = shrunk(picture, by).with_context(|| too_large(picture))?;
     encode(&image_of(&small)?, THUMBNAIL_QUALITY)
+}
+
+fn too_large(picture: &Picture) -> String {
+    format!(
+        "a picture of {}x{} pixels gives no JPEG of at most {BYTES_MAX} bytes; its sides differ too much",
+        picture.width(),
+        picture.height()
+    )
 }
 
 /// The picture's own width where it is not larger than wanted, and every smaller one.
@@ -114,27 +107,28 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
 }
 
 /// Copies a picture from the GPU to the host.
-fn fetch(picture: &Picture) -> Result<(), SnapshotError> {
-    match picture.is_on_host() || picture.fetch() {
-        true => Ok(()),
-        false => Err(SnapshotError::Fetch),
-    }
+fn fetch(picture: &Picture) -> anyhow::Result<()> {
+    ensure!(
+        picture.is_on_host() || picture.fetch(),
+        "the picture cannot be fetched from the GPU; is the device failing?"
+    );
+    Ok(())
 }
 
-fn image_of(picture: &Picture) -> Result<RgbImage, SnapshotError> {
+fn image_of(picture: &Picture) -> anyhow::Result<RgbImage> {
     let (width, height) = (picture.width(), picture.height());
     let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
     let rgb = model::rgb_from_picture(picture);
     size.and_then(|(w, h)| RgbImage::from_raw(w, h, rgb))
-        .ok_or(SnapshotError::TooLarge(width, height))
+        .with_context(|| too_large(picture))
 }
 
-fn encode(page: &RgbImage, quality: u8) -> Result<Vec<u8>, SnapshotError> {
+fn encode(page: &RgbImage, quality: u8) -> anyhow::Result<Vec<u8>> {
     let (width, height) = page.dimensions();
     let mut jpeg = Vec::new();
     JpegEncoder::new_with_quality(&mut jpeg, quality)
         .write_image(page, width, height, ExtendedColorType::Rgb8)
-        .map_err(|e| SnapshotError::Encode(width as usize, height as usize, e.to_string()))?;
+        .with_context(|| format!("encoding a JPEG of {width}x{height} pixels"))?;
     Ok(jpeg)
 }
 

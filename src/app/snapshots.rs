@@ -16,7 +16,8 @@ use std::{
 
 use tokio::task::{Id, JoinSet};
 
-use super::snapshot::{Mark, SnapshotError, jpeg};
+use super::snapshot::{Mark, jpeg};
+use crate::ops::facts::SnapshotCounters;
 use spotter_core::{
     CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, UpdateReason, config::CameraConfig,
 };
@@ -31,13 +32,10 @@ const WAITING_MAX: usize = 8;
 /// True for the begin of an event and for each better score: one snapshot each, so the last snapshot of an event is its best
 /// and the first one comes at once.
 fn is_worth_one(step: EventStep) -> bool {
-    match step {
-        EventStep::New | EventStep::Update(UpdateReason::Better) => true,
-        EventStep::Update(
-            UpdateReason::Zones | UpdateReason::Moved | UpdateReason::Still | UpdateReason::Minute,
-        )
-        | EventStep::End(_) => false,
-    }
+    matches!(
+        step,
+        EventStep::New | EventStep::Update(UpdateReason::Better)
+    )
 }
 
 /// What a snapshot is for.
@@ -67,32 +65,11 @@ struct SnapshotOrder {
     marks: Vec<Mark>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct FinishedSnapshot {
     pub camera: CameraId,
     pub purpose: SnapshotPurpose,
-    pub jpeg: Result<Vec<u8>, SnapshotError>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotCounters {
-    pub taken: u64,
-    pub busy: u64,
-    pub too_soon: u64,
-    /// Not encoded.
-    pub failed: u64,
-}
-
-impl SnapshotCounters {
-    /// With the label values of the metric.
-    pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
-        [
-            ("taken", self.taken),
-            ("busy", self.busy),
-            ("too_soon", self.too_soon),
-            ("failed", self.failed),
-        ]
-    }
+    pub jpeg: anyhow::Result<Vec<u8>>,
 }
 
 /// All cameras' snapshots. Needs a tokio runtime.
@@ -190,7 +167,7 @@ impl Snapshots {
                 retain,
             }),
             Err(error) => {
-                tracing::warn!(%camera, %prompt, "no snapshot: {error}");
+                tracing::warn!(%camera, %prompt, "no snapshot: {error:#}");
                 None
             }
         }
@@ -331,15 +308,8 @@ mod tests {
     #[test]
     fn a_new_and_a_better_picture_are_worth_one() {
         assert!(is_worth_one(EventStep::New));
-        for reason in [
-            UpdateReason::Zones,
-            UpdateReason::Moved,
-            UpdateReason::Still,
-            UpdateReason::Minute,
-        ] {
-            assert!(!is_worth_one(EventStep::Update(reason)));
-        }
         assert!(is_worth_one(EventStep::Update(UpdateReason::Better)));
+        assert!(!is_worth_one(EventStep::Update(UpdateReason::Moved)));
         assert!(!is_worth_one(EventStep::End(EndReason::Left)));
     }
 
@@ -409,10 +379,7 @@ mod tests {
         ribbon.picture = Picture::from_rgb(300, 9000, noise.collect()).unwrap();
         assert!(snapshots.begin(ribbon, at(0)));
         let taken = snapshots.next().await;
-        assert!(matches!(
-            taken.jpeg,
-            Err(SnapshotError::TooLarge(300, 9000))
-        ));
+        assert!(taken.jpeg.is_err());
         assert_eq!(snapshots.counters().failed, 1);
         let next = shot("gate", asked("dog"));
         assert!(snapshots.begin(next, at(0)));

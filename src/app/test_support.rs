@@ -1,10 +1,18 @@
-//! A configuration, a model and frames, for the tests of `app`.
+//! A configuration, a model, engines and frames, for the tests of `app`.
 
+use std::{sync::Arc, time::Duration};
+
+use super::{camera_assignment::assign_cameras, engine_slot::EngineSlot};
+use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Frame, FrameTimes, Mono, Picture, WallTime,
-    config::{self, Config, Environment},
+    CameraId, Clock, Frame, FrameTimes, Mono, Picture, WallTime,
+    config::{self, CameraConfig, Config, Environment},
 };
-use spotter_engine::open::ModelCard;
+use spotter_engine::{
+    open::ModelCard,
+    service::handle,
+    testing::simulated::{self, FragileDevice},
+};
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
 pub fn config(text: &str) -> Config {
@@ -27,6 +35,44 @@ pub fn card() -> ModelCard {
         max_objects: 5,
         permits: 2,
     }
+}
+
+/// Looks are never late.
+pub fn no_limits() -> TimeLimits {
+    TimeLimits::new(Duration::from_secs(3600), None)
+}
+
+/// An engine for each element of `steps`, whose device breaks after that number of steps. They are called `cuda 0`, `cuda 1`
+/// and so on, and share the cameras.
+pub async fn fragile_engines(
+    cameras: &[CameraConfig],
+    steps: &[usize],
+    sampler: &Arc<Sampler>,
+    clock: &Arc<dyn Clock>,
+) -> Vec<EngineSlot> {
+    let assigned = assign_cameras(cameras.len(), steps.len());
+    let mut slots = Vec::new();
+    for (index, &steps) in steps.iter().enumerate() {
+        let engine_clock = Arc::clone(clock);
+        let build = move || {
+            let device = FragileDevice::new(simulated::device(1), steps);
+            Ok((simulated::engine(device, engine_clock), 2))
+        };
+        let started = handle::start(build).await.unwrap();
+        let its = cameras
+            .iter()
+            .zip(&assigned)
+            .filter(|(_, of)| **of == index);
+        let its = its.map(|(camera, _)| camera.id.clone()).collect();
+        let label = format!("cuda {index}");
+        slots.push(EngineSlot::new(
+            label,
+            started,
+            its,
+            sampler.share(no_limits()),
+        ));
+    }
+    slots
 }
 
 /// The frame `number` of a camera, received `now`.

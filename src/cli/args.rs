@@ -2,13 +2,52 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
 use crate::app::DemoOptions;
 use spotter_core::{
     CaptionLength,
-    config::{self, ModelSource},
+    config::{self, DevicePreference, GpuPrecision, ModelSource},
 };
+
+/// A word that an option accepts, its help and its value.
+type OptionWord<T> = (&'static str, &'static str, T);
+
+const DEVICES: [OptionWord<DevicePreference>; 3] = [
+    (
+        "auto",
+        "The GPU if it works, else the CPU",
+        DevicePreference::Auto,
+    ),
+    ("cpu", "The CPU", DevicePreference::Cpu),
+    ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
+];
+const PRECISIONS: [OptionWord<GpuPrecision>; 2] = [
+    ("bf16", "bfloat16", GpuPrecision::Bf16),
+    (
+        "fp8",
+        "8-bit floating point in large matrix products",
+        GpuPrecision::Fp8,
+    ),
+];
+const LENGTHS: [OptionWord<CaptionLength>; 3] = [
+    ("short", "A few words", CaptionLength::Short),
+    ("normal", "A sentence", CaptionLength::Normal),
+    ("long", "Several sentences", CaptionLength::Long),
+];
+
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    words: [OptionWord<T>; N],
+) -> impl TypedValueParser<Value = T> {
+    let possible = words.map(|(word, help, _)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(possible).try_map(move |given| {
+        let found = words.iter().find(|(word, ..)| *word == given);
+        found.map(|(.., value)| *value).ok_or("unknown word")
+    })
+}
 
 /// Watches cameras with a vision-language model and publishes detections over MQTT.
 #[derive(Debug, Parser)]
@@ -81,48 +120,11 @@ pub struct ModelArgs {
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Device; auto uses the GPU if it works, else the CPU
-    #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
+    #[arg(long, value_parser = one_of(DEVICES), default_value = "auto")]
+    pub device: DevicePreference,
     /// Arithmetic on a GPU; fp8 is faster on compute capability 8.9 or later (Ada, Hopper) and slightly less accurate
-    #[arg(long, value_enum, default_value = "bf16")]
-    pub precision: PrecisionChoice,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum DeviceChoice {
-    /// The GPU if it works, else the CPU
-    Auto,
-    /// The CPU
-    Cpu,
-    /// The GPU; fail without one
-    Cuda,
-}
-
-impl From<DeviceChoice> for config::DevicePreference {
-    fn from(device: DeviceChoice) -> Self {
-        match device {
-            DeviceChoice::Auto => Self::Auto,
-            DeviceChoice::Cpu => Self::Cpu,
-            DeviceChoice::Cuda => Self::Cuda,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum PrecisionChoice {
-    /// bfloat16
-    Bf16,
-    /// 8-bit floating point in large matrix products
-    Fp8,
-}
-
-impl From<PrecisionChoice> for config::GpuPrecision {
-    fn from(precision: PrecisionChoice) -> Self {
-        match precision {
-            PrecisionChoice::Bf16 => Self::Bf16,
-            PrecisionChoice::Fp8 => Self::Fp8,
-        }
-    }
+    #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
+    pub precision: GpuPrecision,
 }
 
 impl ModelArgs {
@@ -130,8 +132,8 @@ impl ModelArgs {
     pub fn settings(&self) -> config::ModelSettings {
         let source = self.model.clone();
         config::ModelSettings {
-            device: self.device.into(),
-            precision: self.precision.into(),
+            device: self.device,
+            precision: self.precision,
             ..config::ModelSettings::of(
                 source.map_or(ModelSource::Embedded, ModelSource::Directory),
             )
@@ -221,33 +223,13 @@ pub struct CaptionArgs {
     #[arg(value_name = "IMAGE-OR-VIDEO")]
     pub media: PathBuf,
     /// How long the caption may be
-    #[arg(long, value_enum, default_value = "normal")]
-    pub length: Length,
+    #[arg(long, value_parser = one_of(LENGTHS), default_value = "normal")]
+    pub length: CaptionLength,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
     pub model: ModelArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Length {
-    /// A few words
-    Short,
-    /// A sentence
-    Normal,
-    /// Several sentences
-    Long,
-}
-
-impl From<Length> for CaptionLength {
-    fn from(length: Length) -> Self {
-        match length {
-            Length::Short => Self::Short,
-            Length::Normal => Self::Normal,
-            Length::Long => Self::Long,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -20,36 +20,26 @@ use spotter_engine::{
 };
 
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
-    ask(
-        args,
-        Task::Detect {
-            object: words(args)?,
-        },
-    )
+    let object = words(args)?;
+    ask(args, Task::Detect { object })
 }
 
 pub fn point(args: &AskArgs) -> anyhow::Result<()> {
-    ask(
-        args,
-        Task::Point {
-            object: words(args)?,
-        },
-    )
+    let object = words(args)?;
+    ask(args, Task::Point { object })
 }
 
 pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
-    ask(
-        &args.ask,
-        Task::Query {
-            question: words(&args.ask)?,
-            choices: choices(&args.choices)?,
-        },
-    )
+    let task = Task::Query {
+        question: words(&args.ask)?,
+        choices: choices(&args.choices)?,
+    };
+    ask(&args.ask, task)
 }
 
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
-    let length = args.length.into();
+    let length = args.length;
     let task = Task::Caption { length };
     let answer = answer(args.model.settings(), &picture, task, |_| Ok(()))?;
     print(&answer, &picture, args.json)
@@ -169,7 +159,7 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
 /// The answer as JSON, or for people its text or count; its objects are printed already.
 fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        return Ok(say(to_json(answer))?);
+        return say(to_json(answer));
     }
     let took = answer.marks.generated.since(answer.marks.taken);
     match answer.body.count() {

@@ -7,10 +7,9 @@ use anyhow::bail;
 use super::{
     args::CheckArgs,
     out::{remark, say},
-    timecode_check::TimecodeCheck,
 };
 use crate::{app, ops::page::counted};
-use spotter_cameras::ingest::{self, FrameSink, ProbeReport};
+use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_core::{
     Clock, SystemClock,
     config::{self, CameraConfig, Environment},
@@ -67,18 +66,8 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
             "camera {}: connecting (up to half a minute)",
             camera.id
         ));
-        let timecode = Arc::<TimecodeCheck>::default();
-        let sink: FrameSink = {
-            let timecode = Arc::clone(&timecode);
-            Arc::new(move |frame| timecode.add(&frame))
-        };
-        match runtime.block_on(ingest::probe(camera, Arc::clone(&clock), sink)) {
-            Ok(report) => {
-                say(described(camera, &report))?;
-                if let Some(line) = timecode.line(camera) {
-                    say(line)?;
-                }
-            }
+        match runtime.block_on(ingest::probe(camera, Arc::clone(&clock))) {
+            Ok(report) => say(described(camera, &report))?,
             Err(failure) => {
                 failed += 1;
                 say(format_args!(

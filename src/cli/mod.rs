@@ -7,7 +7,6 @@ mod ask;
 mod bench;
 mod check;
 pub mod out;
-mod timecode_check;
 
 use std::process::ExitCode;
 
@@ -47,9 +46,7 @@ pub fn main() -> ExitCode {
 pub fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),
-        Err(error) if matches!(error.downcast_ref(), Some(out::OutputError::Closed)) => {
-            ExitCode::from(EXIT_DONE)
-        }
+        Err(error) if error.is::<out::OutputClosed>() => ExitCode::from(EXIT_DONE),
         Err(error) => {
             let code = if error.is::<spotter_core::config::ConfigProblems>() {
                 EXIT_CONFIG

@@ -8,29 +8,23 @@ use std::{
     io::{self, Write as _},
 };
 
-/// A line could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum OutputError {
-    /// The reader closed the pipe. No failure: it has read what it needs.
-    #[error("standard output is closed")]
-    Closed,
-    /// For example, the disk is full.
-    #[error("writing the output: {0}")]
-    Io(io::Error),
-}
+/// The reader closed the pipe. No failure: it has read what it needs.
+#[derive(Debug)]
+pub struct OutputClosed;
 
-impl From<io::Error> for OutputError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Self::Io(error),
-        }
+impl fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output is closed")
     }
 }
 
 /// A line of the answer.
-pub fn say(line: impl fmt::Display) -> Result<(), OutputError> {
-    Ok(writeln!(io::stdout(), "{line}")?)
+pub fn say(line: impl fmt::Display) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{line}").map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => anyhow::Error::msg(OutputClosed),
+        // For example, the disk is full.
+        _ => anyhow::Error::new(error).context("writing the output"),
+    })
 }
 
 /// A line on stderr, for the person at the terminal. A closed stderr is no error.

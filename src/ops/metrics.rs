@@ -17,13 +17,153 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
-use super::process;
-use spotter_core::{CameraId, FrameCounters, StreamCounters};
+use super::{
+    facts::{CameraFacts, EngineFacts, Facts},
+    process,
+};
+use spotter_core::{CameraId, FrameCounters, Latency, STAGES, StreamCounters};
 
+type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge>;
+type FloatCounter = Counter<f64, AtomicU64>;
 /// Names and values of the labels of a line.
-pub type Labels = Vec<(&'static str, String)>;
+type Labels = Vec<(&'static str, String)>;
 
-pub fn label(name: &'static str, value: impl ToString) -> Labels {
+/// A metric that is copied from one value.
+struct CopiedMetric<T> {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> u64,
+}
+
+const fn copied<T>(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&T) -> u64,
+) -> CopiedMetric<T> {
+    CopiedMetric { name, help, value }
+}
+
+const CAMERA_GAUGES: [CopiedMetric<CameraFacts>; 5] = [
+    copied("ingest_camera_online", "1 while frames arrive", |camera| {
+        u64::from(camera.is_online)
+    }),
+    copied(
+        "ingest_camera_reconnects_1h",
+        "Reconnections of a camera within the last hour",
+        |camera| camera.health.reconnects_1h.into(),
+    ),
+    copied(
+        "ingest_camera_stalls_1h",
+        "Stalls of a camera within the last hour",
+        |camera| camera.health.stalls_1h.into(),
+    ),
+    copied(
+        "sampler_frames_waiting",
+        "Frames that wait for the engine",
+        |camera| camera.frames.waiting,
+    ),
+    copied(
+        "engine_frames_in_flight",
+        "Frames in the engine",
+        |camera| camera.frames.in_flight,
+    ),
+];
+
+const CAMERA_COUNTERS: [CopiedMetric<CameraFacts>; 5] = [
+    copied("ingest_frames", "Decoded frames", |camera| {
+        camera.frames.arrived
+    }),
+    copied(
+        "ingest_camera_losses",
+        "Times that a camera stopped streaming",
+        |camera| camera.losses,
+    ),
+    copied(
+        "ingest_camera_reconnects",
+        "Reconnections of a camera",
+        |camera| camera.reconnects,
+    ),
+    copied("ingest_camera_stalls", "Stalls of a camera", |camera| {
+        camera.stalls
+    }),
+    copied(
+        "ingest_pipelines_abandoned",
+        "Pipelines that did not stop in time and were abandoned",
+        |camera| camera.health.abandoned.into(),
+    ),
+];
+
+const NODE_GAUGES: [CopiedMetric<Facts>; 2] = [
+    copied(
+        "publish_broker_online",
+        "1 while the broker accepts messages",
+        |facts| u64::from(facts.broker.is_online()),
+    ),
+    copied(
+        "publish_spooled_messages",
+        "Events waiting for the broker",
+        |facts| facts.spooled,
+    ),
+];
+
+const NODE_COUNTERS: [CopiedMetric<Facts>; 4] = [
+    copied(
+        "publish_messages",
+        "Messages handed to the MQTT client",
+        |facts| facts.messages.streams_sent,
+    ),
+    copied(
+        "publish_inbound_dropped",
+        "Received commands and other messages that were dropped because the queue was full",
+        |facts| facts.messages.inbound_dropped,
+    ),
+    copied(
+        "publish_inbound_retained",
+        "Commands ignored because they were retained",
+        |facts| facts.messages.inbound_retained,
+    ),
+    copied(
+        "app_lines_lost",
+        "Lines of run --json that were dropped because standard output was read too slowly",
+        |facts| facts.lines_lost,
+    ),
+];
+
+/// Handles to all metrics; usable from any thread, no call blocks.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// In the order of [`CAMERA_GAUGES`].
+    camera_gauges: Vec<Gauges>,
+    /// In the order of [`CAMERA_COUNTERS`].
+    camera_counters: Vec<Counters>,
+    /// In the order of [`StreamCounters::ALL`].
+    stream_counters: Vec<Counters>,
+    /// By camera and fate.
+    frames: Counters,
+    /// By the label `device`: `cpu`, or `cuda 1, NVIDIA H200`.
+    engine_up: Gauges,
+    engine_turns: Counters,
+    engine_busy: Family<Labels, FloatCounter>,
+    /// By the label `stage` of the latency account (decode to out), of each detection.
+    stage_seconds: Seconds,
+    /// Receive to publish, of each detection.
+    total_seconds: Histogram,
+    /// In the order of [`NODE_GAUGES`].
+    node_gauges: Vec<Gauge>,
+    /// In the order of [`NODE_COUNTERS`].
+    node_counters: Vec<Counter>,
+    messages_dropped: Counters,
+    snapshots: Counters,
+    /// Hand-over to acknowledgement, 95th percentile, seconds.
+    puback_p95: Gauge<f64, AtomicU64>,
+    memory: Gauge,
+    processor: FloatCounter,
+}
+
+fn label(name: &'static str, value: impl ToString) -> Labels {
     vec![(name, value.to_string())]
 }
 
@@ -43,67 +183,6 @@ fn by_fate(frame_counters: &FrameCounters) -> [(&'static str, u64); 6] {
     ]
 }
 
-type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
-type Counters = Family<Labels, Counter>;
-type Gauges = Family<Labels, Gauge>;
-type FloatCounter = Counter<f64, AtomicU64>;
-
-/// What is counted of a camera beside its frames, since the start or within the last hour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CameraCounts {
-    /// Times it stopped streaming.
-    pub losses: u64,
-    pub reconnects: u64,
-    pub reconnects_1h: u32,
-    pub stalls: u64,
-    pub stalls_1h: u32,
-    /// Losses of its stream.
-    pub counters: StreamCounters,
-    /// Pipelines that did not stop in time.
-    pub abandoned: u32,
-}
-
-/// Handles to all metrics; usable from any thread, no call blocks.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    frames_in: Counters,
-    frames: Counters,
-    frames_waiting: Gauges,
-    frames_in_flight: Gauges,
-    camera_online: Gauges,
-    camera_losses: Counters,
-    reconnects_1h: Gauges,
-    stalls_1h: Gauges,
-    reconnects: Counters,
-    stalls: Counters,
-    abandoned: Counters,
-    /// In the order of [`StreamCounters::ALL`].
-    stream_counters: Vec<Counters>,
-    /// By the label `device`: `cpu`, or `cuda 1, NVIDIA H200`.
-    engine_up: Gauges,
-    engine_turns: Counters,
-    engine_busy: Family<Labels, FloatCounter>,
-    /// By the label `stage` of the latency account (decode to out), of each detection.
-    pub stage_seconds: Seconds,
-    /// Receive to publish, of each detection.
-    pub total_seconds: Histogram,
-    messages_sent: Counter,
-    messages_dropped: Counters,
-    inbound_dropped: Counter,
-    lines_lost: Counter,
-    inbound_retained: Counter,
-    snapshots: Counters,
-    /// 1 while the broker accepts messages.
-    pub broker_online: Gauge,
-    /// Events waiting for the broker.
-    pub spooled: Gauge,
-    /// Hand-over to acknowledgement, 95th percentile, seconds.
-    pub puback_p95: Gauge<f64, AtomicU64>,
-    memory: Gauge,
-    processor: FloatCounter,
-}
-
 /// 1 ms to about 8 s, by doubling.
 fn latency_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 14))
@@ -114,6 +193,17 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
+}
+
+/// As [`add`], for all metrics of a table.
+fn add_all<M: Metric + Clone + Default, T>(
+    registry: &mut Registry,
+    table: &[CopiedMetric<T>],
+) -> Vec<M> {
+    let metrics = table.iter();
+    metrics
+        .map(|metric| add(registry, metric.name, metric.help))
+        .collect()
 }
 
 /// As [`add`], for a metric in seconds.
@@ -142,41 +232,14 @@ impl Default for Metrics {
             .map(|counter| add(all, counter.metric, counter.help))
             .collect();
         Self {
-            camera_online: add(all, "ingest_camera_online", "1 while frames arrive"),
-            camera_losses: add(
-                all,
-                "ingest_camera_losses",
-                "Times that a camera stopped streaming",
-            ),
-            reconnects_1h: add(
-                all,
-                "ingest_camera_reconnects_1h",
-                "Reconnections of a camera within the last hour",
-            ),
-            stalls_1h: add(
-                all,
-                "ingest_camera_stalls_1h",
-                "Stalls of a camera within the last hour",
-            ),
-            reconnects: add(all, "ingest_camera_reconnects", "Reconnections of a camera"),
-            stalls: add(all, "ingest_camera_stalls", "Stalls of a camera"),
-            abandoned: add(
-                all,
-                "ingest_pipelines_abandoned",
-                "Pipelines that did not stop in time and were abandoned",
-            ),
-            frames_in: add(all, "ingest_frames", "Decoded frames"),
+            camera_gauges: add_all(all, &CAMERA_GAUGES),
+            camera_counters: add_all(all, &CAMERA_COUNTERS),
+            stream_counters,
             frames: add(
                 all,
                 "sampler_frames",
                 "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
             ),
-            frames_waiting: add(
-                all,
-                "sampler_frames_waiting",
-                "Frames that wait for the engine",
-            ),
-            frames_in_flight: add(all, "engine_frames_in_flight", "Frames in the engine"),
             engine_up: add(all, "engine_up", "1 while the engine on the device runs"),
             engine_turns: add(
                 all,
@@ -201,45 +264,17 @@ impl Default for Metrics {
                 "Reception to publication of a detection",
                 latency_buckets(),
             ),
-            messages_sent: add(
-                all,
-                "publish_messages",
-                "Messages handed to the MQTT client",
-            ),
+            node_gauges: add_all(all, &NODE_GAUGES),
+            node_counters: add_all(all, &NODE_COUNTERS),
             messages_dropped: add(
                 all,
                 "publish_messages_dropped",
                 "Messages not sent, by reason",
             ),
-            inbound_dropped: add(
-                all,
-                "publish_inbound_dropped",
-                "Received commands and other messages that were dropped because the queue was full",
-            ),
-            lines_lost: add(
-                all,
-                "app_lines_lost",
-                "Lines of run --json that were dropped because standard output was read too slowly",
-            ),
-            inbound_retained: add(
-                all,
-                "publish_inbound_retained",
-                "Commands ignored because they were retained",
-            ),
             snapshots: add(
                 all,
                 "app_snapshots",
                 "Requested pictures of events and cameras, by outcome",
-            ),
-            broker_online: add(
-                all,
-                "publish_broker_online",
-                "1 while the broker accepts messages",
-            ),
-            spooled: add(
-                all,
-                "publish_spooled_messages",
-                "Events waiting for the broker",
             ),
             puback_p95: add_seconds(
                 all,
@@ -253,7 +288,6 @@ impl Default for Metrics {
                 "Processor time of the daemon, all threads",
                 Default::default(),
             ),
-            stream_counters,
             memory,
             registry,
         }
@@ -261,124 +295,81 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Copies the state and counters of a camera.
-    pub fn set_camera(&self, camera: &CameraId, online: bool, counts: &CameraCounts) {
-        let label = label("camera", camera);
-        for (gauge, value) in [
-            (&self.camera_online, i64::from(online)),
-            (&self.reconnects_1h, i64::from(counts.reconnects_1h)),
-            (&self.stalls_1h, i64::from(counts.stalls_1h)),
-        ] {
-            gauge.get_or_create(&label).set(value);
-        }
-        for (counter, total) in [
-            (&self.camera_losses, counts.losses),
-            (&self.reconnects, counts.reconnects),
-            (&self.stalls, counts.stalls),
-            (&self.abandoned, u64::from(counts.abandoned)),
-        ] {
-            set(&counter.get_or_create(&label), total);
-        }
-        for (counter, metric) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
-            set(
-                &metric.get_or_create(&label),
-                (counter.get)(&counts.counters),
-            );
+    /// Counts the latency of a detection that was handed to the MQTT client.
+    pub fn observe(&self, latency: &Latency) {
+        let seconds = |tenth_ms: u64| tenth_ms as f64 / 1e4;
+        self.total_seconds.observe(seconds(latency.total_tenth_ms));
+        for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
+            let stage = self.stage_seconds.get_or_create(&label("stage", stage));
+            stage.observe(seconds(tenth_ms));
         }
     }
 
-    /// Copies the loop iterations of an engine; `None` when it failed.
-    pub fn set_engine(&self, device: &str, turns: Option<u64>) {
-        let label = label("device", device);
+    /// Copies the figures of the daemon.
+    pub fn update(&self, facts: &Facts) {
+        for (id, camera) in &facts.cameras {
+            self.update_camera(id, camera);
+        }
+        for engine in &facts.engines {
+            self.update_engine(engine);
+        }
+        for (metric, gauge) in NODE_GAUGES.iter().zip(&self.node_gauges) {
+            set_gauge(gauge, (metric.value)(facts));
+        }
+        for (metric, counter) in NODE_COUNTERS.iter().zip(&self.node_counters) {
+            set(counter, (metric.value)(facts));
+        }
+        for (reason, messages) in facts.messages.drops() {
+            let labels = label("reason", reason);
+            set(&self.messages_dropped.get_or_create(&labels), messages);
+        }
+        for (outcome, snapshots) in facts.snapshots.by_outcome() {
+            let labels = label("outcome", outcome);
+            set(&self.snapshots.get_or_create(&labels), snapshots);
+        }
+        if let Some(time) = facts.puback_p95 {
+            self.puback_p95.set(time.as_secs_f64());
+        }
+    }
+
+    fn update_camera(&self, id: &CameraId, camera: &CameraFacts) {
+        let label = label("camera", id);
+        for (metric, gauges) in CAMERA_GAUGES.iter().zip(&self.camera_gauges) {
+            set_gauge(&gauges.get_or_create(&label), (metric.value)(camera));
+        }
+        for (metric, counters) in CAMERA_COUNTERS.iter().zip(&self.camera_counters) {
+            set(&counters.get_or_create(&label), (metric.value)(camera));
+        }
+        for (counter, counters) in StreamCounters::ALL.iter().zip(&self.stream_counters) {
+            let total = (counter.get)(&camera.health.counters);
+            set(&counters.get_or_create(&label), total);
+        }
+        for (fate, frames) in by_fate(&camera.frames) {
+            set(&self.frames.get_or_create(&fate_labels(id, fate)), frames);
+        }
+    }
+
+    fn update_engine(&self, engine: &EngineFacts) {
+        let label = label("device", &engine.device);
         let up = self.engine_up.get_or_create(&label);
-        up.set(i64::from(turns.is_some()));
-        if let Some(turns) = turns {
+        up.set(i64::from(engine.turns.is_some()));
+        if let Some(turns) = engine.turns {
             set(&self.engine_turns.get_or_create(&label), turns);
         }
-    }
-
-    /// Copies the time with a look in progress in an engine since the start.
-    pub fn set_engine_busy(&self, device: &str, busy: Duration) {
-        let counter = self.engine_busy.get_or_create(&label("device", device));
-        set_seconds(&counter, busy);
-    }
-
-    /// Copies the frame counters of a camera.
-    pub fn set_frame_counters(&self, camera: &CameraId, frame_counters: &FrameCounters) {
-        let label = label("camera", camera);
-        set(
-            &self.frames_in.get_or_create(&label),
-            frame_counters.arrived,
-        );
-        for (gauge, frames) in [
-            (&self.frames_waiting, frame_counters.waiting),
-            (&self.frames_in_flight, frame_counters.in_flight),
-        ] {
-            let frames = i64::try_from(frames).unwrap_or(i64::MAX);
-            gauge.get_or_create(&label).set(frames);
-        }
-        for (fate, frames) in by_fate(frame_counters) {
-            let labels = fate_labels(camera, fate);
-            set(&self.frames.get_or_create(&labels), frames);
-        }
+        set_seconds(&self.engine_busy.get_or_create(&label), engine.busy);
     }
 
     /// Removes the metrics of a camera that was removed.
     pub fn forget(&self, camera: &CameraId) {
         let label = label("camera", camera);
-        for gauge in [
-            &self.frames_waiting,
-            &self.frames_in_flight,
-            &self.camera_online,
-            &self.reconnects_1h,
-            &self.stalls_1h,
-        ] {
-            gauge.remove(&label);
+        for gauges in &self.camera_gauges {
+            gauges.remove(&label);
         }
-        for counter in [
-            &self.frames_in,
-            &self.camera_losses,
-            &self.reconnects,
-            &self.stalls,
-            &self.abandoned,
-        ]
-        .into_iter()
-        .chain(&self.stream_counters)
-        {
-            counter.remove(&label);
+        for counters in self.camera_counters.iter().chain(&self.stream_counters) {
+            counters.remove(&label);
         }
         for (fate, _) in by_fate(&FrameCounters::default()) {
             self.frames.remove(&fate_labels(camera, fate));
-        }
-    }
-
-    /// Copies the outbox's counters, which count from the start.
-    pub fn set_messages(&self, sent: u64, dropped: &[(&'static str, u64)]) {
-        set(&self.messages_sent, sent);
-        for (reason, messages) in dropped {
-            let counter = self
-                .messages_dropped
-                .get_or_create(&label("reason", reason));
-            set(&counter, *messages);
-        }
-    }
-
-    /// Copies how many messages to us were dropped since the start, and how many were retained commands.
-    pub fn set_inbound(&self, dropped: u64, retained: u64) {
-        set(&self.inbound_dropped, dropped);
-        set(&self.inbound_retained, retained);
-    }
-
-    /// Copies how many lines on standard output were lost since the start.
-    pub fn set_lines_lost(&self, lines: u64) {
-        set(&self.lines_lost, lines);
-    }
-
-    /// Copies the outcomes of requested snapshots since the start.
-    pub fn set_snapshots(&self, by_outcome: &[(&'static str, u64)]) {
-        for (outcome, snapshots) in by_outcome {
-            let counter = self.snapshots.get_or_create(&label("outcome", outcome));
-            set(&counter, *snapshots);
         }
     }
 
@@ -399,6 +390,10 @@ impl Metrics {
 
 fn set(counter: &Counter, total: u64) {
     counter.inner().store(total, Ordering::Relaxed);
+}
+
+fn set_gauge(gauge: &Gauge, value: u64) {
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
 }
 
 fn set_seconds(counter: &FloatCounter, total: Duration) {

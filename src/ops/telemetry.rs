@@ -12,6 +12,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use anyhow::anyhow;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
@@ -111,16 +112,6 @@ impl Sink {
     }
 }
 
-/// Why logging cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    /// `RUST_LOG` is not a filter.
-    #[error("RUST_LOG: {0}; for example RUST_LOG=spotter=debug")]
-    Filter(String),
-    #[error("logging is already set up")]
-    Twice,
-}
-
 /// The log filter; can be changed while the process runs. Clones share it.
 #[derive(Clone)]
 pub struct Levels {
@@ -162,7 +153,7 @@ impl fmt::Debug for Levels {
 /// Sets up logging for the process, once; panics go there too. `RUST_LOG` sets the filter; else `verbose` 0 is info, 1 debug, 2 trace. The
 /// MQTT library warns of each message that a broker refuses, which Spotter logs once a minute: 0 leaves those warnings out.
 /// Secrets added to `secrets` later are masked from then on.
-pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, TelemetryError> {
+pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> anyhow::Result<Levels> {
     let usual = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => filter,
         _ => match verbose {
@@ -173,36 +164,25 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> Result<Levels, Tele
         .to_owned(),
     };
     let filter = EnvFilter::try_new(&usual);
-    let filter = filter.map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let filter =
+        filter.map_err(|error| anyhow!("RUST_LOG: {error}; for example RUST_LOG=spotter=debug"))?;
     let builder = tracing_subscriber::fmt()
-        .with_target(false)
         .with_ansi(sink == Sink::Terminal)
         .with_writer(MaskedWriter {
             secrets: secrets.clone(),
             out: io::stderr,
-        });
-    let usual = usual.into();
-    let twice = |_| TelemetryError::Twice;
-    let set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync> = if sink == Sink::Journal {
-        let format = JournalFormat(
-            Format::default()
-                .without_time()
-                .with_level(false)
-                .with_target(false),
-        );
-        let builder = builder.event_format(format).with_env_filter(filter);
-        let builder = builder.with_filter_reloading();
-        let handle = builder.reload_handle();
-        builder.try_init().map_err(twice)?;
-        Arc::new(move |filter| handle.reload(filter).is_ok())
-    } else {
-        let builder = builder.with_env_filter(filter).with_filter_reloading();
-        let handle = builder.reload_handle();
-        builder.try_init().map_err(twice)?;
-        Arc::new(move |filter| handle.reload(filter).is_ok())
-    };
+        })
+        .event_format(LineFormat::of(sink))
+        .with_env_filter(filter)
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    let set = builder.try_init();
+    set.map_err(|_| anyhow!("logging is already set up"))?;
     log_panics(secrets);
-    Ok(Levels { usual, set })
+    Ok(Levels {
+        usual: usual.into(),
+        set: Arc::new(move |filter| handle.reload(filter).is_ok()),
+    })
 }
 
 /// The `verbose` for [`init`] in a child process that logs as much as this one.
@@ -214,10 +194,23 @@ pub fn verbosity() -> u8 {
     }
 }
 
-/// A line with the priority that the journal reads from `<n>` at its start.
-struct JournalFormat(Format<Full, ()>);
+enum LineFormat {
+    Timed(Format),
+    /// With the priority that the journal reads from `<n>` at the start of a line.
+    Journal(Format<Full, ()>),
+}
 
-impl<S, N> FormatEvent<S, N> for JournalFormat
+impl LineFormat {
+    fn of(sink: Sink) -> Self {
+        let format = Format::default().with_target(false);
+        match sink {
+            Sink::Journal => Self::Journal(format.without_time().with_level(false)),
+            Sink::Terminal | Sink::Plain => Self::Timed(format),
+        }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -228,6 +221,10 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
+        let format = match self {
+            Self::Timed(format) => return format.format_event(context, writer, event),
+            Self::Journal(format) => format,
+        };
         let priority = match *event.metadata().level() {
             Level::ERROR => 3,
             Level::WARN => 4,
@@ -235,7 +232,7 @@ where
             _ => 7,
         };
         write!(writer, "<{priority}>")?;
-        self.0.format_event(context, writer, event)
+        format.format_event(context, writer, event)
     }
 }
 
@@ -345,16 +342,10 @@ mod tests {
     fn journal_lines_begin_with_their_priority() {
         let out = WrittenLog::default();
         let kept = out.clone();
-        let format = JournalFormat(
-            Format::default()
-                .without_time()
-                .with_level(false)
-                .with_target(false),
-        );
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
             .with_writer(move || out.clone())
-            .event_format(format)
+            .event_format(LineFormat::of(Sink::Journal))
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             tracing::error!(camera = "gate", "no frame");

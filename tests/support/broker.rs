@@ -67,7 +67,7 @@ impl Consumer {
 
     /// Returns when [`READY`] has come: a broker sends what it kept in the order of the topics.
     fn of(topics: &[&str], broker: SocketAddr) -> Self {
-        publish_ready(broker);
+        publish(broker, READY, "ready", &["-r"]);
         let mut child = client("mosquitto_sub", broker)
             .args(topics.iter().flat_map(|topic| ["-t", topic]))
             .args(["-q", "1", "-F", "%r %q %t %p"])
@@ -128,17 +128,6 @@ pub fn publish(broker: SocketAddr, topic: &str, payload: &str, more: &[&str]) {
         .status();
     let published = published.expect("mosquitto_pub starts (package mosquitto-clients)");
     assert!(published.success(), "{topic} is not taken at {broker}");
-}
-
-fn publish_ready(broker: SocketAddr) {
-    let published = client("mosquitto_pub", broker)
-        .args(["-t", READY, "-m", "ready", "-r", "-q", "1"])
-        .status();
-    let published = published.expect("mosquitto_pub starts (package mosquitto-clients)");
-    assert!(
-        published.success(),
-        "the broker at {broker} takes no message"
-    );
 }
 
 fn client(program: &str, broker: SocketAddr) -> Command {

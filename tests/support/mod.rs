@@ -215,6 +215,16 @@ impl Ended {
         self
     }
 
+    /// It was stopped in order, and every frame is in the counters.
+    #[track_caller]
+    pub fn expect_balanced(self) -> Self {
+        let ended = self.expect(DONE);
+        let report = "every frame is accounted for";
+        let is_balanced = [&ended.stdout, &ended.stderr].map(|text| text.contains(report));
+        assert!(is_balanced.contains(&true), "{ended:#?}");
+        ended
+    }
+
     /// It failed with one message that holds all of `parts`, and without the words of a panic.
     #[track_caller]
     pub fn fails_with(self, code: i32, parts: &[&str]) {
@@ -243,7 +253,7 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     line.trim().parse().ok()
 }
 
-/// The answer to a GET, `None` while the connection is refused.
+/// The answer to a GET, `None` while the connection is refused. Bytes that are no text are replaced.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -252,7 +262,7 @@ pub fn get(address: SocketAddr, path: &str) -> Option<String> {
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     )
     .ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    Some(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
-use spotter_cameras::sampler::{CameraShare, TimeLimits};
+use spotter_cameras::sampler::CameraShare;
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, Look, ManualClock, Mono, NormBox, ScoreSource, StageTimes,
     Task,
@@ -36,9 +36,8 @@ impl Site {
         let config = test_support::config(text);
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let limits = TimeLimits::new(Duration::from_secs(3600), None);
         let sampler = Sampler::new(&config.cameras, Arc::clone(&shared));
-        let share = sampler.share(limits);
+        let share = sampler.share(test_support::no_limits());
         sampler.assign(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::minute::Minute;
 use crate::ops::page::{CameraStatus, LastAnswer, LookAnswer, LookStatus, PromptStatus, Thumbnail};
-use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, WallTime, config};
+use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, config};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
@@ -42,11 +42,9 @@ struct PicturedLook {
 
 #[derive(Clone)]
 struct BoardLook {
-    frame: u64,
     received: Mono,
-    wall: WallTime,
-    size: (u32, u32),
-    answers: Vec<LookAnswer>,
+    /// Its age, and whether its picture is shown, are set for each reader.
+    status: LookStatus,
 }
 
 /// The enabled prompts, without answers.
@@ -92,11 +90,13 @@ impl CameraBoard {
     /// A look at `frame` ended. True when the caller is to make its thumbnail and hand it to [`Self::set_thumbnail`].
     pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
         let look = BoardLook {
-            frame: frame.number,
             received: frame.times.received,
-            wall: frame.times.received_wall,
-            size: (frame.picture.width() as u32, frame.picture.height() as u32),
-            answers: Vec::new(),
+            status: LookStatus {
+                frame: frame.number,
+                time_ms: frame.times.received_wall.unix_millis(),
+                size: (frame.picture.width() as u32, frame.picture.height() as u32),
+                ..LookStatus::default()
+            },
         };
         let pause = match is_watched {
             true => THUMBNAIL_WATCHED,
@@ -124,7 +124,7 @@ impl CameraBoard {
         });
         let pictured = self.pictured.as_mut().map(|pictured| &mut pictured.look);
         let looks = [self.last.as_mut(), pictured, self.pending.as_mut()];
-        for look in looks.into_iter().flatten() {
+        for BoardLook { status: look, .. } in looks.into_iter().flatten() {
             if look.frame == frame.number {
                 look.answers.push(LookAnswer {
                     prompt: index,
@@ -160,12 +160,9 @@ impl CameraBoard {
             false => self.last.as_ref(),
         };
         let look = shown.map(|look| LookStatus {
-            frame: look.frame,
-            time_ms: look.wall.unix_millis(),
             age_ms: age_ms(look.received),
-            size: look.size,
-            pictured: pictured.is_some_and(|pictured| pictured.frame == look.frame),
-            answers: look.answers.clone(),
+            pictured: pictured.is_some_and(|pictured| pictured.status.frame == look.status.frame),
+            ..look.status.clone()
         });
         let prompt = |board: &PromptBoard| PromptStatus {
             prompt: Arc::clone(&board.prompt),

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::{BoardState, Facts};
-use crate::ops::page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus};
-use spotter_core::{CameraId, FrameCounters, Mono, STAGES, WallTime};
+use super::BoardState;
+use crate::ops::{
+    facts::Facts,
+    page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus},
+};
+use spotter_core::{Mono, STAGES, WallTime};
 use spotter_mqtt::{BrokerState, CameraHealth};
 
 impl BoardState {
@@ -28,20 +31,16 @@ impl BoardState {
             .map(|camera| camera.status(now, is_watched))
             .collect();
         for camera in &mut cameras {
-            facts.add_to(camera);
+            add_facts(camera, facts);
         }
         let engines = self.engines.iter().map(|engine| {
-            let its = |(camera, _): &&(CameraId, FrameCounters)| engine.cameras.contains(camera);
             let mut known = facts.engines.iter();
-            let known = known.find(|(device, _)| *device == engine.device);
+            let known = known.find(|known| known.device == engine.device);
+            let cameras = facts.cameras.iter();
+            let its = cameras.filter(|(id, _)| engine.cameras.contains(id));
             EngineStatus {
-                state: known.map(|(_, state)| *state).unwrap_or_default(),
-                under_way: facts
-                    .frame_counters
-                    .iter()
-                    .filter(its)
-                    .map(|(_, b)| b.in_flight)
-                    .sum(),
+                state: known.map(|known| known.state).unwrap_or_default(),
+                under_way: its.map(|(_, camera)| camera.frames.in_flight).sum(),
                 ..engine.status(now)
             }
         });
@@ -72,18 +71,14 @@ impl BoardState {
     }
 }
 
-impl Facts {
-    fn add_to(&self, camera: &mut CameraStatus) {
-        let its = |id: &CameraId| id.as_str() == camera.id;
-        let health = self.cameras.iter().find(|(id, _)| its(id));
-        let frame_counters = self.frame_counters.iter().find(|(id, _)| its(id));
-        if let Some((_, frame_counters)) = frame_counters {
-            camera.frames = *frame_counters;
+fn add_facts(camera: &mut CameraStatus, facts: &Facts) {
+    let mut known = facts.cameras.iter();
+    match known.find(|(id, _)| id.as_str() == camera.id) {
+        Some((_, known)) => {
+            camera.frames = known.frames;
+            add_health(camera, &known.health);
         }
-        match health {
-            Some((_, health)) => add_health(camera, health),
-            None => camera.health.state = "connecting".into(),
-        }
+        None => camera.health.state = "connecting".into(),
     }
 }
 

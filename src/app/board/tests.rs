@@ -1,11 +1,18 @@
 //! The board with scripted looks and messages.
 
 use super::*;
-use crate::{app::test_support, ops::page::Mood};
+use crate::{
+    app::test_support,
+    ops::{
+        facts::{CameraFacts, EngineFacts},
+        page::{EngineState, Mood},
+    },
+};
 use spotter_core::{
     Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
     PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime,
 };
+use spotter_mqtt::{BrokerState, CameraHealth};
 
 const CONFIG: &str = r#"
 node.name = "edge1"
@@ -192,8 +199,18 @@ async fn status_shows_state_and_reason_without_camera_addresses() {
     let retry_at = clock.now().after(Duration::from_secs(30));
     for (state_sent, reason, mood, state) in cases {
         board.tick(Facts {
-            cameras: vec![(gate.clone(), health(state_sent, reason))],
-            engines: vec![("cpu".into(), EngineState::Ended)],
+            cameras: vec![(
+                gate.clone(),
+                CameraFacts {
+                    health: health(state_sent, reason),
+                    ..CameraFacts::default()
+                },
+            )],
+            engines: vec![EngineFacts {
+                device: "cpu".into(),
+                state: EngineState::Ended,
+                ..EngineFacts::default()
+            }],
             broker: BrokerState::Backoff {
                 reason: "connection refused".into(),
                 retry_at,

@@ -2,7 +2,6 @@
 
 use std::{fmt, time::Duration};
 
-use crate::ops::metrics::CameraCounts;
 use spotter_cameras::ingest::{Health, Phase};
 use spotter_core::Mono;
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
@@ -42,18 +41,6 @@ impl HealthDigest {
     /// Whether it is to be published. `published`: the last published digest and its time.
     pub fn is_due(&self, published: Option<&(Self, Mono)>, now: Mono) -> bool {
         published.is_none_or(|(digest, at)| digest != self || now.since(*at) >= REPEAT_AFTER)
-    }
-}
-
-pub fn counters(health: &Health) -> CameraCounts {
-    CameraCounts {
-        losses: health.losses,
-        reconnects: health.reconnects,
-        reconnects_1h: health.reconnects_1h,
-        stalls: health.stalls,
-        stalls_1h: health.stalls_1h,
-        counters: health.counters,
-        abandoned: health.abandoned,
     }
 }
 

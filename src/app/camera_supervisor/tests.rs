@@ -1,5 +1,7 @@
 //! Switching and losing cameras, and their published health.
 
+use std::slice;
+
 use super::*;
 use crate::app::test_support;
 use spotter_cameras::ingest::{
@@ -17,34 +19,49 @@ impl Opener for Absent {
     }
 }
 
+fn watched(
+    opener: impl Opener + 'static,
+    camera: &config::CameraConfig,
+) -> (SupervisedCamera, watch::Receiver<Health>) {
+    let clock = Arc::new(SystemClock::new());
+    let handle = ingest::spawn_with(Arc::new(opener), camera, clock, Arc::new(drop));
+    let health = handle.health();
+    (SupervisedCamera::new(camera, handle), health)
+}
+
+fn supervisor(camera: SupervisedCamera) -> CameraSupervisor {
+    CameraSupervisor {
+        cameras: vec![camera],
+        closing: JoinSet::new(),
+    }
+}
+
+async fn until(health: &mut watch::Receiver<Health>, is_so: impl Fn(Phase) -> bool) {
+    let reached = health.wait_for(|health| is_so(health.phase)).await;
+    reached.unwrap();
+}
+
+fn is_off(phase: Phase) -> bool {
+    phase == Phase::Disabled
+}
+
 #[tokio::test]
 async fn switching_is_reported_once_off_at_once_on_when_connecting() {
     let camera = spotter_core::testing::camera("gate", Vec::new());
-    let clock = Arc::new(SystemClock::new());
-    let handle = ingest::spawn_with(Arc::new(Absent), &camera, clock, Arc::new(|_| {}));
-    let mut health = handle.health();
-    let mut watched = SupervisedCamera::new(&camera, handle);
+    let (mut watched, mut health) = watched(Absent, &camera);
     watched.enable(true).await;
     assert_eq!(watched.switched(), None, "absent is not off");
 
     watched.enable(false).await;
     let off = CameraSwitch::Off(camera.id.clone());
     assert_eq!(watched.switched(), Some(off));
-    health
-        .wait_for(|health| health.phase == Phase::Disabled)
-        .await
-        .unwrap();
+    until(&mut health, is_off).await;
     assert_eq!(watched.switched(), None);
 
     watched.enable(true).await;
-    health
-        .wait_for(|health| health.phase != Phase::Disabled)
-        .await
-        .unwrap();
-    assert_eq!(
-        watched.switched(),
-        Some(CameraSwitch::On(camera.id.clone()))
-    );
+    until(&mut health, |phase| !is_off(phase)).await;
+    let on = CameraSwitch::On(camera.id.clone());
+    assert_eq!(watched.switched(), Some(on));
     assert_eq!(watched.switched(), None);
 }
 
@@ -61,22 +78,16 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
     let (publisher, _task) =
         Publisher::start(&file.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
     let camera = &file.cameras[0];
-    let real = Arc::new(SystemClock::new());
-    let handle = ingest::spawn_with(Arc::new(Absent), camera, real, Arc::new(|_| {}));
-    let mut health = handle.health();
-    let mut cameras = CameraSupervisor {
-        cameras: vec![SupervisedCamera::new(camera, handle)],
-        closing: JoinSet::new(),
-    };
+    let (watched, mut health) = watched(Absent, camera);
+    let mut cameras = supervisor(watched);
     let off = [CameraSwitch::Off(camera.id.clone())];
     assert_eq!(cameras.tick(&publisher, &clock).await, off);
-    let is_off = |health: &Health| health.phase == Phase::Disabled;
-    health.wait_for(is_off).await.unwrap();
+    until(&mut health, is_off).await;
     assert_eq!(cameras.troubles().count(), 0);
 
     manual.advance(Duration::from_secs(1));
     let mut switched = cameras.tick(&publisher, &clock).await;
-    health.wait_for(|health| !is_off(health)).await.unwrap();
+    until(&mut health, |phase| !is_off(phase)).await;
     switched.extend(cameras.tick(&publisher, &clock).await);
     assert_eq!(switched, [CameraSwitch::On(camera.id.clone())]);
 
@@ -89,29 +100,18 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
 #[tokio::test]
 async fn camera_without_engine_is_off_and_reports_reason() {
     let camera = spotter_core::testing::camera("gate", Vec::new());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let sink = Arc::new(|_| {});
-    let handle = ingest::spawn_with(Arc::new(Absent), &camera, Arc::clone(&clock), sink);
-    let mut health = handle.health();
-    let mut cameras = CameraSupervisor {
-        cameras: vec![SupervisedCamera::new(&camera, handle)],
-        closing: JoinSet::new(),
-    };
+    let (watched, mut health) = watched(Absent, &camera);
+    let mut cameras = supervisor(watched);
     let yard = CameraId::new("yard").unwrap();
-    cameras.engine_lost(&[yard], "another engine");
+    cameras.set_engine_lost(&[yard], Some("another engine"));
     assert!(cameras.cameras[0].engine_lost.is_none());
 
-    cameras.engine_lost(std::slice::from_ref(&camera.id), "engine on cuda 1: gone");
+    cameras.set_engine_lost(slice::from_ref(&camera.id), Some("engine on cuda 1: gone"));
     let watched = &mut cameras.cameras[0];
-    watched.follow_schedule(clock.wall()).await;
-    health
-        .wait_for(|health| health.phase == Phase::Disabled)
-        .await
-        .unwrap();
-    assert_eq!(
-        watched.switched(),
-        Some(CameraSwitch::EngineLost(camera.id.clone()))
-    );
+    watched.follow_schedule(WallTime::default()).await;
+    until(&mut health, is_off).await;
+    let lost = CameraSwitch::EngineLost(camera.id.clone());
+    assert_eq!(watched.switched(), Some(lost));
     let reason = "engine_lost: engine on cuda 1: gone";
     assert_eq!(published(watched), ("disabled".into(), Some(reason.into())));
     let troubles: Vec<String> = cameras.troubles().collect();
@@ -153,20 +153,9 @@ impl Source for Over {
 
 #[tokio::test]
 async fn camera_that_is_off_reports_reason() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut camera = spotter_core::testing::camera("gate", Vec::new());
-    let handle = ingest::spawn_with(
-        Arc::new(Short),
-        &camera,
-        Arc::clone(&clock),
-        Arc::new(|_| {}),
-    );
-    let mut health = handle.health();
-    let mut watched = SupervisedCamera::new(&camera, handle);
-    health
-        .wait_for(|health| health.phase == Phase::Ended)
-        .await
-        .unwrap();
+    let (mut watched, mut health) = watched(Short, &camera);
+    until(&mut health, |phase| phase == Phase::Ended).await;
     let reason_is = |watched: &SupervisedCamera, code: &str| {
         let (state, reason) = published(watched);
         let reason = reason.unwrap();
@@ -177,17 +166,14 @@ async fn camera_that_is_off_reports_reason() {
 
     camera.enabled = false;
     watched.camera.clone_from(&camera);
-    watched.follow_schedule(clock.wall()).await;
-    health
-        .wait_for(|health| health.phase == Phase::Disabled)
-        .await
-        .unwrap();
+    watched.follow_schedule(WallTime::default()).await;
+    until(&mut health, is_off).await;
     reason_is(&watched, "switched_off");
     let digest = |watched: &SupervisedCamera| {
         let health = watched.health.borrow();
         HealthDigest::of(&health, watched.reason(&health).as_ref())
     };
-    let before = (digest(&watched), clock.now());
+    let before = (digest(&watched), Mono::default());
 
     // A Saturday, and a schedule of workdays.
     camera.enabled = true;
@@ -205,10 +191,7 @@ async fn camera_that_is_off_reports_reason() {
 
     let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
     watched.follow_schedule(monday).await;
-    health
-        .wait_for(|health| health.phase != Phase::Disabled)
-        .await
-        .unwrap();
+    until(&mut health, |phase| !is_off(phase)).await;
     assert!(watched.off.is_none());
 }
 

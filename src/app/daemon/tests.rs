@@ -6,16 +6,12 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::{
-    app::{camera_assignment::assign_cameras, engine_slot::EngineSlot, test_support},
+    app::test_support::{self, fragile_engines},
     ops::telemetry::{Levels, SecretList},
 };
-use spotter_cameras::{ingest, sampler::TimeLimits};
+use spotter_cameras::ingest;
 use spotter_core::{CameraId, RefusalCode, config::Environment};
-use spotter_engine::{
-    open::ModelDevice,
-    service::handle,
-    testing::simulated::{self, FragileDevice},
-};
+use spotter_engine::open::ModelDevice;
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{
     broker::{BrokerScript, ScriptedBroker},
@@ -45,42 +41,27 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
-    let ids: Vec<CameraId> = config.cameras.iter().map(|c| c.id.clone()).collect();
-    let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
-    let assigned = assign_cameras(&ids, &labels, &CameraAssignment::new());
-    let mut slots = Vec::new();
-    for (index, (label, &steps)) in labels.into_iter().zip(steps).enumerate() {
-        let engine_clock = Arc::clone(&clock);
-        let device = FragileDevice::new(simulated::device(1), steps);
-        let build = move || Ok((simulated::engine(device, engine_clock), 2));
-        let started = handle::start(build).await.unwrap();
-        let its = ids.iter().zip(&assigned).filter(|(_, of)| **of == index);
-        let its = its.map(|(camera, _)| camera.clone()).collect();
-        let slot = EngineSlot::new(label, started, its, sampler.share(no_limits()));
-        slots.push(slot.on(ModelDevice::Cpu("simulated".into())));
-    }
+    let slots = fragile_engines(&config.cameras, steps, &sampler, &clock).await;
+    let slots = slots.into_iter();
+    let slots = slots.map(|slot| slot.on(ModelDevice::Cpu("simulated".into())));
     let context = ProcessContext {
         path: config.node.state_dir.with_file_name("site.toml"),
         logging: Logging {
             secrets: SecretList::default(),
             levels: Levels::fixed(),
         },
-        console: None,
+        console: false,
         lines: None,
         clock: Arc::clone(&clock),
         open_engines: Arc::clone(&open_engines),
     };
     let prepared = PreparedStages {
-        page: BoundPage::bind(&config.http).await.unwrap(),
+        page: BoundPage::bind(config.http.listen).await.unwrap(),
         config: ConfigStore::open(context.path.clone(), config, clock.now()),
-        engines: EngineSupervisor::new(sampler, slots, clock, open_engines),
+        engines: EngineSupervisor::new(sampler, slots.collect(), clock, open_engines),
         card: test_support::card(),
     };
     Daemon::with(prepared, context).unwrap()
-}
-
-fn no_limits() -> TimeLimits {
-    TimeLimits::new(Duration::from_secs(3600), None)
 }
 
 /// Opens no engine.
@@ -206,16 +187,11 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
         let mut allowed = allowed.clone();
         Box::pin(async move {
             allowed.wait_for(|allowed| *allowed).await?;
-            let device = FragileDevice::new(simulated::device(1), usize::MAX);
-            let build = move || Ok((simulated::engine(device, plan.clock), 2));
-            let started = handle::start(build).await?;
-            let cameras = plan.config.cameras.iter();
-            let cameras = cameras.map(|camera| camera.id.clone()).collect();
-            let share = plan.sampler.share(no_limits());
-            let slot = EngineSlot::new("cuda 0".into(), started, cameras, share);
-            assert!(!slot.cameras().is_empty());
+            let cameras = &plan.config.cameras;
+            let slots = fragile_engines(cameras, &[usize::MAX], &plan.sampler, &plan.clock).await;
+            assert!(!slots[0].cameras().is_empty());
             Ok(OpenedEngines {
-                slots: vec![slot],
+                slots,
                 card: test_support::card(),
             })
         })

@@ -5,13 +5,8 @@ use std::collections::BTreeMap;
 use tokio::time::timeout;
 
 use super::*;
-use crate::app::test_support::frame;
-use spotter_cameras::sampler::TimeLimits;
+use crate::app::test_support::{fragile_engines, frame};
 use spotter_core::ManualClock;
-use spotter_engine::{
-    service::handle,
-    testing::simulated::{self, FragileDevice},
-};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
@@ -33,42 +28,17 @@ impl Site {
         clock.advance(PATIENCE);
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let camera = |i| {
-            spotter_core::testing::camera(
-                &format!("c{i}"),
-                vec![spotter_core::testing::prompt("person")],
-            )
+            let prompts = vec![spotter_core::testing::prompt("person")];
+            spotter_core::testing::camera(&format!("c{i}"), prompts)
         };
         let cameras: Vec<CameraConfig> = (0..cameras).map(camera).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
-        let ids = camera_ids(&cameras);
-        let labels: Vec<String> = (0..steps.len()).map(|i| format!("cuda {i}")).collect();
-        let assigned = assign_cameras(&ids, &labels, &CameraAssignment::new());
-        let limits = TimeLimits::new(Duration::from_secs(3600), None);
-        let mut slots = Vec::new();
-        for (i, (label, &steps)) in labels.iter().zip(steps).enumerate() {
-            let engine_clock = Arc::clone(&shared);
-            let build = move || {
-                let device = FragileDevice::new(simulated::device(1), steps);
-                Ok((simulated::engine(device, engine_clock), 2))
-            };
-            let started = handle::start(build).await.unwrap();
-            let its = camera_ids(&cameras_of(i, &cameras, &assigned));
-            slots.push(EngineSlot::new(
-                label.clone(),
-                started,
-                its,
-                sampler.share(limits),
-            ));
-        }
+        let slots = fragile_engines(&cameras, steps, &sampler, &shared).await;
+        let never: Arc<OpenEngines> = Arc::new(|_| Box::pin(pending()));
         Self {
             clock,
-            cameras: ids,
-            engines: EngineSupervisor::new(
-                sampler,
-                slots,
-                shared,
-                Arc::new(|_| Box::pin(pending())),
-            ),
+            cameras: camera_ids(&cameras),
+            engines: EngineSupervisor::new(sampler, slots, shared, never),
             frames: 0,
             answered: BTreeMap::new(),
             lost: Vec::new(),
@@ -101,12 +71,8 @@ impl Site {
                 }
                 EngineEvent::Lost(loss) => {
                     open.retain(|camera| !loss.cameras.contains(camera));
-                    let what = (
-                        loss.label.clone(),
-                        loss.cameras.clone(),
-                        loss.reason.clone(),
-                    );
-                    self.lost.push(what);
+                    let (label, reason) = (loss.label.clone(), loss.reason.clone());
+                    self.lost.push((label, loss.cameras.clone(), reason));
                     loss.settle(self.engines.sampler(), PATIENCE).await;
                 }
                 EngineEvent::Reopened(_) => panic!("nothing is opened again"),
@@ -133,10 +99,8 @@ async fn each_engine_answers_its_own_cameras() {
     let labels: Vec<&str> = assignment.values().map(String::as_str).collect();
     assert_eq!(labels, ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"]);
     let frame_counters = site.engines.sampler().counters();
-    let order: Vec<String> = frame_counters
-        .iter()
-        .map(|(camera, _)| camera.to_string())
-        .collect();
+    let cameras = frame_counters.iter();
+    let order: Vec<&str> = cameras.map(|(camera, _)| camera.as_str()).collect();
     assert_eq!(order, ["c0", "c1", "c2", "c3", "c4"], "as configured");
 }
 

@@ -3,9 +3,9 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::app::test_support::frame;
-use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig};
+use crate::app::test_support::{frame, no_limits};
+use spotter_cameras::sampler::Sampler;
+use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig, testing};
 use spotter_engine::{
     scheduler::backend::{
         Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
@@ -58,13 +58,10 @@ impl Site {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
-            .map(|id| {
-                spotter_core::testing::camera(id, vec![spotter_core::testing::prompt("person")])
-            })
+            .map(|id| testing::camera(id, vec![testing::prompt("person")]))
             .to_vec();
-        let limits = TimeLimits::new(Duration::from_secs(3600), None);
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
-        let share = sampler.share(limits);
+        let share = sampler.share(no_limits());
         let ids: Vec<_> = cameras.iter().map(|camera| camera.id.clone()).collect();
         sampler.assign(&share, &ids);
         let (gate, closed) = mpsc::channel();
@@ -100,11 +97,17 @@ impl Site {
     }
 
     fn sum(&self, of: impl Fn(&FrameCounters) -> u64) -> u64 {
-        self.sampler
-            .counters()
-            .iter()
-            .map(|(_, frame_counters)| of(frame_counters))
-            .sum()
+        let counters = self.sampler.counters();
+        counters.iter().map(|(_, frames)| of(frames)).sum()
+    }
+}
+
+fn expect_settled(sampler: &Sampler) {
+    for (camera, frames) in sampler.counters() {
+        assert!(
+            frames.balanced() && frames.in_flight == 0,
+            "{camera}: {frames:?}"
+        );
     }
 }
 
@@ -122,11 +125,8 @@ async fn looks_in_flight_equal_the_permits() {
     for camera in [0, 1, 0, 0, 1] {
         site.frame(camera).await;
     }
-    assert_eq!(
-        site.sum(|frame_counters| frame_counters.in_flight),
-        PERMITS as u64
-    );
-    assert_eq!(site.sum(|frame_counters| frame_counters.waiting), 2);
+    assert_eq!(site.sum(|frames| frames.in_flight), PERMITS as u64);
+    assert_eq!(site.sum(|frames| frames.waiting), 2);
 
     drop(site.gate);
     let mut seen = Vec::new();
@@ -141,17 +141,7 @@ async fn looks_in_flight_equal_the_permits() {
         let of_camera = seen.iter().filter(|(of, _)| of == camera);
         assert_eq!(of_camera.map(|(_, n)| *n).collect::<Vec<_>>(), frames);
     }
-    let frame_counters = site.sampler.counters();
-    assert!(
-        frame_counters
-            .iter()
-            .all(|(_, frame_counters)| frame_counters.balanced()),
-        "{frame_counters:?}"
-    );
-    assert!(
-        frame_counters.iter().all(|(_, b)| b.in_flight == 0),
-        "{frame_counters:?}"
-    );
+    expect_settled(&site.sampler);
 }
 
 #[tokio::test]
@@ -167,11 +157,6 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
     last.iter().for_each(|outcome| site.sampler.done(outcome));
-    let frame_counters = site.sampler.counters();
-    assert!(
-        frame_counters
-            .iter()
-            .all(|(_, b)| b.balanced() && b.in_flight == 0)
-    );
-    assert_eq!(frame_counters[0].1.waiting, 1);
+    expect_settled(&site.sampler);
+    assert_eq!(site.sampler.counters()[0].1.waiting, 1);
 }

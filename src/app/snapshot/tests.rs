@@ -113,8 +113,8 @@ fn noise_of_any_size_keeps_the_bound() {
     assert!((320..=1280).contains(&image.width()));
     assert!(noisy.len() > BYTES_MAX / 8, "as good as fits");
     decoded(&jpeg(&noise(1, 1), &[]).unwrap());
-    let ribbon = jpeg(&noise(400, 12_000), &[]);
-    assert_eq!(ribbon, Err(SnapshotError::TooLarge(400, 12_000)));
+    let ribbon = jpeg(&noise(400, 12_000), &[]).unwrap_err().to_string();
+    assert!(ribbon.contains("400x12000 pixels"), "{ribbon}");
 }
 
 #[test]

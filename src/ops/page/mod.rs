@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 
-pub use serve::{DaemonHealth, ListenError, PageInputs, StatusPage};
+pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
     LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptStatus,

@@ -1,7 +1,8 @@
 //! The page's HTTP server and its routes.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use axum::{
     Router,
     extract::{Path, State},
@@ -10,10 +11,18 @@ use axum::{
     response::{Html, IntoResponse},
     routing::get,
 };
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use super::{StatusSource, guard, html};
 use crate::ops::metrics::Metrics;
+
+/// Time for answers in progress when the page is closed.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// What `/healthz` and `/readyz` answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,13 +31,6 @@ pub struct DaemonHealth {
     pub ready: bool,
     /// Current problems, one line each, without any login; empty = healthy.
     pub troubles: Vec<String>,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("http.listen: cannot listen on {address}: {error}; choose another address or \"off\"")]
-pub struct ListenError {
-    address: SocketAddr,
-    error: std::io::Error,
 }
 
 /// What the routes answer from.
@@ -42,19 +44,30 @@ pub struct PageInputs {
     pub source: Arc<dyn StatusSource>,
 }
 
-/// The page with its address bound; requests wait until [`serve`](Self::serve).
-pub struct StatusPage {
+/// The page with its address bound; requests wait until [`serve`](Self::serve). Dropping it frees the address.
+pub struct BoundPage {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl StatusPage {
-    /// Binds the address, so that a port in use is an error at the start.
-    pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
-        let fail = |error| ListenError { address, error };
-        let listener = TcpListener::bind(address).await.map_err(fail)?;
-        let address = listener.local_addr().map_err(fail)?;
-        Ok(Self { listener, address })
+/// The page that is served.
+pub struct ServedPage {
+    /// Dropping it stops the page.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl BoundPage {
+    /// Binds the address, so that a port in use is an error at the start. `None` without an address: there is no page.
+    pub async fn bind(address: Option<SocketAddr>) -> anyhow::Result<Option<Self>> {
+        let Some(address) = address else {
+            return Ok(None);
+        };
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("http.listen: cannot listen on {address}; choose another address or \"off\"")
+        })?;
+        let address = listener.local_addr()?;
+        Ok(Some(Self { listener, address }))
     }
 
     /// The bound address; of use when port 0 was asked for.
@@ -62,13 +75,28 @@ impl StatusPage {
         self.address
     }
 
-    /// Answers requests until `stop` resolves; then the address is free at once, and open connections end with their answer.
-    pub async fn serve(self, inputs: PageInputs, stop: impl Future<Output = ()> + Send + 'static) {
+    /// Answers requests. Needs a tokio runtime.
+    pub fn serve(self, inputs: PageInputs) -> ServedPage {
+        tracing::debug!(address = %self.address, "status page");
+        let (stop, stopped) = oneshot::channel();
+        // An error means that the sender was dropped, which is the stop.
+        let stopped = async move { drop(stopped.await) };
         let router = router(inputs, self.address);
-        let served = axum::serve(self.listener, router).with_graceful_shutdown(stop);
-        if let Err(error) = served.await {
-            tracing::error!(%error, "status page stopped; restart the daemon to serve it again");
-        }
+        let served = axum::serve(self.listener, router).with_graceful_shutdown(stopped);
+        let task = tokio::spawn(async move {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "status page stopped; restart the daemon to serve it again");
+            }
+        });
+        ServedPage { stop, task }
+    }
+}
+
+impl ServedPage {
+    /// Frees the address at once; open connections end with their answer.
+    pub async fn close(self) {
+        drop(self.stop);
+        let _ = timeout(CLOSE_LIMIT, self.task).await;
     }
 }
 

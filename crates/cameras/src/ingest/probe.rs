@@ -16,15 +16,13 @@ use super::{
     clock::ClockHealth,
     gst::GstOpener,
     health::{Failure, Fault, StreamInfo},
-    source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
+    source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::{Clock, config::CameraConfig};
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_millis(100);
-/// It is watched for so long when all is known, so that some frames bear the camera's own time.
-const LINGER: Duration = Duration::from_secs(1);
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -39,18 +37,13 @@ pub struct ProbeReport {
 
 /// Connects, watches for some seconds (at most `first_frame` plus fifteen), and disconnects. As a running camera does, it
 /// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
-/// `sink` gets every good frame, in GStreamer's thread.
-pub async fn probe(
-    camera: &CameraConfig,
-    clock: Arc<dyn Clock>,
-    sink: FrameSink,
-) -> Result<ProbeReport, Failure> {
+pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
     let opener = Arc::new(GstOpener::new(camera.clone(), None));
-    let first = probe_once(camera, &opener, &clock, &sink).await;
+    let first = probe_once(camera, &opener, &clock).await;
     match first {
         Err(failure) if opener.has_alternative() => {
             info!(camera = %camera.id, "{failure}");
-            probe_once(camera, &opener, &clock, &sink).await
+            probe_once(camera, &opener, &clock).await
         }
         result => result,
     }
@@ -60,13 +53,12 @@ async fn probe_once(
     camera: &CameraConfig,
     opener: &Arc<GstOpener>,
     clock: &Arc<dyn Clock>,
-    sink: &FrameSink,
 ) -> Result<ProbeReport, Failure> {
     let (events, mut received) = mpsc::channel(16);
     let outlet = SourceOutlet {
         camera: camera.id.clone(),
         clock: Arc::clone(clock),
-        sink: Arc::clone(sink),
+        sink: Arc::new(drop),
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
@@ -117,17 +109,12 @@ async fn watch(
     events: &mut mpsc::Receiver<SourceEvent>,
     has_reports: bool,
 ) -> Result<Progress, Failure> {
-    let steps = |time: Duration| time.as_millis() / STEP.as_millis();
-    let mut left = steps(WATCH);
-    let mut known = false;
-    while left > 0 {
-        left -= 1;
+    for _ in 0..WATCH.as_millis() / STEP.as_millis() {
         let progress = source.progress();
         let clock_known = !has_reports || progress.clock.trusted;
         let rate_known = progress.frames > 10 && progress.stream.gop_s.is_some();
-        if clock_known && rate_known && !known {
-            known = true;
-            left = left.min(steps(LINGER));
+        if clock_known && rate_known {
+            break;
         }
         tokio::select! {
             event = events.recv() => match event {

@@ -1,8 +1,6 @@
 //! The part of MQTT 3.1.1 and 5 that a broker needs for one client. It is written here so that a test does not decode with the
 //! library that encoded. Panics on packets that a client must not send.
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-
 /// A packet of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientPacket {
@@ -66,24 +64,22 @@ pub enum Term {
     KeepsNothing,
 }
 
-/// One packet and its size on the wire. `v5` is the version of the connection; CONNECT contains its own.
-pub async fn read(
-    from: &mut (impl AsyncRead + Unpin),
-    v5: bool,
-) -> std::io::Result<(ClientPacket, usize)> {
-    let head = from.read_u8().await?;
-    let (mut length, mut bytes) = (0usize, 0);
-    loop {
-        let byte = from.read_u8().await?;
-        length |= usize::from(byte & 0x7f) << (7 * bytes);
-        bytes += 1;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    from.read_exact(&mut body).await?;
-    Ok((decode(head, &body, v5), 1 + bytes + length))
+/// Removes the first packet from the received bytes; `None` if it is not complete. `v5` is the version of the connection;
+/// CONNECT contains its own.
+pub fn take(received: &mut Vec<u8>, v5: bool) -> Option<ClientPacket> {
+    let (head, rest) = received.split_first()?;
+    let (length, bytes) = variable_int(rest)?;
+    let packet = decode(*head, rest.get(bytes..bytes + length)?, v5);
+    received.drain(..1 + bytes + length);
+    Some(packet)
+}
+
+/// A variable byte integer, and the number of its bytes.
+fn variable_int(bytes: &[u8]) -> Option<(usize, usize)> {
+    let last = bytes.iter().position(|byte| byte & 0x80 == 0)?;
+    let groups = bytes[..=last].iter().rev();
+    let value = groups.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7f));
+    Some((value, last + 1))
 }
 
 fn decode(head: u8, body: &[u8], v5: bool) -> ClientPacket {
@@ -197,25 +193,14 @@ impl<'a> BodyBytes<'a> {
         String::from_utf8(self.data().to_vec()).expect("UTF-8")
     }
 
-    fn length(&mut self) -> usize {
-        let mut length = 0;
-        for shift in [0, 7, 14, 21] {
-            let byte = self.u8();
-            length |= usize::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        length
-    }
-
     /// Calls `each` with the kind and the bytes of every property. MQTT 3.1.1 has none.
     fn properties(&mut self, v5: bool, mut each: impl FnMut(u8, &'a [u8])) {
         if !v5 {
             return;
         }
-        let bytes = self.length();
-        let mut left = BodyBytes(self.take(bytes));
+        let (length, bytes) = variable_int(self.0).expect("a length");
+        self.take(bytes);
+        let mut left = BodyBytes(self.take(length));
         while !left.0.is_empty() {
             let kind = left.u8();
             let length = match kind {
@@ -236,28 +221,15 @@ impl<'a> BodyBytes<'a> {
 pub fn connack(v5: bool, code: u8, terms: &[Term]) -> Vec<u8> {
     let mut body = vec![0, code];
     if v5 {
-        let mut properties = Vec::new();
-        for term in terms {
-            match term {
-                Term::PacketMax(bytes) => {
-                    properties.push(0x27);
-                    properties.extend(bytes.to_be_bytes());
-                }
-                Term::ReceiveMax(count) => {
-                    properties.push(0x21);
-                    properties.extend(count.to_be_bytes());
-                }
-                Term::TopicAliasMax(count) => {
-                    properties.push(0x22);
-                    properties.extend(count.to_be_bytes());
-                }
-                Term::KeepAlive(seconds) => {
-                    properties.push(0x13);
-                    properties.extend(seconds.to_be_bytes());
-                }
-                Term::KeepsNothing => properties.extend([0x25, 0]),
-            }
-        }
+        let property = |kind: u8, value: &[u8]| [&[kind], value].concat();
+        let properties = terms.iter().flat_map(|term| match term {
+            Term::PacketMax(bytes) => property(0x27, &bytes.to_be_bytes()),
+            Term::ReceiveMax(count) => property(0x21, &count.to_be_bytes()),
+            Term::TopicAliasMax(count) => property(0x22, &count.to_be_bytes()),
+            Term::KeepAlive(seconds) => property(0x13, &seconds.to_be_bytes()),
+            Term::KeepsNothing => property(0x25, &[0]),
+        });
+        let properties: Vec<u8> = properties.collect();
         body.push(properties.len() as u8);
         body.extend(properties);
     }

@@ -37,7 +37,6 @@ pub struct BrokerPacket {
 struct BrokerMemory {
     script: BrokerScript,
     connections: usize,
-    open: usize,
     got: Vec<BrokerPacket>,
     /// Accepted messages for the consumer; `None` without one.
     routed: Option<Vec<Publish>>,
@@ -45,6 +44,24 @@ struct BrokerMemory {
     /// Most messages that waited for an acknowledgement at one time.
     unanswered: usize,
     unanswered_max: usize,
+}
+
+impl BrokerMemory {
+    /// Returns the number of the connection.
+    fn note_connection(&mut self) -> usize {
+        self.connections += 1;
+        self.unanswered = 0;
+        self.connections
+    }
+
+    fn note_unanswered(&mut self) {
+        self.unanswered += 1;
+        self.unanswered_max = self.unanswered_max.max(self.unanswered);
+    }
+
+    fn note_answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +111,19 @@ impl Inner {
             memory.retained.insert(message.topic, message.payload);
         }
         self.changed.notify_waiters();
+    }
+
+    /// Waits until `is_so`, which is asked again after every change.
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if is_so() {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -197,22 +227,16 @@ impl ScriptedBroker {
 
     /// Messages for the consumer since the last call.
     pub fn consumed(&self) -> Vec<Publish> {
-        let mut memory = self.inner.memory();
-        memory
-            .routed
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
+        let routed = &mut self.inner.memory().routed;
+        routed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Retained messages, without those cleared by an empty message.
     pub fn all_retained(&self) -> BTreeMap<String, String> {
         let memory = self.inner.memory();
-        let kept = memory
-            .retained
-            .iter()
-            .filter(|(_, payload)| !payload.is_empty());
-        kept.map(|(topic, payload)| (topic.clone(), String::from_utf8_lossy(payload).into_owned()))
+        let kept = memory.retained.iter();
+        kept.filter(|(_, payload)| !payload.is_empty())
+            .map(|(topic, payload)| (topic.clone(), text(payload)))
             .collect()
     }
 
@@ -247,8 +271,7 @@ impl ScriptedBroker {
     /// The retained message of a topic, as text.
     pub fn retained(&self, topic: &str) -> Option<String> {
         let memory = self.inner.memory();
-        let kept = memory.retained.get(topic);
-        kept.map(|payload| String::from_utf8_lossy(payload).into_owned())
+        memory.retained.get(topic).map(|payload| text(payload))
     }
 
     /// Most QoS 1 messages that waited for their acknowledgement at one time.
@@ -258,17 +281,7 @@ impl ScriptedBroker {
 
     /// Waits until `wanted` holds for the broker; panics with `what` when that takes too long.
     pub async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
-        let reached = timeout(PATIENCE, async {
-            loop {
-                let changed = self.inner.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if wanted(self) {
-                    return;
-                }
-                changed.await;
-            }
-        });
+        let reached = timeout(PATIENCE, self.inner.until(|| wanted(self)));
         if reached.await.is_err() {
             panic!("{what}: the broker got {:#?}", self.got());
         }
@@ -282,4 +295,8 @@ impl ScriptedBroker {
         })
         .await;
     }
+}
+
+fn text(payload: &[u8]) -> String {
+    String::from_utf8_lossy(payload).into_owned()
 }

@@ -7,19 +7,12 @@ pub(super) async fn accept(listener: TcpListener, inner: Arc<Inner>) {
         let Ok((socket, _)) = listener.accept().await else {
             return;
         };
-        let connection = {
-            let mut memory = inner.memory();
-            memory.connections += 1;
-            memory.open += 1;
-            memory.unanswered = 0;
-            memory.connections
-        };
+        let connection = inner.memory().note_connection();
         let inner = Arc::clone(&inner);
         tokio::spawn(async move {
             let mut orders = inner.orders.subscribe();
             // Many tests end a connection in the middle of a packet, so its error is no failure.
             _ = serve(socket, connection, &inner, &mut orders).await;
-            inner.memory().open -= 1;
             inner.changed.notify_waiters();
         });
     }
@@ -53,15 +46,7 @@ impl PacedReader<'_> {
 
 /// Waits while the script is half-open.
 async fn open(inner: &Inner) {
-    loop {
-        let changed = inner.changed.notified();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        if !inner.memory().script.is_half_open {
-            return;
-        }
-        changed.await;
-    }
+    inner.until(|| !inner.memory().script.is_half_open).await;
 }
 
 /// The answers to one client.
@@ -104,19 +89,15 @@ impl ClientConnection<'_> {
                     5 if script.refuses_retained_wills && connect.will_retained => 0x9a,
                     _ => script.connack,
                 };
-                self.write(&codec::connack(self.is_v5, code, &script.terms))
-                    .await?;
+                let answer = codec::connack(self.is_v5, code, &script.terms);
+                self.write(&answer).await?;
                 if code != 0 {
                     return closed();
                 }
                 self.write(&script.greeting).await
             }
             ClientPacket::Publish(message) if message.qos > 0 => {
-                {
-                    let mut memory = self.inner.memory();
-                    memory.unanswered += 1;
-                    memory.unanswered_max = memory.unanswered_max.max(memory.unanswered);
-                }
+                self.inner.memory().note_unanswered();
                 match script.acknowledges {
                     Acknowledges::Always => self.acknowledge(message.id, 0).await,
                     Acknowledges::With(code) => self.acknowledge(message.id, code).await,
@@ -140,13 +121,13 @@ impl ClientConnection<'_> {
                     false => filter.qos,
                 });
                 let codes: Vec<u8> = codes.collect();
-                self.write(&codec::suback(0x90, self.is_v5, *id, &codes))
-                    .await
+                let answer = codec::suback(0x90, self.is_v5, *id, &codes);
+                self.write(&answer).await
             }
             ClientPacket::Unsubscribe { id, filters } => {
                 let codes = vec![0; filters.len()];
-                self.write(&codec::suback(0xb0, self.is_v5, *id, &codes))
-                    .await
+                let answer = codec::suback(0xb0, self.is_v5, *id, &codes);
+                self.write(&answer).await
             }
             ClientPacket::Ping => self.write(&[0xd0, 0]).await,
             ClientPacket::Publish(_) | ClientPacket::PubAck { .. } | ClientPacket::Disconnect => {
@@ -156,10 +137,7 @@ impl ClientConnection<'_> {
     }
 
     async fn acknowledge(&mut self, id: u16, code: u8) -> std::io::Result<()> {
-        {
-            let mut memory = self.inner.memory();
-            memory.unanswered = memory.unanswered.saturating_sub(1);
-        }
+        self.inner.memory().note_answered();
         self.write(&codec::puback(self.is_v5, id, code)).await
     }
 }
@@ -186,7 +164,7 @@ async fn serve(
     };
     let mut unread = Vec::new();
     loop {
-        while let Some(packet) = first(&mut unread, client.is_v5).await {
+        while let Some(packet) = codec::take(&mut unread, client.is_v5) {
             if let ClientPacket::Connect(connect) = &packet {
                 client.is_v5 = connect.level == 5;
             }
@@ -221,13 +199,4 @@ async fn serve(
             Some(id) = due.recv() => client.acknowledge(id, 0).await?,
         }
     }
-}
-
-/// Removes the first whole packet.
-async fn first(unread: &mut Vec<u8>, v5: bool) -> Option<ClientPacket> {
-    let mut slice: &[u8] = unread;
-    let packet = codec::read(&mut slice, v5).await;
-    let (packet, bytes) = packet.ok()?;
-    unread.drain(..bytes);
-    Some(packet)
 }

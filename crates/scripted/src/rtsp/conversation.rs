@@ -2,7 +2,10 @@
 
 use gstreamer::glib::{ChecksumType, base64_encode, compute_checksum_for_string};
 
-use super::message::{RtspRequest, RtspResponse};
+use super::{
+    message::{RtspRequest, RtspResponse},
+    script::CameraScript,
+};
 
 const REALM: &str = "a camera";
 
@@ -69,24 +72,18 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// `number` makes the session id and the nonces of this connection unique.
-    pub fn new(number: usize, login: Option<Login>, sdp: String, timeout_s: u64) -> Self {
+    /// `number` makes the session id and the nonces of this connection unique; datagrams come from `ports`.
+    pub fn new(number: usize, script: &CameraScript, ports: (u16, u16)) -> Self {
         Self {
-            login,
-            sdp,
-            takes: Takes::Both,
-            ports: (0, 0),
-            timeout_s,
+            login: script.login.clone(),
+            sdp: script.sdp(),
+            takes: script.takes,
+            ports,
+            timeout_s: script.timeout.as_secs(),
             session: format!("{:08}", 12_345_678 + number),
             nonces: 0,
             nonce_uses: 0,
         }
-    }
-
-    /// The same with these transports, and datagrams from these ports.
-    pub fn sending(mut self, takes: Takes, ports: (u16, u16)) -> Self {
-        (self.takes, self.ports) = (takes, ports);
-        self
     }
 
     pub fn on(&mut self, request: &RtspRequest) -> (RtspResponse, RequestEffect) {
@@ -236,137 +233,5 @@ fn way(offered: &str) -> Option<PacketWay> {
     match pair("interleaved=") {
         Some((channel, _)) => u8::try_from(channel).ok().map(PacketWay::Channel),
         None => pair("client_port=").map(|(packets, reports)| PacketWay::Ports(packets, reports)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::message::*, *};
-
-    fn request(method: &str, authorization: Option<&str>) -> RtspRequest {
-        let transport = "RTP/AVP/TCP;unicast;interleaved=2-3";
-        let mut text = format!("{method} rtsp://h/x RTSP/1.0\r\nTransport: {transport}\r\n");
-        if let Some(value) = authorization {
-            text += &format!("Authorization: {value}\r\n");
-        }
-        let mut bytes = (text + "\r\n").into_bytes();
-        match take(&mut bytes) {
-            Some(ClientMessage::Request(request)) => request,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn guarded(scheme: Scheme) -> Conversation {
-        let login = Login {
-            scheme,
-            user: "viewer",
-            password: "right",
-        };
-        Conversation::new(0, Some(login), "v=0\r\n".into(), 60)
-    }
-
-    fn log_in(camera: &mut Conversation, password: &str) -> (u16, RequestEffect, bool) {
-        let login = Login {
-            scheme: Scheme::Digest,
-            user: "viewer",
-            password: if password == "right" {
-                "right"
-            } else {
-                "wrong"
-            },
-        };
-        let bare = request("DESCRIBE", None);
-        let response = camera.digest(&login, &bare, camera.nonces);
-        let value =
-            format!("Digest username=\"viewer\", uri=\"rtsp://h/x\", response=\"{response}\"");
-        let (answer, outcome) = camera.on(&request("DESCRIBE", Some(&value)));
-        let stale = answer
-            .headers
-            .iter()
-            .any(|(_, value)| value.contains("stale"));
-        (answer.status, outcome, stale)
-    }
-
-    #[test]
-    fn a_camera_without_a_login_sets_up_plays_and_ends() {
-        let mut camera = Conversation::new(0, None, "v=0\r\n".into(), 60);
-        let outcomes = [
-            "OPTIONS",
-            "DESCRIBE",
-            "SETUP",
-            "PLAY",
-            "GET_PARAMETER",
-            "TEARDOWN",
-        ]
-        .map(|method| camera.on(&request(method, None)))
-        .map(|(answer, outcome)| (answer.status == 200).then_some(outcome).unwrap());
-        use RequestEffect::{Play, SetUp, TornDown};
-        let set_up = SetUp(PacketWay::Channel(2));
-        assert_eq!(
-            outcomes,
-            [
-                RequestEffect::None,
-                RequestEffect::None,
-                set_up,
-                Play,
-                RequestEffect::None,
-                TornDown
-            ]
-        );
-    }
-
-    #[test]
-    fn the_first_common_transport_is_chosen_or_none() {
-        let tcp = "RTP/AVP/TCP;unicast;interleaved=2-3";
-        let udp = "RTP/AVP;unicast;client_port=5000-5001";
-        let both = format!("{udp},{tcp}");
-        let way = |takes, offered: &str| {
-            let camera = Conversation::new(0, None, String::new(), 60);
-            camera.sending(takes, (1, 2)).way(offered)
-        };
-        assert_eq!(way(Takes::Both, &both), Some(PacketWay::Ports(5000, 5001)));
-        assert_eq!(way(Takes::Tcp, &both), Some(PacketWay::Channel(2)));
-        assert_eq!(way(Takes::Udp, tcp), None);
-        assert_eq!(way(Takes::Tcp, udp), None);
-    }
-
-    #[test]
-    fn basic_and_digest_want_the_right_password() {
-        let mut basic = guarded(Scheme::Basic);
-        assert_eq!(basic.on(&request("OPTIONS", None)).1, RequestEffect::None);
-        let right = format!("Basic {}", base64_encode(b"viewer:right"));
-        assert_eq!(basic.on(&request("OPTIONS", Some(&right))).0.status, 200);
-        let wrong = format!("Basic {}", base64_encode(b"viewer:wrong"));
-        let (answer, outcome) = basic.on(&request("OPTIONS", Some(&wrong)));
-        assert_eq!((answer.status, outcome), (401, RequestEffect::WrongLogin));
-
-        let mut digest = guarded(Scheme::Digest);
-        assert_eq!(digest.on(&request("OPTIONS", None)).0.status, 401);
-        assert_eq!(
-            log_in(&mut digest, "right"),
-            (200, RequestEffect::None, false)
-        );
-        assert_eq!(
-            log_in(&mut digest, "no"),
-            (401, RequestEffect::WrongLogin, false)
-        );
-    }
-
-    #[test]
-    fn an_old_nonce_is_stale_and_no_wrong_login() {
-        let mut camera = guarded(Scheme::DigestFor(1));
-        assert_eq!(camera.on(&request("OPTIONS", None)).0.status, 401);
-        assert_eq!(
-            log_in(&mut camera, "right"),
-            (200, RequestEffect::None, false)
-        );
-        assert_eq!(
-            log_in(&mut camera, "right"),
-            (401, RequestEffect::None, true)
-        );
-        assert_eq!(
-            log_in(&mut camera, "right"),
-            (200, RequestEffect::None, false)
-        );
     }
 }

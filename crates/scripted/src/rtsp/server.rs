@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     conversation::{Conversation, PacketWay, RequestEffect},
     message::{ClientMessage, RtspRequest, RtspResponse, interleaved, take},
-    play::{Damage, Player},
+    play::{Damage, Player, Stamps},
     script::{CameraFault, CameraScript},
 };
 use spotter_core::{Clock, SystemClock};
@@ -42,6 +42,13 @@ pub struct ServerMemory {
 }
 
 impl ServerMemory {
+    /// Returns the number of the connection.
+    fn note_connection(&mut self) -> usize {
+        self.open += 1;
+        self.connections += 1;
+        self.connections - 1
+    }
+
     /// Requests with this method.
     pub fn count(&self, method: &str) -> usize {
         let same = |(_, known, _): &&(usize, String, String)| known == method;
@@ -107,11 +114,7 @@ async fn listen(
     loop {
         let (socket, _) = listener.accept().await.unwrap();
         while open.try_join_next().is_some() {}
-        let number = remember(&memory, |memory| {
-            memory.open += 1;
-            memory.connections += 1;
-            memory.connections - 1
-        });
+        let number = memory.lock().unwrap().note_connection();
         let (script, memory) = (script(number), Arc::clone(&memory));
         open.spawn(async move {
             let connection = Connection::new(socket, number, script, memory).await;
@@ -120,11 +123,13 @@ async fn listen(
     }
 }
 
-fn remember<T>(
-    memory: &Mutex<ServerMemory>,
-    note: impl FnOnce(&mut MutexGuard<'_, ServerMemory>) -> T,
-) -> T {
-    note(&mut memory.lock().unwrap())
+fn player(script: &CameraScript, stamps: Stamps) -> Player {
+    Player::new(
+        Arc::clone(&script.reel),
+        script.every,
+        stamps,
+        script.damage,
+    )
 }
 
 struct Connection {
@@ -171,23 +176,16 @@ impl Connection {
         let datagrams = [packets.await.unwrap(), reports.await.unwrap()];
         let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
         let ports = (port(&datagrams[0]), port(&datagrams[1]));
-        let (login, timeout_s) = (script.login.clone(), script.timeout.as_secs());
         let now = Instant::now();
         Self {
             socket,
             number,
-            conversation: Conversation::new(number, login, script.sdp(), timeout_s)
-                .sending(script.takes, ports),
+            conversation: Conversation::new(number, &script, ports),
             memory,
             received: Vec::new(),
             way: PacketWay::Channel(0),
             datagrams,
-            player: Player::new(
-                Arc::clone(&script.reel),
-                script.every,
-                script.stamps,
-                script.damage,
-            ),
+            player: player(&script, script.stamps),
             playing: false,
             silent: false,
             reports: 0,
@@ -199,19 +197,23 @@ impl Connection {
         }
     }
 
+    fn memory(&self) -> MutexGuard<'_, ServerMemory> {
+        self.memory.lock().unwrap()
+    }
+
     async fn run(mut self) {
         let end = loop {
             if let Err(end) = self.step().await {
                 break end;
             }
         };
-        remember(&self.memory, |memory| memory.streams_since = None);
+        self.memory().streams_since = None;
         match end {
             CameraEnd::Deed(CameraFault::Reset) => self.socket.set_zero_linger().unwrap(),
             CameraEnd::Deed(_) => self.close().await,
             CameraEnd::ByClient => {}
         }
-        remember(&self.memory, |memory| memory.open -= 1);
+        self.memory().open -= 1;
     }
 
     /// Closes, and waits for the client to close: bytes that still arrive would turn the end into a reset.
@@ -248,10 +250,7 @@ impl Connection {
 
     async fn answer(&mut self, request: &RtspRequest) -> Result<(), CameraEnd> {
         let (method, url) = (request.method.clone(), request.url.clone());
-        let number = self.number;
-        remember(&self.memory, |memory| {
-            memory.requests.push((number, method, url));
-        });
+        self.memory().requests.push((self.number, method, url));
         let sequence = request.header("cseq").unwrap_or("0");
         if self.silent {
             return Ok(());
@@ -271,7 +270,7 @@ impl Connection {
             self.playing = true;
             let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
             let since = is_whole.then(Instant::now);
-            remember(&self.memory, |memory| memory.streams_since = since);
+            self.memory().streams_since = since;
             self.next_picture = Instant::now();
             self.next_report = self.next_picture;
         }
@@ -279,16 +278,17 @@ impl Connection {
     }
 
     fn note(&mut self, outcome: &RequestEffect) {
-        remember(&self.memory, |memory| match outcome {
-            RequestEffect::WrongLogin => memory.wrong_logins += 1,
-            RequestEffect::SetUp(_) => memory.sessions += 1,
-            RequestEffect::TornDown => memory.torn_down += 1,
-            RequestEffect::None | RequestEffect::Play => {}
-        });
         match outcome {
-            RequestEffect::SetUp(way) => self.way = *way,
-            RequestEffect::TornDown => self.playing = false,
-            _ => {}
+            RequestEffect::WrongLogin => self.memory().wrong_logins += 1,
+            RequestEffect::SetUp(way) => {
+                self.memory().sessions += 1;
+                self.way = *way;
+            }
+            RequestEffect::TornDown => {
+                self.memory().torn_down += 1;
+                self.playing = false;
+            }
+            RequestEffect::None | RequestEffect::Play => {}
         }
     }
 
@@ -296,7 +296,7 @@ impl Connection {
         match deed {
             CameraFault::Silence => {
                 self.silent = true;
-                remember(&self.memory, |memory| memory.streams_since = None);
+                self.memory().streams_since = None;
             }
             CameraFault::Ignore => {}
             CameraFault::Babble => {
@@ -325,12 +325,7 @@ impl Connection {
         self.next_picture += self.script.every;
         let played = self.player.pictures();
         if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
-            self.player = Player::new(
-                Arc::clone(&self.script.reel),
-                self.script.every,
-                stamps,
-                self.script.damage,
-            );
+            self.player = player(&self.script, stamps);
         }
         let over = self.script.ending.filter(|end| played >= end.pictures);
         for packet in self.player.next_picture() {

@@ -52,16 +52,19 @@ impl Recording {
         let encode = match self.codec {
             TapeCodec::H264 => format!(
                 "x264enc tune=zerolatency speed-preset=superfast bframes=0 key-int-max={gop} bitrate=1000 \
-                 interlaced={interlaced} option-string=scenecut=0:sliced-threads={slices} ! h264parse ! rtph264pay pt=96"
+                 interlaced={interlaced} option-string=scenecut=0:sliced-threads={slices} \
+                 ! h264parse ! rtph264pay pt=96 config-interval=0"
             ),
             TapeCodec::H265 => format!(
                 "x265enc tune=zerolatency speed-preset=superfast key-int-max={gop} bitrate=1000 \
-                 option-string=bframes=0:scenecut=0:log-level=none ! h265parse ! rtph265pay pt=96"
+                 option-string=bframes=0:scenecut=0:log-level=none \
+                 ! h265parse ! rtph265pay pt=96 config-interval=0"
             ),
             TapeCodec::Jpeg => "jpegenc ! rtpjpegpay pt=26".to_owned(),
         };
-        format!("appsrc name=in format=time ! {encode} mtu=1200 config-interval=0 name=pay ! appsink name=out sync=false")
-            .replace(if self.codec == TapeCodec::Jpeg { "config-interval=0" } else { "\0" }, "")
+        format!(
+            "appsrc name=in format=time ! {encode} mtu=1200 name=pay ! appsink name=out sync=false"
+        )
     }
 
     fn caps(&self) -> gst::Caps {
@@ -157,25 +160,21 @@ impl CameraTape {
                 pictures.push(EncodedPicture { key, payloads });
             }
         }
-        let text = |name: &str| {
-            let value = caps.get::<&str>(name).ok()?;
-            Some(format!("{name}={value}"))
+        let (encoding, payload_type, names) = match codec {
+            TapeCodec::H264 => (
+                "H264",
+                96,
+                &["packetization-mode", "sprop-parameter-sets"][..],
+            ),
+            TapeCodec::H265 => ("H265", 96, &["sprop-vps", "sprop-sps", "sprop-pps"][..]),
+            TapeCodec::Jpeg => ("JPEG", 26, &[][..]),
         };
-        let names = match codec {
-            TapeCodec::H264 => &["packetization-mode", "sprop-parameter-sets"][..],
-            TapeCodec::H265 => &["sprop-vps", "sprop-sps", "sprop-pps"],
-            TapeCodec::Jpeg => &[],
-        };
-        let fields: Vec<String> = names.iter().filter_map(|name| text(name)).collect();
-        let encoding = match codec {
-            TapeCodec::H264 => "H264",
-            TapeCodec::H265 => "H265",
-            TapeCodec::Jpeg => "JPEG",
-        };
+        let field = |name: &&str| Some(format!("{name}={}", caps.get::<&str>(*name).ok()?));
+        let fields: Vec<String> = names.iter().filter_map(field).collect();
         Self {
             codec,
             pictures,
-            payload_type: if codec == TapeCodec::Jpeg { 26 } else { 96 },
+            payload_type,
             rtpmap: format!("{encoding}/90000"),
             fmtp: fields.join(";"),
         }
@@ -229,19 +228,14 @@ mod tests {
         for codec in [TapeCodec::H264, TapeCodec::H265, TapeCodec::Jpeg] {
             let tape = CameraTape::record(&Recording::of(codec));
             let keys: Vec<usize> = (0..20).filter(|at| tape.pictures[*at].key).collect();
-            match codec {
-                TapeCodec::Jpeg => assert_eq!(keys.len(), 20),
-                _ => assert_eq!(keys, [0, 10], "{codec:?}"),
-            }
-            let fields = tape.fmtp.split(';').count();
-            assert_eq!(
-                fields,
-                match codec {
-                    TapeCodec::H264 => 2,
-                    TapeCodec::H265 => 3,
-                    TapeCodec::Jpeg => 1,
-                }
-            );
+            let (every, fields) = match codec {
+                TapeCodec::H264 => (10, 2),
+                TapeCodec::H265 => (10, 3),
+                TapeCodec::Jpeg => (1, 1),
+            };
+            let expected: Vec<usize> = (0..20).step_by(every).collect();
+            assert_eq!(keys, expected, "{codec:?}");
+            assert_eq!(tape.fmtp.split(';').count(), fields, "{codec:?}");
         }
     }
 }

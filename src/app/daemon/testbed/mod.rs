@@ -42,13 +42,9 @@ const CAMERAS: [&str; 4] = ["gate", "yard", "dock", "roof"];
 const PATIENCE: Duration = Duration::from_secs(90);
 const ALONE: &str = "SPOTTER_TEST_ALONE";
 
-/// True in the child process. In the parent: runs `test` in a child process, gives its log to `check_log` and returns false.
-fn is_alone(test: &str, check_log: impl FnOnce(&str)) -> bool {
-    is_alone_with(test, &[], check_log)
-}
-
-/// The same, with more environment variables.
-fn is_alone_with(test: &str, environment: &[(&str, &str)], check_log: impl FnOnce(&str)) -> bool {
+/// True in the child process. In the parent: runs `test` in a child process with these variables too, gives its log to
+/// `check_log` and returns false.
+fn is_alone(test: &str, environment: &[(&str, &str)], check_log: impl FnOnce(&str)) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
@@ -98,7 +94,7 @@ fn alone_without_an_error(test: &str, scenario: impl Future<Output = ()>) {
 /// The same, with errors that contain one of `expected`.
 fn alone_with_errors(test: &str, expected: &[&str], scenario: impl Future<Output = ()>) {
     let check_log = |log: &str| assert_eq!(lines_but(log, " ERROR ", expected), [""; 0]);
-    if is_alone(test, check_log) {
+    if is_alone(test, &[], check_log) {
         crate::app::runtime().unwrap().block_on(scenario);
     }
 }
@@ -192,6 +188,12 @@ impl Testbed {
         fs::rename(draft, self.path()).unwrap();
     }
 
+    /// Writes the configuration and asks the daemon to read it again.
+    fn reload(&self, text: &str) {
+        self.write(text);
+        signal("-HUP");
+    }
+
     fn text(&self) -> String {
         let (state, page, port) = (self.state(), self.page, self.broker.port);
         let patience = self.patience;
@@ -233,7 +235,7 @@ impl Testbed {
             path: self.path(),
             loaded,
             logging: logging.clone(),
-            console: None,
+            console: false,
             lines: None,
             seconds: None,
         };

@@ -17,11 +17,6 @@ async fn config_report(testbed: &Testbed, node: &str, expected: &str) -> Value {
     serde_json::from_str(&report()).unwrap()
 }
 
-fn reload(testbed: &Testbed, text: &str) {
-    testbed.write(text);
-    signal("-HUP");
-}
-
 #[test]
 fn changed_broker_and_name_publish_everything_there() {
     let test = "app::daemon::testbed::restart::changed_broker_and_name_publish_everything_there";
@@ -38,7 +33,7 @@ async fn moves_to_another_broker() {
         let moved = testbed
             .text()
             .replace(&format!(":{from}\""), &format!(":{to}\""));
-        reload(&testbed, &moved.replace("\"edge1\"", "\"edge2\""));
+        testbed.reload(&moved.replace("\"edge1\"", "\"edge2\""));
         let has_all = || {
             CAMERAS.iter().all(|camera| {
                 let topic = format!("spotter/edge2/cam/{camera}/present/thing");
@@ -91,7 +86,7 @@ async fn rejects() {
                 "config.json",
             ),
         ] {
-            reload(&testbed, &new);
+            testbed.reload(&new);
             let report = config_report(&testbed, "edge1", expected).await;
             assert_eq!(report["hash"], running, "{report}");
         }
@@ -130,20 +125,18 @@ async fn returns() {
         host::all_see(&testbed).await;
         let running = config_report(&testbed, "edge1", "\"ok\"").await["hash"].clone();
         let text = testbed.text();
-        reload(
-            &testbed,
-            &text.replace("model.budget", "model.max_objects = 7\nmodel.budget"),
-        );
+        let with_objects = |count: u32| {
+            let budget = format!("model.max_objects = {count}\nmodel.budget");
+            text.replace("model.budget", &budget)
+        };
+        testbed.reload(&with_objects(7));
         let report = config_report(&testbed, "edge1", "seven do not fit").await;
         assert_eq!(report["hash"], running, "{report}");
         assert!(failed.load(Ordering::Relaxed));
         until("all see it again", || host::all_present(&testbed)).await;
 
         // Another model that can be opened.
-        reload(
-            &testbed,
-            &text.replace("model.budget", "model.max_objects = 6\nmodel.budget"),
-        );
+        testbed.reload(&with_objects(6));
         let report = config_report(&testbed, "edge1", "\"ok\"").await;
         assert_ne!(report["hash"], running, "{report}");
         until("all see it with the other model", || {

@@ -10,7 +10,7 @@ const WATCHDOG: Duration = Duration::from_secs(4);
 fn hanging_device_ends_the_daemon_in_order() {
     let test = "app::daemon::testbed::host::hang::hanging_device_ends_the_daemon_in_order";
     let limit_us = WATCHDOG.as_micros().to_string();
-    if is_alone_with(test, &[("WATCHDOG_USEC", &*limit_us)], |_| {}) {
+    if is_alone(test, &[("WATCHDOG_USEC", &*limit_us)], |_| {}) {
         crate::app::runtime().unwrap().block_on(hangs());
     }
 }

@@ -215,7 +215,7 @@ fn umount(at: &Path) {
 #[test]
 fn two_hundred_reloads_keep_connections_and_memory() {
     let test = "app::daemon::testbed::host::two_hundred_reloads_keep_connections_and_memory";
-    if is_alone(test, |log| {
+    if is_alone(test, &[], |log| {
         assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
         let done = log
             .lines()
@@ -251,8 +251,7 @@ async fn reload_repeatedly() {
                     .replace("rate = 5", "rate = 8"),
                 _ => text.clone(),
             };
-            testbed.write(&edited);
-            signal("-HUP");
+            testbed.reload(&edited);
             until("the reload is in force", || hash() != before).await;
             if round == RELOADS / 4 {
                 early = resident();
@@ -276,8 +275,7 @@ async fn reload_repeatedly() {
             let (from, to) = (format!("{:?}", testbed.state()), format!("{state:?}"));
             let budget = format!("budget = \"{}s\"", 6 + round);
             let text = text.replace("budget = \"5s\"", &budget);
-            testbed.write(&text.replace(&from, &to));
-            signal("-HUP");
+            testbed.reload(&text.replace(&from, &to));
             until("all stages run again", || {
                 hash() != before && all_present(&testbed)
             })

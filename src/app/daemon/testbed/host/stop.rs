@@ -12,16 +12,8 @@ fn stop_ends_in_time_at_every_moment() {
 }
 
 struct Stopped {
-    name: &'static str,
     testbed: Testbed,
     servers: Vec<Server>,
-}
-
-impl Stopped {
-    fn expect_offline(&self) {
-        let status = self.testbed.retained("status");
-        assert_eq!(status.as_deref(), Some("offline"), "{}", self.name);
-    }
 }
 
 /// Runs a testbed of cameras that play `script` until `scenario` ends, and asserts that the daemon then ends in time.
@@ -59,11 +51,19 @@ async fn stopped(
             "{name}: {memory:?}"
         );
     }
-    Stopped {
-        name,
-        testbed,
-        servers,
-    }
+    Stopped { testbed, servers }
+}
+
+/// As [`stopped`] with a good broker, which must know afterwards that the node is offline.
+async fn offline(
+    name: &'static str,
+    script: CameraScript,
+    scenario: impl AsyncFnOnce(&Testbed),
+) -> Stopped {
+    let done = stopped(name, script, |_| {}, scenario).await;
+    let status = done.testbed.retained("status");
+    assert_eq!(status.as_deref(), Some("offline"), "{name}");
+    done
 }
 
 async fn stop_everywhere() {
@@ -73,44 +73,29 @@ async fn stop_everywhere() {
     // The daemon has to run once before, so that it gets the signal.
     let at_once = async |_: &Testbed| sleep(Duration::ZERO).await;
     stopped("at once", good(), |_| {}, at_once).await;
-    let done = stopped(
-        "while cameras connect",
-        good().at("DESCRIBE", CameraFault::Silence),
-        |_| {},
-        async |testbed| {
-            until("online", || is_online(testbed)).await;
-        },
-    );
-    done.await.expect_offline();
-    let done = stopped(
-        "while cameras are refused",
-        good().at("DESCRIBE", CameraFault::Refuse(404)),
-        |_| {},
-        async |testbed| {
-            until("refused", || {
-                let health = testbed.retained("cam/gate/health");
-                health.is_some_and(|health| health.contains("not_found"))
-            })
-            .await;
-        },
-    );
-    done.await.expect_offline();
-    let name = "while everything runs";
-    let done = stopped(name, good(), |_| {}, async |testbed| all_see(testbed).await).await;
-    done.expect_offline();
-    assert!(
-        done.servers
-            .iter()
-            .all(|server| server.memory().sessions == 1)
-    );
-    let ends = done
-        .testbed
-        .broker
-        .consumed()
-        .iter()
-        .filter(|message| is_end(message))
-        .count();
-    assert_eq!(ends, CAMERAS.len(), "all events end with it");
+    let silent = good().at("DESCRIBE", CameraFault::Silence);
+    offline("while cameras connect", silent, async |testbed| {
+        until("online", || is_online(testbed)).await;
+    })
+    .await;
+    let refusing = good().at("DESCRIBE", CameraFault::Refuse(404));
+    offline("while cameras are refused", refusing, async |testbed| {
+        until("refused", || {
+            let health = testbed.retained("cam/gate/health");
+            health.is_some_and(|health| health.contains("not_found"))
+        })
+        .await;
+    })
+    .await;
+    let done = offline("while everything runs", good(), async |testbed| {
+        all_see(testbed).await;
+    })
+    .await;
+    let mut servers = done.servers.iter();
+    assert!(servers.all(|server| server.memory().sessions == 1));
+    let messages = done.testbed.broker.consumed();
+    let ends = messages.iter().filter(|message| is_end(message));
+    assert_eq!(ends.count(), CAMERAS.len(), "all events end with it");
 
     let sees_pictures = async |testbed: &Testbed| {
         until("pictures", || {
@@ -155,59 +140,36 @@ async fn stop_everywhere() {
     .await;
 
     let edit = |testbed: &Testbed, from: &str, to: &str| {
-        testbed.write(&testbed.text().replace(from, to));
-        signal("-HUP");
+        testbed.reload(&testbed.text().replace(from, to));
     };
-    let done = stopped(
-        "in a reload",
-        good(),
-        |_| {},
-        async |testbed| {
-            all_see(testbed).await;
-            edit(testbed, "\"Is it dark?\"", "\"Is it night?\"");
-        },
-    );
-    done.await.expect_offline();
-    let done = stopped(
-        "in a reload that restarts for another model",
-        good(),
-        |_| {},
-        async |testbed| {
-            all_see(testbed).await;
-            edit(testbed, "budget = \"5s\"", "budget = \"6s\"");
-        },
-    );
-    done.await.expect_offline();
-    let done = stopped(
-        "in a reload that restarts for another state directory",
-        good(),
-        |_| {},
-        async |testbed| {
-            all_see(testbed).await;
-            let another = testbed.directory.path().join("another");
-            edit(
-                testbed,
-                &format!("{:?}", testbed.state()),
-                &format!("{another:?}"),
-            );
-            sleep(Duration::from_millis(300)).await;
-        },
-    );
-    done.await.expect_offline();
-    let done = stopped(
-        "while a question waits",
-        good().after(0, CameraFault::Silence),
-        |_| {},
-        async |testbed| {
-            until("online", || is_online(testbed)).await;
-            testbed.say(
-                "cmd",
-                json!({"op": "ask", "cam": "gate", "text": "Is it night?"}).to_string(),
-            );
-            sleep(Duration::from_millis(300)).await;
-        },
-    );
-    done.await.expect_offline();
+    offline("in a reload", good(), async |testbed| {
+        all_see(testbed).await;
+        edit(testbed, "\"Is it dark?\"", "\"Is it night?\"");
+    })
+    .await;
+    let name = "in a reload that restarts for another model";
+    offline(name, good(), async |testbed| {
+        all_see(testbed).await;
+        edit(testbed, "budget = \"5s\"", "budget = \"6s\"");
+    })
+    .await;
+    let name = "in a reload that restarts for another state directory";
+    offline(name, good(), async |testbed| {
+        all_see(testbed).await;
+        let another = testbed.directory.path().join("another");
+        let state = format!("{:?}", testbed.state());
+        edit(testbed, &state, &format!("{another:?}"));
+        sleep(Duration::from_millis(300)).await;
+    })
+    .await;
+    let mute = good().after(0, CameraFault::Silence);
+    offline("while a question waits", mute, async |testbed| {
+        until("online", || is_online(testbed)).await;
+        let question = json!({"op": "ask", "cam": "gate", "text": "Is it night?"});
+        testbed.say("cmd", question.to_string());
+        sleep(Duration::from_millis(300)).await;
+    })
+    .await;
 }
 
 pub(super) fn is_end(message: &Publish) -> bool {

@@ -83,31 +83,19 @@ fn garbage(testbed: &Testbed, chance: &mut RandomDraws) {
 
 /// Edits the file and sends SIGHUP; returns the name of the edit.
 pub(super) fn edit(testbed: &Testbed, chance: &mut RandomDraws) -> &'static str {
-    let text = testbed.text();
-    let (text, what) = match chance.between(0, 6) {
-        0 => (text, "reload of the first file"),
-        1 => (
-            text.replace("\"Is it dark?\"", "\"Is it dark outside?\""),
-            "reload with other words",
-        ),
-        2 => (
-            text + "[camera.extra]\nurl = \"test://\"\nprompt.thing.detect = \"thing\"\n",
-            "reload with a camera more",
-        ),
-        3 => (
-            text.replace("confirm = \"2 of 3\"", "confirm = \"1 of 1\""),
-            "reload with other events",
-        ),
-        4 => (
-            text.replace("budget = \"5s\"", "budget = \"6s\""),
+    let extra = "[camera.extra]\nurl = \"test://\"\nprompt.thing.detect = \"thing\"\n[camera.gate]";
+    let (from, to, what) = chance.one(&[
+        ("", "", "reload of the first file"),
+        ("it dark?", "it dark outside?", "reload with other words"),
+        ("[camera.gate]", extra, "reload with a camera more"),
+        ("\"2 of 3\"", "\"1 of 1\"", "reload with other events"),
+        (
+            "budget = \"5s\"",
+            "budget = \"6s\"",
             "reload with another model",
         ),
-        _ => (
-            text.replace("url = \"rtsp", "url = \"gopher"),
-            "reload of a bad file",
-        ),
-    };
-    testbed.write(&text);
-    signal("-HUP");
+        ("\"rtsp", "\"gopher", "reload of a bad file"),
+    ]);
+    testbed.reload(&testbed.text().replace(from, to));
     what
 }

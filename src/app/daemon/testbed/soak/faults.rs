@@ -95,43 +95,26 @@ impl Tapes {
             0..45 => self.ends(chance, pictures),
             45..83 => self.damaged(chance, 2 * pictures),
             83..97 => self.refuses(chance),
-            97..99 => (
-                self.good().at("SETUP", CameraFault::Refuse(453)),
-                "refused 453".into(),
-            ),
-            _ => (
-                self.good().at("DESCRIBE", CameraFault::Refuse(401)),
-                "refused 401".into(),
-            ),
+            97..99 => refused(self.good(), "SETUP", 453),
+            _ => refused(self.good(), "DESCRIBE", 401),
         }
     }
 
     fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
         let good = self.good();
-        match chance.between(0, 7) {
-            0 => (
-                good.after(0, CameraFault::Silence),
-                "silence after PLAY".into(),
-            ),
-            1 => (
-                good.after(pictures, CameraFault::Silence),
-                "stall in a GOP".into(),
-            ),
-            2 => (
-                good.within(pictures, CameraFault::Silence),
-                "stall in a packet".into(),
-            ),
-            3 => (good.after(pictures, CameraFault::Close), "FIN".into()),
-            4 => (
-                good.within(pictures, CameraFault::Close),
-                "FIN in a packet".into(),
-            ),
-            5 => (good.after(pictures, CameraFault::Reset), "RST".into()),
-            _ => (
-                good.within(pictures, CameraFault::Reset),
-                "RST in a packet".into(),
-            ),
-        }
+        let (script, name) = match chance.between(0, 7) {
+            0 => (good.after(0, CameraFault::Silence), "silence after PLAY"),
+            1 => (good.after(pictures, CameraFault::Silence), "stall in a GOP"),
+            2 => {
+                let script = good.within(pictures, CameraFault::Silence);
+                (script, "stall in a packet")
+            }
+            3 => (good.after(pictures, CameraFault::Close), "FIN"),
+            4 => (good.within(pictures, CameraFault::Close), "FIN in a packet"),
+            5 => (good.after(pictures, CameraFault::Reset), "RST"),
+            _ => (good.within(pictures, CameraFault::Reset), "RST in a packet"),
+        };
+        (script, name.to_owned())
     }
 
     fn refuses(&self, chance: &mut RandomDraws) -> (CameraScript, String) {
@@ -211,6 +194,11 @@ impl Tapes {
         });
         (script, name)
     }
+}
+
+fn refused(good: CameraScript, request: &'static str, status: u16) -> (CameraScript, String) {
+    let script = good.at(request, CameraFault::Refuse(status));
+    (script, format!("refused {status}"))
 }
 
 /// A fault of the broker begins; returns its name.

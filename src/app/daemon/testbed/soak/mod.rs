@@ -51,7 +51,7 @@ fn minute_of_faults_loses_nothing() {
         "gopher",
         "another client has our id",
     ];
-    if is_alone(test, |log| {
+    if is_alone(test, &[], |log| {
         let errors = lines_but(log, " ERROR ", &refused);
         assert!(errors.is_empty(), "{errors:#?}");
         println!(

@@ -228,8 +228,7 @@ impl Scenario {
             };
             self.soak.fault_log.note(&format!("command: {what}"));
         }
-        self.testbed.write(&self.testbed.text());
-        signal("-HUP");
+        self.testbed.reload(&self.testbed.text());
     }
 
     async fn change_scene(&self) {

@@ -95,10 +95,10 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     let probed = async {
         let server = Server::start(move |_| only(Takes::Udp)).await;
         let camera = rtsp(server.url(), Transport::Auto);
-        let report = probe(&camera, Arc::new(SystemClock::new()), Arc::new(|_| {})).await;
+        let report = probe(&camera, Arc::new(SystemClock::new())).await;
         assert_eq!(report.unwrap().stream.transport, Some("udp"));
         let camera = rtsp(server.url(), Transport::Tcp);
-        let refused = probe(&camera, Arc::new(SystemClock::new()), Arc::new(|_| {})).await;
+        let refused = probe(&camera, Arc::new(SystemClock::new())).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.fault, Fault::Unsupported);
         let message = "camera refused RTP over TCP (RTSP 461); set transport = \"auto\"";

@@ -1,0 +1,87 @@
+//! The figures that the daemon collects once a second, for the metrics and for the status page.
+
+use std::time::Duration;
+
+use super::{page::EngineState, process::ProcessUse};
+use spotter_core::{CameraId, FrameCounters};
+use spotter_mqtt::{BrokerState, CameraHealth, MessageCounters};
+
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub cameras: Vec<(CameraId, CameraFacts)>,
+    pub engines: Vec<EngineFacts>,
+    pub broker: BrokerState,
+    pub messages: MessageCounters,
+    pub snapshots: SnapshotCounters,
+    /// Hand-over to acknowledgement, 95th percentile.
+    pub puback_p95: Option<Duration>,
+    /// Events waiting for the broker.
+    pub spooled: u64,
+    /// Lines on standard output that were lost since the start.
+    pub lines_lost: u64,
+    pub process: ProcessUse,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            cameras: Vec::new(),
+            engines: Vec::new(),
+            broker: BrokerState::Connecting,
+            messages: MessageCounters::default(),
+            snapshots: SnapshotCounters::default(),
+            puback_p95: None,
+            spooled: 0,
+            lines_lost: 0,
+            process: ProcessUse::default(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct CameraFacts {
+    /// It streams to an engine.
+    pub is_online: bool,
+    /// As published.
+    pub health: CameraHealth,
+    /// Times it stopped streaming since the start.
+    pub losses: u64,
+    /// Since the start.
+    pub reconnects: u64,
+    /// Since the start.
+    pub stalls: u64,
+    pub frames: FrameCounters,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EngineFacts {
+    /// `cpu`, or `cuda 1, NVIDIA H200`.
+    pub device: String,
+    pub state: EngineState,
+    /// Iterations of its loop; `None` when it failed.
+    pub turns: Option<u64>,
+    /// Time with a look in progress since the start.
+    pub busy: Duration,
+}
+
+/// Requested snapshots since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotCounters {
+    pub taken: u64,
+    pub busy: u64,
+    pub too_soon: u64,
+    /// Not encoded.
+    pub failed: u64,
+}
+
+impl SnapshotCounters {
+    /// With the label values of the metric.
+    pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
+        [
+            ("taken", self.taken),
+            ("busy", self.busy),
+            ("too_soon", self.too_soon),
+            ("failed", self.failed),
+        ]
+    }
+}
