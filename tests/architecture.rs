@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("engine", "model", &[]),
     ("engine", "scheduler", &["model"]),
     ("engine", "service", &["model", "scheduler"]),
-    ("engine", "sim", &["scheduler"]),
+    ("engine", "sim", &["scheduler", "step_check"]),
     ("engine", "step_check", &["scheduler"]),
     ("engine", "cpu", &["model", "scheduler", "step_check"]),
     ("engine", "cuda", &["model", "scheduler", "step_check"]),
