@@ -92,7 +92,13 @@ async fn watch_a_camera(reported: &str) {
     assert_eq!((picture.width(), picture.height()), (320, 180));
     assert!(picture.row(0, 90)[160].abs_diff(128) < 20);
     // The decoder is still the one of the GPU.
-    let decoder = handle.health().borrow().stream.decoder.clone();
-    assert_eq!(decoder.as_deref(), Some("nvh264dec"));
+    let named = timeout(
+        LIMIT,
+        health.wait_for(|health| health.stream.decoder.is_some()),
+    )
+    .await;
+    let named = named.expect("in time").expect("a camera that runs");
+    assert_eq!(named.stream.decoder.as_deref(), Some("nvh264dec"));
+    drop(named);
     assert!(handle.stop(LIMIT).await);
 }
