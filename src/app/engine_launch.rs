@@ -22,9 +22,9 @@ use crate::ops::{
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
     model,
-    open::{ModelCard, ModelDevice, measured_look, permits},
+    open::{ModelCard, ModelDevice, measured_look},
     service::{
-        Engine,
+        Engine, InFlight, LookRule,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
         inside, outside,
     },
@@ -118,8 +118,8 @@ pub fn serve(verbose: u8) -> anyhow::Result<()> {
 }
 
 impl EngineOrder {
-    /// Loads the model, puts it on the device and measures it. Blocks. Returns also the number of permits.
-    fn built(self, clock: Arc<dyn Clock>) -> Result<(Engine, usize, MeasuredEngine), String> {
+    /// Loads the model, puts it on the device and measures it. Blocks. Returns also how many looks may be inside.
+    fn built(self, clock: Arc<dyn Clock>) -> Result<(Engine, LookRule, MeasuredEngine), String> {
         let Self {
             device,
             settings,
@@ -130,8 +130,11 @@ impl EngineOrder {
         let (mut engine, card) =
             Engine::open_on(device, &settings, loaded, calibration, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
-        let permits = permits(&card, look, settings.budget);
-        Ok((engine, permits, MeasuredEngine { card, look }))
+        let rule = LookRule {
+            in_flight: InFlight::Learned(card.permits),
+            budget: settings.budget,
+        };
+        Ok((engine, rule, MeasuredEngine { card, look }))
     }
 }
 

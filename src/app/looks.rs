@@ -49,6 +49,8 @@ impl LooksInFlight {
     pub async fn outcomes(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
         loop {
             tokio::select! {
+                // The same order each time, so that a run in virtual time can be repeated.
+                biased;
                 (permit, look) = &mut self.next => {
                     self.begin(permit, look);
                     self.next = next_look(&self.engine, &self.share);

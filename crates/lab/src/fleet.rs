@@ -41,7 +41,7 @@ use spotter_core::{
 use spotter_engine::{
     model::load_model,
     scheduler::{backend::BackendLimits, sequence::Bounds},
-    service::{Engine, EngineModel, handle},
+    service::{Engine, EngineModel, LookRule, handle},
     sim::{SimBackend, SimCosts, SimModel},
 };
 use spotter_street::{
@@ -255,7 +255,7 @@ async fn start_engine(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<EngineSlot> {
     let own = Arc::clone(clock);
-    let build = move || Ok((simulated(own)?, 1, ()));
+    let build = move || Ok((simulated(own)?, LookRule::fixed(1), ()));
     let (engine, end, ()) = handle::start_and_report(build).await?;
     let share = sampler.share(TimeLimits::new(Duration::from_secs(1), None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use spotter_core::Mono;
 
-/// Patience in looks as they were measured at the start. Four, because the look that was measured had the device for
-/// itself, and a grey picture in which there is little to find.
-const PATIENCE_LOOKS: u32 = 4;
+/// Patience in looks as they were measured at the start. The look that was measured had the device for itself, and a grey
+/// picture in which there is little to find; an answer with fifty objects takes ten times as long on a small device, and what is
+/// stopped was work for nothing. How old answers become usually is the engine's matter (`look_limit`).
+const PATIENCE_LOOKS: u32 = 20;
 
 /// The limits of every look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct TimeLimits {
 
 impl TimeLimits {
     /// `budget` is the age, counted from a frame's first packet, at which work on it must have begun; the work may then
-    /// take as long again, or four times as long as `measured`, the time of one look on this machine: a slow processor with a
+    /// take as long again, or twenty times as long as `measured`, the time of one look on this machine: a slow processor with a
     /// large model shall answer late rather than never. `None` when it could not be measured.
     pub fn new(budget: Duration, measured: Option<Duration>) -> Self {
         let looks = measured.unwrap_or_default().saturating_mul(PATIENCE_LOOKS);
@@ -56,8 +57,8 @@ mod tests {
         let received = Mono::default().after(ms(10_000));
         for (measured, patience) in [
             (None, ms(250)),
-            (Some(ms(40)), ms(250)),
-            (Some(ms(30_000)), ms(120_000)),
+            (Some(ms(10)), ms(250)),
+            (Some(ms(30_000)), ms(600_000)),
             (Some(Duration::MAX), Duration::MAX),
         ] {
             let limits = TimeLimits::new(ms(250), measured);

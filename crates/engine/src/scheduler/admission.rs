@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 use super::{
@@ -30,6 +31,12 @@ pub(super) struct AdmittedLook {
     pub started: Option<Mono>,
     pub image_times: Option<StepTimes>,
     pub model_size: (u32, u32),
+    /// Time of the device: its image, and its rows' share of their steps.
+    pub device_time: Duration,
+    /// Steps in which it had rows.
+    pub steps: u32,
+    /// The last of them.
+    pub last_step: u64,
     pub findings: Vec<Option<PromptResult>>,
 }
 
@@ -45,6 +52,9 @@ impl AdmittedLook {
             started: None,
             image_times: None,
             model_size: (0, 0),
+            device_time: Duration::ZERO,
+            steps: 0,
+            last_step: 0,
         }
     }
 
@@ -86,6 +96,8 @@ pub(super) struct Admission {
     looks: BTreeMap<LookId, AdmittedLook>,
     drafts: Drafts,
     arrivals: u64,
+    /// A look that runs for longer than this is in a hurry: no image joins its steps.
+    pub hurry_after: Duration,
 }
 
 impl Admission {
@@ -95,6 +107,7 @@ impl Admission {
             looks: BTreeMap::new(),
             drafts: Drafts::default(),
             arrivals: 0,
+            hurry_after: Duration::MAX,
         }
     }
 
@@ -137,6 +150,15 @@ impl Admission {
     /// Puts a look back that [`Self::remove`] gave.
     pub fn restore(&mut self, id: LookId, look: AdmittedLook) {
         self.looks.insert(id, look);
+    }
+
+    /// True when a look with rows runs for long.
+    pub fn any_in_a_hurry(&self, active: &ActiveJobs, now: Mono) -> bool {
+        let is_old = |look: &AdmittedLook| {
+            (look.started).is_some_and(|started| now.since(started) > self.hurry_after)
+        };
+        let mut old = self.looks.iter().filter(|(_, look)| is_old(look));
+        old.any(|(id, _)| active.reads(*id))
     }
 
     /// Looks whose deadline has passed.

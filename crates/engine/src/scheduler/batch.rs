@@ -111,6 +111,8 @@ impl BatchPlanner {
         }
         index_texts(inside, &draft.prefilled);
         inside.work.steps += 1;
+        inside.work.images += draft.step.images.len() as u64;
+        inside.work.image_steps += u64::from(!draft.step.images.is_empty());
         Some((draft.step, draft.record))
     }
 
@@ -200,7 +202,10 @@ impl BatchPlanner {
         }
         loop {
             let candidates = inside.admission.candidates(&inside.active);
-            let grants = plan::grants(&candidates, self.budget(inside, &draft.step));
+            let grants = plan::grants(
+                &candidates,
+                self.budget(inside, &draft.step, draft.record.launched),
+            );
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
                     return;
@@ -222,10 +227,11 @@ impl BatchPlanner {
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.
-    fn budget(&self, inside: &WorkingSet, step: &Step) -> Budget {
+    fn budget(&self, inside: &WorkingSet, step: &Step, now: Mono) -> Budget {
         let running = inside.active.running();
         let images = match step.rows.is_empty() {
             true => self.limits.images,
+            false if inside.admission.any_in_a_hurry(&inside.active, now) => 0,
             false => self.limits.images.min(IMAGES_WITH_DECODE),
         };
         let positions = step.rows.iter().map(|row| row.inputs.positions());

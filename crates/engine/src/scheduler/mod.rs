@@ -32,6 +32,7 @@
 //! | [`draft`] | the previous answer rides along and is verified |
 //! | [`constraint`] | answers that must be one of given texts |
 //! | [`worker`] | the loop |
+//! | [`pace`] | what steps cost, and a forecast for a number of looks in flight |
 //! | [`timeline`] | what host and device did when |
 //!
 //! All but `worker` are pure: they hold no device, no thread and no clock. The module `service` turns text into tokens
@@ -48,6 +49,7 @@ pub mod decision;
 pub mod draft;
 mod job;
 pub mod kv;
+pub mod pace;
 pub mod pipeline;
 pub mod plan;
 pub mod request;

@@ -1,5 +1,7 @@
 //! Requests to the scheduler, and its events.
 
+use std::time::Duration;
+
 use super::{draft::DraftKey, sequence::Sequence};
 use crate::model::{ObjectBins, SequenceOutput};
 use spotter_core::{CameraId, Mono, Picture, StageTimes};
@@ -106,6 +108,9 @@ pub enum Decide {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     pub steps: u64,
+    pub images: u64,
+    /// Steps with an image.
+    pub image_steps: u64,
     /// Crops that went through the vision encoder.
     pub crops_encoded: u64,
     /// Crops that did not have to.
@@ -119,4 +124,8 @@ pub struct Work {
     /// Of these, made by the model.
     pub accepted: u64,
     pub objects: u64,
+    /// Time of the device on all looks.
+    pub busy: Duration,
+    /// Time of the device on looks that were not answered in time.
+    pub wasted: Duration,
 }

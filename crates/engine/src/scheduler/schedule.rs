@@ -19,6 +19,7 @@
 use super::{
     backend::{BackendLimits, PageId, Row, RowMask, SlotId, Step, StepResult},
     batch::{BatchPlanner, StepRecord},
+    pace::StepLoad,
     pipeline::Pipeline,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     sequence::UnexpectedPick,
@@ -26,6 +27,7 @@ use super::{
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
+use std::time::Duration;
 
 pub struct Scheduler {
     inside: WorkingSet,
@@ -57,6 +59,18 @@ impl Scheduler {
         self.inside.close(look);
         self.inside.sweep();
         is_inside
+    }
+
+    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    pub fn hurry_after(&mut self, runs: Duration) {
+        self.inside.admission.hurry_after = runs;
+    }
+
+    /// True when a look that runs is in a hurry.
+    pub fn is_in_a_hurry(&self, now: Mono) -> bool {
+        self.inside
+            .admission
+            .any_in_a_hurry(&self.inside.active, now)
     }
 
     /// True when no look is inside and no step in flight.
@@ -114,10 +128,23 @@ impl Scheduler {
     }
 
     /// Settles the results of the oldest step. An error means that the backend broke its contract.
-    pub fn committed(&mut self, results: StepResult, now: Mono) -> Result<(), UnexpectedPick> {
-        match self.pipeline.committed() {
-            Some(record) => settlement::settle(&mut self.inside, &record, &results, now),
-            None => Ok(()),
-        }
+    pub fn committed(
+        &mut self,
+        results: StepResult,
+        now: Mono,
+    ) -> Result<StepLoad, UnexpectedPick> {
+        let Some(record) = self.pipeline.committed() else {
+            return Ok(StepLoad::default());
+        };
+        settlement::settle(&mut self.inside, &record, &results, now)?;
+        Ok(StepLoad {
+            images: record.images.len(),
+            rows: record.rows.len(),
+        })
+    }
+
+    /// Steps of the looks that were answered since the last call.
+    pub fn take_look_steps(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.inside.look_steps)
     }
 }

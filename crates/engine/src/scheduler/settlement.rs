@@ -37,6 +37,7 @@ pub(super) fn settle(
 ) -> Result<(), UnexpectedPick> {
     inside.work.crops_encoded += results.crops_encoded as u64;
     inside.work.crops_reused += results.crops_reused as u64;
+    share_time(inside, record, results);
     for (id, size) in record.images.iter().zip(&results.model_sizes) {
         if let Some(look) = inside.admission.get_mut(*id) {
             look.model_size = *size;
@@ -57,6 +58,31 @@ pub(super) fn settle(
     }
     inside.sweep();
     Ok(())
+}
+
+/// Adds the device's time for the step to its looks: of the images in equal parts, of the rows too.
+fn share_time(inside: &mut WorkingSet, record: &StepRecord, results: &StepResult) {
+    let times = &results.times;
+    let of_image = (times.prepare + times.encode) / record.images.len().max(1) as u32;
+    let of_row = (times.rows + times.sampling) / record.rows.len().max(1) as u32;
+    inside.work.busy += times.prepare + times.encode + times.rows + times.sampling;
+    let images = record.images.iter().map(|look| (*look, of_image));
+    let rows = record.rows.iter().map(|row| (row.job.0, of_row));
+    inside.settled += 1;
+    let settled = inside.settled;
+    for row in &record.rows {
+        if let Some(look) = inside.admission.get_mut(row.job.0)
+            && look.last_step != settled
+        {
+            look.steps += 1;
+            look.last_step = settled;
+        }
+    }
+    for (look, time) in images.chain(rows) {
+        if let Some(look) = inside.admission.get_mut(look) {
+            look.device_time += time;
+        }
+    }
 }
 
 /// Gives the row's decisions to the sequence of job `i`; false when the row was a zombie.
@@ -141,6 +167,8 @@ fn finish(inside: &mut WorkingSet, i: usize) {
     if look.findings.iter().all(Option::is_some) {
         let findings = std::mem::take(&mut look.findings);
         let model_size = look.model_size;
+        let steps = look.steps;
+        inside.look_steps.push(steps);
         inside.close(id);
         inside.events.push(LookEvent::Answered {
             look: id,

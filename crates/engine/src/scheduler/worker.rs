@@ -8,10 +8,11 @@
 //! wait for the device only when there is nothing else to do. The host's work for step t (decisions, answers, the plan and
 //! the masks of the next steps) happens while the device runs step t+1.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     backend::{Backend, BackendError, BackendLimits},
+    pace::Pace,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
     sequence::UnexpectedPick,
@@ -34,6 +35,7 @@ pub struct Worker {
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
     clock: Arc<dyn Clock>,
+    pace: Pace,
     timeline: Option<Timeline>,
 }
 
@@ -49,6 +51,7 @@ impl Worker {
             scheduler: Scheduler::new(backend.limits(), vocab, options),
             backend,
             clock,
+            pace: Pace::default(),
             timeline: None,
         }
     }
@@ -58,6 +61,7 @@ impl Worker {
     pub fn restart(&mut self, options: Options) {
         debug_assert!(self.is_idle(), "a look inside would be lost");
         self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab(), options);
+        self.pace = Pace::default();
         self.timeline = None;
     }
 
@@ -83,6 +87,16 @@ impl Worker {
     /// Cancels the look; no event will follow. False when it has ended already.
     pub fn cancel(&mut self, look: LookId) -> bool {
         self.scheduler.cancel(look)
+    }
+
+    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    pub fn hurry_after(&mut self, runs: Duration) {
+        self.scheduler.hurry_after(runs);
+    }
+
+    /// True when a look that runs is in a hurry, so that no image will join the next step.
+    pub fn is_in_a_hurry(&self) -> bool {
+        self.scheduler.is_in_a_hurry(self.clock.now())
     }
 
     /// True when a turn would do nothing.
@@ -132,7 +146,11 @@ impl Worker {
         // From the device's end on it is the host's time: to notice, to fetch, to settle.
         let arrived = times.ended().max(began).min(self.clock.now());
         self.book(Host::Wait, began, arrived);
-        self.scheduler.committed(results, self.clock.now())?;
+        let load = self.scheduler.committed(results, self.clock.now())?;
+        self.pace.step(load, times.ended().since(times.started));
+        for steps in self.scheduler.take_look_steps() {
+            self.pace.look(steps);
+        }
         self.spent(Host::Commit, arrived);
         if let Some(timeline) = &mut self.timeline {
             timeline.step(slot, times);
@@ -161,5 +179,10 @@ impl Worker {
     /// Work since the start.
     pub fn work(&self) -> Work {
         self.scheduler.work()
+    }
+
+    /// What steps cost now.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
     }
 }

@@ -16,6 +16,10 @@ pub(super) struct WorkingSet {
     pub kv: KvPool,
     pub events: Vec<LookEvent>,
     pub work: Work,
+    /// Steps of the looks that were answered.
+    pub look_steps: Vec<u32>,
+    /// Steps that were settled.
+    pub settled: u64,
     /// Positions that a row may have.
     context: usize,
 }
@@ -28,6 +32,8 @@ impl WorkingSet {
             kv: KvPool::new(limits.pages, limits.page_tokens),
             events: Vec::new(),
             work: Work::default(),
+            look_steps: Vec::new(),
+            settled: 0,
             context: limits.context,
         }
     }
@@ -43,6 +49,8 @@ impl WorkingSet {
     /// Ends the looks whose deadline has passed.
     pub fn drop_late(&mut self, now: Mono) {
         for look in self.admission.late(now) {
+            let spent = self.admission.get(look).map(|look| look.device_time);
+            self.work.wasted += spent.unwrap_or_default();
             self.close(look);
             self.events.push(LookEvent::Late { look });
         }

@@ -4,27 +4,26 @@
 //! its own ([`super::outside`]).
 //!
 //! A caller first acquires a [`Permit`]; only then does it choose the newest frame. So no backlog can
-//! form: there are as many looks inside as permits, and the channel is as long as the permits are many.
+//! form: there are as many looks inside as there are places, and the channel is as long as places can become many.
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
-    time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{oneshot, watch};
 
-use super::engine::{Engine, EngineError, LookNews};
-use crate::scheduler::request::LookId;
+use super::{
+    engine::Engine,
+    engine_loop::EngineLoop,
+    look_limit::{LookLimit, LookRule},
+    places::{Place, Places},
+};
 use spotter_core::{Look, Outcome};
-
-/// How often an idle engine shows that it is alive.
-const IDLE_BEAT: Duration = Duration::from_secs(1);
 
 /// A look, and who waits for its outcome. Dropping it says that the engine has stopped.
 pub(super) struct LookSubmission {
@@ -35,9 +34,17 @@ pub(super) struct LookSubmission {
     pub place: SharedPermit,
 }
 
+/// What the other end of a handle has.
+pub(super) struct EngineInbox {
+    pub looks: mpsc::Receiver<LookSubmission>,
+    /// Rises with every turn.
+    pub beats: Arc<AtomicU64>,
+    pub places: Places,
+}
+
 /// A place in the engine: free when neither who asked nor the engine has anything to do with the look any more. So there is
 /// room in the inbox for each holder, also beside cancelled looks.
-pub(super) type SharedPermit = Arc<OwnedSemaphorePermit>;
+pub(super) type SharedPermit = Arc<Place>;
 
 /// The engine has ended; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +54,7 @@ pub struct EngineStopped(pub String);
 /// The way to an engine. Clones share it; the engine ends when the last one is gone.
 #[derive(Clone)]
 pub struct EngineHandle {
-    permits: Arc<Semaphore>,
+    places: Places,
     requests: mpsc::SyncSender<LookSubmission>,
     beats: Arc<AtomicU64>,
 }
@@ -74,21 +81,21 @@ pub struct Permit {
 }
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
-/// is ready. `build` says with the engine how many permits there are, 1 or more: the looks that may be inside of it at
-/// once. Every one more keeps the device busier and grows older.
+/// is ready. `build` says with the engine how many looks may be inside of it at once, 1 or more.
 pub async fn start<B>(build: B) -> Result<(EngineHandle, EngineEnd), EngineStopped>
 where
     B: FnOnce() -> Result<(Engine, usize), String> + Send + 'static,
 {
-    let build = || build().map(|(engine, permits)| (engine, permits, ()));
+    let build = || build().map(|(engine, looks)| (engine, LookRule::fixed(looks), ()));
     let (handle, end, ()) = start_and_report(build).await?;
     Ok((handle, end))
 }
 
-/// The same with a `build` that returns a report besides. The log of the thread is in the span of the caller.
+/// The same with a `build` that returns a rule for the looks inside, and a report. The log of the thread is in the span of the
+/// caller.
 pub async fn start_and_report<B, T>(build: B) -> Result<(EngineHandle, EngineEnd, T), EngineStopped>
 where
-    B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+    B: FnOnce() -> Result<(Engine, LookRule, T), String> + Send + 'static,
     T: Send + 'static,
 {
     let (ready, is_ready) = oneshot::channel();
@@ -98,11 +105,11 @@ where
         let _span = span.entered();
         match build() {
             Err(reason) => drop(ready.send(Err(EngineStopped(reason)))),
-            Ok((engine, permits, report)) => {
-                let (handle, inbox, beats) = EngineHandle::new(permits);
+            Ok((engine, rule, report)) => {
+                let (handle, inbox) = EngineHandle::new(rule);
                 // The receiver waits below; it cannot be gone unless the caller was dropped.
                 let _ = ready.send(Ok((handle, report)));
-                run(engine, inbox, life.ended, &beats);
+                EngineLoop::new(engine, inbox, LookLimit::new(rule)).run(life.ended);
             }
         }
         drop(life.over);
@@ -117,107 +124,42 @@ where
     Ok((handle, end, report))
 }
 
-/// Who waits for an answer, by look.
-type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
-
-/// Serves until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
-/// neither waits for the device to be released.
-fn run(
-    mut engine: Engine,
-    inbox: mpsc::Receiver<LookSubmission>,
-    ended: oneshot::Sender<Result<(), EngineStopped>>,
-    beats: &AtomicU64,
-) {
-    let mut waiting = WaitingReplies::new();
-    let reason = serve(&mut engine, &inbox, &mut waiting, beats);
-    let _ = ended.send(reason);
-    drop((inbox, waiting));
-    drop(engine);
-}
-
-/// Turns the loop while a look is inside, and sleeps until the next one comes.
-fn serve(
-    engine: &mut Engine,
-    inbox: &mpsc::Receiver<LookSubmission>,
-    waiting: &mut WaitingReplies,
-    beats: &AtomicU64,
-) -> Result<(), EngineStopped> {
-    loop {
-        beats.fetch_add(1, Ordering::Relaxed);
-        match next_request(inbox, engine.is_idle()) {
-            Ok(Some(LookSubmission { look, reply, place })) => {
-                let asked = look.clone();
-                match engine.submit(look, false) {
-                    Ok(id) => drop(waiting.insert(id, (reply, place))),
-                    Err(e) => {
-                        drop(place);
-                        // No caller waits when the daemon is shutting down.
-                        let _ = reply.send(Outcome::Failed(asked, e.to_string()));
-                    }
-                }
-            }
-            Ok(None) => {}
-            Err(NobodyAsks) => return Ok(()),
-        }
-        let stopped = |e: EngineError| EngineStopped(e.to_string());
-        for (id, news) in engine.turn().map_err(stopped)? {
-            if let (LookNews::Ended(outcome), Some((reply, place))) = (news, waiting.remove(&id)) {
-                drop(place);
-                let _ = reply.send(outcome);
-            }
-        }
-        // A client that went away waits for nothing.
-        for (id, _) in waiting.extract_if(|_, (reply, _)| reply.is_closed()) {
-            engine.cancel(id);
-        }
-    }
-}
-
-/// The last handle is gone and everything is answered.
-struct NobodyAsks;
-
-/// The next request. Waits for it, for a while, when there is nothing else to do.
-fn next_request(
-    inbox: &mpsc::Receiver<LookSubmission>,
-    idle: bool,
-) -> Result<Option<LookSubmission>, NobodyAsks> {
-    let received = match idle {
-        true => inbox.recv_timeout(IDLE_BEAT),
-        false => inbox.try_recv().map_err(|e| match e {
-            mpsc::TryRecvError::Empty => mpsc::RecvTimeoutError::Timeout,
-            mpsc::TryRecvError::Disconnected => mpsc::RecvTimeoutError::Disconnected,
-        }),
-    };
-    match received {
-        Ok(request) => Ok(Some(request)),
-        Err(mpsc::RecvTimeoutError::Disconnected) if idle => Err(NobodyAsks),
-        Err(_) => Ok(None),
-    }
+/// An engine that the caller turns itself, on its own thread: for measurements in virtual time.
+pub fn start_here(engine: Engine, rule: LookRule) -> (EngineHandle, EngineEnd, EngineLoop) {
+    let (handle, inbox) = EngineHandle::new(rule);
+    let (life, end) = EngineEnd::new();
+    let turns = EngineLoop::new(engine, inbox, LookLimit::new(rule)).with_end(life);
+    (handle, end, turns)
 }
 
 impl EngineHandle {
-    /// A handle to who takes requests from the inbox and counts its turns.
-    pub(super) fn new(permits: usize) -> (Self, mpsc::Receiver<LookSubmission>, Arc<AtomicU64>) {
-        let (requests, inbox) = mpsc::sync_channel(permits);
+    /// A handle to who takes looks from the inbox.
+    pub(super) fn new(rule: LookRule) -> (Self, EngineInbox) {
+        let (requests, looks) = mpsc::sync_channel(rule.most());
         let beats = Arc::new(AtomicU64::new(0));
-        let handle = Self {
-            permits: Arc::new(Semaphore::new(permits)),
-            requests,
+        let places = Places::new(rule.first());
+        let inbox = EngineInbox {
+            looks,
             beats: Arc::clone(&beats),
+            places: places.clone(),
         };
-        (handle, inbox, beats)
+        let handle = Self {
+            places,
+            requests,
+            beats,
+        };
+        (handle, inbox)
+    }
+
+    /// The looks that may be inside, and how their number changes.
+    pub fn places(&self) -> watch::Receiver<usize> {
+        self.places.count()
     }
 
     /// Waits for a free place in the engine.
     pub async fn permit(&self) -> Permit {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        // The semaphore is never closed, so this branch is not taken; if it were, no permit would ever come.
-        let permit = match permit {
-            Ok(permit) => permit,
-            Err(_) => std::future::pending().await,
-        };
         Permit {
-            place: Arc::new(permit),
+            place: Arc::new(self.places.take().await),
             requests: self.requests.clone(),
         }
     }

@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     engine::Engine,
     handle::{self, EngineEnd, EngineHandle, EngineStopped},
+    look_limit::LookRule,
     process,
     wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
 };
@@ -91,7 +92,7 @@ impl DaemonConnection {
     /// closed or the engine has ended. The process is to end then: a thread may still hang in a device.
     pub async fn serve<B, T>(self, build: B) -> Result<(), InsideError>
     where
-        B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+        B: FnOnce() -> Result<(Engine, LookRule, T), String> + Send + 'static,
         T: Serialize + Send + 'static,
     {
         let requests = self.listen().map_err(InsideError::Thread)?;
@@ -127,12 +128,11 @@ impl DaemonConnection {
 
     async fn work<B, T>(&self, build: B, mut requests: Requests) -> Result<(), WireError>
     where
-        B: FnOnce() -> Result<(Engine, usize, T), String> + Send + 'static,
+        B: FnOnce() -> Result<(Engine, LookRule, T), String> + Send + 'static,
         T: Serialize + Send + 'static,
     {
         let mut out = &self.socket;
-        let build =
-            || build().map(|(engine, permits, report)| (engine, permits, (permits, report)));
+        let build = || build().map(|(engine, rule, report)| (engine, rule, (rule.most(), report)));
         let started = tokio::select! {
             // Before it is ready, the only news is that it is wanted no more.
             early = next(&mut requests) => {
@@ -191,12 +191,18 @@ impl Looks {
         out: &mut impl Write,
     ) -> Result<(), WireError> {
         let mut beat = interval(BEAT);
+        let mut places = self.engine.places();
+        places.mark_changed();
         loop {
             let news = tokio::select! {
                 // Before the looks that fail with it, so that the daemon learns the reason first.
                 biased;
                 EngineStopped(reason) = end.reason() => Some(WireNews::Stopped { reason }),
                 _ = beat.tick() => Some(WireNews::Beat { beats: self.engine.beats() }),
+                Ok(()) = places.changed() => {
+                    let count = *places.borrow_and_update();
+                    Some(WireNews::Places { count })
+                }
                 Some(ended) = self.begun.join_next() => self.ended(ended),
                 request = next(requests) => {
                     let (request, body) = request?;

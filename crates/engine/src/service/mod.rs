@@ -12,13 +12,17 @@
 
 mod choices;
 mod engine;
+pub mod engine_loop;
 pub mod handle;
 pub mod inside;
+mod look_limit;
 pub mod outside;
+mod places;
 mod process;
 mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, LookNews};
+pub use look_limit::{InFlight, LookRule};
 
 #[cfg(test)]
 mod tests;

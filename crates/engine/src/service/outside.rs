@@ -32,7 +32,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
 use super::{
-    handle::{EngineEnd, EngineHandle, EngineStopped, LookSubmission, SharedPermit},
+    handle::{EngineEnd, EngineHandle, EngineInbox, EngineStopped, LookSubmission, SharedPermit},
+    look_limit::LookRule,
+    places::Places,
     process::Process,
     wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder},
 };
@@ -89,9 +91,10 @@ where
         match link.open(&what, clock.as_ref()) {
             Err(stopped) => drop(ready.send(Err(stopped))),
             Ok((permits, report)) => {
-                let (handle, inbox, beats) = EngineHandle::new(permits);
+                // Fewer when the process says so.
+                let (handle, inbox) = EngineHandle::new(LookRule::fixed(permits));
                 let _ = ready.send(Ok((handle, report)));
-                link.run(inbox, life.ended, &beats);
+                link.run(inbox, life.ended);
             }
         }
         drop(life.over);
@@ -161,22 +164,22 @@ impl<E: FnMut() -> String> Link<E> {
 
     /// Works until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
     /// neither waits for the process to end, when it reported why it stops.
-    fn run(
-        &mut self,
-        inbox: mpsc::Receiver<LookSubmission>,
-        ended: oneshot::Sender<Result<(), EngineStopped>>,
-        beats: &AtomicU64,
-    ) {
+    fn run(&mut self, inbox: EngineInbox, ended: oneshot::Sender<Result<(), EngineStopped>>) {
+        let EngineInbox {
+            looks,
+            beats,
+            places,
+        } = inbox;
         let inside = Arc::new(Inside::new());
         let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
         let asks = move || {
             // An error is that of a connection that is closed, which the other thread reports.
-            let _ = ask(&inbox, &its_socket, &its_inside);
+            let _ = ask(&looks, &its_socket, &its_inside);
             // It waits for news, and learns by this that there will be none.
             let _ = its_socket.shutdown(Shutdown::Both);
         };
         let last = match spawn("engine-asks", asks) {
-            Ok(()) => hear(&self.socket, &inside, beats),
+            Ok(()) => hear(&self.socket, &inside, &beats, &places),
             Err(reason) => LastNews::Reported(reason),
         };
         let before = inside.close();
@@ -200,11 +203,12 @@ impl<E: FnMut() -> String> Link<E> {
 }
 
 /// Takes news until the last.
-fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64) -> LastNews {
+fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places) -> LastNews {
     let mut input = BufReader::new(socket);
     loop {
         match wire::read(&mut input) {
             Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
+            Ok((WireNews::Places { count }, _)) => places.set(count),
             Ok((WireNews::Stopped { reason }, _)) => return LastNews::Reported(reason),
             Ok((WireNews::Ended { id, ending }, _)) => {
                 // One that was cancelled may have ended in the same moment.

@@ -124,6 +124,10 @@ pub enum WireNews {
         /// Turns of the engine's loop.
         beats: u64,
     },
+    /// How many looks may be inside from now on.
+    Places {
+        count: usize,
+    },
     /// The engine has stopped; nothing follows.
     Stopped {
         reason: String,

@@ -32,8 +32,8 @@ use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
 pub struct SimCosts {
     /// Forward pass and sampling of a step with these numbers of rows and positions.
     pub step: Arc<dyn Fn(usize, usize) -> (Duration, Duration) + Send + Sync>,
-    /// A crop through the vision encoder and its share of the prefix.
-    pub crop: Duration,
+    /// So many crops of a step through the vision encoder, with their shares of the prefix.
+    pub crops: Arc<dyn Fn(usize) -> Duration + Send + Sync>,
     /// The host's work for a step; it passes at the commit.
     pub bookkeeping: Duration,
 }
@@ -43,7 +43,7 @@ impl SimCosts {
     pub fn constant(forward: Duration, sampling: Duration, bookkeeping: Duration) -> Self {
         Self {
             step: Arc::new(move |_, _| (forward, sampling)),
-            crop: Duration::ZERO,
+            crops: Arc::new(|_| Duration::ZERO),
             bookkeeping,
         }
     }
@@ -67,6 +67,8 @@ pub struct SimBackend {
     model: SimModel,
     costs: SimCosts,
     clock: ManualClock,
+    /// Lets virtual time pass until a moment; `None`: the clock is set to it.
+    wait: Option<Box<dyn FnMut(Mono)>>,
     /// `None` was never written, or was released since.
     cells: Vec<Option<u64>>,
     tiles: HashMap<CameraId, Vec<Vec<u8>>>,
@@ -96,11 +98,19 @@ impl SimBackend {
             model,
             costs,
             clock,
+            wait: None,
             cells: vec![None; limits.pages * limits.page_tokens],
             tiles: HashMap::new(),
             slots: (0..limits.slots).map(|_| None).collect(),
             device_free: Mono::default(),
         }
+    }
+
+    /// `wait` is to advance the clock to the moment that it is given, and may let others act before.
+    #[must_use]
+    pub fn on_wait(mut self, wait: impl FnMut(Mono) + 'static) -> Self {
+        self.wait = Some(Box::new(wait));
+        self
     }
 
     fn cell(&self, kv: &KvTable, position: usize) -> Result<usize, BackendError> {
@@ -263,7 +273,7 @@ impl Backend for SimBackend {
         let (forward, sampling) = (self.costs.step)(step.rows.len(), positions);
         results.times = StepTimes {
             started: self.clock.now().max(self.device_free),
-            encode: self.costs.crop * results.crops_encoded as u32,
+            encode: (self.costs.crops)(results.crops_encoded),
             rows: forward,
             ..StepTimes::default()
         };
@@ -300,8 +310,14 @@ impl Backend for SimBackend {
         let Some(flight) = flight.filter(|flight| flight.finalized) else {
             return Err(BackendError(format!("slot {} has no results", slot.0)));
         };
-        let wait = flight.results.times.ended().since(self.clock.now());
-        self.clock.advance(wait + self.costs.bookkeeping);
+        let now = self.clock.now();
+        let until = now
+            .max(flight.results.times.ended())
+            .after(self.costs.bookkeeping);
+        match &mut self.wait {
+            Some(wait) => wait(until),
+            None => self.clock.advance(until.since(now)),
+        }
         Ok(flight.results)
     }
 

@@ -22,7 +22,7 @@ use crate::{
     },
     scheduler::sequence::Bounds,
     service::{
-        Engine, EngineModel,
+        Engine, EngineModel, LookRule,
         handle::{self, EngineEnd, EngineHandle},
         inside, outside,
     },
@@ -130,7 +130,7 @@ async fn engine_apart() {
     thread::Builder::new().spawn(watch).unwrap();
     let build = move || {
         let (engine, permits) = build(gpu);
-        Ok((engine, permits, ()))
+        Ok((engine, LookRule::fixed(permits), ()))
     };
     daemon.serve(build).await.unwrap();
 }

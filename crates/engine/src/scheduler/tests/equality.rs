@@ -141,7 +141,7 @@ pub(super) fn worker(
     let clock = ManualClock::at(WallTime::default());
     let ms = Duration::from_millis;
     let costs = SimCosts {
-        crop,
+        crops: Arc::new(move |crops| crop * crops as u32),
         ..SimCosts::constant(ms(4), ms(1), ms(2))
     };
     let backend = SimBackend::new(limits, MODEL, costs, clock.clone());

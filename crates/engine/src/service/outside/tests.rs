@@ -90,7 +90,7 @@ fn serve(socket: UnixStream, gate_out: mpsc::Sender<Gate>) -> Result<(), inside:
         }
         let (engine, gate) = engine(steps, clock);
         gate_out.send(gate).expect("the test waits for it");
-        Ok((engine, PERMITS, steps))
+        Ok((engine, LookRule::fixed(PERMITS), steps))
     };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -404,7 +404,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
     let reason = loop {
         match bare.next() {
             WireNews::Stopped { reason } => break reason,
-            WireNews::Beat { .. } => {}
+            WireNews::Beat { .. } | WireNews::Places { .. } => {}
             WireNews::Ended { .. } => panic!("the gate is shut"),
         }
     };
@@ -425,10 +425,11 @@ fn a_look_that_is_cancelled_makes_room_for_another() {
     wire::write(&mut &bare.socket, &wire::WireRequest::Cancel { id: 0 }).unwrap();
     bare.ask(1);
     bare.ask(2);
-    // They are taken before the second beat, or hardly later.
-    for _ in 0..2 {
+    // They are taken before the second beat, or hardly later; the number of places is news too.
+    for _ in 0..3 {
         let news = bare.next();
-        assert!(matches!(news, WireNews::Beat { .. }), "{news:?}");
+        let is_ended = matches!(news, WireNews::Ended { .. } | WireNews::Stopped { .. });
+        assert!(!is_ended, "{news:?}");
     }
     drop(bare.gate.0);
     let mut ended = Vec::new();
@@ -438,7 +439,7 @@ fn a_look_that_is_cancelled_makes_room_for_another() {
                 assert!(matches!(ending, WireOutcome::Answered { .. }), "{ending:?}");
                 ended.push(id);
             }
-            WireNews::Beat { .. } => {}
+            WireNews::Beat { .. } | WireNews::Places { .. } => {}
             WireNews::Stopped { reason } => panic!("{reason}"),
         }
     }
