@@ -37,6 +37,8 @@ pub enum LabCommand {
         /// How many
         cameras: usize,
     },
+    /// Measure what a box answers at every load, on simulated devices through the daemon's own path
+    Capacity(CapacityArgs),
     /// Test on this device that answers under random load are those of each request alone
     Soak(SoakArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
@@ -57,6 +59,34 @@ pub struct CamerasArgs {
     /// How long the most cameras are measured, seconds; a slow growth of delay or memory shows within an hour
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `spotter-lab capacity`
+#[derive(Clone, Debug, Args)]
+pub struct CapacityArgs {
+    /// Only this device
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// How many cameras
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8")]
+    pub cameras: Vec<NonZeroUsize>,
+    /// How many prompts each camera has
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
+    pub prompts: Vec<NonZeroUsize>,
+    /// Objects of an answer, mean
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2")]
+    pub objects: Vec<u64>,
+    /// Looks asked for, relative to the rate of looks that find nothing, one after the other
+    #[arg(
+        long,
+        value_name = "X,…",
+        value_delimiter = ',',
+        default_value = "0.5,1,1.5,2,3"
+    )]
+    pub load: Vec<f64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

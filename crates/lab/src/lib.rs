@@ -2,6 +2,7 @@
 
 pub mod args;
 mod bench;
+pub mod capacity;
 mod fleet;
 pub mod measure;
 

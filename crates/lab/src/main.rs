@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         LabCommand::Steps(args) => measure::steps(&args),
         LabCommand::Cameras(args) => measure::cameras(&args),
         LabCommand::ServeCameras { cameras } => serve_cameras(cameras),
+        LabCommand::Capacity(args) => measure::capacity(&args),
         LabCommand::Soak(args) => measure::soak(&args),
         LabCommand::Eval(args) => measure::eval(&args),
     })

@@ -12,7 +12,8 @@ use crate::bench::{
     SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
 };
 use crate::{
-    args::{CamerasArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs},
+    args::{CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs},
+    capacity::{self, CapacityOptions},
     fleet,
 };
 use spotter::ops::machine::Machine;
@@ -65,6 +66,19 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
 fn length(seconds: f64) -> anyhow::Result<Duration> {
     let length = Duration::try_from_secs_f64(seconds);
     length.with_context(|| format!("--seconds {seconds}: no length of time"))
+}
+
+pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
+    let count = |all: &[std::num::NonZeroUsize]| all.iter().map(|one| one.get()).collect();
+    let options = CapacityOptions {
+        device: args.device.clone(),
+        cameras: count(&args.cameras),
+        prompts: count(&args.prompts),
+        objects: args.objects.clone(),
+        loads: args.load.clone(),
+    };
+    let report = capacity::capacity(&options, |row| remark(row))?;
+    print(&report, args.json)
 }
 
 pub fn load(args: &LoadArgs) -> anyhow::Result<()> {

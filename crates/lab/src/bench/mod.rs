@@ -38,6 +38,7 @@ pub use progress::ProgressLine;
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;
 pub use steps::{STEPS_MIN, Steps, StepsReport};
+pub(crate) use table::TextTable;
 pub use tracks::{TrackOptions, track};
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub struct Spread {
 
 impl Spread {
     /// By nearest rank; zeros without any times.
-    pub(super) fn of(times_ms: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn of(times_ms: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = times_ms.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         Self {

@@ -1,0 +1,137 @@
+//! `spotter-lab capacity`: what a box answers at every load, through the daemon's own path in virtual time.
+//!
+//! ```text
+//!   devices ─▶ simulated_box ─▶ LookRecords ─▶ figures ─▶ CapacityTable
+//! ```
+//!
+//! Load 1 is the rate of looks that find nothing, one after the other. Each load is run with the learned number of looks in
+//! flight, and with every fixed number; the best of these is that with the highest rate whose ages keep to the same bound.
+//! Publishing takes no virtual time: an age ends when the tracker has the answer.
+
+mod devices;
+mod figures;
+mod simulated_box;
+
+pub use figures::{CapacityRow, CapacityTable};
+
+use std::time::Duration;
+
+use devices::DeviceProfile;
+use figures::RunFigures;
+use simulated_box::{BUDGET, BoxSetup, SimulatedBox, time_of_empty_look};
+use spotter_engine::service::InFlight;
+
+/// Looks that are run before anything counts: the number in flight is to follow within 20.
+const WARM_UP_LOOKS: usize = 40;
+const LOOKS: usize = 400;
+/// A box that answers less than a look in this time is measured for so long.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Looks in flight at most; fixed numbers up to it are tried.
+const IN_FLIGHT_MOST: usize = 12;
+const ALONE_LOOKS: usize = 200;
+const ALONE_LOAD: f64 = 0.2;
+/// Answers may be as old as this many looks alone, or as the budget.
+const LOOKS_ALONE: f64 = 2.5;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct CapacityOptions {
+    /// `None`: all.
+    pub device: Option<String>,
+    pub cameras: Vec<usize>,
+    pub prompts: Vec<usize>,
+    pub objects: Vec<u64>,
+    pub loads: Vec<f64>,
+}
+
+/// Runs everything; `progress` gets the name of each device. Blocks.
+pub fn capacity(
+    options: &CapacityOptions,
+    progress: impl Fn(&str),
+) -> anyhow::Result<CapacityTable> {
+    let mut rows = Vec::new();
+    for device in DeviceProfile::all()? {
+        if options
+            .device
+            .as_ref()
+            .is_some_and(|name| !device.name.eq_ignore_ascii_case(name))
+        {
+            continue;
+        }
+        for &cameras in &options.cameras {
+            for &prompts in &options.prompts {
+                for &objects in &options.objects {
+                    progress(&format!(
+                        "{}: {cameras} cameras, {prompts} prompts",
+                        device.name
+                    ));
+                    for &load in &options.loads {
+                        let site = BoxSetup {
+                            device: device.clone(),
+                            cameras,
+                            prompts,
+                            objects,
+                            looks_hz: 0.0,
+                            in_flight: InFlight::Fixed(1),
+                        };
+                        rows.push(row(site, load)?);
+                    }
+                }
+            }
+        }
+    }
+    Ok(CapacityTable { rows })
+}
+
+fn row(mut setup: BoxSetup, load: f64) -> anyhow::Result<CapacityRow> {
+    let empty = time_of_empty_look(&setup)?;
+    let alone = look_alone(&setup, empty)?;
+    let bound = BUDGET.max(alone.mul_f64(LOOKS_ALONE));
+    setup.looks_hz = load / empty.as_secs_f64();
+    setup.in_flight = InFlight::Learned(IN_FLIGHT_MOST);
+    let learned = run(&setup)?;
+    let mut best: Option<(usize, RunFigures)> = None;
+    for looks in 1..=IN_FLIGHT_MOST {
+        setup.in_flight = InFlight::Fixed(looks);
+        let fixed = run(&setup)?;
+        let keeps = fixed.p95_ms <= bound.as_secs_f64() * 1e3;
+        let is_better = best
+            .as_ref()
+            .is_none_or(|(_, best)| fixed.looks_per_s > best.looks_per_s);
+        if keeps && is_better {
+            best = Some((looks, fixed));
+        }
+    }
+    Ok(CapacityRow::new(&setup, load, bound, learned, best))
+}
+
+/// Mean age of looks of one camera that asks for few.
+fn look_alone(setup: &BoxSetup, empty: Duration) -> anyhow::Result<Duration> {
+    let setup = BoxSetup {
+        cameras: 1,
+        looks_hz: ALONE_LOAD / empty.as_secs_f64(),
+        in_flight: InFlight::Fixed(1),
+        ..setup.clone()
+    };
+    let mut site = SimulatedBox::new(&setup)?;
+    site.run(ALONE_LOOKS, LIMIT)?;
+    let records = site.records();
+    let ages = records.iter().map(|look| look.ended.since(look.received));
+    Ok(ages.sum::<Duration>() / records.len().max(1) as u32)
+}
+
+fn run(setup: &BoxSetup) -> anyhow::Result<RunFigures> {
+    let mut site = SimulatedBox::new(setup)?;
+    site.run(WARM_UP_LOOKS, LIMIT)?;
+    let (from, skipped, before) = (site.now(), site.records().len(), site.device_use());
+    site.run(LOOKS, LIMIT)?;
+    let records = site.records();
+    let took = site.now().since(from);
+    let mut figures = RunFigures::of(&records[skipped..], setup.cameras, took);
+    figures.device(before, site.device_use());
+    figures.in_flight = site.in_flight();
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests;

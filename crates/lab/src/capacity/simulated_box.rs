@@ -1,0 +1,466 @@
+//! One box in virtual time: cameras, sampler, permits, engine on a simulated device, tracker, in one thread.
+//!
+//! ```text
+//!   frames ─▶ Sampler ─▶ EngineSlot ─▶ EngineLoop ─▶ SimBackend     the device's wait is where time passes:
+//!                           │                                       frames arrive and looks begin in it
+//!                           └─▶ outcomes in order ─▶ Tracker
+//! ```
+//!
+//! Nothing depends on real time or on chance, so a run gives the same figures each time.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{runtime::Runtime, task::yield_now};
+
+use super::devices::DeviceProfile;
+use spotter::app::engine_slot::EngineSlot;
+use spotter_cameras::sampler::{Sampler, TimeLimits};
+use spotter_core::{
+    CameraId, Clock as _, Frame, FrameTimes, Look, ManualClock, Mono, Outcome, Picture, Task,
+    WallTime,
+    config::{self, CameraConfig, Environment, ModelSource},
+};
+use spotter_engine::{
+    model::load_model,
+    scheduler::{backend::BackendLimits, sequence::Bounds},
+    service::{Engine, EngineModel, InFlight, LookRule, engine_loop::EngineLoop, handle},
+    sim::{SimBackend, SimModel},
+};
+use spotter_events::track::Tracker;
+
+/// Frames a second of a camera that is looked at less often.
+const CAMERA_HZ: f64 = 15.0;
+/// `model.budget` of a configuration that does not set it.
+pub const BUDGET: Duration = Duration::from_millis(250);
+/// The objects that an answer may have, as configured by default.
+const MAX_OBJECTS: usize = 50;
+const PAGE_TOKENS: usize = 16;
+const ROWS: usize = 32;
+/// Turns of the runtime after which nothing more happens: a look begins or ends in four.
+const SETTLED_AFTER: usize = 8;
+
+/// A box and its cameras.
+#[derive(Clone, Debug)]
+pub struct BoxSetup {
+    pub device: DeviceProfile,
+    pub cameras: usize,
+    pub prompts: usize,
+    /// Objects of an answer, mean of a geometric distribution.
+    pub objects: u64,
+    /// Looks a second that all cameras ask for together.
+    pub looks_hz: f64,
+    pub in_flight: InFlight,
+}
+
+impl BoxSetup {
+    fn rule(&self) -> LookRule {
+        LookRule {
+            in_flight: self.in_flight,
+            budget: BUDGET,
+        }
+    }
+}
+
+/// How a look ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookEnd {
+    Answered,
+    Late,
+}
+
+/// A look that was begun.
+#[derive(Clone, Copy, Debug)]
+pub struct LookRecord {
+    pub camera: usize,
+    pub received: Mono,
+    pub ended: Mono,
+    pub end: LookEnd,
+    /// Of a late look, what its answer would have had.
+    pub has_objects: bool,
+}
+
+/// What the engine did between two moments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceUse {
+    pub busy: Duration,
+    pub wasted: Duration,
+    pub images: u64,
+    pub image_steps: u64,
+}
+
+/// A box that runs.
+pub struct SimulatedBox {
+    clock: ManualClock,
+    engine: EngineLoop,
+    outside: Rc<RefCell<Outside>>,
+}
+
+/// All but the engine; the simulated device's wait turns it.
+struct Outside {
+    clock: ManualClock,
+    runtime: Runtime,
+    slot: EngineSlot,
+    sampler: Arc<Sampler>,
+    tracker: Tracker,
+    cameras: Vec<SimulatedCamera>,
+    /// Answers what came too late, to know what was lost.
+    reference: Engine,
+    records: Vec<LookRecord>,
+}
+
+struct SimulatedCamera {
+    id: CameraId,
+    sink: Box<dyn Fn(Frame)>,
+    period: Duration,
+    next: Mono,
+    frames: u64,
+}
+
+impl SimulatedBox {
+    /// Measures a look as the daemon does at its start, then connects the cameras.
+    pub fn new(setup: &BoxSetup) -> anyhow::Result<Self> {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(10));
+        let outside: Rc<RefCell<Option<Rc<RefCell<Outside>>>>> = Rc::default();
+        let (waiting, waiting_clock) = (Rc::clone(&outside), clock.clone());
+        let device = simulated_device(setup, clock.clone())?;
+        let backend = device.backend.on_wait(move |until| {
+            let outside = waiting.borrow().clone();
+            match outside {
+                Some(outside) => outside.borrow_mut().advance(until),
+                None => waiting_clock.advance(until.since(waiting_clock.now())),
+            }
+        });
+        let mut engine = device.model.engine(backend, clock.clone());
+        let cameras = configured(setup)?;
+        let measured = measured_look(&mut engine, &clock, setup.prompts)?;
+        let limits = TimeLimits::new(BUDGET, Some(measured));
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let (handle, end, engine) = handle::start_here(engine, setup.rule());
+        let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
+        let ids: Vec<CameraId> = cameras.iter().map(|camera| camera.id.clone()).collect();
+        let slot = EngineSlot::new(
+            "simulated".into(),
+            (handle, end),
+            ids,
+            sampler.share(limits),
+        );
+        slot.seat(&sampler);
+        let simulated = cameras.iter().enumerate();
+        let simulated = simulated.map(|(i, camera)| {
+            SimulatedCamera::new(
+                camera,
+                &sampler,
+                clock.now(),
+                i as f64 / setup.cameras as f64,
+            )
+        });
+        let reference = simulated_device(setup, ManualClock::default())?;
+        let all = Rc::new(RefCell::new(Outside {
+            clock: clock.clone(),
+            runtime,
+            slot,
+            tracker: Tracker::new("sim".into(), &cameras),
+            cameras: simulated.collect::<anyhow::Result<_>>()?,
+            sampler,
+            reference: reference
+                .model
+                .engine(reference.backend, ManualClock::default()),
+            records: Vec::new(),
+        }));
+        *outside.borrow_mut() = Some(Rc::clone(&all));
+        Ok(Self {
+            clock,
+            engine,
+            outside: all,
+        })
+    }
+
+    /// Runs until this many looks have ended, at most for `limit`.
+    pub fn run(&mut self, looks: usize, limit: Duration) -> anyhow::Result<()> {
+        let (wanted, until) = {
+            let outside = self.outside.borrow();
+            (outside.records.len() + looks, self.clock.now().after(limit))
+        };
+        while self.outside.borrow().records.len() < wanted && self.clock.now() < until {
+            self.outside.borrow_mut().settle();
+            self.engine.take_waiting();
+            match self.engine.is_idle() {
+                true => self.outside.borrow_mut().next_frame(),
+                false => self.engine.turn()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// All looks that have ended so far.
+    pub fn records(&self) -> Vec<LookRecord> {
+        self.outside.borrow().records.clone()
+    }
+
+    /// Since the start.
+    pub fn device_use(&mut self) -> DeviceUse {
+        let work = self.engine.engine().worker().work();
+        DeviceUse {
+            busy: work.busy,
+            wasted: work.wasted,
+            images: work.images,
+            image_steps: work.image_steps,
+        }
+    }
+
+    pub fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
+    /// The looks that may be in flight now.
+    pub fn in_flight(&self) -> usize {
+        self.engine.in_flight()
+    }
+}
+
+impl Outside {
+    /// Lets time pass until a moment: frames arrive when they are due.
+    fn advance(&mut self, until: Mono) {
+        while self.next_due() <= until {
+            self.next_frame();
+        }
+        self.clock.advance(until.since(self.clock.now()));
+    }
+
+    fn next_due(&self) -> Mono {
+        let due = self.cameras.iter().map(|camera| camera.next);
+        due.min().unwrap_or(Mono::from_nanos(u64::MAX))
+    }
+
+    /// The next frame of any camera arrives.
+    fn next_frame(&mut self) {
+        let due = self.next_due();
+        self.clock.advance(due.since(self.clock.now()));
+        for camera in &mut self.cameras {
+            if camera.next == due {
+                camera.frame();
+            }
+        }
+        self.settle();
+    }
+
+    /// Looks begin while there are permits and frames; outcomes reach the tracker.
+    fn settle(&mut self) {
+        let Self { runtime, slot, .. } = self;
+        let outcomes = runtime.block_on(async {
+            let mut all = Vec::new();
+            let settled = async {
+                for _ in 0..SETTLED_AFTER {
+                    yield_now().await;
+                }
+            };
+            tokio::pin!(settled);
+            loop {
+                tokio::select! {
+                    biased;
+                    outcomes = slot.next() => match outcomes {
+                        Ok(outcomes) => all.extend(outcomes),
+                        Err(_) => return all,
+                    },
+                    () = &mut settled => return all,
+                }
+            }
+        });
+        for outcome in outcomes {
+            self.publish(&outcome);
+        }
+    }
+
+    fn publish(&mut self, outcome: &Outcome) {
+        self.sampler.done(outcome);
+        let now = self.clock.now();
+        let (frame, end, has_objects) = match outcome {
+            Outcome::Answered { frame, answers, .. } => {
+                for answer in answers {
+                    self.tracker.update(frame, answer);
+                }
+                let found = answers.iter().any(|answer| answer.body.count() > Some(0));
+                (frame, LookEnd::Answered, found)
+            }
+            Outcome::Late(look) | Outcome::Failed(look, _) => {
+                self.tracker.unanswered(look);
+                (&look.frame, LookEnd::Late, self.would_find(look))
+            }
+        };
+        let camera = self.cameras.iter().position(|c| c.id == frame.camera);
+        self.records.push(LookRecord {
+            camera: camera.unwrap_or_default(),
+            received: frame.times.received,
+            ended: now,
+            end,
+            has_objects,
+        });
+    }
+
+    fn would_find(&mut self, look: &Look) -> bool {
+        let mut look = look.clone();
+        let never = Mono::from_nanos(u64::MAX);
+        (look.start_by, look.answer_by) = (never, never);
+        match self.reference.look(look) {
+            Ok(Outcome::Answered { answers, .. }) => {
+                answers.iter().any(|answer| answer.body.count() > Some(0))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl SimulatedCamera {
+    /// `phase` is the part of a period after which its first frame comes.
+    fn new(
+        camera: &CameraConfig,
+        sampler: &Arc<Sampler>,
+        now: Mono,
+        phase: f64,
+    ) -> anyhow::Result<Self> {
+        let sink = sampler.camera_sink(&camera.id);
+        let sink = sink.context("a camera that the sampler does not know")?;
+        let period = Duration::from_secs_f64(1.0 / camera.rate_hz.max(CAMERA_HZ));
+        Ok(Self {
+            id: camera.id.clone(),
+            sink: Box::new(sink),
+            period,
+            next: now.after(period.mul_f64(phase)),
+            frames: 0,
+        })
+    }
+
+    fn frame(&mut self) {
+        self.frames += 1;
+        let (number, received) = (self.frames, self.next);
+        self.next = received.after(self.period);
+        // The simulated model's answer is a function of the picture, so each is another one.
+        let mut pixels = [0; 12];
+        pixels[..8].copy_from_slice(&number.to_le_bytes());
+        for (pixel, byte) in pixels[8..].iter_mut().zip(self.id.as_str().bytes().rev()) {
+            *pixel = byte;
+        }
+        let Ok(picture) = Picture::from_rgb(2, 2, pixels.to_vec()) else {
+            return;
+        };
+        (self.sink)(Frame {
+            camera: self.id.clone(),
+            number,
+            camera_size: (2, 2),
+            key: false,
+            times: FrameTimes {
+                received,
+                received_wall: WallTime::default(),
+                decoded: received,
+                capture: None,
+                rtp: None,
+            },
+            picture,
+        });
+    }
+}
+
+/// Time of a look that finds nothing and is alone on the device.
+pub fn time_of_empty_look(setup: &BoxSetup) -> anyhow::Result<Duration> {
+    let setup = BoxSetup {
+        objects: 0,
+        ..setup.clone()
+    };
+    let clock = ManualClock::default();
+    let device = simulated_device(&setup, clock.clone())?;
+    let mut engine = device.model.engine(device.backend, clock.clone());
+    measured_look(&mut engine, &clock, setup.prompts)
+}
+
+/// As the daemon measures one at its start.
+fn measured_look(
+    engine: &mut Engine,
+    clock: &ManualClock,
+    prompts: usize,
+) -> anyhow::Result<Duration> {
+    let began = clock.now();
+    let picture = Picture::from_rgb(2, 2, vec![128; 12]).context("a picture")?;
+    engine.look(Look::still(picture, tasks(prompts))?)?;
+    Ok(clock.now().since(began))
+}
+
+fn object(number: usize) -> String {
+    format!("thing {number}")
+}
+
+fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
+    (0..prompts).map(|number| Task::Detect {
+        object: object(number),
+    })
+}
+
+/// The cameras as a file configures them, each with its part of the looks.
+fn configured(setup: &BoxSetup) -> anyhow::Result<Vec<CameraConfig>> {
+    let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
+    for camera in 0..setup.cameras {
+        text += &format!("[camera.c{camera}]\nurl = \"test://\"\n");
+        for prompt in 0..setup.prompts {
+            text += &format!("prompt.p{prompt}.detect = \"{}\"\n", object(prompt));
+        }
+    }
+    let loaded = config::of_text("the simulated cameras", &text, &Environment::process())?;
+    let mut cameras = loaded.config.cameras;
+    for camera in &mut cameras {
+        camera.rate_hz = setup.looks_hz / setup.cameras as f64;
+        for prompt in &mut camera.prompts {
+            prompt.rate_hz = camera.rate_hz;
+        }
+    }
+    Ok(cameras)
+}
+
+struct SimulatedDevice {
+    backend: SimBackend,
+    model: SimulatedModel,
+}
+
+struct SimulatedModel(EngineModel);
+
+impl SimulatedModel {
+    fn engine(self, backend: SimBackend, clock: ManualClock) -> Engine {
+        let bounds = Bounds {
+            max_objects: MAX_OBJECTS,
+            max_tokens: 128,
+        };
+        Engine::new(Box::new(backend), self.0, bounds, Arc::new(clock))
+    }
+}
+
+fn simulated_device(setup: &BoxSetup, clock: ManualClock) -> anyhow::Result<SimulatedDevice> {
+    let loaded = load_model(&ModelSource::Embedded)?;
+    let prefix_positions = loaded.config.prefix_positions();
+    let context = prefix_positions + 64 + 3 * MAX_OBJECTS;
+    let limits = BackendLimits {
+        slots: 2,
+        rows: ROWS,
+        pages: ROWS * context.div_ceil(PAGE_TOKENS),
+        page_tokens: PAGE_TOKENS,
+        context,
+        prefix_positions,
+        images: setup.device.images_a_step,
+        positions: ROWS * context,
+        tokens: ROWS * context,
+    };
+    let model = SimModel {
+        vocab: loaded.config.text.vocab_size,
+        // A mean of `objects` before the end.
+        objects: setup.objects + 1,
+        crops: 1,
+        memory: true,
+    };
+    let model_parts = EngineModel {
+        config: loaded.config,
+        tokenizer: loaded.tokenizer,
+    };
+    Ok(SimulatedDevice {
+        backend: SimBackend::new(limits, model, setup.device.costs(1.0), clock),
+        model: SimulatedModel(model_parts),
+    })
+}

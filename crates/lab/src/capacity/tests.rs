@@ -1,0 +1,34 @@
+use super::*;
+
+fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
+    let all = DeviceProfile::all().expect("a file that can be read");
+    let device = all.into_iter().find(|profile| profile.name == device);
+    let mut setup = BoxSetup {
+        device: device.expect("a device of the file"),
+        cameras: 8,
+        prompts: 1,
+        objects: 2,
+        looks_hz: 0.0,
+        in_flight,
+    };
+    let empty = time_of_empty_look(&setup).expect("a sound device");
+    setup.looks_hz = 3.0 / empty.as_secs_f64();
+    setup
+}
+
+/// A small GPU that is asked for three times what it can answer.
+#[test]
+fn overloaded_box_answers_what_it_begins() {
+    let figures = run(&setup("RTX 4070 720p", InFlight::Learned(IN_FLIGHT_MOST)));
+    let figures = figures.expect("a sound device");
+    assert!(figures.answered * 100 >= figures.begun * 99, "{figures:?}");
+    assert!(figures.looks_per_s > 3.9, "{figures:?}");
+    assert!(figures.wasted_share < 0.01, "{figures:?}");
+    assert!(figures.fairness > 0.9, "{figures:?}");
+}
+
+#[test]
+fn virtual_time_gives_the_same_figures_each_time() {
+    let run = || run(&setup("H200 720p", InFlight::Fixed(3))).expect("a sound device");
+    assert_eq!(format!("{:?}", run()), format!("{:?}", run()));
+}
