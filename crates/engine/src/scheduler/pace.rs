@@ -22,13 +22,6 @@ const COST_MEMORY: f64 = 8.0;
 /// Looks over which their steps are averaged, for the time of a look alone.
 const LENGTH_MEMORY: f64 = 64.0;
 
-/// What a step carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepLoad {
-    pub images: usize,
-    pub rows: usize,
-}
-
 /// A mean over the last values, which weighs older ones less.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentMean {
@@ -71,12 +64,12 @@ pub struct Forecast {
 }
 
 impl Pace {
-    /// A step was committed; the device took so long.
-    pub fn step(&mut self, load: StepLoad, took: Duration) {
+    /// A step with this number of images was committed; the device took so long.
+    pub fn step(&mut self, images: usize, took: Duration) {
         let took = took.as_secs_f64();
-        match load.images {
+        match images {
             0 => self.decode_s.add(took, COST_MEMORY),
-            images => {
+            _ => {
                 let decode = self.decode_s.get().unwrap_or_default();
                 let image = (took - decode).max(0.0) / images as f64;
                 self.image_s.add(image, COST_MEMORY);
@@ -230,8 +223,8 @@ mod tests {
     fn pace(steps: &[u32]) -> Pace {
         let mut pace = Pace::default();
         for _ in 0..20 {
-            pace.step(StepLoad { images: 0, rows: 1 }, Duration::from_millis(10));
-            pace.step(StepLoad { images: 2, rows: 2 }, Duration::from_millis(410));
+            pace.step(0, Duration::from_millis(10));
+            pace.step(2, Duration::from_millis(410));
         }
         steps.iter().for_each(|&steps| pace.look(steps));
         pace
@@ -263,8 +256,8 @@ mod tests {
     fn costs_follow_a_slower_clock_within_twenty_steps() {
         let mut pace = pace(&[5; 8]);
         for _ in 0..10 {
-            pace.step(StepLoad { images: 0, rows: 1 }, Duration::from_millis(20));
-            pace.step(StepLoad { images: 1, rows: 1 }, Duration::from_millis(420));
+            pace.step(0, Duration::from_millis(20));
+            pace.step(1, Duration::from_millis(420));
         }
         let alone = pace.look_alone().expect("looks are known");
         assert!(alone > Duration::from_millis(380), "{alone:?}");

@@ -19,7 +19,6 @@
 use super::{
     backend::{BackendLimits, PageId, Row, RowMask, SlotId, Step, StepResult},
     batch::{BatchPlanner, StepRecord},
-    pace::StepLoad,
     pipeline::Pipeline,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     sequence::UnexpectedPick,
@@ -127,20 +126,14 @@ impl Scheduler {
         Some((slot, masks))
     }
 
-    /// Settles the results of the oldest step. An error means that the backend broke its contract.
-    pub fn committed(
-        &mut self,
-        results: StepResult,
-        now: Mono,
-    ) -> Result<StepLoad, UnexpectedPick> {
+    /// Settles the results of the oldest step, and returns the number of its images. An error means that the backend broke its
+    /// contract.
+    pub fn committed(&mut self, results: StepResult, now: Mono) -> Result<usize, UnexpectedPick> {
         let Some(record) = self.pipeline.committed() else {
-            return Ok(StepLoad::default());
+            return Ok(0);
         };
         settlement::settle(&mut self.inside, &record, &results, now)?;
-        Ok(StepLoad {
-            images: record.images.len(),
-            rows: record.rows.len(),
-        })
+        Ok(record.images.len())
     }
 
     /// Steps of the looks that were answered since the last call.

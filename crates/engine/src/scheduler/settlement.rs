@@ -60,27 +60,24 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// Adds the device's time for the step to its looks: of the images in equal parts, of the rows too.
+/// Adds the step, and the device's time for it, to its looks: of the images in equal parts, of the rows too.
 fn share_time(inside: &mut WorkingSet, record: &StepRecord, results: &StepResult) {
     let times = &results.times;
     let of_image = (times.prepare + times.encode) / record.images.len().max(1) as u32;
     let of_row = (times.rows + times.sampling) / record.rows.len().max(1) as u32;
     inside.work.busy += times.prepare + times.encode + times.rows + times.sampling;
-    let images = record.images.iter().map(|look| (*look, of_image));
-    let rows = record.rows.iter().map(|row| (row.job.0, of_row));
     inside.settled += 1;
-    let settled = inside.settled;
-    for row in &record.rows {
-        if let Some(look) = inside.admission.get_mut(row.job.0)
-            && look.last_step != settled
-        {
-            look.steps += 1;
-            look.last_step = settled;
+    for look in &record.images {
+        if let Some(look) = inside.admission.get_mut(*look) {
+            look.device_time += of_image;
         }
     }
-    for (look, time) in images.chain(rows) {
-        if let Some(look) = inside.admission.get_mut(look) {
-            look.device_time += time;
+    // The rows of a look are neighbours mostly, and so found at once.
+    for rows in record.rows.chunk_by(|a, b| a.job.0 == b.job.0) {
+        if let Some(look) = inside.admission.get_mut(rows[0].job.0) {
+            look.device_time += of_row * rows.len() as u32;
+            look.steps += u32::from(look.last_step != inside.settled);
+            look.last_step = inside.settled;
         }
     }
 }

@@ -146,8 +146,8 @@ impl Worker {
         // From the device's end on it is the host's time: to notice, to fetch, to settle.
         let arrived = times.ended().max(began).min(self.clock.now());
         self.book(Host::Wait, began, arrived);
-        let load = self.scheduler.committed(results, self.clock.now())?;
-        self.pace.step(load, times.ended().since(times.started));
+        let images = self.scheduler.committed(results, self.clock.now())?;
+        self.pace.step(images, times.ended().since(times.started));
         for steps in self.scheduler.take_look_steps() {
             self.pace.look(steps);
         }

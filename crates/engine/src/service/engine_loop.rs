@@ -87,11 +87,11 @@ impl EngineLoop {
                 let _ = reply.send(outcome);
             }
         }
-        self.open_places();
         // A client that went away waits for nothing.
         for (id, _) in self.waiting.extract_if(|_, (reply, _)| reply.is_closed()) {
             self.engine.cancel(id);
         }
+        self.open_places();
         Ok(())
     }
 

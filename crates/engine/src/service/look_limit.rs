@@ -149,7 +149,6 @@ impl LookLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::pace::StepLoad;
     use proptest::prelude::*;
 
     fn rule() -> LookRule {
@@ -164,8 +163,8 @@ mod tests {
         let ms = |ms: f64| Duration::from_secs_f64(ms * 1e-3);
         let mut pace = Pace::default();
         for _ in 0..20 {
-            pace.step(StepLoad { images: 0, rows: 1 }, ms(step_ms));
-            pace.step(StepLoad { images: 1, rows: 1 }, ms(image_ms + step_ms));
+            pace.step(0, ms(step_ms));
+            pace.step(1, ms(image_ms + step_ms));
         }
         steps.iter().for_each(|&steps| pace.look(steps));
         pace
