@@ -84,6 +84,7 @@ pub struct CapacityArgs {
         long,
         value_name = "X,…",
         value_delimiter = ',',
+        value_parser = load,
         default_value = "0.5,1,1.5,2,3"
     )]
     pub load: Vec<f64>,
@@ -177,6 +178,16 @@ pub enum LoadPart {
     Prompts,
     /// One picture that does not change, draft and tile reuse off and on
     Steady,
+}
+
+/// Above 0.
+fn load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(load) if (0.001..=1000.0).contains(&load) => Ok(load),
+        _ => Err(format!(
+            "{text:?} is no load; write a number from 0.001 to 1000"
+        )),
+    }
 }
 
 /// `1280x720`

@@ -35,7 +35,7 @@ const SLOTS: usize = 2;
 /// because a row more costs a processor nearly what a row alone does.
 const CPU_PERMITS: usize = 2;
 /// The same on a GPU, where looks share steps.
-const GPU_PERMITS: usize = 8;
+pub const GPU_PERMITS: usize = 8;
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need

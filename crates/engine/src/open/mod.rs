@@ -4,7 +4,7 @@ mod device;
 mod engine;
 
 pub use device::{
-    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
-    frames_on,
+    CalibrationPictures, GPU_PERMITS, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose,
+    choose_one, frames_on,
 };
 pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look, permits};

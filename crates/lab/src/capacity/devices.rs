@@ -73,17 +73,14 @@ impl DeviceProfile {
         self.decode_ms(rows) + positions.saturating_sub(rows) as f64 * self.position_us * 1e-3
     }
 
-    /// The costs of the simulated device; the host's work costs nothing. `slowdown` multiplies them.
-    pub fn costs(&self, slowdown: f64) -> SimCosts {
+    /// The costs of the simulated device; the host's work costs nothing.
+    pub fn costs(&self) -> SimCosts {
         let (rows, images) = (self.clone(), self.clone());
         SimCosts {
             step: std::sync::Arc::new(move |count, positions| {
-                (
-                    ms(rows.rows_ms(count, positions) * slowdown),
-                    Duration::ZERO,
-                )
+                (ms(rows.rows_ms(count, positions)), Duration::ZERO)
             }),
-            crops: std::sync::Arc::new(move |count| ms(images.images_ms(count) * slowdown)),
+            crops: std::sync::Arc::new(move |count| ms(images.images_ms(count))),
             bookkeeping: Duration::ZERO,
         }
     }

@@ -18,16 +18,14 @@ use std::time::Duration;
 
 use devices::DeviceProfile;
 use figures::RunFigures;
-use simulated_box::{BUDGET, BoxSetup, SimulatedBox, time_of_empty_look};
-use spotter_engine::service::InFlight;
+use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empty_look};
+use spotter_engine::{open::GPU_PERMITS, service::InFlight};
 
 /// Looks that are run before anything counts: the number in flight is to follow within 20.
 const WARM_UP_LOOKS: usize = 40;
 const LOOKS: usize = 400;
 /// A box that answers less than a look in this time is measured for so long.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Looks in flight at most; fixed numbers up to it are tried.
-const IN_FLIGHT_MOST: usize = 12;
 const ALONE_LOOKS: usize = 200;
 const ALONE_LOAD: f64 = 0.2;
 /// Answers may be as old as this many looks alone, or as the budget.
@@ -44,54 +42,95 @@ pub struct CapacityOptions {
     pub loads: Vec<f64>,
 }
 
-/// Runs everything; `progress` gets the name of each device. Blocks.
+/// Runs everything; `progress` gets the name of each device. Blocks. Fails for a device that is not in the file.
 pub fn capacity(
     options: &CapacityOptions,
     progress: impl Fn(&str),
 ) -> anyhow::Result<CapacityTable> {
     let mut rows = Vec::new();
-    for device in DeviceProfile::all()? {
-        if options
-            .device
-            .as_ref()
-            .is_some_and(|name| !device.name.eq_ignore_ascii_case(name))
-        {
-            continue;
-        }
-        for &cameras in &options.cameras {
-            for &prompts in &options.prompts {
-                for &objects in &options.objects {
-                    progress(&format!(
-                        "{}: {cameras} cameras, {prompts} prompts",
-                        device.name
-                    ));
-                    for &load in &options.loads {
-                        let site = BoxSetup {
-                            device: device.clone(),
-                            cameras,
-                            prompts,
-                            objects,
-                            looks_hz: 0.0,
-                            in_flight: InFlight::Fixed(1),
-                        };
-                        rows.push(row(site, load)?);
-                    }
-                }
-            }
+    for setup in setups(options)? {
+        let BoxSetup {
+            device,
+            cameras,
+            prompts,
+            ..
+        } = &setup;
+        progress(&format!(
+            "{}: {cameras} cameras, {prompts} prompts",
+            device.name
+        ));
+        let alone = LookAlone::measure(&setup)?;
+        for &load in &options.loads {
+            rows.push(row(setup.clone(), alone, load)?);
         }
     }
     Ok(CapacityTable { rows })
 }
 
-fn row(mut setup: BoxSetup, load: f64) -> anyhow::Result<CapacityRow> {
-    let empty = time_of_empty_look(&setup)?;
-    let alone = look_alone(&setup, empty)?;
-    let bound = BUDGET.max(alone.mul_f64(LOOKS_ALONE));
-    setup.looks_hz = load / empty.as_secs_f64();
-    setup.in_flight = InFlight::Learned(IN_FLIGHT_MOST);
+/// Every combination of device, cameras, prompts and objects.
+fn setups(options: &CapacityOptions) -> anyhow::Result<Vec<BoxSetup>> {
+    let model = SimulatedModel::load()?;
+    let mut setups = Vec::new();
+    for device in chosen(options.device.as_deref())? {
+        for &cameras in &options.cameras {
+            for &prompts in &options.prompts {
+                setups.extend(options.objects.iter().map(|&objects| BoxSetup {
+                    model: model.clone(),
+                    device: device.clone(),
+                    cameras,
+                    prompts,
+                    objects,
+                    looks_hz: 0.0,
+                    in_flight: InFlight::Fixed(1),
+                }));
+            }
+        }
+    }
+    Ok(setups)
+}
+
+/// The device of this name, or all.
+fn chosen(name: Option<&str>) -> anyhow::Result<Vec<DeviceProfile>> {
+    let mut all = DeviceProfile::all()?;
+    if let Some(name) = name {
+        let known: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
+        all.retain(|device| device.name.eq_ignore_ascii_case(name));
+        anyhow::ensure!(
+            !all.is_empty(),
+            "--device {name:?}: unknown; known are {}",
+            known.join(", ")
+        );
+    }
+    Ok(all)
+}
+
+/// What one look costs on a box that has nothing else to do.
+#[derive(Clone, Copy)]
+struct LookAlone {
+    /// One that finds nothing.
+    empty: Duration,
+    /// What the 95th percentile of ages is to keep to.
+    bound: Duration,
+}
+
+impl LookAlone {
+    fn measure(setup: &BoxSetup) -> anyhow::Result<Self> {
+        let empty = time_of_empty_look(setup)?;
+        let mean = look_alone(setup, empty)?;
+        Ok(Self {
+            empty,
+            bound: budget().max(mean.mul_f64(LOOKS_ALONE)),
+        })
+    }
+}
+
+fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<CapacityRow> {
+    let bound = alone.bound;
+    setup.looks_hz = load / alone.empty.as_secs_f64();
+    setup.in_flight = InFlight::Learned(GPU_PERMITS);
     let learned = run(&setup)?;
     let mut best: Option<(usize, RunFigures)> = None;
-    for looks in 1..=IN_FLIGHT_MOST {
+    for looks in 1..=GPU_PERMITS {
         setup.in_flight = InFlight::Fixed(looks);
         let fixed = run(&setup)?;
         let keeps = fixed.p95_ms <= bound.as_secs_f64() * 1e3;

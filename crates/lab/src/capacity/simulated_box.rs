@@ -8,7 +8,7 @@
 //!
 //! Nothing depends on real time or on chance, so a run gives the same figures each time.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{runtime::Runtime, task::yield_now};
@@ -19,7 +19,7 @@ use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
     CameraId, Clock as _, Frame, FrameTimes, Look, ManualClock, Mono, Outcome, Picture, Task,
     WallTime,
-    config::{self, CameraConfig, Environment, ModelSource},
+    config::{self, CameraConfig, Environment, ModelSettings, ModelSource},
 };
 use spotter_engine::{
     model::load_model,
@@ -31,10 +31,6 @@ use spotter_events::track::Tracker;
 
 /// Frames a second of a camera that is looked at less often.
 const CAMERA_HZ: f64 = 15.0;
-/// `model.budget` of a configuration that does not set it.
-pub const BUDGET: Duration = Duration::from_millis(250);
-/// The objects that an answer may have, as configured by default.
-const MAX_OBJECTS: usize = 50;
 const PAGE_TOKENS: usize = 16;
 const ROWS: usize = 32;
 /// Turns of the runtime after which nothing more happens: a look begins or ends in four.
@@ -43,6 +39,7 @@ const SETTLED_AFTER: usize = 8;
 /// A box and its cameras.
 #[derive(Clone, Debug)]
 pub struct BoxSetup {
+    pub model: SimulatedModel,
     pub device: DeviceProfile,
     pub cameras: usize,
     pub prompts: usize,
@@ -57,7 +54,7 @@ impl BoxSetup {
     fn rule(&self) -> LookRule {
         LookRule {
             in_flight: self.in_flight,
-            budget: BUDGET,
+            budget: budget(),
         }
     }
 }
@@ -124,18 +121,17 @@ impl SimulatedBox {
         clock.advance(Duration::from_secs(10));
         let outside: Rc<RefCell<Option<Rc<RefCell<Outside>>>>> = Rc::default();
         let (waiting, waiting_clock) = (Rc::clone(&outside), clock.clone());
-        let device = simulated_device(setup, clock.clone())?;
-        let backend = device.backend.on_wait(move |until| {
+        let backend = simulated_backend(setup, clock.clone()).on_wait(move |until| {
             let outside = waiting.borrow().clone();
             match outside {
                 Some(outside) => outside.borrow_mut().advance(until),
                 None => waiting_clock.advance(until.since(waiting_clock.now())),
             }
         });
-        let mut engine = device.model.engine(backend, clock.clone());
+        let mut engine = simulated_engine(setup, backend, clock.clone());
         let cameras = configured(setup)?;
         let measured = measured_look(&mut engine, &clock, setup.prompts)?;
-        let limits = TimeLimits::new(BUDGET, Some(measured));
+        let limits = TimeLimits::new(budget(), Some(measured));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let (handle, end, engine) = handle::start_here(engine, setup.rule());
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
@@ -156,7 +152,8 @@ impl SimulatedBox {
                 i as f64 / setup.cameras as f64,
             )
         });
-        let reference = simulated_device(setup, ManualClock::default())?;
+        let reference_clock = ManualClock::default();
+        let reference = simulated_backend(setup, reference_clock.clone());
         let all = Rc::new(RefCell::new(Outside {
             clock: clock.clone(),
             runtime,
@@ -164,9 +161,7 @@ impl SimulatedBox {
             tracker: Tracker::new("sim".into(), &cameras),
             cameras: simulated.collect::<anyhow::Result<_>>()?,
             sampler,
-            reference: reference
-                .model
-                .engine(reference.backend, ManualClock::default()),
+            reference: simulated_engine(setup, reference, reference_clock),
             records: Vec::new(),
         }));
         *outside.borrow_mut() = Some(Rc::clone(&all));
@@ -369,8 +364,8 @@ pub fn time_of_empty_look(setup: &BoxSetup) -> anyhow::Result<Duration> {
         ..setup.clone()
     };
     let clock = ManualClock::default();
-    let device = simulated_device(&setup, clock.clone())?;
-    let mut engine = device.model.engine(device.backend, clock.clone());
+    let backend = simulated_backend(&setup, clock.clone());
+    let mut engine = simulated_engine(&setup, backend, clock.clone());
     measured_look(&mut engine, &clock, setup.prompts)
 }
 
@@ -416,27 +411,35 @@ fn configured(setup: &BoxSetup) -> anyhow::Result<Vec<CameraConfig>> {
     Ok(cameras)
 }
 
-struct SimulatedDevice {
-    backend: SimBackend,
-    model: SimulatedModel,
+/// `[model]` of a configuration that sets nothing but a directory.
+fn settings() -> ModelSettings {
+    ModelSettings::of(ModelSource::Directory(PathBuf::new()))
 }
 
-struct SimulatedModel(EngineModel);
+/// `model.budget`
+pub fn budget() -> Duration {
+    settings().budget
+}
+
+/// What the engine needs of a model beside its weights, which are simulated.
+#[derive(Clone, Debug)]
+pub struct SimulatedModel(EngineModel);
 
 impl SimulatedModel {
-    fn engine(self, backend: SimBackend, clock: ManualClock) -> Engine {
-        let bounds = Bounds {
-            max_objects: MAX_OBJECTS,
-            max_tokens: 128,
-        };
-        Engine::new(Box::new(backend), self.0, bounds, Arc::new(clock))
+    /// Dimensions and tokenizer of the embedded model: costs do not depend on them.
+    pub fn load() -> anyhow::Result<Self> {
+        let loaded = load_model(&ModelSource::Embedded)?;
+        Ok(Self(EngineModel {
+            config: loaded.config,
+            tokenizer: loaded.tokenizer,
+        }))
     }
 }
 
-fn simulated_device(setup: &BoxSetup, clock: ManualClock) -> anyhow::Result<SimulatedDevice> {
-    let loaded = load_model(&ModelSource::Embedded)?;
-    let prefix_positions = loaded.config.prefix_positions();
-    let context = prefix_positions + 64 + 3 * MAX_OBJECTS;
+fn simulated_backend(setup: &BoxSetup, clock: ManualClock) -> SimBackend {
+    let config = &setup.model.0.config;
+    let prefix_positions = config.prefix_positions();
+    let context = prefix_positions + 64 + 3 * settings().max_objects as usize;
     let limits = BackendLimits {
         slots: 2,
         rows: ROWS,
@@ -449,18 +452,24 @@ fn simulated_device(setup: &BoxSetup, clock: ManualClock) -> anyhow::Result<Simu
         tokens: ROWS * context,
     };
     let model = SimModel {
-        vocab: loaded.config.text.vocab_size,
+        vocab: config.text.vocab_size,
         // A mean of `objects` before the end.
         objects: setup.objects + 1,
         crops: 1,
         memory: true,
     };
-    let model_parts = EngineModel {
-        config: loaded.config,
-        tokenizer: loaded.tokenizer,
+    SimBackend::new(limits, model, setup.device.costs(), clock)
+}
+
+fn simulated_engine(setup: &BoxSetup, backend: SimBackend, clock: ManualClock) -> Engine {
+    let bounds = Bounds {
+        max_objects: settings().max_objects as usize,
+        max_tokens: 128,
     };
-    Ok(SimulatedDevice {
-        backend: SimBackend::new(limits, model, setup.device.costs(1.0), clock),
-        model: SimulatedModel(model_parts),
-    })
+    Engine::new(
+        Box::new(backend),
+        setup.model.0.clone(),
+        bounds,
+        Arc::new(clock),
+    )
 }

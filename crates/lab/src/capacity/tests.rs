@@ -1,9 +1,9 @@
 use super::*;
 
 fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
-    let all = DeviceProfile::all().expect("a file that can be read");
-    let device = all.into_iter().find(|profile| profile.name == device);
+    let device = chosen(Some(device)).expect("a device of the file").pop();
     let mut setup = BoxSetup {
+        model: SimulatedModel::load().expect("the embedded model"),
         device: device.expect("a device of the file"),
         cameras: 8,
         prompts: 1,
@@ -19,7 +19,7 @@ fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
 /// A small GPU that is asked for three times what it can answer.
 #[test]
 fn overloaded_box_answers_what_it_begins() {
-    let figures = run(&setup("RTX 4070 720p", InFlight::Learned(IN_FLIGHT_MOST)));
+    let figures = run(&setup("RTX 4070 720p", InFlight::Learned(GPU_PERMITS)));
     let figures = figures.expect("a sound device");
     assert!(figures.answered * 100 >= figures.begun * 99, "{figures:?}");
     assert!(figures.looks_per_s > 3.9, "{figures:?}");
@@ -31,4 +31,13 @@ fn overloaded_box_answers_what_it_begins() {
 fn virtual_time_gives_the_same_figures_each_time() {
     let run = || run(&setup("H200 720p", InFlight::Fixed(3))).expect("a sound device");
     assert_eq!(format!("{:?}", run()), format!("{:?}", run()));
+}
+
+#[test]
+fn unknown_device_is_reported_with_the_known_ones() {
+    let error = chosen(Some("RTX 9999")).unwrap_err().to_string();
+    assert!(
+        error.contains("RTX 9999") && error.contains("Orin NX 360p"),
+        "{error}"
+    );
 }
