@@ -126,7 +126,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
             if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
-                     With model.device = \"cuda\" the start fails instead, and systemd tries it until the GPU is there"
+                     With model.device = \"cuda\" the start fails instead, and systemd tries again until the GPU works"
                 );
             }
             Ok(cpu(error.to_string()))

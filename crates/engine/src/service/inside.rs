@@ -251,7 +251,7 @@ impl Looks {
             }
             Err(cancelled) if cancelled.is_cancelled() => None,
             Err(error) => Some(WireNews::Stopped {
-                reason: format!("a look ended abnormally: {error}"),
+                reason: format!("the task of a look panicked: {error}"),
             }),
         }
     }
