@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::{
+    sync::watch,
     task::{JoinError, JoinSet},
     time::timeout,
 };
@@ -118,14 +119,29 @@ async fn last_of(
     last
 }
 
-/// Permit first, then the newest frame: the engine never gets an old one.
+/// Permit first, then the newest frame: the engine never gets an old one. While the engine begins no looks, the permit waits
+/// without a frame.
 fn next_look(engine: &EngineHandle, share: &Arc<CameraShare>) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;
-        let look = share.next().await;
-        (permit, look)
+        let mut places = engine.places();
+        loop {
+            tokio::select! {
+                biased;
+                () = until_open(&mut places, false) => until_open(&mut places, true).await,
+                look = share.next() => return (permit, look),
+            }
+        }
     })
+}
+
+/// Waits until looks may begin, or until none may. An engine that has ended is open: its looks fail.
+async fn until_open(places: &mut watch::Receiver<usize>, open: bool) {
+    let has_ended = places.wait_for(|count| (*count > 0) == open).await.is_err();
+    if has_ended && !open {
+        pending().await
+    }
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ pub(super) struct Admission {
     looks: BTreeMap<LookId, AdmittedLook>,
     drafts: Drafts,
     arrivals: u64,
-    /// A look that runs for longer than this is in a hurry: no image joins its steps.
+    /// A look that runs for longer than this is in a hurry: no look begins beside it.
     pub hurry_after: Duration,
 }
 

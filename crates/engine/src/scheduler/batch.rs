@@ -202,10 +202,7 @@ impl BatchPlanner {
         }
         loop {
             let candidates = inside.admission.candidates(&inside.active);
-            let grants = plan::grants(
-                &candidates,
-                self.budget(inside, &draft.step, draft.record.launched),
-            );
+            let grants = plan::grants(&candidates, self.budget(inside, &draft.step));
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
                     return;
@@ -227,11 +224,10 @@ impl BatchPlanner {
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.
-    fn budget(&self, inside: &WorkingSet, step: &Step, now: Mono) -> Budget {
+    fn budget(&self, inside: &WorkingSet, step: &Step) -> Budget {
         let running = inside.active.running();
         let images = match step.rows.is_empty() {
             true => self.limits.images,
-            false if inside.admission.any_in_a_hurry(&inside.active, now) => 0,
             false => self.limits.images.min(IMAGES_WITH_DECODE),
         };
         let positions = step.rows.iter().map(|row| row.inputs.positions());

@@ -12,10 +12,6 @@
 //! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
 //! better; fewer would make answers end sooner.
 //!
-//! *No image beside a look in a hurry.* A look that runs for longer than half of the age that answers may have gets steps
-//! without images, which are short on a small device, until it is answered. Without that an answer with many objects waits for
-//! an image at each of its tokens.
-//!
 //! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
 

@@ -60,7 +60,7 @@ impl Scheduler {
         is_inside
     }
 
-    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its answer.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.inside.admission.hurry_after = runs;
     }

@@ -89,12 +89,12 @@ impl Worker {
         self.scheduler.cancel(look)
     }
 
-    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its answer.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.scheduler.hurry_after(runs);
     }
 
-    /// True when a look that runs is in a hurry, so that no image will join the next step.
+    /// True when a look that runs is in a hurry, so that no look may begin.
     pub fn is_in_a_hurry(&self) -> bool {
         self.scheduler.is_in_a_hurry(self.clock.now())
     }

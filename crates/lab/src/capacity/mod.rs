@@ -22,8 +22,8 @@ use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empt
 use spotter_engine::{open::GPU_PERMITS, service::InFlight};
 
 /// Looks that are run before anything counts: the number in flight is to follow within 20.
-const WARM_UP_LOOKS: usize = 40;
-const LOOKS: usize = 400;
+const WARM_UP_LOOKS: usize = 100;
+const LOOKS: usize = 800;
 /// A box that answers less than a look in this time is measured for so long.
 const LIMIT: Duration = Duration::from_secs(600);
 const ALONE_LOOKS: usize = 200;
