@@ -1,8 +1,8 @@
 //! All engines of the daemon, one for each device: opened, assigned to cameras, lost, opened again.
 //!
 //! ```text
-//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ outcomes ─┐
-//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ outcomes ─┴─▶ AnswerRouter     an engine that fails stops its own cameras only
+//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ answers ─┐
+//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ answers ─┴─▶ AnswerRouter     an engine that fails stops its own cameras only
 //! ```
 //!
 //! One engine is a thread of the daemon. Of several engines each is a process, because the driver fails all GPUs of a process
@@ -30,7 +30,7 @@ use super::{
 };
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
-    CameraId, Clock, Frame, Outcome,
+    CameraId, Clock, Frame, LookNews,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::{self, ModelCard, ModelDevice};
@@ -59,8 +59,8 @@ pub struct EngineSupervisor {
 
 /// What [`EngineSupervisor::next`] returns.
 pub enum EngineEvent {
-    /// Looks ended, in the order of each camera.
-    Outcomes(Vec<Outcome>),
+    /// News of looks, the answers in the order of each topic.
+    Looks(Vec<LookNews>),
     /// An engine ended by itself; hand it to [`EngineSupervisor::on_lost`].
     Lost(LostEngine),
     /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
@@ -171,7 +171,7 @@ impl EngineSupervisor {
         };
         self.first = index + 1;
         match ended {
-            Ok(outcomes) => EngineEvent::Outcomes(outcomes),
+            Ok(news) => EngineEvent::Looks(news),
             Err(reason) => match self.slots[index].lose(&reason) {
                 Some(lost) => EngineEvent::Lost(lost),
                 // A lost engine is never ready, so this branch is not reached.
@@ -211,8 +211,8 @@ impl EngineSupervisor {
         !self.slots.iter().any(EngineSlot::is_running)
     }
 
-    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining outcomes.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
+    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         let deadline = Instant::now() + limit;
         let mut last = Vec::new();
         // One engine after the other; meanwhile the looks of all of them continue.
@@ -396,12 +396,12 @@ impl EngineSupervisor {
     }
 }
 
-/// The next engine that has outcomes or has ended. Polls another engine first each time, so that a busy engine does not delay
+/// The next engine that has news or has ended. Polls another engine first each time, so that a busy engine does not delay
 /// the others.
 async fn next_ready(
     slots: &mut [EngineSlot],
     first: usize,
-) -> (usize, Result<Vec<Outcome>, EngineStopped>) {
+) -> (usize, Result<Vec<LookNews>, EngineStopped>) {
     let mut waiting: Vec<_> = slots
         .iter_mut()
         .enumerate()

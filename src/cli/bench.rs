@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, thread, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Serialize;
 
 use super::{
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
-use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
+use spotter_core::{CameraId, Clock, Look, LookNews, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
     open,
-    service::{Engine, LookNews},
+    service::{Engine, EngineNews},
 };
 use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::StreetTape};
 
@@ -128,7 +128,8 @@ impl EngineLoad<'_> {
         while took.len() < SINGLE_LOOKS_MIN || self.clock.now().since(began) < time {
             let look = self.look(0, number)?;
             let from = self.clock.now();
-            ensure_answered(self.engine.look(look)?)?;
+            let look = self.engine.look(look)?;
+            look.into_answers().map_err(anyhow::Error::msg)?;
             took.push(self.clock.now().since(from));
             number += 1;
         }
@@ -149,10 +150,10 @@ impl EngineLoad<'_> {
         let mut from = self.clock.now();
         loop {
             for (id, news) in self.engine.turn()? {
-                let LookNews::Ended(outcome) = news else {
+                let EngineNews::Look(LookNews::Ended(outcome)) = news else {
                     continue;
                 };
-                ensure_answered(outcome)?;
+                outcome.answered().map_err(anyhow::Error::msg)?;
                 let camera = camera_of
                     .remove(&id)
                     .context("the engine ended a look twice")?;
@@ -182,14 +183,6 @@ impl EngineLoad<'_> {
         let mut look = Look::still(picture.clone(), self.tasks.iter().cloned())?;
         look.frame.camera = CameraId::new(&format!("bench-{camera}"))?;
         Ok(look)
-    }
-}
-
-fn ensure_answered(outcome: Outcome) -> anyhow::Result<()> {
-    match outcome {
-        Outcome::Answered { .. } => Ok(()),
-        Outcome::Late(_) => bail!("the engine dropped a look that has no deadline; this is a bug"),
-        Outcome::Failed(_, reason) => bail!(reason),
     }
 }
 

@@ -79,6 +79,9 @@ pub struct CapacityArgs {
     /// Objects of an answer, mean
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2")]
     pub objects: Vec<u64>,
+    /// Each camera also has a question whose answers are texts of 128 tokens
+    #[arg(long)]
+    pub query: bool,
     /// Looks asked for, relative to the rate of looks that find nothing, one after the other
     #[arg(
         long,

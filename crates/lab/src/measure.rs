@@ -75,6 +75,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         cameras: count(&args.cameras),
         prompts: count(&args.prompts),
         objects: args.objects.clone(),
+        has_query: args.query,
         loads: args.load.clone(),
     };
     let report = capacity::capacity(&options, |row| remark(row))?;

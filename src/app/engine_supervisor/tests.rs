@@ -58,12 +58,13 @@ impl Site {
         }
         while !open.is_empty() {
             match timeout(PATIENCE, self.engines.next()).await.unwrap() {
-                EngineEvent::Outcomes(outcomes) => {
-                    for outcome in outcomes {
-                        self.engines.sampler().done(&outcome);
-                        let Outcome::Answered { frame, .. } = &outcome else {
-                            panic!("an engine that runs answers: {outcome:?}");
+                EngineEvent::Looks(news) => {
+                    for news in news {
+                        self.engines.sampler().news(&news);
+                        let LookNews::Ended(outcome) = news else {
+                            continue;
                         };
+                        let frame = outcome.answered().expect("an engine that runs answers");
                         assert_eq!(frame.number, self.frames);
                         *self.answered.entry(frame.camera.clone()).or_default() += 1;
                         open.retain(|camera| *camera != frame.camera);

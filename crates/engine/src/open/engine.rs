@@ -172,15 +172,22 @@ pub fn measured_look(
     let Ok(picture) = Picture::from_rgb(width, height, vec![128; width * height * 3]) else {
         return Ok(None);
     };
+    // No other look waits for a free text.
+    let mut measured: Vec<Task> = tasks.to_vec();
+    measured.retain(|task| !task.is_free_text());
+    if measured.is_empty() {
+        measured = tasks.to_vec();
+    }
     let mut looked = || {
         let began = clock.now();
-        let Ok(look) = Look::still(picture.clone(), tasks.iter().cloned()) else {
+        let Ok(look) = Look::still(picture.clone(), measured.iter().cloned()) else {
             return Ok(None);
         };
         match engine.look(look) {
-            Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
-            Ok(Outcome::Late(_) | Outcome::Failed(..))
-            | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
+            Ok(look) if matches!(look.outcome, Some(Outcome::Answered(_))) => {
+                Ok(Some(clock.now().since(began)))
+            }
+            Ok(_) | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
             Err(EngineError::Device(error)) => Err(error.to_string()),
         }
     };

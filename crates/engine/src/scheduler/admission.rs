@@ -17,16 +17,16 @@ use super::{
     job::{Job, JobId},
     kv::PrefixRoot,
     plan::{LookCandidate, PrefillNeed},
-    request::{LookId, LookRequest, PromptResult},
+    request::{LookId, LookRequest},
 };
 use spotter_core::{CameraId, Mono};
 
 pub(super) struct AdmittedLook {
-    /// Its prompts are in `waiting`, in [`ActiveJobs`] or in `findings`.
+    /// Its prompts that are not answered are in `waiting` or in [`ActiveJobs`].
     pub request: LookRequest,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
     pub prefix: Option<Arc<[PageId]>>,
-    /// In order; those that return from an eviction come first.
+    /// In order, free texts last.
     pub waiting: VecDeque<Job>,
     pub started: Option<Mono>,
     pub image_times: Option<StepTimes>,
@@ -37,17 +37,42 @@ pub(super) struct AdmittedLook {
     pub steps: u32,
     /// The last of them.
     pub last_step: u64,
-    pub findings: Vec<Option<PromptResult>>,
+    /// Prompts without an answer.
+    pub unanswered: PromptCounts,
+    /// Only free texts are unanswered, and its image was encoded: no other look waits for this one.
+    pub only_text_left: bool,
+}
+
+/// Prompts of a look, by what other looks wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PromptCounts {
+    /// With a short answer.
+    pub short: usize,
+    /// With a free text.
+    pub texts: usize,
+}
+
+impl PromptCounts {
+    fn of(jobs: &VecDeque<Job>) -> Self {
+        let texts = jobs.iter().filter(|job| job.is_text).count();
+        Self {
+            short: jobs.len() - texts,
+            texts,
+        }
+    }
 }
 
 impl AdmittedLook {
     fn new(id: LookId, mut request: LookRequest) -> Self {
         let job = |(index, ask)| Job::new((id, index), ask);
-        let waiting: VecDeque<Job> = request.asks.drain(..).enumerate().map(job).collect();
+        let mut waiting: Vec<Job> = request.asks.drain(..).enumerate().map(job).collect();
+        waiting.sort_by_key(Job::order);
+        let waiting = VecDeque::from(waiting);
         Self {
             request,
             prefix: None,
-            findings: vec![None; waiting.len()],
+            unanswered: PromptCounts::of(&waiting),
+            only_text_left: false,
             waiting,
             started: None,
             image_times: None,
@@ -66,6 +91,19 @@ impl AdmittedLook {
         }
     }
 
+    /// True when no other look waits for it: its short answers are there, and its image is not to be encoded.
+    pub fn is_short_answered(&self) -> bool {
+        let is_encoded = self.request.picture.is_none() || self.image_times.is_some();
+        self.unanswered.short == 0 && is_encoded
+    }
+
+    /// Waiting prompts that may get a row when there is one: texts do not delay the short answers of their own look.
+    fn startable(&self) -> impl Iterator<Item = &Job> {
+        let texts_wait = self.unanswered.short > 0;
+        let waiting = self.waiting.iter();
+        waiting.filter(move |job| !(job.is_text && texts_wait))
+    }
+
     /// What its texts follow in the cache.
     pub fn root(&self, id: LookId) -> PrefixRoot {
         match self.request.picture {
@@ -74,10 +112,11 @@ impl AdmittedLook {
         }
     }
 
-    /// A look that waits too long is not begun, one that runs too long is stopped.
+    /// A look that waits too long is not begun, one that runs too long is stopped, unless no other waits for it.
     fn is_late(&self, now: Mono) -> bool {
         let request = &self.request;
         match self.started {
+            Some(_) if self.only_text_left => false,
             Some(_) => now > request.answer_by,
             None => now > request.start_by.min(request.answer_by),
         }
@@ -93,6 +132,8 @@ pub(super) struct TooLong {
 
 pub(super) struct Admission {
     limits: BackendLimits,
+    /// Free texts that may have rows at the same time.
+    texts_max: usize,
     looks: BTreeMap<LookId, AdmittedLook>,
     drafts: Drafts,
     arrivals: u64,
@@ -104,6 +145,7 @@ impl Admission {
     pub fn new(limits: BackendLimits) -> Self {
         Self {
             limits,
+            texts_max: texts_max(&limits),
             looks: BTreeMap::new(),
             drafts: Drafts::default(),
             arrivals: 0,
@@ -152,13 +194,20 @@ impl Admission {
         self.looks.insert(id, look);
     }
 
-    /// True when a look with rows runs for long.
+    /// True when a look with rows runs for long, and others wait for it.
     pub fn any_in_a_hurry(&self, active: &ActiveJobs, now: Mono) -> bool {
         let is_old = |look: &AdmittedLook| {
-            (look.started).is_some_and(|started| now.since(started) > self.hurry_after)
+            let is_old = |started| now.since(started) > self.hurry_after;
+            !look.only_text_left && look.started.is_some_and(is_old)
         };
         let mut old = self.looks.iter().filter(|(_, look)| is_old(look));
         old.any(|(id, _)| active.reads(*id))
+    }
+
+    /// True when a look that others wait for has a prompt that may start.
+    pub fn any_starts(&self) -> bool {
+        let mut open = self.looks.values().filter(|look| !look.only_text_left);
+        open.any(|look| look.startable().next().is_some())
     }
 
     /// Looks whose deadline has passed.
@@ -170,7 +219,8 @@ impl Admission {
     /// An evicted job waits again, in its place among the look's prompts. It is dropped when the look has ended.
     pub fn requeue(&mut self, job: Job) {
         if let Some(look) = self.looks.get_mut(&job.id.0) {
-            let place = look.waiting.partition_point(|other| other.id < job.id);
+            let order = job.order();
+            let place = look.waiting.partition_point(|other| other.order() < order);
             look.waiting.insert(place, job.restarted());
         }
     }
@@ -227,7 +277,7 @@ impl Admission {
         let mut all = Vec::new();
         for (&id, look) in running.into_iter().chain(queued) {
             let mut rank = 0;
-            if let Some(camera) = &look.request.camera {
+            if let (Some(camera), false) = (&look.request.camera, look.only_text_left) {
                 let looks = of_camera.entry(camera).or_default();
                 rank = *looks;
                 *looks += 1;
@@ -237,17 +287,32 @@ impl Admission {
                 pages: pages(positions),
                 positions,
             };
-            let prompts = look.waiting.iter().map(Job::prefill_positions);
+            let prompts = look.startable().map(Job::prefill_positions);
             all.push(LookCandidate {
                 look: id,
+                only_text_left: look.only_text_left,
                 rank,
                 start_by: look.request.start_by,
                 image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
                 prompts: prompts.map(need).collect(),
+                texts: look.startable().filter(|job| job.is_text).count(),
             });
         }
-        all.retain(|candidate| !candidate.prompts.is_empty());
         all.sort_by_key(LookCandidate::order);
+        let mut texts = self.texts_max.saturating_sub(active.running_texts());
+        for candidate in &mut all {
+            texts -= candidate.keep_texts(texts);
+        }
+        all.retain(|candidate| !candidate.prompts.is_empty());
         all
     }
+}
+
+/// Free texts that may have rows at the same time: half of the rows, and half of the pages if each has an image of its own and
+/// half as much behind it. The others are for looks with short answers, which come and go.
+fn texts_max(limits: &BackendLimits) -> usize {
+    let image_pages = limits.prefix_positions.div_ceil(limits.page_tokens).max(1);
+    (limits.rows / 2)
+        .min(limits.pages / (3 * image_pages))
+        .max(1)
 }

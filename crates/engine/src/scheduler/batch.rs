@@ -4,11 +4,12 @@
 //!   look   image ─▶ prefix pages, written once        step   images: [image]
 //!          prompts ─▶ job, own pages, prefill row ─▶         rows:   [.. decodes .., prompt + draft, prompt + draft]
 //!
-//!   pages  free ─▶ texts of the prefix index alone ─▶ images that no row reads now ─▶ the youngest row is evicted
+//!   pages  free ─▶ known texts of the prefix index ─▶ images that no row reads now ─▶ the youngest free text is evicted,
+//!          and without any the youngest row
 //! ```
 //!
-//! The oldest row is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does not
-//! fit although it is alone never will, and its look fails.
+//! The oldest short answer is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does
+//! not fit although it is alone never will, and its look fails.
 
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub(super) struct StepDraft {
     prefilled: Vec<JobId>,
     /// Tokens that drafts may choose in it, beside one of each row.
     spare_tokens: usize,
+    /// Rows that are no free texts.
+    short_rows: usize,
     /// Other steps in flight.
     others: usize,
 }
@@ -56,6 +59,7 @@ impl StepDraft {
         let row = self.step.rows.len();
         let tokens = request.picks.iter().filter(|pick| pick.is_token()).count();
         self.spare_tokens -= tokens.saturating_sub(1);
+        self.short_rows += usize::from(!job.is_text);
         let slot = self.slot;
         job.launched(&request, RowRef { slot, row });
         self.record.rows.push(RowRecord {
@@ -93,8 +97,16 @@ impl BatchPlanner {
             },
             prefilled: Vec::new(),
             spare_tokens: self.limits.tokens - self.limits.rows,
+            short_rows: 0,
             others,
         }
+    }
+
+    /// True when a step has rows that look for short answers.
+    pub fn has_short_rows(&self, inside: &WorkingSet) -> bool {
+        let carry = self.options.decide == Decide::Device;
+        let mut jobs = (0..inside.active.len()).map(|i| inside.active.at(i));
+        inside.admission.any_starts() || jobs.any(|job| !job.is_text && job.can_decode(carry))
     }
 
     /// Fills the step; `None` when nothing can run now.
@@ -159,7 +171,7 @@ impl BatchPlanner {
     }
 
     /// Gets pages for the positions of job `i` up to `end`. When none is free, images that no row reads are released, then
-    /// the youngest job is evicted; false when the job has to wait.
+    /// a job is evicted; false when the job has to wait.
     fn give_pages(&self, inside: &mut WorkingSet, i: usize, end: usize) -> bool {
         let kv = &inside.active.at(i).kv;
         let wanted = (end - kv.prefix_positions).div_ceil(self.limits.page_tokens);
@@ -181,16 +193,16 @@ impl BatchPlanner {
             if inside.active.any_zombie() {
                 return false;
             }
-            let Some(youngest) = inside.active.youngest_running() else {
+            let Some(evicted) = inside.active.next_evicted() else {
                 return false;
             };
-            if youngest == i && inside.active.is_oldest_running(i) {
+            if evicted == i && inside.active.running() == 1 {
                 let id = inside.active.at(i).id;
                 inside.fail_for_pages(id, short);
                 return false;
             }
-            evict(inside, youngest);
-            if youngest == i {
+            evict(inside, evicted);
+            if evicted == i {
                 return false;
             }
         }
@@ -202,7 +214,7 @@ impl BatchPlanner {
         }
         loop {
             let candidates = inside.admission.candidates(&inside.active);
-            let grants = plan::grants(&candidates, self.budget(inside, &draft.step));
+            let grants = plan::grants(&candidates, self.budget(inside, draft));
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
                     return;
@@ -224,9 +236,10 @@ impl BatchPlanner {
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.
-    fn budget(&self, inside: &WorkingSet, step: &Step) -> Budget {
+    fn budget(&self, inside: &WorkingSet, draft: &StepDraft) -> Budget {
+        let step = &draft.step;
         let running = inside.active.running();
-        let images = match step.rows.is_empty() {
+        let images = match draft.short_rows == 0 {
             true => self.limits.images,
             false => self.limits.images.min(IMAGES_WITH_DECODE),
         };

@@ -12,13 +12,17 @@
 //! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
 //! better; fewer would make answers end sooner.
 //!
+//! *Free texts ride along.* A text takes a step for each token, and no look waits for it: it begins when the short answers of its
+//! look are there, it does not count where images are kept out of a step, texts are limited to half of the rows and pages, and
+//! when pages are short they are evicted first.
+//!
 //! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
 
 use super::request::LookId;
 use spotter_core::Mono;
 
-/// Images in a step that also carries decoding rows: what a token waits for at most.
+/// Images in a step that also carries decoding rows of short answers: what a token waits for at most.
 pub const IMAGES_WITH_DECODE: usize = 4;
 
 /// A look with prompts that wait.
@@ -26,6 +30,8 @@ pub const IMAGES_WITH_DECODE: usize = 4;
 pub struct LookCandidate {
     /// Which; rises with each arrival.
     pub look: LookId,
+    /// Only free texts of it are left.
+    pub only_text_left: bool,
     /// Looks of the same camera that are running or before it in the queue.
     pub rank: usize,
     /// To be started by then.
@@ -34,12 +40,24 @@ pub struct LookCandidate {
     pub image_pages: Option<usize>,
     /// What each waiting prompt needs, in their order; at least one.
     pub prompts: Vec<PrefillNeed>,
+    /// How many of them, the last, are free texts.
+    pub texts: usize,
 }
 
 impl LookCandidate {
-    /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
+    /// Smaller is served first: round robin over cameras, earliest deadline first within a round. Texts that no other look waits
+    /// for come last.
     pub fn order(&self) -> impl Ord + use<> {
-        (self.rank, self.start_by, self.look)
+        (self.only_text_left, self.rank, self.start_by, self.look)
+    }
+
+    /// At most this many of its texts may start; returns how many.
+    pub fn keep_texts(&mut self, limit: usize) -> usize {
+        let kept = self.texts.min(limit);
+        self.prompts
+            .truncate(self.prompts.len() - (self.texts - kept));
+        self.texts = kept;
+        kept
     }
 
     /// Pages without which nothing of it can start.
@@ -133,10 +151,12 @@ mod tests {
         prop::collection::vec(one, 0..10).prop_map(|all| {
             let candidate = |(look, (rank, start_by, image_pages, needs))| LookCandidate {
                 look: LookId(look as u64),
+                only_text_left: false,
                 rank,
                 start_by: Mono::from_nanos(start_by),
                 image_pages,
                 prompts: prompts(needs),
+                texts: 0,
             };
             let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
             all.sort_by_key(LookCandidate::order);
@@ -173,10 +193,12 @@ mod tests {
         fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
             let candidate = |rank, start_by, look| LookCandidate {
                 look: LookId(look),
+                only_text_left: false,
                 rank,
                 start_by: Mono::from_nanos(start_by),
                 image_pages: Some(1),
                 prompts: prompts(vec![(1, 1)]),
+                texts: 0,
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));

@@ -19,7 +19,7 @@ pub struct LookRequest {
     pub picture: Option<Picture>,
     /// To be started by then; later it is not begun.
     pub start_by: Mono,
-    /// To be answered by then; later it is stopped.
+    /// To be answered by then, but for free texts; later it is stopped.
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
@@ -57,14 +57,18 @@ pub struct UnfitPrompt {
 pub enum LookEvent {
     /// An object of a prompt, given by its index in the look, is complete; more may follow.
     Object(LookId, usize, ObjectBins),
-    /// All prompts are answered, in their order.
-    Answered {
+    /// A prompt, given by its index in the look, is answered.
+    Answer {
         look: LookId,
-        /// One for each prompt.
-        findings: Vec<PromptResult>,
+        prompt: usize,
+        result: PromptResult,
         /// Pixels that the model saw; zeros without a picture.
         model_size: (u32, u32),
     },
+    /// All prompts are answered but free texts, which are being written. Once before [`Self::Answered`].
+    ShortAnswered { look: LookId },
+    /// All prompts are answered.
+    Answered { look: LookId },
     /// It was not started in time, or not answered in time.
     Late { look: LookId },
     /// It can never be answered.

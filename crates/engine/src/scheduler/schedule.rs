@@ -60,7 +60,7 @@ impl Scheduler {
         is_inside
     }
 
-    /// A look that runs for longer than this is in a hurry: no look begins until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its short answers.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.inside.admission.hurry_after = runs;
     }
@@ -105,11 +105,15 @@ impl Scheduler {
         self.inside.kv.take_freed()
     }
 
-    /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now.
+    /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now. A step of
+    /// free texts alone is not launched behind another: a short answer that wants the next step would wait for it.
     pub fn next_step(&mut self, now: Mono) -> Option<(SlotId, Step)> {
         let slot = self.pipeline.free_slot()?;
         self.inside.drop_late(now);
         let others = self.pipeline.in_flight();
+        if others > 0 && !self.planner.has_short_rows(&self.inside) {
+            return None;
+        }
         let draft = self.planner.draft(slot, now, others);
         let (step, record) = self.planner.plan(&mut self.inside, draft)?;
         let wants_masks = step.rows.iter().any(Row::wants_mask);

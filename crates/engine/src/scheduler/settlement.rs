@@ -1,4 +1,4 @@
-//! What a commit means: decisions are given to their sequences, answers become events, pages are released. Pure.
+//! What a commit means: decisions are given to their sequences, answers become events at once, pages are released. Pure.
 
 use super::{
     backend::{PickResult, RowMask, StepResult},
@@ -6,7 +6,7 @@ use super::{
     decision::Decision,
     draft,
     job::JobState,
-    request::{LookEvent, PromptResult},
+    request::{LookEvent, LookId, PromptResult},
     sequence::UnexpectedPick,
     working_set::WorkingSet,
 };
@@ -54,6 +54,7 @@ pub(super) fn settle(
             if inside.active.at(i).sequence.has_ended() {
                 finish(inside, i);
             }
+            report_end(inside, row.job.0);
         }
     }
     inside.sweep();
@@ -144,33 +145,48 @@ fn mark(inside: &mut WorkingSet, i: usize, launched: Mono, now: Mono) {
     marks.generated = now;
 }
 
-/// Job `i` has its answer; the row leaves when no step carries it any more.
+/// Job `i` has its answer, which is reported; the row leaves when no step carries it any more.
 fn finish(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Finalized;
-    let (id, index) = job.id;
+    let (id, prompt) = job.id;
     if let Some(key) = job.draft_key.take() {
         let decisions = job.sequence.decisions().to_vec();
         inside.admission.remember_answer(key, decisions);
     }
-    let finding = PromptResult {
+    let result = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
     };
     let Some(look) = inside.admission.get_mut(id) else {
         return;
     };
-    look.findings[index] = Some(finding);
-    if look.findings.iter().all(Option::is_some) {
-        let findings = std::mem::take(&mut look.findings);
-        let model_size = look.model_size;
-        let steps = look.steps;
-        inside.look_steps.push(steps);
+    match job.is_text {
+        true => look.unanswered.texts -= 1,
+        false => look.unanswered.short -= 1,
+    }
+    inside.events.push(LookEvent::Answer {
+        look: id,
+        prompt,
+        result,
+        model_size: look.model_size,
+    });
+}
+
+/// Reports that the short answers of a look are there, and that all are.
+fn report_end(inside: &mut WorkingSet, id: LookId) {
+    let look = inside.admission.get_mut(id);
+    let Some(look) = look.filter(|look| look.is_short_answered()) else {
+        return;
+    };
+    let texts = look.unanswered.texts;
+    if !look.only_text_left {
+        look.only_text_left = true;
+        inside.look_steps.push(look.steps);
+        inside.events.push(LookEvent::ShortAnswered { look: id });
+    }
+    if texts == 0 {
         inside.close(id);
-        inside.events.push(LookEvent::Answered {
-            look: id,
-            findings: findings.into_iter().flatten().collect(),
-            model_size,
-        });
+        inside.events.push(LookEvent::Answered { look: id });
     }
 }

@@ -65,6 +65,11 @@ impl Worker {
         self.timeline = None;
     }
 
+    /// By the clock of all its times.
+    pub fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
     /// What the device offers.
     pub fn limits(&self) -> BackendLimits {
         self.backend.limits()
@@ -89,7 +94,7 @@ impl Worker {
         self.scheduler.cancel(look)
     }
 
-    /// A look that runs for longer than this is in a hurry: no look begins until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its short answers.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.scheduler.hurry_after(runs);
     }

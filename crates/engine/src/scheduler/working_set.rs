@@ -16,7 +16,7 @@ pub(super) struct WorkingSet {
     pub kv: KvPool,
     pub events: Vec<LookEvent>,
     pub work: Work,
-    /// Steps of the looks that were answered.
+    /// Steps of the looks that were answered, up to where only free texts were left.
     pub look_steps: Vec<u32>,
     /// Steps that were settled.
     pub settled: u64,

@@ -6,6 +6,7 @@
 //!
 //! Load 1 is the rate of looks that find nothing, one after the other. Each load is run with the learned number of looks in
 //! flight, and with every fixed number; the best of these is that with the highest rate whose ages keep to the same bound.
+//! With a query, each load is also run without it: free texts may delay no other answer by more than two decode steps.
 //! Publishing takes no virtual time: an age ends when the tracker has the answer.
 
 mod devices;
@@ -17,7 +18,7 @@ pub use figures::{CapacityRow, CapacityTable};
 use std::time::Duration;
 
 use devices::DeviceProfile;
-use figures::RunFigures;
+use figures::{QueryFigures, RunFigures};
 use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empty_look};
 use spotter_engine::{open::GPU_PERMITS, service::InFlight};
 
@@ -39,6 +40,8 @@ pub struct CapacityOptions {
     pub cameras: Vec<usize>,
     pub prompts: Vec<usize>,
     pub objects: Vec<u64>,
+    /// Each camera also has a question with a free text as its answer.
+    pub has_query: bool,
     pub loads: Vec<f64>,
 }
 
@@ -79,6 +82,7 @@ fn setups(options: &CapacityOptions) -> anyhow::Result<Vec<BoxSetup>> {
                     device: device.clone(),
                     cameras,
                     prompts,
+                    has_query: options.has_query,
                     objects,
                     looks_hz: 0.0,
                     in_flight: InFlight::Fixed(1),
@@ -129,6 +133,14 @@ fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<Capac
     setup.looks_hz = load / alone.empty.as_secs_f64();
     setup.in_flight = InFlight::Learned(GPU_PERMITS);
     let learned = run(&setup)?;
+    let alone = BoxSetup {
+        has_query: false,
+        ..setup.clone()
+    };
+    let query = match setup.has_query {
+        true => Some(QueryFigures::of(&setup, &learned, &run(&alone)?)),
+        false => None,
+    };
     let mut best: Option<(usize, RunFigures)> = None;
     for looks in 1..=GPU_PERMITS {
         setup.in_flight = InFlight::Fixed(looks);
@@ -141,13 +153,16 @@ fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<Capac
             best = Some((looks, fixed));
         }
     }
-    Ok(CapacityRow::new(&setup, load, bound, learned, best))
+    let mut row = CapacityRow::new(&setup, load, bound, learned, best);
+    row.query = query;
+    Ok(row)
 }
 
 /// Mean age of looks of one camera that asks for few.
 fn look_alone(setup: &BoxSetup, empty: Duration) -> anyhow::Result<Duration> {
     let setup = BoxSetup {
         cameras: 1,
+        has_query: false,
         looks_hz: ALONE_LOAD / empty.as_secs_f64(),
         in_flight: InFlight::Fixed(1),
         ..setup.clone()
@@ -163,10 +178,12 @@ fn run(setup: &BoxSetup) -> anyhow::Result<RunFigures> {
     let mut site = SimulatedBox::new(setup)?;
     site.run(WARM_UP_LOOKS, LIMIT)?;
     let (from, skipped, before) = (site.now(), site.records().len(), site.device_use());
+    let texts_before = site.texts().len();
     site.run(LOOKS, LIMIT)?;
     let records = site.records();
     let took = site.now().since(from);
     let mut figures = RunFigures::of(&records[skipped..], setup.cameras, took);
+    figures.texts(&site.texts()[texts_before..], took);
     figures.device(before, site.device_use());
     figures.in_flight = site.in_flight();
     Ok(figures)

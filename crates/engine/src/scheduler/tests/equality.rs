@@ -1,6 +1,10 @@
 //! An answer is the answer that the same request gets alone, with other requests around it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 
@@ -84,6 +88,9 @@ fn picture(look: u8) -> Picture {
     Picture::from_rgb(2, 6, bytes.collect()).expect("a picture")
 }
 
+/// The kind of a prompt whose answer is a free text.
+const FREE_TEXT: u8 = 3;
+
 fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     // The first tokens are those of a template, so that texts begin alike.
     let template = [20 + u32::from(kind % 2), 5, 9, 9, 8];
@@ -166,14 +173,16 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
         ..plan.clone()
     };
     worker.admit(request(&plan, clock.now()));
+    let mut found = vec![SequenceOutput::default(); plan.prompts.len()];
     loop {
         for event in worker.turn().expect("a sound engine") {
             match event {
-                LookEvent::Answered { findings, .. } => {
-                    return Some(findings.into_iter().map(|f| f.found).collect());
-                }
+                LookEvent::Answer { prompt, result, .. } => found[prompt] = result.found,
+                LookEvent::Answered { .. } => return Some(found),
                 LookEvent::Failed { .. } => return None,
-                LookEvent::Late { .. } | LookEvent::Object(..) => {}
+                LookEvent::Late { .. }
+                | LookEvent::Object(..)
+                | LookEvent::ShortAnswered { .. } => {}
             }
         }
     }
@@ -184,6 +193,8 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
     let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
     let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
+    let mut answers: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
+    let mut short_answered = HashSet::new();
     let mut next = plans.iter().enumerate().peekable();
     let (mut pause, mut ended, mut turns) = (0, 0, 0);
     while next.peek().is_some() || !worker.is_idle() {
@@ -208,20 +219,45 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
         for event in events {
             match event {
                 LookEvent::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
-                LookEvent::Answered { look, findings, .. } => {
+                LookEvent::Answer {
+                    look,
+                    prompt,
+                    result,
+                    ..
+                } => {
+                    prop_assert!(inside.contains_key(&look), "after the end, or a cancel");
+                    let reported = shown.remove(&(look, prompt)).unwrap_or(0);
+                    prop_assert_eq!(reported, result.found.objects.len());
+                    let before = answers.insert((look, prompt), result.found);
+                    prop_assert_eq!(before, None, "answered twice");
+                }
+                LookEvent::ShortAnswered { look } => {
+                    let (i, _) = &inside[&look];
+                    let mut prompts = plans[*i].prompts.iter().enumerate();
+                    let is_left = |(index, (kind, _)): (usize, &(u8, u8))| {
+                        *kind != FREE_TEXT && !answers.contains_key(&(look, index))
+                    };
+                    prop_assert!(!prompts.any(is_left), "a short answer is left");
+                    prop_assert!(short_answered.insert(look), "once");
+                }
+                LookEvent::Answered { look } => {
                     let Some((i, _)) = inside.remove(&look) else {
                         return Err(TestCaseError::fail("answered twice, or after a cancel"));
                     };
-                    for (index, finding) in findings.iter().enumerate() {
-                        let reported = shown.remove(&(look, index)).unwrap_or(0);
-                        prop_assert_eq!(reported, finding.found.objects.len());
-                    }
-                    let found = findings.into_iter().map(|f| f.found).collect::<Vec<_>>();
-                    prop_assert_eq!(Some(found), alone(&plans[i], limits), "{:?}", plans[i]);
+                    let found =
+                        (0..plans[i].prompts.len()).map(|index| answers.remove(&(look, index)));
+                    let found: Option<Vec<_>> = found.collect();
+                    prop_assert!(found.is_some(), "an answer is missing");
+                    prop_assert_eq!(found, alone(&plans[i], limits), "{:?}", plans[i]);
+                    prop_assert!(short_answered.contains(&look), "before the end");
                     ended += 1;
                 }
                 LookEvent::Late { look } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
+                    prop_assert!(
+                        !short_answered.contains(&look),
+                        "no other look waited for it"
+                    );
                     prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
                     ended += 1;
                 }

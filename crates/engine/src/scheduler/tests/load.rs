@@ -76,14 +76,15 @@ impl Rig {
         let events = self.worker.turn().expect("a sound engine");
         let end = |event| {
             let (look, answered) = match event {
-                LookEvent::Answered { look, .. } => (look, true),
+                LookEvent::Answer { .. } | LookEvent::ShortAnswered { .. } => return None,
+                LookEvent::Answered { look } => (look, true),
                 LookEvent::Late { look } => (look, false),
                 other => panic!("{other:?}"),
             };
             let (camera, received) = self.asked.remove(&look).expect("asked once");
-            (camera, self.clock.now().since(received), answered)
+            Some((camera, self.clock.now().since(received), answered))
         };
-        events.into_iter().map(end).collect()
+        events.into_iter().filter_map(end).collect()
     }
 
     /// Time of a look alone.

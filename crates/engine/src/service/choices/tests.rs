@@ -10,7 +10,7 @@ use crate::{
     testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
 };
 use spotter_core::{
-    Answer, AnswerBody, Look, ManualClock, Outcome, Picture, SystemClock, Task, WallTime, config,
+    Answer, AnswerBody, Look, ManualClock, Picture, SystemClock, Task, WallTime, config,
 };
 use spotter_street::{Street, draw};
 
@@ -51,9 +51,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
         choices: choices.to_vec(),
     };
     let look = Look::still(picture, [task]).unwrap();
-    let Outcome::Answered { mut answers, .. } = engine.look(look).unwrap() else {
-        panic!("not answered");
-    };
+    let mut answers = engine.look(look).unwrap().into_answers().unwrap();
     let answer: Answer = answers.pop().unwrap();
     let AnswerBody::Text { text, score } = answer.body else {
         panic!("{:?}", answer.body);
