@@ -169,6 +169,7 @@ mod tests {
             encoded: at(from_ms + 2),
             prefilled: at(from_ms + 3),
             generated: at(to_ms),
+            device: Duration::ZERO,
         }
     }
 
