@@ -142,6 +142,11 @@ impl Board {
         assign(&mut state.engines, seats);
     }
 
+    /// Cameras have another engine.
+    pub fn assign(&self, seats: &CameraAssignment) {
+        assign(&mut self.lock().engines, seats);
+    }
+
     /// A look ended; [`Self::answer`] follows for each of its answers.
     pub fn look(&self, outcome: &Outcome) {
         let Outcome::Answered { frame, answers, .. } = outcome else {
