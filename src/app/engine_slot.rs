@@ -8,14 +8,15 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
     looks::LooksInFlight,
+    node_reporter::longest_look,
 };
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, Outcome, Task, config};
+use spotter_core::{CameraId, Clock, Outcome, config};
 use spotter_engine::{
-    open::{GpuId, ModelCard, ModelDevice, frames_on},
+    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
@@ -45,8 +46,8 @@ pub struct EngineRequest<'a> {
     pub device: ModelDevice,
     pub host: EngineHost,
     pub model: &'a config::ModelSettings,
-    /// The longest look of any camera; the engine is measured with it.
-    pub tasks: &'a [Task],
+    /// The looks of all cameras; the engine is measured with the longest.
+    pub looks: &'a [ExpectedLook],
     pub sampler: &'a Sampler,
     pub clock: &'a Arc<dyn Clock>,
 }
@@ -67,14 +68,16 @@ impl EngineSlot {
             device,
             host,
             model,
-            tasks,
+            looks,
             sampler,
             clock,
         } = request;
+        let tasks = longest_look(looks);
         let order = EngineOrder {
             device: device.clone(),
             settings: model.clone(),
-            tasks: tasks.to_vec(),
+            tasks: tasks.clone(),
+            looks: looks.to_vec(),
         };
         let (handle, end, measured) = host.open(order, Arc::clone(clock)).await?;
         let MeasuredEngine { card, look } = measured;

@@ -33,7 +33,7 @@ use super::{
     camera_loads::CameraLoads,
     engine_launch::EngineHost,
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
-    node_reporter::longest_look,
+    node_reporter::{expected_looks, longest_look},
 };
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
@@ -126,7 +126,7 @@ impl EnginePlan {
             None => configured_devices(config).await.context("model")?,
         };
         // The same look for all, so that their times can be compared.
-        let tasks = longest_look(&config.cameras);
+        let looks = expected_looks(&config.cameras);
         let (mut slots, mut first_card) = (Vec::new(), None);
         for device in devices {
             let label = device.label();
@@ -134,7 +134,7 @@ impl EnginePlan {
                 device,
                 host,
                 model: &config.model,
-                tasks: &tasks,
+                looks: &looks,
                 sampler: &self.sampler,
                 clock: &self.clock,
             };
@@ -144,7 +144,7 @@ impl EnginePlan {
             first_card.get_or_insert(card);
         }
         if self.only.is_none() {
-            warn_of_load(&config.cameras, &slots, tasks.len());
+            warn_of_load(&config.cameras, &slots, longest_look(&looks).len());
         }
         let card = first_card.context("model: no device; name at least one in model.gpus")?;
         Ok(OpenedEngines { slots, card })
