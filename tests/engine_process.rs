@@ -99,6 +99,7 @@ fn order() -> EngineOrder {
             ..config::ModelSettings::of(ModelSource::Embedded)
         },
         tasks: vec![task()],
+        looks: Vec::new(),
     }
 }
 

@@ -127,18 +127,32 @@ impl AnswerRouter {
     }
 
     fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
-        let (camera, reason) = match switched {
+        match switched {
             CameraSwitch::On(camera) => {
                 self.tracker.resume(camera);
-                return Vec::new();
+                Vec::new()
             }
-            CameraSwitch::Off(camera) => (camera, EndReason::Disabled),
-            CameraSwitch::EngineLost(camera) => (camera, EndReason::CameraLost),
-        };
+            CameraSwitch::Off(camera) => {
+                self.found.retain(|(of, _), _| of != camera);
+                let wall = self.clock.wall();
+                self.tracker.suspend(camera, EndReason::Disabled, wall)
+            }
+        }
+    }
+
+    /// The engine of these cameras is lost, with their looks in flight. Their events end, and their states are unknown until the next
+    /// answer.
+    pub fn engine_lost(&mut self, cameras: &[CameraId]) {
+        let changes = self.lose(cameras);
+        self.publish(changes);
+    }
+
+    fn lose(&mut self, cameras: &[CameraId]) -> Vec<PromptChange> {
         // The looks of a lost engine have no more news.
-        self.found.retain(|(of, _), _| of != camera);
+        self.found.retain(|(of, _), _| !cameras.contains(of));
         let wall = self.clock.wall();
-        self.tracker.suspend(camera, reason, wall)
+        let lose = |camera| self.tracker.lose(camera, EndReason::EngineLost, wall);
+        cameras.iter().flat_map(lose).collect()
     }
 
     /// The configuration changed. The states of prompts that stay are kept.

@@ -142,6 +142,11 @@ impl Board {
         assign(&mut state.engines, seats);
     }
 
+    /// Cameras have another engine.
+    pub fn assign(&self, seats: &CameraAssignment) {
+        assign(&mut self.lock().engines, seats);
+    }
+
     /// A prompt of a look at `frame` was answered; [`Self::answer`] follows if the answer is published.
     pub fn look(&self, frame: &Frame, marks: &StageTimes) {
         let now = self.clock.now();

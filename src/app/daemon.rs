@@ -234,7 +234,10 @@ impl Daemon {
         });
         let OpenedEngines { slots, card } = opening.await?;
         let (clock, open) = (&context.clock, &context.open_engines);
-        let engines = EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        let mut engines =
+            EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        engines.set_cameras(config.cameras());
+        engines.log_assignment();
         log_advice(config.file());
         let prepared = PreparedStages {
             page,
@@ -357,11 +360,10 @@ impl Daemon {
             EngineEvent::Looks(news) => self.on_looks(news),
             EngineEvent::Lost(lost) => self.on_lost_engine(lost).await?,
             EngineEvent::Reopened(opened) => {
-                let cameras = self.engines.on_reopened(opened);
-                if !cameras.is_empty() {
-                    self.cameras.set_engine_lost(&cameras, None);
+                if self.engines.on_reopened(opened) {
                     self.housekeeping.watch(&self.engines);
                     self.reporter.gpus_changed(self.engines.gpus());
+                    self.finish_moves();
                 }
             }
         }
@@ -373,15 +375,23 @@ impl Daemon {
             self.commands.on_look(&news);
             self.answers.news(news);
         }
+        self.finish_moves();
     }
 
-    /// The last lost engine ends the daemon.
+    /// Cameras whose last look on their old engine was handled get their new one.
+    fn finish_moves(&mut self) {
+        if self.engines.finish_moves() {
+            self.board.assign(&self.engines.assignment());
+        }
+    }
+
+    /// The last lost engine ends the daemon. The cameras of another one have a new engine.
     async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
         let loss = self.engines.on_lost(lost).await;
-        self.cameras
-            .set_engine_lost(&loss.cameras, Some(&loss.reason));
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
+        self.answers.engine_lost(&loss.cameras);
+        self.board.assign(&self.engines.assignment());
         self.reporter.gpus_changed(self.engines.gpus());
         Ok(())
     }
@@ -460,6 +470,8 @@ impl Daemon {
             }
         }
         self.engines.reopen_due(|| self.config.effective());
+        self.engines.balance();
+        self.finish_moves();
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),

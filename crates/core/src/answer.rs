@@ -1,6 +1,6 @@
 //! Looks and answers: the input and the output of the engine.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,9 @@ pub struct StageTimes {
     pub prefilled: Mono,
     /// The last token was decided.
     pub generated: Mono,
+    /// Time of the device on the look since its previous answer, so the answers of a look add up to its cost. Steps are shared
+    /// with other looks; this is the look's part of them.
+    pub device: Duration,
 }
 
 /// The answer to one prompt of a look.

@@ -227,17 +227,22 @@ async fn events_of_one_look_have_a_snapshot_each() {
 }
 
 #[tokio::test]
-async fn events_end_as_camera_lost_when_engine_is_lost() {
+async fn lost_engine_ends_events_and_the_next_answers_count() {
     let mut site = Site::new(CONFIG);
     for _ in 0..2 {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
     }
-    let changes = site
-        .router
-        .switch(&CameraSwitch::EngineLost(site.gate.clone()));
+    assert_eq!(site.open().len(), 1);
+    let gate = site.gate.clone();
+    let changes = site.router.lose(&[gate]);
     let events = changes.into_iter().flat_map(|change| change.events);
     let steps: Vec<EventStep> = events.map(|event| event.step).collect();
-    assert_eq!(steps, [EventStep::End(EndReason::CameraLost)]);
+    assert_eq!(steps, [EventStep::End(EndReason::EngineLost)]);
     assert_eq!(site.open(), []);
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    assert_eq!(site.open().len(), 1);
 }

@@ -81,6 +81,7 @@ impl EngineBoard {
             encoded,
             prefilled,
             generated,
+            ..
         } = marks;
         // Answers come almost in the order of their ends; what is out of order counts too little rather than twice.
         self.busy += generated.since(taken.max(self.busy_until));
@@ -174,6 +175,7 @@ mod tests {
             encoded: at(from_ms + 2),
             prefilled: at(from_ms + 3),
             generated: at(to_ms),
+            device: Duration::ZERO,
         }
     }
 

@@ -9,13 +9,13 @@ use super::{
     error::CudaError,
     fp8,
     frames::FramePreprocessor,
-    graphs::{GraphShape, Graphs},
+    graphs::{GraphShape, Graphs, UnrecordedShape},
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
     network::{LayerRunner, Network},
     products::Products,
-    program::{self, TableLayout},
+    program::{self, StepTables, TableLayout},
     record::DecisionRecord,
     reuse::{Crop, Reuse},
     slot::{GpuSlot, QueuedStep, Streams, record},
@@ -24,7 +24,8 @@ use super::{
 use crate::{
     model::{self, ModelConfig, Tiling},
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, PickResult, RowMask, SlotId, Step, StepResult,
+        Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
+        StepResult,
     },
     step_check::{Flights, check},
 };
@@ -232,7 +233,8 @@ impl CudaBackend {
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
             let encode = || network.vision.encode(&network.runner, fresh);
-            self.graphs.run(Some(shape), encode)?;
+            let counts = &buffers.step.counts;
+            self.graphs.run(Some(shape), counts, encode)?;
         }
         let (tables, kept) = (buffers.tables(&self.layout), self.kept.start());
         let vision = &network.vision;
@@ -281,10 +283,11 @@ impl CudaBackend {
             false => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
-            .run(forward, || network.forward(tables, carried))?;
+            .run(forward, counts, || network.forward(tables, carried))?;
         record(&buffers.events().forwarded, &self.streams.compute)?;
         let decide = || network.decide(tables, results);
-        self.graphs.run(GraphShape::decide(slot, counts), decide)?;
+        let decided = GraphShape::decide(slot, counts);
+        self.graphs.run(decided, counts, decide)?;
         if counts.needs_masks {
             return Ok(());
         }
@@ -358,6 +361,39 @@ impl Backend for CudaBackend {
         self.last = Some((slot, buffers.event_set));
         self.slots[slot.0].frames.release();
         Ok(committed)
+    }
+
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        let Some(wanted) = self.graphs.unrecorded() else {
+            return Ok(false);
+        };
+        self.record_shape(&wanted)?;
+        Ok(true)
+    }
+
+    fn graph_use(&self) -> GraphUse {
+        self.graphs.use_counts()
+    }
+}
+
+impl CudaBackend {
+    /// Queues the work of a shape on the compute stream, as a step with these counts would.
+    fn record_shape(&mut self, wanted: &UnrecordedShape) -> Result<(), CudaError> {
+        let UnrecordedShape { shape, counts } = wanted;
+        let (network, carried) = (&self.network, &self.carried);
+        let tables = |slot: SlotId| StepTables {
+            layout: &self.layout,
+            block: self.slots[slot.0].block.start(),
+            counts,
+        };
+        let slots = &self.slots;
+        self.graphs.record(*shape, || match *shape {
+            GraphShape::Encode { crops } => network.vision.encode(&network.runner, crops),
+            GraphShape::Forward(slot, _) => network.forward(tables(slot), carried.start()),
+            GraphShape::Decide(slot, _) => {
+                network.decide(tables(slot), slots[slot.0].decisions(carried))
+            }
+        })
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct AdmittedLook {
     pub model_size: (u32, u32),
     /// Time of the device: its image, and its rows' share of their steps.
     pub device_time: Duration,
+    /// The part of it that answers have reported.
+    pub reported_time: Duration,
     /// Steps in which it had rows.
     pub steps: u32,
     /// The last of them.
@@ -78,6 +80,7 @@ impl AdmittedLook {
             image_times: None,
             model_size: (0, 0),
             device_time: Duration::ZERO,
+            reported_time: Duration::ZERO,
             steps: 0,
             last_step: 0,
         }

@@ -330,4 +330,26 @@ pub trait Backend {
     fn release(&mut self, pages: &[PageId]) {
         let _ = pages;
     }
+
+    /// Prepares one shape of steps that ran kernel by kernel, so that its next step is launched as one. A short piece of the
+    /// host's work, for moments when no step waits for the host; the device may be busy. False when nothing is left to prepare.
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
+    /// How parts of steps were launched so far.
+    fn graph_use(&self) -> GraphUse {
+        GraphUse::default()
+    }
+}
+
+/// Counts of a device that launches recorded work as one. Zeros of other devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphUse {
+    /// Shapes that were recorded; never while a step was being launched.
+    pub recorded: u64,
+    /// Parts of steps that were launched as one.
+    pub launched: u64,
+    /// Parts of steps that were queued kernel by kernel, for want of a recording.
+    pub queued: u64,
 }

@@ -121,6 +121,12 @@ impl Scheduler {
         Some((slot, step))
     }
 
+    /// True when the oldest step in flight encodes images.
+    pub fn waits_for_images(&self) -> bool {
+        let oldest = self.pipeline.oldest_load();
+        oldest.is_some_and(|record| !record.images.is_empty())
+    }
+
     /// The masks of the step that waits for them, once everything before it is committed. Rows that ended meanwhile get
     /// none.
     pub fn masks(&mut self) -> Option<(SlotId, Vec<RowMask>)> {

@@ -61,16 +61,18 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// Adds the step, and the device's time for it, to its looks: of the images in equal parts, of the rows too.
+/// Adds the step, and the device's time for it, to its looks: of the images by their pixels, of the rows in equal parts.
 fn share_time(inside: &mut WorkingSet, record: &StepRecord, results: &StepResult) {
     let times = &results.times;
-    let of_image = (times.prepare + times.encode) / record.images.len().max(1) as u32;
+    let pixels = |size: &(u32, u32)| f64::from(size.0) * f64::from(size.1);
+    let all_pixels: f64 = results.model_sizes.iter().map(pixels).sum();
+    let of_images = times.prepare + times.encode;
     let of_row = (times.rows + times.sampling) / record.rows.len().max(1) as u32;
     inside.work.busy += times.prepare + times.encode + times.rows + times.sampling;
     inside.settled += 1;
-    for look in &record.images {
+    for (look, size) in record.images.iter().zip(&results.model_sizes) {
         if let Some(look) = inside.admission.get_mut(*look) {
-            look.device_time += of_image;
+            look.device_time += of_images.mul_f64(pixels(size) / all_pixels.max(1.0));
         }
     }
     // The rows of a look are neighbours mostly, and so found at once.
@@ -154,13 +156,15 @@ fn finish(inside: &mut WorkingSet, i: usize) {
         let decisions = job.sequence.decisions().to_vec();
         inside.admission.remember_answer(key, decisions);
     }
-    let result = PromptResult {
+    let mut result = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
     };
     let Some(look) = inside.admission.get_mut(id) else {
         return;
     };
+    result.marks.device = look.device_time - look.reported_time;
+    look.reported_time = look.device_time;
     match job.is_text {
         true => look.unanswered.texts -= 1,
         false => look.unanswered.short -= 1,

@@ -11,7 +11,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    backend::{Backend, BackendError, BackendLimits},
+    backend::{Backend, BackendError, BackendLimits, GraphUse},
     pace::Pace,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
@@ -114,10 +114,24 @@ impl Worker {
         let launched = self.launch()?;
         self.finalize()?;
         if !launched || self.scheduler.pipeline().is_full() {
+            // The host is about to wait for a long step, so a recording delays nothing.
+            if self.scheduler.waits_for_images() {
+                self.backend.prepare_shape()?;
+            }
             self.commit()?;
             self.finalize()?;
         }
         Ok(self.scheduler.take_events())
+    }
+
+    /// Prepares a shape of steps for a faster launch, while the engine is idle. False when nothing is left to prepare.
+    pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
+        Ok(self.backend.prepare_shape()?)
+    }
+
+    /// How parts of steps were launched so far.
+    pub fn graph_use(&self) -> GraphUse {
+        self.backend.graph_use()
     }
 
     fn launch(&mut self) -> Result<bool, DeviceError> {

@@ -94,6 +94,11 @@ impl Engine {
         &mut self.worker
     }
 
+    /// Prepares a shape of steps for a faster launch, while nothing is inside. False when nothing is left to prepare.
+    pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
+        self.worker.prepare_shape()
+    }
+
     /// Works by other bounds and in another way from now on, with nothing remembered: for measurements of one device in
     /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
     pub fn restart(&mut self, bounds: Bounds, options: Options) {
@@ -105,12 +110,8 @@ impl Engine {
     /// remembered of it and nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole
     /// work. After a fatal error the engine must not be used again.
     pub fn look(&mut self, look: Look) -> Result<WholeLook, EngineError> {
-        let mut request = self.request(&look, false)?;
-        request.camera = None;
-        request.asks.iter_mut().for_each(|ask| ask.draft = None);
         let mut whole = WholeLook::new(&look);
-        let id = self.worker.admit(request);
-        self.inside.insert(id, OpenLook::new(look));
+        let id = self.submit_unremembered(look)?;
         while whole.outcome.is_none() {
             for (of, news) in self.turn()? {
                 if let (EngineNews::Look(news), true) = (news, of == id) {
@@ -119,6 +120,16 @@ impl Engine {
             }
         }
         Ok(whole)
+    }
+
+    /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
+    pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
+        let mut request = self.request(&look, false)?;
+        request.camera = None;
+        request.asks.iter_mut().for_each(|ask| ask.draft = None);
+        let id = self.worker.admit(request);
+        self.inside.insert(id, OpenLook::new(look));
+        Ok(id)
     }
 
     /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    engine::{Engine, EngineError, EngineNews},
+    engine::{Engine, EngineNews},
     handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookLimit,
     places::Place,
@@ -35,6 +35,10 @@ pub struct EngineLoop {
     waiting: HashMap<LookId, WaitingCaller>,
     /// Dropped with the loop, which says that the thread is over.
     end: Option<EngineEndSender>,
+}
+
+fn stopped(error: impl std::fmt::Display) -> EngineStopped {
+    EngineStopped(error.to_string())
 }
 
 impl EngineLoop {
@@ -67,7 +71,14 @@ impl EngineLoop {
     fn serve(&mut self) -> Result<(), EngineStopped> {
         loop {
             if self.engine.is_idle() {
-                match self.inbox.looks.recv_timeout(IDLE_BEAT) {
+                // One short piece of work at a time, so that a look that arrives waits for one at most.
+                let is_prepared = !self.engine.prepare_shape().map_err(stopped)?;
+                let wait = if is_prepared {
+                    IDLE_BEAT
+                } else {
+                    Duration::ZERO
+                };
+                match self.inbox.looks.recv_timeout(wait) {
                     Ok(submission) => self.submit(submission),
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
@@ -82,7 +93,6 @@ impl EngineLoop {
     pub fn turn(&mut self) -> Result<(), EngineStopped> {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
-        let stopped = |e: EngineError| EngineStopped(e.to_string());
         for (id, news) in self.engine.turn().map_err(stopped)? {
             if let EngineNews::Look(news) = news {
                 self.report(id, news);

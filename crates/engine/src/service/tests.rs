@@ -44,6 +44,8 @@ struct Seen {
     steps: usize,
     rows: usize,
     in_use: HashSet<PageId>,
+    /// Of each prepared shape, the images of the step that ran meanwhile; `None` between steps.
+    prepared: Vec<Option<usize>>,
 }
 
 /// Ends every detect row after as many boxes as its prompt has tokens modulo three, and checks each step.
@@ -128,6 +130,12 @@ impl Backend for Scripted {
 
     fn commit(&mut self, _: SlotId) -> Result<StepResult, BackendError> {
         Ok(self.ready.take().expect("commit without launch"))
+    }
+
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        let images = self.ready.as_ref().map(|ready| ready.model_sizes.len());
+        self.seen.lock().expect("one thread").prepared.push(images);
+        Ok(false)
     }
 }
 
@@ -370,4 +378,20 @@ async fn device_failure_is_reported_to_waiting_and_later_looks() {
         "{late:?}"
     );
     end.over().await;
+}
+
+/// Never before a launch, and never beside a short step: the answer would wait for it.
+#[test]
+fn shapes_are_prepared_beside_images_and_while_idle() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    let start_by = clock.now().after(Duration::from_secs(1));
+    engine.submit(look(2, start_by), false).expect("a look");
+    while !engine.is_idle() {
+        engine.turn().expect("a sound device");
+    }
+    let steps = seen.lock().expect("one thread").steps;
+    assert!(steps > 3, "{steps}");
+    assert_eq!(seen.lock().expect("one thread").prepared, [Some(1)]);
+    engine.prepare_shape().expect("a sound device");
+    assert_eq!(seen.lock().expect("one thread").prepared, [Some(1), None]);
 }

@@ -104,6 +104,33 @@ impl Rig {
     }
 }
 
+/// The answers of looks that share steps report the time of the device, each its part; rows that ran on for nothing are left out.
+#[test]
+fn answers_report_what_their_looks_cost() {
+    let mut rig = Rig::new();
+    for camera in 0..6 {
+        rig.clock.advance(MS);
+        rig.ask(camera, rig.clock.now(), EVER);
+    }
+    let mut costs: HashMap<LookId, Duration> = HashMap::new();
+    while !rig.worker.is_idle() {
+        for event in rig.worker.turn().expect("a sound engine") {
+            if let LookEvent::Answer { look, result, .. } = event {
+                *costs.entry(look).or_default() += result.marks.device;
+            }
+        }
+    }
+    let (sum, busy): (Duration, _) = (costs.values().sum(), rig.worker.work().busy);
+    assert!(
+        costs.len() == 6 && costs.values().all(|cost| *cost > MS),
+        "{costs:?}"
+    );
+    assert!(
+        sum <= busy && sum >= busy.mul_f64(0.8),
+        "{sum:?} of {busy:?}"
+    );
+}
+
 /// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can:
 /// a look is begun within a service time or never, and stopped after two.
 #[test]
