@@ -24,7 +24,7 @@ use spotter_engine::{
     model,
     open::{ExpectedLook, ModelCard, ModelDevice, measured_look, warm_up},
     service::{
-        Engine, InFlight, LookRule,
+        Engine, LookRule,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
         inside, outside,
     },
@@ -134,10 +134,7 @@ impl EngineOrder {
             Engine::open_on(device, &settings, loaded, calibration, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
         warm_up(&mut engine, &looks, clock.as_ref())?;
-        let rule = LookRule {
-            in_flight: InFlight::Learned(card.permits),
-            budget: settings.budget,
-        };
+        let rule = card.look_rule(settings.budget);
         Ok((engine, rule, MeasuredEngine { card, look }))
     }
 }

@@ -8,7 +8,7 @@ use super::device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice,
 use crate::{
     model::{self, LoadedModel, ModelConfig, Tokenizer},
     scheduler::sequence::Bounds,
-    service::{Engine, EngineError, EngineModel},
+    service::{Engine, EngineError, EngineModel, InFlight, LookRule},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -36,8 +36,19 @@ pub struct ModelCard {
     pub gpu: Option<GpuId>,
     /// Objects a prompt may return.
     pub max_objects: u32,
-    /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
+    /// Looks that may be inside the engine at once, at most.
     pub permits: usize,
+}
+
+impl ModelCard {
+    /// How many looks the engine takes at once: as many as give the highest rate at which answers keep to `budget`, learned
+    /// while it runs.
+    pub fn look_rule(&self, budget: Duration) -> LookRule {
+        LookRule {
+            in_flight: InFlight::Learned(self.permits),
+            budget,
+        }
+    }
 }
 
 impl Engine {
@@ -197,16 +208,6 @@ pub fn measured_look(
     }
 }
 
-/// How many looks may be inside the engine at once, when it takes `look` for one. A look that is begun beside others waits
-/// for the step that is running. Where even a whole look takes longer than `budget`, that wait alone makes it late, and it
-/// would have used up its camera's turn; so there a look is taken only when nothing else is inside.
-pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> usize {
-    match look {
-        Some(look) if look > budget => 1,
-        _ => card.permits,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,28 +239,5 @@ mod tests {
         assert_eq!(reused(0.0, 2), 0);
         assert_eq!(reused(2.5, 2), 1);
         assert_eq!(reused(2.5, 4), 0);
-    }
-
-    #[test]
-    fn looks_share_an_engine_only_if_they_begin_in_time() {
-        let card = ModelCard {
-            name: "test".into(),
-            sha256: String::new(),
-            precision: "f32".into(),
-            device: String::new(),
-            label: String::new(),
-            gpu: None,
-            max_objects: 50,
-            permits: 8,
-        };
-        let ms = Duration::from_millis;
-        for (look, expected) in [
-            (None, 8),
-            (Some(ms(60)), 8),
-            (Some(ms(250)), 8),
-            (Some(ms(20_000)), 1),
-        ] {
-            assert_eq!(permits(&card, look, ms(250)), expected, "{look:?}");
-        }
     }
 }

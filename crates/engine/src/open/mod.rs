@@ -8,5 +8,5 @@ pub use device::{
     CalibrationPictures, GPU_PERMITS, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose,
     choose_one, frames_on,
 };
-pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look, permits};
+pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look};
 pub use warm_up::{ExpectedLook, warm_up};
