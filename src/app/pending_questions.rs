@@ -184,6 +184,7 @@ mod tests {
             prompt: Arc::clone(prompt),
             body,
             truncated: false,
+            unchanged: false,
             marks: StageTimes::default(),
         };
         let of_camera = Arc::new(Prompt {

@@ -93,6 +93,7 @@ impl Site {
             prompt: Arc::clone(prompt),
             body: body(prompt),
             truncated: false,
+            unchanged: false,
             marks: StageTimes::default(),
         });
         let outcome = Outcome::Answered {

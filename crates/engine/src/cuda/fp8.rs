@@ -174,7 +174,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
         images: vec![ImageJob {
             picture: picture.clone(),
             pages: prefix.clone(),
-            camera: None,
+            crops: Vec::new(),
         }],
         rows: vec![Row {
             inputs: Feed::Host(inputs),

@@ -8,6 +8,7 @@ use super::{
     job::JobState,
     request::{LookEvent, PromptResult},
     sequence::UnexpectedPick,
+    still::KnownAnswer,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -149,28 +150,27 @@ fn finish(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Finalized;
     let (id, index) = job.id;
-    if let Some(key) = job.draft_key.take() {
-        let decisions = job.sequence.decisions().to_vec();
-        inside.admission.remember_answer(key, decisions);
-    }
+    let (key, decisions) = (job.draft_key.take(), job.sequence.decisions().to_vec());
+    let prompt = job.first_inputs();
     let finding = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
+        unchanged: false,
     };
     let Some(look) = inside.admission.get_mut(id) else {
         return;
     };
-    look.findings[index] = Some(finding);
-    if look.findings.iter().all(Option::is_some) {
-        let findings = std::mem::take(&mut look.findings);
-        let model_size = look.model_size;
-        let steps = look.steps;
-        inside.look_steps.push(steps);
-        inside.close(id);
-        inside.events.push(LookEvent::Answered {
-            look: id,
-            findings: findings.into_iter().flatten().collect(),
-            model_size,
-        });
+    let measured = look.request.measured.as_ref();
+    if let (Some(key), Some(measured), Some(image)) = (&key, measured, look.image) {
+        let answer = KnownAnswer {
+            prompt,
+            found: finding.found.clone(),
+        };
+        (inside.kept).remember_answer(&measured.view, image, key.clone(), answer);
     }
+    look.findings[index] = Some(finding);
+    if let Some(key) = key {
+        inside.admission.remember_answer(key, decisions);
+    }
+    inside.end_if_answered(id);
 }

@@ -108,6 +108,10 @@ impl Worker {
     pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
+        // Answers that needed no step do not wait for one.
+        if self.scheduler.has_events() {
+            return Ok(self.scheduler.take_events());
+        }
         if !launched || self.scheduler.pipeline().is_full() {
             self.commit()?;
             self.finalize()?;

@@ -5,15 +5,19 @@ use super::{
     admission::Admission,
     backend::BackendLimits,
     job::{JobId, JobState},
-    kv::{KvPool, OutOfPages, PrefixRoot},
-    request::{LookEvent, LookId, LookRequest, UnfitPrompt, Work},
+    kv::{KvPool, OutOfPages},
+    request::{LookEvent, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work},
+    still::{ImageNumber, KeptPictures},
 };
-use spotter_core::Mono;
+use spotter_core::{Mono, StageTimes};
+use std::time::Duration;
 
 pub(super) struct WorkingSet {
     pub admission: Admission,
     pub active: ActiveJobs,
     pub kv: KvPool,
+    pub kept: KeptPictures,
+    images: u64,
     pub events: Vec<LookEvent>,
     pub work: Work,
     /// Steps of the looks that were answered.
@@ -25,11 +29,16 @@ pub(super) struct WorkingSet {
 }
 
 impl WorkingSet {
-    pub fn new(limits: BackendLimits) -> Self {
+    pub fn new(limits: BackendLimits, options: Options) -> Self {
+        // Without a rule nothing is kept.
+        let kept_crops = options.reuse.map_or(0, |_| limits.kept_crops);
+        let max_age = options.reuse.map_or(Duration::ZERO, |rule| rule.max_age);
         Self {
             admission: Admission::new(limits),
             active: ActiveJobs::default(),
             kv: KvPool::new(limits.pages, limits.page_tokens),
+            kept: KeptPictures::new(kept_crops, max_age),
+            images: 0,
             events: Vec::new(),
             work: Work::default(),
             look_steps: Vec::new(),
@@ -65,7 +74,77 @@ impl WorkingSet {
         self.active.finalize(id);
         self.kv
             .release(look.prefix.iter().flat_map(|pages| pages.iter().copied()));
-        self.kv.forget(PrefixRoot::Image(id.0));
+        if look.image.is_some() {
+            self.kv.forget(look.root());
+        }
+    }
+
+    /// The number of the next image that is encoded.
+    pub fn next_image(&mut self) -> ImageNumber {
+        self.images += 1;
+        ImageNumber(self.images)
+    }
+
+    /// Compares the pictures of looks that wait with the kept ones. Where nothing changed, prompts whose last answer is known get
+    /// it again.
+    pub fn answer_unchanged(&mut self, now: Mono) {
+        for id in self.admission.looks_without_prefix() {
+            let Some(look) = self.admission.get_mut(id) else {
+                continue;
+            };
+            look.judge(&mut self.kept, now);
+            let (Some(measured), Some(image)) = (&look.request.measured, look.same_as()) else {
+                continue;
+            };
+            look.model_size = measured.measure.model_size;
+            let (kept, view) = (&self.kept, &measured.view);
+            let mut waiting = std::mem::take(&mut look.waiting);
+            waiting.retain(|job| {
+                let key = job.draft_key.as_ref();
+                let Some(found) = key.and_then(|key| kept.answer(view, image, key, &job.prompt())) else {
+                    return true;
+                };
+                self.work.unchanged += 1;
+                if look.request.objects {
+                    for object in found.objects.iter().skip(job.reported) {
+                        self.events.push(LookEvent::Object(id, job.id.1, *object));
+                    }
+                }
+                look.findings[job.id.1] = Some(PromptResult {
+                    found: found.clone(),
+                    marks: StageTimes {
+                        taken: now,
+                        prepared: now,
+                        encoded: now,
+                        prefilled: now,
+                        generated: now,
+                    },
+                    unchanged: true,
+                });
+                false
+            });
+            look.waiting = waiting;
+            self.end_if_answered(id);
+        }
+    }
+
+    /// Ends the look if all its prompts are answered.
+    pub fn end_if_answered(&mut self, id: LookId) {
+        let look = self.admission.get_mut(id);
+        let Some(look) = look.filter(|look| look.findings.iter().all(Option::is_some)) else {
+            return;
+        };
+        let findings = std::mem::take(&mut look.findings);
+        let (model_size, steps) = (look.model_size, look.steps);
+        if steps > 0 {
+            self.look_steps.push(steps);
+        }
+        self.close(id);
+        self.events.push(LookEvent::Answered {
+            look: id,
+            findings: findings.into_iter().flatten().collect(),
+            model_size,
+        });
     }
 
     /// Jobs that no step carries any more leave: their pages are released, evicted ones wait again.
@@ -81,11 +160,11 @@ impl WorkingSet {
     /// Releases the youngest image that no job reads, but not the image of `keep`; false when there is none. It is encoded
     /// again when its prompts are started.
     pub fn drop_idle_prefix(&mut self, keep: Option<LookId>) -> bool {
-        let Some((id, prefix)) = self.admission.take_idle_prefix(&self.active, keep) else {
+        let Some((root, prefix)) = self.admission.take_idle_prefix(&self.active, keep) else {
             return false;
         };
         self.kv.release(prefix.iter().copied());
-        self.kv.forget(PrefixRoot::Image(id.0));
+        self.kv.forget(root);
         true
     }
 

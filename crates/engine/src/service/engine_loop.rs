@@ -112,6 +112,10 @@ impl EngineLoop {
         let Outcome::Answered { frame, answers, .. } = outcome else {
             return;
         };
+        // An answer without a step says nothing about the device.
+        if answers.iter().all(|answer| answer.unchanged) {
+            return;
+        }
         let last = answers.iter().map(|answer| answer.marks.generated).max();
         let age = last.unwrap_or_default().since(frame.times.received);
         let worker = self.engine.worker();

@@ -155,6 +155,7 @@ pub enum WireOutcome {
 pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
+    unchanged: bool,
     marks: StageTimes,
 }
 
@@ -269,6 +270,7 @@ impl WireOutcome {
                 let said = |answer: Answer| WireAnswer {
                     body: answer.body,
                     truncated: answer.truncated,
+                    unchanged: answer.unchanged,
                     marks: answer.marks,
                 };
                 Self::Answered {
@@ -297,6 +299,7 @@ impl WireOutcome {
             prompt,
             body: said.body,
             truncated: said.truncated,
+            unchanged: said.unchanged,
             marks: said.marks,
         };
         let answers = asked.prompts.into_iter().zip(said).map(answer).collect();

@@ -114,7 +114,7 @@ pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
     ImageJob {
         picture,
         pages: pages(backend, 0).0,
-        camera: None,
+        crops: Vec::new(),
     }
 }
 

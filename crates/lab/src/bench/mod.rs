@@ -6,6 +6,7 @@
 //!   host    scheduler ─▶ simulated device ─▶ table       the host's work for a step
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, compared with what the device sustains
 //!   steps   backend alone ─▶ periods      ─▶ table        speed of a device, step by step
+//!   still   encoded video ─▶ scheduler    ─▶ table        work that unchanged pictures save; with a model, right answers
 //!   cameras (delays, and figures of the caller) ─▶ its table    costs and delays of cameras
 //!   soak    chance ─▶ engine              ─▶ verdict      correctness under random load
 //! ```
@@ -26,6 +27,8 @@ mod scores;
 mod soak;
 mod spread;
 mod stays;
+mod still;
+mod still_check;
 mod steps;
 mod table;
 mod tracks;
@@ -37,6 +40,8 @@ pub use load::{Ceiling, Load, LoadSubject, MachineCeilings};
 pub use progress::ProgressLine;
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;
+pub use still::{StillOptions, still};
+pub use still_check::{CheckOptions, check_still};
 pub use steps::{STEPS_MIN, Steps, StepsReport};
 pub(crate) use table::TextTable;
 pub use tracks::{TrackOptions, track};

@@ -147,7 +147,7 @@ impl Steps<'_> {
         let job = |image| ImageJob {
             picture: picture.clone(),
             pages: self.prefix(image),
-            camera: None,
+            crops: Vec::new(),
         };
         Step {
             images: (0..images).map(job).collect(),
