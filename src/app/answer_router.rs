@@ -217,6 +217,7 @@ impl AnswerRouter {
             prompt: Arc::clone(&answer.prompt),
             body,
             truncated: answer.truncated,
+            unchanged: answer.unchanged,
             model: Arc::clone(&self.model),
             model_size,
             stages: answer.marks,

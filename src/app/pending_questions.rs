@@ -187,6 +187,7 @@ mod tests {
             prompt: Arc::clone(prompt),
             body,
             truncated: false,
+            unchanged: false,
             marks: StageTimes::default(),
         };
         let of_camera = Arc::new(Prompt {

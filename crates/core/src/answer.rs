@@ -131,6 +131,8 @@ pub struct Answer {
     pub body: AnswerBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
+    /// It is the last answer again, without a run of the model: the picture has not changed since.
+    pub unchanged: bool,
     pub marks: StageTimes,
 }
 

@@ -278,6 +278,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         images: 1,
         positions: 2 * context,
         tokens: 2 * context,
+        kept_crops: 0,
     };
     let simulated = SimModel {
         vocab: loaded.config.text.vocab_size,

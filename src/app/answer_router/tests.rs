@@ -94,6 +94,7 @@ impl Site {
                 prompt: Arc::clone(prompt),
                 body: body(prompt),
                 truncated: false,
+                unchanged: false,
                 marks: StageTimes::default(),
             };
             self.router.news(LookNews::Answer {

@@ -58,6 +58,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
             sharpness: 0.5,
         }]),
         truncated: false,
+        unchanged: false,
         marks,
     }
 }
@@ -81,6 +82,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
             zones: Vec::new(),
         }]),
         truncated: false,
+        unchanged: false,
         model: "a model".into(),
         model_size: (2, 2),
         stages: answer.marks,

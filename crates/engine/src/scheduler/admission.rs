@@ -15,9 +15,10 @@ use super::{
     decision::Decision,
     draft::{DraftKey, Drafts},
     job::{Job, JobId},
-    kv::PrefixRoot,
-    plan::{LookCandidate, PrefillNeed},
+    kv::{KvPool, PrefixRoot},
+    plan::{ImageNeed, LookCandidate, PrefillNeed},
     request::{LookId, LookRequest},
+    still::{ImageNumber, KeptPictures, Verdict},
 };
 use spotter_core::{CameraId, Mono};
 
@@ -26,6 +27,10 @@ pub(super) struct AdmittedLook {
     pub request: LookRequest,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
     pub prefix: Option<Arc<[PageId]>>,
+    /// The image in `prefix`.
+    pub image: Option<ImageNumber>,
+    /// How its picture differs from the kept one, once they were compared.
+    pub verdict: Option<Verdict>,
     /// In order, free texts last.
     pub waiting: VecDeque<Job>,
     pub started: Option<Mono>,
@@ -62,6 +67,14 @@ impl PromptCounts {
             texts,
         }
     }
+
+    /// A prompt was answered.
+    pub fn remove(&mut self, is_text: bool) {
+        match is_text {
+            true => self.texts -= 1,
+            false => self.short -= 1,
+        }
+    }
 }
 
 impl AdmittedLook {
@@ -75,6 +88,8 @@ impl AdmittedLook {
             prefix: None,
             unanswered: PromptCounts::of(&waiting),
             only_text_left: false,
+            image: None,
+            verdict: None,
             waiting,
             started: None,
             image_times: None,
@@ -94,9 +109,11 @@ impl AdmittedLook {
         }
     }
 
-    /// True when no other look waits for it: its short answers are there, and its image is not to be encoded.
+    /// True when no other look waits for it: its short answers are there, and its image needs no encoding any more.
     pub fn is_short_answered(&self) -> bool {
-        let is_encoded = self.request.picture.is_none() || self.image_times.is_some();
+        let is_encoded = self.request.picture.is_none()
+            || self.image_times.is_some()
+            || self.same_as().is_some();
         self.unanswered.short == 0 && is_encoded
     }
 
@@ -107,12 +124,38 @@ impl AdmittedLook {
         waiting.filter(move |job| !(job.is_text && texts_wait))
     }
 
-    /// What its texts follow in the cache.
-    pub fn root(&self, id: LookId) -> PrefixRoot {
-        match self.request.picture {
-            Some(_) => PrefixRoot::Image(id.0),
-            None => PrefixRoot::Nothing,
+    /// What its texts follow in the cache. A look with a picture has an image once it has a prefix.
+    pub fn root(&self) -> PrefixRoot {
+        self.image.map_or(PrefixRoot::Nothing, PrefixRoot::Image)
+    }
+
+    /// Compares its picture with the kept one, unless that was done.
+    pub fn judge(&mut self, kept: &mut KeptPictures, now: Mono) {
+        let Some(measured) = &self.request.measured else {
+            return;
+        };
+        let is_current = |verdict: &Verdict| kept.is_current(&measured.view, verdict);
+        if !self.verdict.as_ref().is_some_and(is_current) {
+            self.verdict = Some(kept.judge(&measured.view, &measured.measure, now));
         }
+    }
+
+    /// The kept image that its picture does not differ from.
+    pub fn same_as(&self) -> Option<ImageNumber> {
+        self.verdict.as_ref()?.same_as()
+    }
+
+    /// What its image needs, unless it is in the cache or there is none.
+    fn image_need(&self, limits: &BackendLimits, kv: &KvPool) -> Option<ImageNeed> {
+        if self.request.picture.is_none() || self.prefix.is_some() {
+            return None;
+        }
+        let kept = self.same_as().and_then(|image| kv.idle_pages(image));
+        let encoded = || limits.prefix_positions.div_ceil(limits.page_tokens);
+        Some(ImageNeed {
+            pages: kept.unwrap_or_else(encoded),
+            is_encoded: kept.is_none(),
+        })
     }
 
     /// A look that waits too long is not begun, one that runs too long is stopped, unless no other waits for it.
@@ -228,16 +271,23 @@ impl Admission {
         }
     }
 
+    /// Looks of which no prompt has pages yet.
+    pub fn looks_without_prefix(&mut self) -> Vec<LookId> {
+        let waits = |look: &AdmittedLook| look.prefix.is_none() && !look.waiting.is_empty();
+        let looks = self.looks.iter().filter(|(_, look)| waits(look));
+        looks.map(|(id, _)| *id).collect()
+    }
+
     /// Takes the pages of the youngest image that no active job reads, but not of the image of `keep`.
     pub fn take_idle_prefix(
         &mut self,
         active: &ActiveJobs,
         keep: Option<LookId>,
-    ) -> Option<(LookId, Arc<[PageId]>)> {
+    ) -> Option<(PrefixRoot, Arc<[PageId]>)> {
         self.looks.iter_mut().rev().find_map(|(id, look)| {
             let is_idle = Some(*id) != keep && !active.reads(*id);
             let prefix = is_idle.then(|| look.prefix.take()).flatten()?;
-            Some((*id, prefix))
+            Some((look.root(), prefix))
         })
     }
 
@@ -268,7 +318,7 @@ impl Admission {
     }
 
     /// Looks with waiting prompts, in the order in which they are served.
-    pub fn candidates(&self, active: &ActiveJobs) -> Vec<LookCandidate> {
+    pub fn candidates(&self, active: &ActiveJobs, kv: &KvPool) -> Vec<LookCandidate> {
         if self.looks.values().all(|look| look.waiting.is_empty()) {
             return Vec::new();
         }
@@ -285,7 +335,6 @@ impl Admission {
                 rank = *looks;
                 *looks += 1;
             }
-            let needs_image = look.request.picture.is_some() && look.prefix.is_none();
             let need = |positions| PrefillNeed {
                 pages: pages(positions),
                 positions,
@@ -296,7 +345,7 @@ impl Admission {
                 only_text_left: look.only_text_left,
                 rank,
                 start_by: look.request.start_by,
-                image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
+                image: look.image_need(&self.limits, kv),
                 prompts: prompts.map(need).collect(),
                 texts: look.startable().filter(|job| job.is_text).count(),
             });

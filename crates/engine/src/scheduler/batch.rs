@@ -4,8 +4,8 @@
 //!   look   image ─▶ prefix pages, written once        step   images: [image]
 //!          prompts ─▶ job, own pages, prefill row ─▶         rows:   [.. decodes .., prompt + draft, prompt + draft]
 //!
-//!   pages  free ─▶ known texts of the prefix index ─▶ images that no row reads now ─▶ the youngest free text is evicted,
-//!          and without any the youngest row
+//!   pages  free ─▶ known texts and kept images that no look uses ─▶ images that no row reads now ─▶ the youngest free text is
+//!          evicted, and without any the youngest row
 //! ```
 //!
 //! The oldest short answer is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::{
     admission::AdmittedLook,
-    backend::{BackendLimits, ImageJob, PageId, Row, RowRef, SlotId, Step},
+    backend::{BackendLimits, CropSource, ImageJob, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
@@ -212,8 +212,9 @@ impl BatchPlanner {
         if self.options.draft {
             inside.admission.offer_drafts();
         }
+        inside.answer_unchanged(draft.record.launched);
         loop {
-            let candidates = inside.admission.candidates(&inside.active);
+            let candidates = inside.admission.candidates(&inside.active, &inside.kv);
             let grants = plan::grants(&candidates, self.budget(inside, draft));
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
@@ -270,20 +271,16 @@ impl BatchPlanner {
         look: &mut AdmittedLook,
         grant: &Grant,
     ) -> bool {
-        let mut encode = None;
-        if let (Some(picture), None) = (&look.request.picture, &look.prefix) {
-            let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
-            let Ok(pages) = inside.kv.take(wanted) else {
+        let now = draft.record.launched;
+        let mut prefix = PrefixOrigin::Own;
+        if look.request.picture.is_some() && look.prefix.is_none() {
+            // A look that was started before may have replaced the kept picture.
+            look.judge(&mut inside.kept, now);
+            let has_room = draft.step.images.len() < self.limits.images;
+            let Some(origin) = self.find_prefix(inside, look, has_room) else {
                 return false;
             };
-            let pages: Arc<[PageId]> = pages.into();
-            look.prefix = Some(Arc::clone(&pages));
-            let camera = look.request.camera.clone();
-            encode = Some(ImageJob {
-                picture: picture.clone(),
-                pages,
-                camera: camera.filter(|_| self.options.tile_reuse),
-            });
+            prefix = origin;
         }
         let before = draft.step.rows.len();
         for _ in 0..grant.prompts {
@@ -293,18 +290,47 @@ impl BatchPlanner {
         }
         if draft.step.rows.len() == before {
             // An image without a row is not encoded.
-            if let Some(image) = encode {
-                look.prefix = None;
-                inside.kv.release(image.pages.iter().copied());
+            if prefix != PrefixOrigin::Own
+                && let Some(pages) = look.prefix.take()
+            {
+                inside.kv.release(pages.iter().copied());
             }
             return false;
         }
-        look.started.get_or_insert(draft.record.launched);
-        if let Some(image) = encode {
-            draft.step.images.push(image);
-            draft.record.images.push(grant.look);
+        look.started.get_or_insert(now);
+        match prefix {
+            PrefixOrigin::Own => {}
+            PrefixOrigin::Kept => {
+                inside.work.prefixes_reused += 1;
+                let measured = &look.request.measured;
+                look.model_size = measured.as_ref().map_or((0, 0), |m| m.measure.model_size);
+            }
+            PrefixOrigin::Encoded => {
+                draft.step.images.extend(encode(inside, look, now));
+                draft.record.images.push(grant.look);
+            }
         }
         true
+    }
+
+    /// Gives the look the kept prefix of a picture that does not differ, or pages for a prefix of its own, if the step has room
+    /// for an image; `None` when there are too few pages.
+    fn find_prefix(
+        &self,
+        inside: &mut WorkingSet,
+        look: &mut AdmittedLook,
+        has_room: bool,
+    ) -> Option<PrefixOrigin> {
+        if let Some(image) = look.same_as()
+            && let Some(pages) = inside.kv.find_image(image)
+        {
+            (look.prefix, look.image) = (Some(pages), Some(image));
+            return Some(PrefixOrigin::Kept);
+        }
+        let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
+        let pages = has_room.then(|| inside.kv.take(wanted).ok()).flatten()?;
+        (look.prefix, look.image) = (Some(pages.into()), Some(inside.next_image()));
+        Some(PrefixOrigin::Encoded)
     }
 
     /// Gives the look's next job its pages and puts its prefill into the step; false when there are too few.
@@ -318,7 +344,7 @@ impl BatchPlanner {
             return false;
         };
         job.shorten_drafted_tokens(draft.spare_tokens);
-        let own = inside.kv.find_text(look.root(job.id.0), &job.prompt());
+        let own = inside.kv.find_text(look.root(), &job.prompt());
         let known = own.len() * self.limits.page_tokens;
         job.kv.own = own;
         if let Some(prefix) = &look.prefix {
@@ -346,6 +372,42 @@ impl BatchPlanner {
     }
 }
 
+/// Where the prefix comes from that a look got.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PrefixOrigin {
+    /// The look had it, or has no image.
+    Own,
+    /// It is in the cache.
+    Kept,
+    /// The step writes it.
+    Encoded,
+}
+
+/// The look's picture becomes the kept one of its view. It has a prefix.
+fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option<ImageJob> {
+    let (picture, pages) = (look.request.picture.clone()?, look.prefix.clone()?);
+    let mut crops = Vec::new();
+    if let (Some(measured), Some(verdict), Some(image)) =
+        (&look.request.measured, look.verdict.take(), look.image)
+    {
+        let (view, measure) = (&measured.view, &measured.measure);
+        let encoded = inside.kept.encode(view, measure, &verdict, image, now);
+        for image in encoded.dropped {
+            inside.kv.drop_image(image);
+        }
+        crops = encoded.sources;
+        if !crops.contains(&CropSource::Encoded(None)) {
+            inside.kv.keep_image(image, &pages);
+        }
+    }
+    Some(ImageJob {
+        picture,
+        camera: look.request.camera.clone(),
+        pages,
+        crops,
+    })
+}
+
 fn evict(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Evicted;
@@ -362,6 +424,6 @@ fn index_texts(inside: &mut WorkingSet, prefilled: &[JobId]) {
             continue;
         };
         let job = inside.active.at(i);
-        (inside.kv).know_text(look.root(id.0), &job.prompt(), &job.kv.own);
+        (inside.kv).know_text(look.root(), &job.prompt(), &job.kv.own);
     }
 }

@@ -117,6 +117,11 @@ impl Job {
         self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
     }
 
+    /// The prompt that it fed in its first step.
+    pub fn first_inputs(&self) -> Vec<DecoderInput> {
+        self.fresh.feed().map_or(Vec::new(), |next| next.inputs)
+    }
+
     /// Its draft, unless it has one: an evicted job returns with its own decisions.
     pub fn offer_draft(&mut self, draft: &[Decision]) {
         if self.draft.is_none() && self.sequence.takes_draft() {

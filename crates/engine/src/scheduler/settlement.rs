@@ -6,8 +6,9 @@ use super::{
     decision::Decision,
     draft,
     job::JobState,
-    request::{LookEvent, LookId, PromptResult},
+    request::{LookEvent, PromptResult},
     sequence::UnexpectedPick,
+    still::KnownAnswer,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -54,7 +55,7 @@ pub(super) fn settle(
             if inside.active.at(i).sequence.has_ended() {
                 finish(inside, i);
             }
-            report_end(inside, row.job.0);
+            inside.report_end(row.job.0);
         }
     }
     inside.sweep();
@@ -152,22 +153,27 @@ fn finish(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Finalized;
     let (id, prompt) = job.id;
-    if let Some(key) = job.draft_key.take() {
-        let decisions = job.sequence.decisions().to_vec();
-        inside.admission.remember_answer(key, decisions);
-    }
+    let (key, decisions) = (job.draft_key.take(), job.sequence.decisions().to_vec());
+    let first_inputs = job.first_inputs();
+    let is_text = job.is_text;
     let mut result = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
+        unchanged: false,
     };
     let Some(look) = inside.admission.get_mut(id) else {
         return;
     };
     result.marks.device = look.device_time - look.reported_time;
     look.reported_time = look.device_time;
-    match job.is_text {
-        true => look.unanswered.texts -= 1,
-        false => look.unanswered.short -= 1,
+    look.unanswered.remove(is_text);
+    let measured = look.request.measured.as_ref();
+    if let (Some(key), Some(measured), Some(image)) = (&key, measured, look.image) {
+        let answer = KnownAnswer {
+            prompt: first_inputs,
+            found: result.found.clone(),
+        };
+        (inside.kept).remember_answer(&measured.view, image, key.clone(), answer);
     }
     inside.events.push(LookEvent::Answer {
         look: id,
@@ -175,22 +181,7 @@ fn finish(inside: &mut WorkingSet, i: usize) {
         result,
         model_size: look.model_size,
     });
-}
-
-/// Reports that the short answers of a look are there, and that all are.
-fn report_end(inside: &mut WorkingSet, id: LookId) {
-    let look = inside.admission.get_mut(id);
-    let Some(look) = look.filter(|look| look.is_short_answered()) else {
-        return;
-    };
-    let texts = look.unanswered.texts;
-    if !look.only_text_left {
-        look.only_text_left = true;
-        inside.look_steps.push(look.steps);
-        inside.events.push(LookEvent::ShortAnswered { look: id });
-    }
-    if texts == 0 {
-        inside.close(id);
-        inside.events.push(LookEvent::Answered { look: id });
+    if let Some(key) = key {
+        inside.admission.remember_answer(key, decisions);
     }
 }

@@ -113,6 +113,10 @@ impl Worker {
     pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
+        // Answers that needed no step do not wait for one.
+        if self.scheduler.has_events() {
+            return Ok(self.scheduler.take_events());
+        }
         if !launched || self.scheduler.pipeline().is_full() {
             // The host is about to wait for a long step, so a recording delays nothing.
             if self.scheduler.waits_for_images() {

@@ -10,8 +10,9 @@ use crate::{
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, LookEvent, LookId, LookRequest, Options, PromptResult},
+        request::{Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult},
         sequence::{Bounds, Sequence},
+        still::{PictureMeasure, ReuseRule, ViewKey},
         worker::{DeviceError, Worker},
     },
 };
@@ -63,6 +64,7 @@ pub struct Engine {
     config: ModelConfig,
     tokenizer: Tokenizer,
     bounds: Bounds,
+    reuse: Option<ReuseRule>,
     inside: HashMap<LookId, OpenLook>,
 }
 
@@ -85,6 +87,7 @@ impl Engine {
             config,
             tokenizer,
             bounds,
+            reuse: None,
             inside: HashMap::new(),
         }
     }
@@ -103,6 +106,7 @@ impl Engine {
     /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
     pub fn restart(&mut self, bounds: Bounds, options: Options) {
         self.bounds = bounds;
+        self.reuse = options.reuse;
         self.worker.restart(options);
     }
 
@@ -125,7 +129,7 @@ impl Engine {
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
         let mut request = self.request(&look, false)?;
-        request.camera = None;
+        (request.camera, request.measured) = (None, None);
         request.asks.iter_mut().for_each(|ask| ask.draft = None);
         let id = self.worker.admit(request);
         self.inside.insert(id, OpenLook::new(look));
@@ -162,11 +166,22 @@ impl Engine {
             .collect::<Result<Vec<Ask>, EngineError>>()?;
         Ok(LookRequest {
             camera: Some(look.frame.camera.clone()),
+            measured: self.measured(look),
             picture: Some(look.frame.picture.clone()),
             start_by: look.start_by,
             answer_by: look.answer_by,
             asks,
             objects,
+        })
+    }
+
+    /// What the look's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its copy.
+    fn measured(&self, look: &Look) -> Option<MeasuredView> {
+        let picture = &look.frame.picture;
+        let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        Some(MeasuredView {
+            view: ViewKey(look.frame.camera.clone()),
+            measure: PictureMeasure::of(picture, &self.config.vision, rule.detail),
         })
     }
 
@@ -275,7 +290,11 @@ impl Engine {
     }
 
     fn answer(&self, prompt: &Arc<Prompt>, finding: PromptResult) -> Result<Answer, EngineError> {
-        let PromptResult { found, marks } = finding;
+        let PromptResult {
+            found,
+            marks,
+            unchanged,
+        } = finding;
         let body = match objects(&prompt.task, &found.objects) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
@@ -284,6 +303,7 @@ impl Engine {
             prompt: Arc::clone(prompt),
             body,
             truncated: found.truncated,
+            unchanged,
             marks,
         })
     }

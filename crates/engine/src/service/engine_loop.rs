@@ -25,6 +25,20 @@ struct WaitingCaller {
     news: news::Sender<LookNews>,
     /// `None` when the short answers are there.
     place: Option<Place>,
+    answers: usize,
+    /// Of them, those that repeat an earlier answer without a step.
+    unchanged: usize,
+}
+
+impl WaitingCaller {
+    fn new(news: news::Sender<LookNews>, place: Place) -> Self {
+        Self {
+            news,
+            place: Some(place),
+            answers: 0,
+            unchanged: 0,
+        }
+    }
 }
 
 /// An engine with its inbox.
@@ -127,8 +141,16 @@ impl EngineLoop {
         if is_over || matches!(news, LookNews::ShortAnswered(_)) {
             caller.place = None;
         }
-        if let LookNews::ShortAnswered(frame) = &news {
-            self.learn(frame);
+        match &news {
+            LookNews::Answer { answer, .. } => {
+                caller.answers += 1;
+                caller.unchanged += usize::from(answer.unchanged);
+            }
+            // Answers without a step say nothing about the device.
+            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
+                self.learn(frame);
+            }
+            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
         // There is room for all news of a look; without a receiver nobody waits.
         let _ = caller.news.try_send(news);
@@ -170,8 +192,7 @@ impl EngineLoop {
         let asked = look.clone();
         match self.engine.submit(look, false) {
             Ok(id) => {
-                let place = Some(place);
-                self.waiting.insert(id, WaitingCaller { news, place });
+                self.waiting.insert(id, WaitingCaller::new(news, place));
             }
             Err(e) => {
                 drop(place);

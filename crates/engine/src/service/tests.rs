@@ -167,6 +167,7 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 1,
     positions: 400,
     tokens: 400,
+    kept_crops: 0,
 };
 
 fn look(prompts: usize, start_by: Mono) -> Look {

@@ -159,6 +159,7 @@ pub enum WireLookNews {
 pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
+    unchanged: bool,
     marks: StageTimes,
 }
 
@@ -276,6 +277,7 @@ impl WireLookNews {
                 answer: WireAnswer {
                     body: answer.body,
                     truncated: answer.truncated,
+                    unchanged: answer.unchanged,
                     marks: answer.marks,
                 },
             },
@@ -301,6 +303,7 @@ impl WireAnswer {
             prompt,
             body: self.body,
             truncated: self.truncated,
+            unchanged: self.unchanged,
             marks: self.marks,
         }
     }

@@ -495,6 +495,7 @@ fn simulated_backend(setup: &BoxSetup, clock: ManualClock) -> SimBackend {
         images: setup.device.images_a_step,
         positions: ROWS * context,
         tokens: ROWS * context,
+        kept_crops: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

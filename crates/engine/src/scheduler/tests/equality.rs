@@ -15,11 +15,12 @@ use crate::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
-        request::{Ask, Decide, LookEvent, LookId, LookRequest, Options},
+        request::{Ask, Decide, LookEvent, LookId, LookRequest, MeasuredView, Options},
         sequence::Sequence,
+        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
-    sim::{SimBackend, SimCosts, SimModel},
+    sim::{SimBackend, SimCosts, SimModel, strips},
 };
 use spotter_core::{
     CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime,
@@ -35,6 +36,7 @@ pub(super) const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 400,
     tokens: 100,
+    kept_crops: 20,
 };
 
 const MODEL: SimModel = SimModel {
@@ -129,9 +131,15 @@ fn request(plan: &Plan, now: Mono) -> LookRequest {
         Some(ms) => now.after(Duration::from_millis(ms)),
         None => Mono::from_nanos(u64::MAX),
     });
+    let picture = plan.picture.map(picture);
+    let measured = picture.as_ref().map(|picture| MeasuredView {
+        view: ViewKey(camera_id(plan.camera)),
+        measure: PictureMeasure::of_regions(picture, &strips(picture, MODEL.crops), (84, 84)),
+    });
     LookRequest {
         camera: Some(camera_id(plan.camera)),
-        picture: plan.picture.map(picture),
+        picture,
+        measured,
         start_by,
         answer_by,
         asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
@@ -165,7 +173,7 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
         depth: 1,
         decide: Decide::Host,
         draft: false,
-        tile_reuse: false,
+        reuse: None,
     };
     let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let plan = Plan {
@@ -276,14 +284,17 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (1_usize..4, any::<[bool; 3]>()).prop_map(|(depth, [device, draft, tile_reuse])| Options {
+    (1_usize..4, any::<[bool; 3]>()).prop_map(|(depth, [device, draft, reuse])| Options {
         depth,
         decide: match device {
             true => Decide::Device,
             false => Decide::Host,
         },
         draft,
-        tile_reuse,
+        reuse: reuse.then_some(ReuseRule {
+            detail: Detail::Bytes,
+            max_age: Duration::from_millis(40),
+        }),
     })
 }
 
@@ -291,7 +302,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(5_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
-        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
+    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20, kept_crops in 0_usize..12) {
+        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, kept_crops, ..LIMITS }, options)?;
     }
 }

@@ -38,7 +38,6 @@ impl Rig {
             ..LIMITS
         };
         let options = Options {
-            tile_reuse: false,
             draft: false,
             ..Options::default()
         };
@@ -61,6 +60,7 @@ impl Rig {
         let id = self.worker.admit(LookRequest {
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),
+            measured: None,
             start_by: received.after(start),
             answer_by: received.after(answer),
             asks: vec![Ask {

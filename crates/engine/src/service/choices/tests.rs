@@ -24,7 +24,7 @@ fn babbling_engine() -> Engine {
         images: 1,
         pages: 100,
         page_tokens: 16,
-        tile_difference: 0.0,
+        kept_crops: 0,
     };
     let clock = Arc::new(ManualClock::default());
     let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();

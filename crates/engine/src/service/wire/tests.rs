@@ -120,13 +120,14 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool) {
+    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool, unchanged: bool) {
         let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
         let marks = StageTimes { taken: Mono::from_nanos(taken), ..StageTimes::default() };
         let answer = |(prompt, body): (&Arc<Prompt>, &AnswerBody)| Answer {
             prompt: Arc::clone(prompt),
             body: body.clone(),
             truncated,
+            unchanged,
             marks,
         };
         for (index, (prompt, body)) in asked.prompts.iter().zip(&bodies).enumerate() {
@@ -144,7 +145,7 @@ proptest! {
             let answer = answer.answer(Arc::clone(prompt));
             // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
-            prop_assert_eq!((answer.truncated, answer.marks), (truncated, marks));
+            prop_assert_eq!((answer.truncated, answer.unchanged, answer.marks), (truncated, unchanged, marks));
         }
     }
 
@@ -277,6 +278,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
             score: f64::NAN,
         },
         truncated: false,
+        unchanged: false,
         marks: StageTimes::default(),
     };
     let news = LookNews::Answer {
