@@ -19,7 +19,7 @@ use super::{
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
-    plan::{self, Budget, Grant, IMAGES_WITH_DECODE},
+    plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY},
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
@@ -104,9 +104,13 @@ impl BatchPlanner {
 
     /// True when a step has rows that look for short answers.
     pub fn has_short_rows(&self, inside: &WorkingSet) -> bool {
+        inside.admission.any_starts() || self.has_short_decodes(inside)
+    }
+
+    fn has_short_decodes(&self, inside: &WorkingSet) -> bool {
         let carry = self.options.decide == Decide::Device;
         let mut jobs = (0..inside.active.len()).map(|i| inside.active.at(i));
-        inside.admission.any_starts() || jobs.any(|job| !job.is_text && job.can_decode(carry))
+        jobs.any(|job| !job.is_text && job.can_decode(carry))
     }
 
     /// Fills the step; `None` when nothing can run now.
@@ -128,10 +132,16 @@ impl BatchPlanner {
         Some((draft.step, draft.record))
     }
 
-    /// Every job that can decode does, the oldest first.
+    /// Every job that can decode does, the oldest first; texts only in some steps of short answers.
     fn add_decodes(&self, inside: &mut WorkingSet, draft: &mut StepDraft) {
         let carry = self.options.decide == Decide::Device;
+        // A step that a look's image joins is long, so that a row more costs it nothing.
+        let short_alone = !inside.admission.any_starts() && self.has_short_decodes(inside);
+        let texts_wait = short_alone && !inside.work.steps.is_multiple_of(TEXT_EVERY);
         for i in 0..inside.active.len() {
+            if texts_wait && inside.active.at(i).is_text {
+                continue;
+            }
             self.fit_draft(inside, i, draft.spare_tokens);
             let job = inside.active.at(i);
             let Some(request) = job.decode(carry) else {
