@@ -17,8 +17,8 @@ use super::devices::DeviceProfile;
 use spotter::app::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    Answer, CameraId, Clock as _, Frame, FrameCounters, FrameTimes, Look, LookNews, ManualClock,
-    Mono, Outcome, Picture, Task, WallTime,
+    Answer, CameraId, Clock as _, Frame, FrameTimes, Look, LookNews, ManualClock, Mono, Outcome,
+    Picture, Task, WallTime,
     config::{self, CameraConfig, Environment, ModelSettings, ModelSource},
 };
 use spotter_engine::{
@@ -216,7 +216,7 @@ impl SimulatedBox {
 
     /// The frames of all cameras.
     #[cfg(test)]
-    pub fn frames(&self) -> Vec<FrameCounters> {
+    pub fn frames(&self) -> Vec<spotter_core::FrameCounters> {
         let counters = self.outside.borrow().sampler.counters();
         counters.into_iter().map(|(_, frames)| frames).collect()
     }
