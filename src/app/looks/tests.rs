@@ -196,7 +196,7 @@ fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn next_look_does_not_wait_for_the_text_of_the_last() {
+async fn next_look_runs_beside_the_text_of_the_last() {
     let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]).await;
     let mut seen = Vec::new();
     // The first look runs a step ahead of its answer; then a step may be of its text alone, and the second look joins the next.

@@ -45,6 +45,10 @@ pub enum EngineError {
 
 /// News of a look inside an engine.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large variant: objects are reported to the command line alone"
+)]
 pub enum EngineNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),

@@ -152,7 +152,7 @@ impl EngineLoop {
             }
             LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
-        // There is room for all news of a look; without a receiver nobody waits.
+        // There is room for all news of a look; without a receiver no caller waits.
         let _ = caller.news.try_send(news);
         if !is_over {
             self.waiting.insert(id, caller);

@@ -216,7 +216,7 @@ impl SimulatedBox {
 
     /// The frames of all cameras.
     #[cfg(test)]
-    pub fn frames(&self) -> Vec<FrameCounters> {
+    pub fn frames(&self) -> Vec<spotter_core::FrameCounters> {
         let counters = self.outside.borrow().sampler.counters();
         counters.into_iter().map(|(_, frames)| frames).collect()
     }
