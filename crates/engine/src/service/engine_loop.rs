@@ -83,16 +83,24 @@ impl EngineLoop {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
         let stopped = |e: EngineError| EngineStopped(e.to_string());
+        let mut all = Vec::new();
         for (id, news) in self.engine.turn().map_err(stopped)? {
             if let EngineNews::Look(news) = news {
-                self.report(id, news);
+                if let LookNews::ShortAnswered(frame) = &news {
+                    self.learn(frame);
+                }
+                all.push((id, news));
             }
         }
         // A client that went away waits for nothing.
         for (id, _) in (self.waiting).extract_if(|_, caller| caller.news.is_closed()) {
             self.engine.cancel(id);
         }
+        // A place that becomes free goes to the next look at once, so their number is set before.
         self.open_places();
+        for (id, news) in all {
+            self.report(id, news);
+        }
         Ok(())
     }
 
@@ -116,9 +124,6 @@ impl EngineLoop {
         let is_over = matches!(news, LookNews::Ended(_));
         if is_over || matches!(news, LookNews::ShortAnswered(_)) {
             caller.place = None;
-        }
-        if let LookNews::ShortAnswered(frame) = &news {
-            self.learn(frame);
         }
         // There is room for all news of a look; without a receiver no caller waits.
         let _ = caller.news.try_send(news);
