@@ -162,7 +162,7 @@ impl AdmittedLook {
     fn is_late(&self, now: Mono) -> bool {
         let request = &self.request;
         match self.started {
-            Some(_) if self.only_text_left => false,
+            _ if self.only_text_left => false,
             Some(_) => now > request.answer_by,
             None => now > request.start_by.min(request.answer_by),
         }

@@ -107,16 +107,22 @@ impl EngineLoop {
     pub fn turn(&mut self) -> Result<(), EngineStopped> {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
+        let mut all = Vec::new();
         for (id, news) in self.engine.turn().map_err(stopped)? {
             if let EngineNews::Look(news) = news {
-                self.report(id, news);
+                self.learn_from(id, &news);
+                all.push((id, news));
             }
         }
         // A client that went away waits for nothing.
         for (id, _) in (self.waiting).extract_if(|_, caller| caller.news.is_closed()) {
             self.engine.cancel(id);
         }
+        // A place that becomes free goes to the next look at once, so their number is set before.
         self.open_places();
+        for (id, news) in all {
+            self.report(id, news);
+        }
         Ok(())
     }
 
@@ -132,6 +138,23 @@ impl EngineLoop {
         self.limit.looks()
     }
 
+    /// A look that others do not wait for any more shows what looks cost, unless all its answers came without a step.
+    fn learn_from(&mut self, id: LookId, news: &LookNews) {
+        let Some(caller) = self.waiting.get_mut(&id) else {
+            return;
+        };
+        match news {
+            LookNews::Answer { answer, .. } => {
+                caller.answers += 1;
+                caller.unchanged += usize::from(answer.unchanged);
+            }
+            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
+                self.learn(frame);
+            }
+            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
+        }
+    }
+
     /// Passes news on to who waits for it. The place of a look that others do not wait for any more is free before.
     fn report(&mut self, id: LookId, news: LookNews) {
         let Some(mut caller) = self.waiting.remove(&id) else {
@@ -140,17 +163,6 @@ impl EngineLoop {
         let is_over = matches!(news, LookNews::Ended(_));
         if is_over || matches!(news, LookNews::ShortAnswered(_)) {
             caller.place = None;
-        }
-        match &news {
-            LookNews::Answer { answer, .. } => {
-                caller.answers += 1;
-                caller.unchanged += usize::from(answer.unchanged);
-            }
-            // Answers without a step say nothing about the device.
-            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
-                self.learn(frame);
-            }
-            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
         // There is room for all news of a look; without a receiver no caller waits.
         let _ = caller.news.try_send(news);
