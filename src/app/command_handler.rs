@@ -22,7 +22,7 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
 };
 use spotter_core::{
-    CameraId, Clock, Command, LogLevel, LogThrottle, Mono, Outcome, Refusal, RefusalCode,
+    CameraId, Clock, Command, LogLevel, LogThrottle, LookNews, Mono, Refusal, RefusalCode,
     RequestedInfo, Setting,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
@@ -276,9 +276,9 @@ impl CommandHandler {
         Ok(ReplyValue::Done)
     }
 
-    /// Replies to the questions that a finished look settles.
-    pub fn on_outcome(&mut self, outcome: &Outcome) {
-        let settled = self.questions.outcome(outcome);
+    /// Replies to the questions that news of a look settle.
+    pub fn on_look(&mut self, news: &LookNews) {
+        let settled = self.questions.look(news);
         self.reply_all(settled);
     }
 

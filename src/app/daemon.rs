@@ -2,7 +2,7 @@
 //! process when a reload changes more than cameras.
 //!
 //! ```text
-//!                     ┌─ EngineSupervisor ──▶ outcomes ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
+//!                     ┌─ EngineSupervisor ──▶ answers ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
 //!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
 //!   (select loop)     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
 //!                     └─ signals: stop, reload
@@ -45,7 +45,7 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Clock, Outcome, Refusal, RefusalCode, SystemClock,
+    CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock,
     config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
 use spotter_engine::{model::check_model, open::ModelCard};
@@ -357,7 +357,7 @@ impl Daemon {
 
     async fn on_engine_event(&mut self, event: EngineEvent) -> anyhow::Result<()> {
         match event {
-            EngineEvent::Outcomes(outcomes) => self.on_outcomes(outcomes),
+            EngineEvent::Looks(news) => self.on_looks(news),
             EngineEvent::Lost(lost) => self.on_lost_engine(lost).await?,
             EngineEvent::Reopened(opened) => {
                 if self.engines.on_reopened(opened) {
@@ -370,10 +370,10 @@ impl Daemon {
         Ok(())
     }
 
-    fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
-        for outcome in outcomes {
-            self.commands.on_outcome(&outcome);
-            self.answers.outcome(outcome);
+    fn on_looks(&mut self, news: Vec<LookNews>) {
+        for news in news {
+            self.commands.on_look(&news);
+            self.answers.news(news);
         }
         self.finish_moves();
     }
@@ -589,7 +589,7 @@ impl Daemon {
     async fn stop_stages(&mut self, is_restart: bool) {
         self.cameras.stop(CAMERAS_LIMIT).await;
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
-        self.on_outcomes(last);
+        self.on_looks(last);
         self.answers.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker.task).await;

@@ -163,7 +163,7 @@ mod tests {
             },
             settings: config::ModelSettings {
                 gpus: vec![0, 1],
-                tile_difference: 2.5,
+                reuse: config::ReuseMode::Exact,
                 ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
             },
             tasks: vec![Task::Detect {

@@ -14,7 +14,7 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, Outcome, config};
+use spotter_core::{CameraId, Clock, LookNews, config};
 use spotter_engine::{
     open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
@@ -144,9 +144,9 @@ impl EngineSlot {
         sampler.assign(&self.share, &stay);
     }
 
-    /// Begins looks until outcomes are ready, as [`LooksInFlight::outcomes`] does. An error is the end of the engine; call
+    /// Begins looks until there is news, as [`LooksInFlight::news`] does. An error is the end of the engine; call
     /// [`lose`](Self::lose) then. Never ready for a lost engine.
-    pub async fn next(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
+    pub async fn next(&mut self) -> Result<Vec<LookNews>, EngineStopped> {
         let Some(running) = &mut self.running else {
             return pending().await;
         };
@@ -154,7 +154,7 @@ impl EngineSlot {
             // Before the looks that fail with the engine, so that the log shows the cause and shows it once.
             biased;
             reason = running.end.reason() => Err(reason),
-            outcomes = running.looks.outcomes() => outcomes,
+            news = running.looks.news() => news,
         }
     }
 
@@ -170,8 +170,8 @@ impl EngineSlot {
         })
     }
 
-    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining outcomes.
-    pub async fn finish(&mut self, deadline: Instant) -> Vec<Outcome> {
+    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining news.
+    pub async fn finish(&mut self, deadline: Instant) -> Vec<LookNews> {
         match &mut self.running {
             Some(running) => running.looks.finish(deadline - Instant::now()).await,
             None => Vec::new(),
@@ -242,12 +242,12 @@ impl EngineSlot {
 
 impl LostEngine {
     /// Counts the looks in flight as failed. They end at once, because the last handle of the engine is dropped; those of a
-    /// thread that hangs do not end, and are left out after `limit`.
+    /// thread that hangs are not waited for after `limit`.
     pub async fn settle(self, sampler: &Sampler, limit: Duration) {
         let RunningEngine { handle, end, looks } = self.running;
         drop((handle, end));
-        for outcome in looks.abandon(limit).await {
-            sampler.done(&outcome);
+        for news in looks.abandon(limit).await {
+            sampler.news(&news);
         }
     }
 }

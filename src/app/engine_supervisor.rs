@@ -1,11 +1,11 @@
 //! All engines of the daemon, one for each device: opened, assigned to cameras, lost, opened again.
 //!
 //! ```text
-//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ outcomes ─┐
-//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ outcomes ─┴─▶ AnswerRouter     an engine that fails: its cameras go to the others
+//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ answers ─┐
+//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ answers ─┴─▶ AnswerRouter     an engine that fails: its cameras go to the others
 //! ```
 //!
-//! A camera moves between engines that run in two steps, so that its outcomes keep their order: the old engine begins no more
+//! A camera moves between engines that run in two steps, so that its answers keep their order: the old engine begins no more
 //! looks of it, and when the last one has ended, the new engine gets its frames. Of a lost engine no look ends any more, so its
 //! cameras go to the others at once. They return when it runs again.
 //!
@@ -37,7 +37,7 @@ use super::{
 };
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
-    CameraId, Clock, Frame, Outcome,
+    CameraId, Clock, Frame, LookNews,
     config::{self, CameraConfig, Config},
 };
 use spotter_engine::open::{self, ModelCard, ModelDevice};
@@ -75,8 +75,8 @@ pub struct EngineSupervisor {
 
 /// What [`EngineSupervisor::next`] returns.
 pub enum EngineEvent {
-    /// Looks ended, in the order of each camera.
-    Outcomes(Vec<Outcome>),
+    /// News of looks, the answers in the order of each topic.
+    Looks(Vec<LookNews>),
     /// An engine ended by itself; hand it to [`EngineSupervisor::on_lost`].
     Lost(LostEngine),
     /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
@@ -212,9 +212,9 @@ impl EngineSupervisor {
         };
         self.first = index + 1;
         match ended {
-            Ok(outcomes) => {
-                self.measure(index, &outcomes);
-                EngineEvent::Outcomes(outcomes)
+            Ok(news) => {
+                self.measure(index, &news);
+                EngineEvent::Looks(news)
             }
             Err(reason) => match self.slots[index].lose(&reason) {
                 Some(lost) => EngineEvent::Lost(lost),
@@ -281,11 +281,11 @@ impl EngineSupervisor {
     }
 
     /// Adds what looks cost on the engine with this index.
-    fn measure(&mut self, index: usize, outcomes: &[Outcome]) {
+    fn measure(&mut self, index: usize, news: &[LookNews]) {
         let look_s = look_s(&self.slots[index]);
-        for outcome in outcomes {
-            if let Outcome::Answered { frame, answers, .. } = outcome {
-                let device = answers.iter().map(|answer| answer.marks.device).sum();
+        for news in news {
+            if let LookNews::Answer { frame, answer, .. } = news {
+                let device = answer.marks.device;
                 self.loads.answered(&frame.camera, device, look_s);
             }
         }
@@ -355,8 +355,8 @@ impl EngineSupervisor {
         !self.slots.iter().any(EngineSlot::is_running)
     }
 
-    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining outcomes.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
+    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         let deadline = Instant::now() + limit;
         let mut last = Vec::new();
         // One engine after the other; meanwhile the looks of all of them continue.
@@ -555,12 +555,12 @@ impl EngineSupervisor {
     }
 }
 
-/// The next engine that has outcomes or has ended. Polls another engine first each time, so that a busy engine does not delay
+/// The next engine that has news or has ended. Polls another engine first each time, so that a busy engine does not delay
 /// the others.
 async fn next_ready(
     slots: &mut [EngineSlot],
     first: usize,
-) -> (usize, Result<Vec<Outcome>, EngineStopped>) {
+) -> (usize, Result<Vec<LookNews>, EngineStopped>) {
     let mut waiting: Vec<_> = slots
         .iter_mut()
         .enumerate()

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
-use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime, config};
+use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime, config};
 use spotter_engine::{
     open::{self, ExpectedLook, ModelCard},
     service::{
@@ -172,7 +172,10 @@ fn one_at_a_time(
     while took.len() < SINGLE_LOOKS_MIN || clock.now().since(began) < time {
         let look = subject.look(0, took.len())?;
         let from = clock.now();
-        ensure_answered(engine.look(look)?)?;
+        engine
+            .look(look)?
+            .into_answers()
+            .map_err(anyhow::Error::msg)?;
         took.push(clock.now().since(from));
     }
     took.sort();
@@ -192,8 +195,9 @@ async fn at_once(
         async move {
             let permit = engine.permit().await;
             // After the permit, so that its age counts from now on.
-            let outcome = permit.look(subject.look(camera, number)?).await;
-            ensure_answered(outcome).map(|()| (camera, number))
+            let look = permit.whole_look(subject.look(camera, number)?).await;
+            look.into_answers().map_err(anyhow::Error::msg)?;
+            anyhow::Ok((camera, number))
         }
     };
     for camera in 0..cameras {
@@ -237,14 +241,6 @@ impl LookSubject {
             width: self.pictures.first().map_or(0, Picture::width) as u32,
             tasks: self.tasks.clone(),
         }
-    }
-}
-
-fn ensure_answered(outcome: Outcome) -> anyhow::Result<()> {
-    match outcome {
-        Outcome::Answered { .. } => Ok(()),
-        Outcome::Late(_) => bail!("the engine dropped a look that has no deadline; this is a bug"),
-        Outcome::Failed(_, reason) => bail!(reason),
     }
 }
 

@@ -66,6 +66,7 @@ fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
         }),
         body,
         truncated: false,
+        unchanged: false,
         model: "moondream-2b@9f3c".into(),
         model_size: (756, 425),
         stages: StageTimes {

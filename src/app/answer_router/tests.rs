@@ -89,18 +89,27 @@ impl Site {
                 score: 0.5,
             },
         };
-        let answers = look.prompts.iter().map(|prompt| Answer {
-            prompt: Arc::clone(prompt),
-            body: body(prompt),
-            truncated: false,
-            marks: StageTimes::default(),
-        });
-        let outcome = Outcome::Answered {
-            frame: look.frame,
-            model_size: (2, 2),
-            answers: answers.collect(),
-        };
-        self.router.outcome(outcome);
+        for prompt in &look.prompts {
+            let answer = Answer {
+                prompt: Arc::clone(prompt),
+                body: body(prompt),
+                truncated: false,
+                unchanged: false,
+                marks: StageTimes::default(),
+            };
+            self.router.news(LookNews::Answer {
+                frame: look.frame.clone(),
+                model_size: (2, 2),
+                answer,
+            });
+        }
+        self.router
+            .news(LookNews::ShortAnswered(look.frame.clone()));
+        self.end(Outcome::Answered(look.frame));
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.router.news(LookNews::Ended(outcome));
     }
 
     /// Frames, one a second, until a question comes with one; after how many seconds.
@@ -158,13 +167,13 @@ async fn verified_event_waits_for_question_at_next_frame() {
     // Nothing else is due on the next frame. It is late, and its question is asked again.
     let look = site.frame(40).unwrap();
     assert_eq!((look.prompts.len(), questions(&look)), (1, 1));
-    site.router.outcome(Outcome::Late(look));
+    site.end(Outcome::Late(look));
     assert!(site.frame(40).is_none());
     let (seconds, look) = site.until_question();
     assert!((10..=12).contains(&seconds), "{seconds}");
     // The same with one that the engine cannot do.
     let failed = Outcome::Failed(look, "test".into());
-    site.router.outcome(failed);
+    site.end(failed);
     let (_, look) = site.until_question();
     site.answered(look, "No");
     assert_eq!(site.open(), [person]);

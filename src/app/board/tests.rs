@@ -58,6 +58,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
             sharpness: 0.5,
         }]),
         truncated: false,
+        unchanged: false,
         marks,
     }
 }
@@ -66,16 +67,11 @@ fn answer(left: f64, ended: Mono) -> Answer {
 fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     let now = board.clock.now();
     let frame = test_support::frame(camera, number, now);
-    let answers = vec![answer(left, now)];
-    let outcome = Outcome::Answered {
-        frame: frame.clone(),
-        model_size: (2, 2),
-        answers: answers.clone(),
-    };
-    board.look(&outcome);
+    let answer = answer(left, now);
+    board.look(&frame, &answer.marks);
     board.answer(&Detection {
         frame: (&frame).into(),
-        prompt: Arc::clone(&answers[0].prompt),
+        prompt: Arc::clone(&answer.prompt),
         body: DetectionBody::Objects(vec![TrackedObject {
             location: Location::Box(NormBox::from_corners(left, 0.2, 0.9, 0.8)),
             score: 0.83,
@@ -86,9 +82,10 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
             zones: Vec::new(),
         }]),
         truncated: false,
+        unchanged: false,
         model: "a model".into(),
         model_size: (2, 2),
-        stages: answers[0].marks,
+        stages: answer.marks,
         finished: now,
         since_last: SkippedSinceLast::default(),
     });

@@ -76,16 +76,17 @@ impl Site {
     /// Returns the cameras whose looks ended.
     async fn handle(&mut self, event: EngineEvent) -> Vec<CameraId> {
         match event {
-            EngineEvent::Outcomes(outcomes) => {
+            EngineEvent::Looks(news) => {
                 let mut ended = Vec::new();
-                for outcome in outcomes {
-                    self.engines.sampler().done(&outcome);
-                    let Outcome::Answered { frame, .. } = &outcome else {
-                        panic!("an engine that runs answers: {outcome:?}");
+                for news in news {
+                    self.engines.sampler().news(&news);
+                    let LookNews::Ended(outcome) = news else {
+                        continue;
                     };
+                    let frame = outcome.answered().expect("an engine that runs answers");
                     assert_eq!(frame.number, self.frames);
                     *self.answered.entry(frame.camera.clone()).or_default() += 1;
-                    ended.push(frame.camera.clone());
+                    ended.push(frame.camera);
                 }
                 ended
             }

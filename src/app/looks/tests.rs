@@ -91,7 +91,7 @@ impl Site {
         self.sampler.camera_sink(camera).unwrap()(frame(camera, self.frames, now));
         tokio::select! {
             biased;
-            outcomes = self.looks.outcomes() => panic!("the gate is closed: {outcomes:?}"),
+            news = self.looks.news() => panic!("the gate is closed: {news:?}"),
             () = async {} => {}
         }
     }
@@ -111,10 +111,11 @@ fn expect_settled(sampler: &Sampler) {
     }
 }
 
-/// CameraConfig and number of the answered frame.
-fn answered(outcome: &Outcome) -> (String, u64) {
-    match outcome {
-        Outcome::Answered { frame, .. } => (frame.camera.to_string(), frame.number),
+/// Camera and number of the frame of an answered look.
+fn answered(news: &LookNews) -> Option<(String, u64)> {
+    match news {
+        LookNews::Answer { .. } | LookNews::ShortAnswered(_) => None,
+        LookNews::Ended(Outcome::Answered(frame)) => Some((frame.camera.to_string(), frame.number)),
         other => panic!("{other:?}"),
     }
 }
@@ -131,10 +132,10 @@ async fn looks_in_flight_equal_the_permits() {
     drop(site.gate);
     let mut seen = Vec::new();
     while seen.len() < 5 {
-        let outcomes = timeout(PATIENCE, site.looks.outcomes()).await;
-        for outcome in outcomes.unwrap().unwrap() {
-            site.sampler.done(&outcome);
-            seen.push(answered(&outcome));
+        let news = timeout(PATIENCE, site.looks.news()).await;
+        for news in news.unwrap().unwrap() {
+            site.sampler.news(&news);
+            seen.extend(answered(&news));
         }
     }
     for (camera, frames) in [("gate", vec![1, 3, 4]), ("yard", vec![2, 5])] {
@@ -152,11 +153,11 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     }
     drop(site.gate);
     let last = site.looks.finish(PATIENCE).await;
-    let mut seen: Vec<_> = last.iter().map(answered).collect();
+    let mut seen: Vec<_> = last.iter().filter_map(answered).collect();
     seen.sort();
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
-    last.iter().for_each(|outcome| site.sampler.done(outcome));
+    last.iter().for_each(|news| site.sampler.news(news));
     expect_settled(&site.sampler);
     assert_eq!(site.sampler.counters()[0].1.waiting, 1);
 }

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use super::{slot::FrameSlot, *};
 use spotter_core::{
-    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look, ManualClock, Mono,
-    Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SkippedSinceLast,
+    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look, LookNews, ManualClock,
+    Mono, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, SkippedSinceLast,
     config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at},
 };
@@ -160,11 +160,11 @@ impl Bench {
     }
 
     fn answer(&self, look: Look) {
-        self.sampler.done(&Outcome::Answered {
-            frame: look.frame,
-            model_size: (2, 2),
-            answers: vec![],
-        });
+        self.end(Outcome::Answered(look.frame));
+    }
+
+    fn end(&self, outcome: Outcome) {
+        self.sampler.news(&LookNews::Ended(outcome));
     }
 }
 
@@ -254,11 +254,10 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
 fn engine_failures_are_counted_per_prompt() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put(0);
-    let failed = Outcome::Failed(bench.look(), "no memory".into());
-    bench.sampler.done(&failed);
+    bench.end(Outcome::Failed(bench.look(), "no memory".into()));
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    bench.sampler.done(&Outcome::Late(bench.look()));
+    bench.end(Outcome::Late(bench.look()));
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
     let counters = bench.counters(0);

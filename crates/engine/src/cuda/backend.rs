@@ -17,7 +17,7 @@ use super::{
     products::Products,
     program::{self, StepTables, TableLayout},
     record::DecisionRecord,
-    reuse::{Crop, Reuse},
+    reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams, record},
     weights::GpuWeights,
 };
@@ -41,10 +41,8 @@ pub struct CudaCapacity {
     pub images: usize,
     /// Pages of the cache.
     pub pages: usize,
-    /// Cameras whose last crops are kept; with none, every crop is encoded. Fewer where memory is short.
-    pub cameras: usize,
-    /// Largest difference of two bytes of a picture that counts as none; 0 is exact.
-    pub tile_difference: u8,
+    /// Crops whose features are kept. Fewer where memory is short.
+    pub kept_crops: usize,
 }
 
 /// What a [`CudaBackend`] is built with.
@@ -87,8 +85,7 @@ pub struct CudaBackend {
     pub(super) graphs: Graphs,
     pub(super) network: Network,
     frames: FramePreprocessor,
-    reuse: Reuse,
-    /// Features of crops, for [`Reuse`]'s entries.
+    /// Features of crops, by entry.
     kept: Buffer<bf16>,
     slots: Vec<GpuSlot>,
     /// What rows in flight decided, `[slots, rows]`.
@@ -121,9 +118,12 @@ impl CudaBackend {
         let weights = GpuWeights::upload(stream, config, weights)?;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
-        let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
-        let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
-        let limits = limits(config, capacity, gpu.free_bytes()?)?;
+        let kept_crops = kept_crops(config, capacity, gpu.free_bytes()?);
+        let kept = Buffer::zeros(stream, kept_crops * crop_values(config))?;
+        let limits = BackendLimits {
+            kept_crops,
+            ..limits(config, capacity, gpu.free_bytes()?)?
+        };
         let layout = TableLayout::new(&limits);
         let runner = LayerRunner::new(kernels, products);
         let network = Network::new(runner, config, weights, &layout)?;
@@ -136,7 +136,6 @@ impl CudaBackend {
             vocab,
             flights: Flights::new(limits.slots, vocab),
             frames: FramePreprocessor::new(stream, &config.vision, FRAME_PIXELS)?,
-            reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
             kept,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
             graphs: Graphs::new(Arc::clone(stream)),
@@ -176,8 +175,8 @@ impl CudaBackend {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
         let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
-        let cuts = self.plan(slot, step)?;
-        let fresh = self.reuse.batch();
+        let (cuts, crops) = self.plan(slot, step)?;
+        let fresh = crops.batch();
         let all: usize = cuts.iter().map(|cut| cut.crops.len()).sum();
         let model_size = |cut: &PictureCrops| {
             let (width, height) = cut.tiling.resized(&self.config.vision);
@@ -202,19 +201,19 @@ impl CudaBackend {
         let compute = &self.streams.compute;
         record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
-            self.queue_images(slot, &staged, &encoded)?;
+            self.queue_images(slot, &staged, &encoded, crops.keeps())?;
         }
-        self.queue_rows(slot)?;
-        self.reuse.keep_bytes();
-        Ok(())
+        self.queue_rows(slot)
     }
 
-    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images.
+    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images and the copies to
+    /// entries.
     fn queue_images(
         &mut self,
         slot: SlotId,
         staged: &[PlanarFrame],
         cuts: &[&PictureCrops],
+        keeps: &[FeatureCopy],
     ) -> Result<(), BackendError> {
         let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
@@ -238,23 +237,25 @@ impl CudaBackend {
         }
         let (tables, kept) = (buffers.tables(&self.layout), self.kept.start());
         let vision = &network.vision;
-        vision.project(&network.runner, tables, kept, self.reuse.keeps())?;
+        vision.project(&network.runner, tables, kept, keeps)?;
         Ok(record(&buffers.events().encoded, compute)?)
     }
 
-    /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
-    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<PictureCrops>, BackendError> {
-        self.reuse.begin_step();
+    /// How the step's pictures are cut, and the places of their crops; writes both for the kernels.
+    fn plan(
+        &mut self,
+        slot: SlotId,
+        step: &Step,
+    ) -> Result<(Vec<PictureCrops>, StepCrops), BackendError> {
+        let mut places = StepCrops::default();
         let block = self.slots[slot.0].block_mut();
         let (image, source) = (self.layout.image, self.layout.crop_source);
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
             let tiling = self.frames.tiling(&job.picture);
-            // A picture that is only on the GPU is not copied to be compared, see `reuse`.
-            let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
-            let crops = self.reuse.plan(camera, &job.picture, tiling);
+            let crops = places.place(&job.sources(tiling.crops())?);
             let most = self.network.vision.crops_max;
-            if first + crops.len() > source.len || self.reuse.batch() > most {
+            if first + crops.len() > source.len || places.batch() > most {
                 return Err(BackendError(format!(
                     "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
                     first + crops.len()
@@ -268,7 +269,7 @@ impl CudaBackend {
             }
             cuts.push(PictureCrops { tiling, crops });
         }
-        Ok(cuts)
+        Ok((cuts, places))
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
@@ -302,7 +303,7 @@ impl CudaBackend {
 /// A picture of a step.
 struct PictureCrops {
     tiling: Tiling,
-    crops: Vec<Crop>,
+    crops: Vec<PlacedCrop>,
 }
 
 impl Backend for CudaBackend {
@@ -432,17 +433,16 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 /// Share of the memory that the weights leave which kept crops may take.
 const KEPT_SHARE: usize = 16;
 
-/// Cameras whose crops are kept, limited by free memory.
-fn kept_cameras(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
-    let camera_bytes = camera_values(config) * size_of::<bf16>();
-    capacity
-        .cameras
-        .min(free_bytes / KEPT_SHARE / camera_bytes.max(1))
+/// Crops whose features are kept, limited by free memory.
+fn kept_crops(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
+    let crop_bytes = crop_values(config) * size_of::<bf16>();
+    let room = free_bytes / KEPT_SHARE / crop_bytes.max(1);
+    capacity.kept_crops.min(room)
 }
 
-/// Values of the features of a camera's crops.
-fn camera_values(config: &ModelConfig) -> usize {
-    Reuse::crops_each(&config.vision) * config.image_tokens() * config.vision.enc_dim
+/// Values of the features of a crop.
+fn crop_values(config: &ModelConfig) -> usize {
+    config.image_tokens() * config.vision.enc_dim
 }
 
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
@@ -474,5 +474,6 @@ fn limits(
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
         tokens: capacity.rows + DRAFTED_TOKENS,
+        kept_crops: capacity.kept_crops,
     })
 }

@@ -172,9 +172,10 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
     let prefix: Arc<[PageId]> = (0..prefix).map(PageId).collect();
     Step {
         images: vec![ImageJob {
+            camera: None,
             picture: picture.clone(),
             pages: prefix.clone(),
-            camera: None,
+            crops: Vec::new(),
         }],
         rows: vec![Row {
             inputs: Feed::Host(inputs),

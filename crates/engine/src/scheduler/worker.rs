@@ -65,6 +65,11 @@ impl Worker {
         self.timeline = None;
     }
 
+    /// By the clock of all its times.
+    pub fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
     /// What the device offers.
     pub fn limits(&self) -> BackendLimits {
         self.backend.limits()
@@ -89,12 +94,12 @@ impl Worker {
         self.scheduler.cancel(look)
     }
 
-    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its short answers.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.scheduler.hurry_after(runs);
     }
 
-    /// True when a look that runs is in a hurry, so that no image will join the next step.
+    /// True when a look that runs is in a hurry, so that no look may begin.
     pub fn is_in_a_hurry(&self) -> bool {
         self.scheduler.is_in_a_hurry(self.clock.now())
     }
@@ -108,6 +113,10 @@ impl Worker {
     pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
+        // Answers that needed no step do not wait for one.
+        if self.scheduler.has_events() {
+            return Ok(self.scheduler.take_events());
+        }
         if !launched || self.scheduler.pipeline().is_full() {
             // The host is about to wait for a long step, so a recording delays nothing.
             if self.scheduler.waits_for_images() {

@@ -4,20 +4,21 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::choices;
+use super::{choices, open_look::OpenLook};
 use crate::{
     model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, LookEvent, LookId, LookRequest, Options, PromptResult},
+        request::{Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult},
         sequence::{Bounds, Sequence},
+        still::{PictureMeasure, ReuseRule, ViewKey},
         worker::{DeviceError, Worker},
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt, ScoreSource,
-    Task,
+    Answer, AnswerBody, Clock, FoundObject, Look, LookNews, NormBox, NormPoint, Outcome, Prompt,
+    ScoreSource, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -42,12 +43,12 @@ pub enum EngineError {
     Device(#[from] DeviceError),
 }
 
-/// News of a look.
+/// News of a look inside an engine.
 #[derive(Clone, Debug)]
-pub enum LookNews {
+pub enum EngineNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
-    Ended(Outcome),
+    Look(LookNews),
 }
 
 /// What an engine needs of a model beside its weights, which are on the device.
@@ -63,7 +64,8 @@ pub struct Engine {
     config: ModelConfig,
     tokenizer: Tokenizer,
     bounds: Bounds,
-    inside: HashMap<LookId, Look>,
+    reuse: Option<ReuseRule>,
+    inside: HashMap<LookId, OpenLook>,
 }
 
 impl Engine {
@@ -85,6 +87,7 @@ impl Engine {
             config,
             tokenizer,
             bounds,
+            reuse: None,
             inside: HashMap::new(),
         }
     }
@@ -103,30 +106,33 @@ impl Engine {
     /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
     pub fn restart(&mut self, bounds: Bounds, options: Options) {
         self.bounds = bounds;
+        self.reuse = options.reuse;
         self.worker.restart(options);
     }
 
-    /// Answers one look while nothing else is inside, or says that it came too late. Nothing is remembered of it and
-    /// nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole work. After a
-    /// fatal error the engine must not be used again.
-    pub fn look(&mut self, look: Look) -> Result<Outcome, EngineError> {
+    /// Answers one look while nothing else is inside; it has an outcome, which may be that it came too late. Nothing is
+    /// remembered of it and nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole
+    /// work. After a fatal error the engine must not be used again.
+    pub fn look(&mut self, look: Look) -> Result<WholeLook, EngineError> {
+        let mut whole = WholeLook::new(&look);
         let id = self.submit_unremembered(look)?;
-        loop {
-            for (ended, news) in self.turn()? {
-                if let (LookNews::Ended(outcome), true) = (news, ended == id) {
-                    return Ok(outcome);
+        while whole.outcome.is_none() {
+            for (of, news) in self.turn()? {
+                if let (EngineNews::Look(news), true) = (news, of == id) {
+                    whole.add(news);
                 }
             }
         }
+        Ok(whole)
     }
 
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
         let mut request = self.request(&look, false)?;
-        request.camera = None;
+        (request.camera, request.measured) = (None, None);
         request.asks.iter_mut().for_each(|ask| ask.draft = None);
         let id = self.worker.admit(request);
-        self.inside.insert(id, look);
+        self.inside.insert(id, OpenLook::new(look));
         Ok(id)
     }
 
@@ -134,7 +140,7 @@ impl Engine {
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
         let request = self.request(&look, objects)?;
         let id = self.worker.admit(request);
-        self.inside.insert(id, look);
+        self.inside.insert(id, OpenLook::new(look));
         Ok(id)
     }
 
@@ -160,11 +166,22 @@ impl Engine {
             .collect::<Result<Vec<Ask>, EngineError>>()?;
         Ok(LookRequest {
             camera: Some(look.frame.camera.clone()),
+            measured: self.measured(look),
             picture: Some(look.frame.picture.clone()),
             start_by: look.start_by,
             answer_by: look.answer_by,
             asks,
             objects,
+        })
+    }
+
+    /// What the look's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its copy.
+    fn measured(&self, look: &Look) -> Option<MeasuredView> {
+        let picture = &look.frame.picture;
+        let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        Some(MeasuredView {
+            view: ViewKey(look.frame.camera.clone()),
+            measure: PictureMeasure::of(picture, &self.config.vision, rule.detail),
         })
     }
 
@@ -175,7 +192,7 @@ impl Engine {
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
-    pub fn turn(&mut self) -> Result<Vec<(LookId, LookNews)>, EngineError> {
+    pub fn turn(&mut self) -> Result<Vec<(LookId, EngineNews)>, EngineError> {
         let events = self.worker.turn()?;
         Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
     }
@@ -211,45 +228,73 @@ impl Engine {
         })
     }
 
-    fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
-        Some(match event {
-            LookEvent::Object(look, index, object) => {
-                let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
+    fn news(&mut self, event: LookEvent) -> Option<(LookId, EngineNews)> {
+        let (id, news) = match event {
+            LookEvent::Object(id, index, object) => {
+                let prompt = Arc::clone(self.inside.get(&id)?.prompts().get(index)?);
                 let body = objects(&prompt.task, &[object])?;
-                (look, LookNews::Object(prompt, body))
+                return Some((id, EngineNews::Object(prompt, body)));
             }
-            LookEvent::Answered {
+            LookEvent::Answer {
                 look: id,
-                findings,
+                prompt,
+                result,
                 model_size,
-            } => {
-                let look = self.inside.remove(&id)?;
-                let answers = look.prompts.iter().zip(findings);
-                let answers = answers.map(|(prompt, finding)| self.answer(prompt, finding));
-                let outcome = match answers.collect::<Result<Vec<_>, EngineError>>() {
-                    Ok(answers) => Outcome::Answered {
-                        frame: look.frame,
-                        model_size,
-                        answers,
-                    },
-                    Err(e) => Outcome::Failed(look, e.to_string()),
-                };
-                (id, LookNews::Ended(outcome))
+            } => (id, self.answered(id, prompt, result, model_size)?),
+            LookEvent::ShortAnswered { look: id } => {
+                let frame = self.inside.get(&id)?.frame().clone();
+                (id, LookNews::ShortAnswered(frame))
             }
-            LookEvent::Late { look } => {
-                let outcome = Outcome::Late(self.inside.remove(&look)?);
-                (look, LookNews::Ended(outcome))
+            LookEvent::Answered { look: id } => {
+                let frame = self.inside.remove(&id)?.frame().clone();
+                (id, LookNews::Ended(Outcome::Answered(frame)))
+            }
+            LookEvent::Late { look: id } => {
+                let look = self.inside.remove(&id)?.unanswered();
+                (id, LookNews::Ended(Outcome::Late(look)))
             }
             LookEvent::Failed { look: id, why } => {
-                let look = self.inside.remove(&id)?;
-                let text = format!("look with {} prompts: {why}", look.prompts.len());
-                (id, LookNews::Ended(Outcome::Failed(look, text)))
+                let open = self.inside.remove(&id)?;
+                let text = format!("look with {} prompts: {why}", open.prompts().len());
+                let outcome = Outcome::Failed(open.unanswered(), text);
+                (id, LookNews::Ended(outcome))
             }
-        })
+        };
+        Some((id, EngineNews::Look(news)))
+    }
+
+    /// A prompt is answered. A look with an answer that is no text fails.
+    fn answered(
+        &mut self,
+        id: LookId,
+        prompt: usize,
+        result: PromptResult,
+        model_size: (u32, u32),
+    ) -> Option<LookNews> {
+        let asked = Arc::clone(self.inside.get(&id)?.prompts().get(prompt)?);
+        let error = match self.answer(&asked, result) {
+            Ok(answer) => {
+                let open = self.inside.get_mut(&id)?;
+                open.answer(prompt)?;
+                return Some(LookNews::Answer {
+                    frame: open.frame().clone(),
+                    model_size,
+                    answer,
+                });
+            }
+            Err(error) => error,
+        };
+        self.worker.cancel(id);
+        let look = self.inside.remove(&id)?.unanswered();
+        Some(LookNews::Ended(Outcome::Failed(look, error.to_string())))
     }
 
     fn answer(&self, prompt: &Arc<Prompt>, finding: PromptResult) -> Result<Answer, EngineError> {
-        let PromptResult { found, marks } = finding;
+        let PromptResult {
+            found,
+            marks,
+            unchanged,
+        } = finding;
         let body = match objects(&prompt.task, &found.objects) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
@@ -258,6 +303,7 @@ impl Engine {
             prompt: Arc::clone(prompt),
             body,
             truncated: found.truncated,
+            unchanged,
             marks,
         })
     }

@@ -1,4 +1,4 @@
-//! The engine's loop: looks from the inbox in, outcomes to their callers out.
+//! The engine's loop: looks from the inbox in, their news to their callers out.
 
 use std::{
     collections::HashMap,
@@ -6,28 +6,47 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    engine::{Engine, LookNews},
-    handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission, SharedPermit},
+    engine::{Engine, EngineNews},
+    handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookLimit,
+    places::Place,
 };
 use crate::scheduler::request::LookId;
-use spotter_core::Outcome;
+use spotter_core::{Frame, LookNews, Outcome};
 
 /// How often an idle engine shows that it is alive.
 const IDLE_BEAT: Duration = Duration::from_secs(1);
 
-/// Who waits for an answer, by look.
-type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
+/// Who waits for the news of a look.
+struct WaitingCaller {
+    news: news::Sender<LookNews>,
+    /// `None` when the short answers are there.
+    place: Option<Place>,
+    answers: usize,
+    /// Of them, those that repeat an earlier answer without a step.
+    unchanged: usize,
+}
+
+impl WaitingCaller {
+    fn new(news: news::Sender<LookNews>, place: Place) -> Self {
+        Self {
+            news,
+            place: Some(place),
+            answers: 0,
+            unchanged: 0,
+        }
+    }
+}
 
 /// An engine with its inbox.
 pub struct EngineLoop {
     engine: Engine,
     inbox: EngineInbox,
     limit: LookLimit,
-    waiting: WaitingReplies,
+    waiting: HashMap<LookId, WaitingCaller>,
     /// Dropped with the loop, which says that the thread is over.
     end: Option<EngineEndSender>,
 }
@@ -42,7 +61,7 @@ impl EngineLoop {
             engine,
             inbox,
             limit,
-            waiting: WaitingReplies::new(),
+            waiting: HashMap::new(),
             end: None,
         }
     }
@@ -89,16 +108,12 @@ impl EngineLoop {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
         for (id, news) in self.engine.turn().map_err(stopped)? {
-            if let (LookNews::Ended(outcome), Some((reply, place))) =
-                (news, self.waiting.remove(&id))
-            {
-                self.learn(&outcome);
-                drop(place);
-                let _ = reply.send(outcome);
+            if let EngineNews::Look(news) = news {
+                self.report(id, news);
             }
         }
         // A client that went away waits for nothing.
-        for (id, _) in self.waiting.extract_if(|_, (reply, _)| reply.is_closed()) {
+        for (id, _) in (self.waiting).extract_if(|_, caller| caller.news.is_closed()) {
             self.engine.cancel(id);
         }
         self.open_places();
@@ -117,14 +132,37 @@ impl EngineLoop {
         self.limit.looks()
     }
 
-    /// An answer shows what looks cost and how old they become.
-    fn learn(&mut self, outcome: &Outcome) {
-        let Outcome::Answered { frame, answers, .. } = outcome else {
+    /// Passes news on to who waits for it. The place of a look that others do not wait for any more is free before.
+    fn report(&mut self, id: LookId, news: LookNews) {
+        let Some(mut caller) = self.waiting.remove(&id) else {
             return;
         };
-        let last = answers.iter().map(|answer| answer.marks.generated).max();
-        let age = last.unwrap_or_default().since(frame.times.received);
+        let is_over = matches!(news, LookNews::Ended(_));
+        if is_over || matches!(news, LookNews::ShortAnswered(_)) {
+            caller.place = None;
+        }
+        match &news {
+            LookNews::Answer { answer, .. } => {
+                caller.answers += 1;
+                caller.unchanged += usize::from(answer.unchanged);
+            }
+            // Answers without a step say nothing about the device.
+            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
+                self.learn(frame);
+            }
+            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
+        }
+        // There is room for all news of a look; without a receiver nobody waits.
+        let _ = caller.news.try_send(news);
+        if !is_over {
+            self.waiting.insert(id, caller);
+        }
+    }
+
+    /// An answered look shows what looks cost and how old they become, up to where others wait for them.
+    fn learn(&mut self, frame: &Frame) {
         let worker = self.engine.worker();
+        let age = worker.now().since(frame.times.received);
         let images_max = worker.limits().images;
         self.limit.answered(age, worker.pace(), images_max);
         worker.hurry_after(self.limit.hurry_after());
@@ -150,14 +188,17 @@ impl EngineLoop {
     }
 
     fn submit(&mut self, submission: LookSubmission) {
-        let LookSubmission { look, reply, place } = submission;
+        let LookSubmission { look, news, place } = submission;
         let asked = look.clone();
         match self.engine.submit(look, false) {
-            Ok(id) => drop(self.waiting.insert(id, (reply, place))),
+            Ok(id) => {
+                self.waiting.insert(id, WaitingCaller::new(news, place));
+            }
             Err(e) => {
                 drop(place);
+                let failed = Outcome::Failed(asked, e.to_string());
                 // No caller waits when the daemon is shutting down.
-                let _ = reply.send(Outcome::Failed(asked, e.to_string()));
+                let _ = news.try_send(LookNews::Ended(failed));
             }
         }
     }

@@ -16,12 +16,13 @@ pub mod engine_loop;
 pub mod handle;
 pub mod inside;
 mod look_limit;
+mod open_look;
 pub mod outside;
 mod places;
 mod process;
 mod wire;
 
-pub use engine::{Engine, EngineError, EngineModel, LookNews};
+pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, LookNews, handle};
+use super::{Engine, EngineError, EngineNews, handle};
 use crate::{
     scheduler::{
         Options,
@@ -28,8 +28,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture,
-    Prompt, PromptId, Task, WallTime,
+    AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
+    Picture, Prompt, PromptId, Task, WallTime, WholeLook,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -167,6 +167,7 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 1,
     positions: 400,
     tokens: 400,
+    kept_crops: 0,
 };
 
 fn look(prompts: usize, start_by: Mono) -> Look {
@@ -186,9 +187,9 @@ fn look(prompts: usize, start_by: Mono) -> Look {
 }
 
 #[track_caller]
-fn assert_answered(outcome: Result<Outcome, EngineError>) {
-    let is_answered = matches!(outcome, Ok(Outcome::Answered { .. }));
-    assert!(is_answered, "{outcome:?}");
+fn assert_answered(look: Result<WholeLook, EngineError>) {
+    let answers = look.map(WholeLook::into_answers);
+    assert!(matches!(answers, Ok(Ok(_))), "{answers:?}");
 }
 
 proptest! {
@@ -197,8 +198,9 @@ proptest! {
     fn prompts_are_answered_in_order_with_one_image_encoding(prompts in 1_usize..11) {
         let (mut engine, clock, seen) = engine(LIMITS, None);
         for round in 1..4 {
-            let outcome = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
-            let Outcome::Answered { answers, model_size, .. } = outcome else { panic!("not answered") };
+            let whole = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
+            let model_size = whole.model_size;
+            let answers = whole.into_answers().expect("answered");
             let asked: Vec<_> = answers.iter().map(|a| a.prompt.id.to_string()).collect();
             prop_assert_eq!(asked, (0..prompts).map(|i| format!("p{i}")).collect::<Vec<_>>());
             prop_assert_eq!(model_size, (84, 84));
@@ -218,10 +220,8 @@ fn a_restarted_engine_works_by_other_bounds_and_remembers_nothing() {
     let (mut engine, _, _) = engine(LIMITS, None);
     let boxes = |engine: &mut Engine| {
         let whenever = Mono::from_nanos(u64::MAX);
-        let outcome = engine.look(look(3, whenever)).expect("answered");
-        let Outcome::Answered { answers, .. } = outcome else {
-            panic!("not answered")
-        };
+        let whole = engine.look(look(3, whenever)).expect("a device");
+        let answers = whole.into_answers().expect("answered");
         let counts = answers.iter().filter_map(|answer| answer.body.count());
         counts.max()
     };
@@ -247,31 +247,37 @@ fn prompts_share_steps() {
 #[test]
 fn streamed_objects_equal_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
-    let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
+    let look = look(3, clock.now());
+    let mut whole = WholeLook::new(&look);
+    let asked = engine.submit(look, true).expect("a prompt");
     let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {
             assert_eq!(id, asked);
             match news {
-                LookNews::Object(prompt, AnswerBody::Boxes(found)) => {
+                EngineNews::Object(prompt, AnswerBody::Boxes(found)) => {
                     assert_eq!(found.len(), 1);
                     reported.entry(prompt.id.clone()).or_default().extend(found);
                     turns_with_objects.push(turn);
                 }
-                LookNews::Ended(Outcome::Answered { answers, .. }) => {
-                    assert!(answers.iter().any(|a| a.body.count() > Some(2)));
-                    for answer in answers {
+                EngineNews::Look(news) => {
+                    if let LookNews::Answer { answer, .. } = &news {
                         let reported = reported.remove(&answer.prompt.id).expect("an object");
                         assert_eq!(answer.body, AnswerBody::Boxes(reported));
                     }
-                    assert!(reported.is_empty(), "{reported:?}");
-                    assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
-                    assert!(engine.is_idle());
-                    return;
+                    whole.add(news);
                 }
                 other => panic!("{other:?}"),
             }
+        }
+        if whole.outcome.is_some() {
+            let answers = whole.into_answers().expect("answered");
+            assert!(answers.iter().any(|a| a.body.count() > Some(2)));
+            assert!(reported.is_empty(), "{reported:?}");
+            assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
+            assert!(engine.is_idle());
+            return;
         }
     }
 }
@@ -281,8 +287,8 @@ fn a_late_look_is_not_begun() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let start_by = clock.now();
     clock.advance(Duration::from_millis(1));
-    let outcome = engine.look(look(1, start_by));
-    assert!(matches!(outcome, Ok(Outcome::Late(_))), "{outcome:?}");
+    let outcome = engine.look(look(1, start_by)).expect("a device").outcome;
+    assert!(matches!(outcome, Some(Outcome::Late(_))), "{outcome:?}");
     assert_eq!(seen.lock().expect("one thread").steps, 0);
 }
 
@@ -300,7 +306,8 @@ fn a_look_that_never_fits_fails_alone() {
         task: Task::Detect { object },
         ..(*long.prompts[0]).clone()
     })];
-    let Ok(Outcome::Failed(_, why)) = engine.look(long) else {
+    let outcome = engine.look(long).expect("a device").outcome;
+    let Some(Outcome::Failed(_, why)) = outcome else {
         panic!("eight pages are enough for this prompt");
     };
     let expected = "look with 1 prompts: prompt 0 does not fit into the 18 KV pages";
@@ -347,8 +354,8 @@ async fn engine_admits_the_configured_number_of_looks() {
     assert!(fourth.as_mut().poll(&mut context).is_pending());
     // A permit is free again when its look is answered.
     let permit = permits.pop().expect("three");
-    let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
-    assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
+    let whole = permit.whole_look(look(1, Mono::from_nanos(u64::MAX))).await;
+    assert_answered(Ok(whole));
     assert!(fourth.poll(&mut context).is_ready());
 }
 
@@ -356,15 +363,21 @@ async fn engine_admits_the_configured_number_of_looks() {
 async fn device_failure_is_reported_to_waiting_and_later_looks() {
     let build = || Ok((engine(LIMITS, Some(3)).0, 2));
     let (handle, mut end) = handle::start(build).await.expect("an engine");
-    let ask = |permit: handle::Permit| permit.look(look(1, Mono::from_nanos(u64::MAX)));
+    let ask = |permit: handle::Permit| permit.whole_look(look(1, Mono::from_nanos(u64::MAX)));
     let (one, two) = (handle.permit().await, handle.permit().await);
-    for outcome in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
-        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    for whole in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
+        assert!(
+            matches!(whole.outcome, Some(Outcome::Failed(..))),
+            "{whole:?}"
+        );
     }
     let reason = end.reason().await.to_string();
     assert_eq!(reason, "device: the device fell off the bus");
     let late = ask(handle.permit().await).await;
-    assert!(matches!(late, Outcome::Failed(..)), "{late:?}");
+    assert!(
+        matches!(late.outcome, Some(Outcome::Failed(..))),
+        "{late:?}"
+    );
     end.over().await;
 }
 

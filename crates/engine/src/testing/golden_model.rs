@@ -112,9 +112,10 @@ pub fn run(
 /// A picture of no camera, whose prefix comes where all rows look for it.
 pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
     ImageJob {
+        camera: None,
         picture,
         pages: pages(backend, 0).0,
-        camera: None,
+        crops: Vec::new(),
     }
 }
 

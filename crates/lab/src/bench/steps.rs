@@ -145,9 +145,10 @@ impl Steps<'_> {
 
     fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
+            camera: None,
             picture: picture.clone(),
             pages: self.prefix(image),
-            camera: None,
+            crops: Vec::new(),
         };
         Step {
             images: (0..images).map(job).collect(),

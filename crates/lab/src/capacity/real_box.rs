@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
@@ -33,7 +33,8 @@ use crate::bench::noise;
 use spotter::app::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock, Frame, FrameTimes, Look, Mono, Outcome, Picture, SystemClock, WallTime,
+    CameraId, Clock, Frame, FrameTimes, Look, LookNews, Mono, Outcome, Picture, SystemClock,
+    WallTime,
     config::{CameraConfig, ModelSettings},
 };
 use spotter_engine::{
@@ -239,7 +240,7 @@ impl RealCase {
         time: Duration,
     ) -> anyhow::Result<RealRow> {
         let looks_hz = load / opened.alone.as_secs_f64().max(1e-6);
-        let configured = configured_cameras(cameras, self.prompts, looks_hz)?;
+        let configured = configured_cameras(cameras, self.prompts, false, looks_hz)?;
         opened.sampler.change(&configured);
         let ids: Vec<CameraId> = configured.iter().map(|camera| camera.id.clone()).collect();
         opened.slot.set_cameras(ids.clone());
@@ -251,6 +252,7 @@ impl RealCase {
             records: Vec::new(),
             steps: HashSet::new(),
             in_flight: 0,
+            has_objects: self.objects > 0,
         };
         let warm_up = time.mul_f64(WARM_UP_PART);
         run.until(opened, warm_up).await?;
@@ -303,6 +305,7 @@ impl RealCase {
             wasted_share: figures.wasted_share,
             images_per_step: figures.images_per_step,
             fairness: figures.fairness,
+            query: None,
         };
         RealRow {
             row,
@@ -328,6 +331,7 @@ struct RealRun {
     steps: HashSet<Mono>,
     /// The most looks that were allowed at once.
     in_flight: usize,
+    has_objects: bool,
 }
 
 impl RealRun {
@@ -336,10 +340,10 @@ impl RealRun {
         loop {
             tokio::select! {
                 () = sleep_until(end) => return Ok(()),
-                outcomes = opened.slot.next() => {
-                    for outcome in outcomes? {
-                        opened.sampler.done(&outcome);
-                        self.publish(&outcome, opened.clock.now())?;
+                news = opened.slot.next() => {
+                    for news in news? {
+                        opened.sampler.news(&news);
+                        self.publish(news, opened.clock.now())?;
                     }
                     let places = *opened.engine.places().borrow();
                     self.in_flight = self.in_flight.max(places);
@@ -348,32 +352,33 @@ impl RealRun {
         }
     }
 
-    fn publish(&mut self, outcome: &Outcome, now: Mono) -> anyhow::Result<()> {
-        let (frame, end, has_objects) = match outcome {
-            Outcome::Answered { frame, answers, .. } => {
-                for answer in answers {
-                    self.tracker.update(frame, answer);
-                }
-                self.steps
-                    .extend(answers.first().map(|answer| answer.marks.encoded));
-                let found = answers.iter().any(|answer| answer.body.count() > Some(0));
-                (frame, LookEnd::Answered, found)
+    fn publish(&mut self, news: LookNews, now: Mono) -> anyhow::Result<()> {
+        match news {
+            LookNews::Answer { frame, answer, .. } => {
+                self.tracker.update(&frame, &answer);
+                self.steps.insert(answer.marks.encoded);
             }
-            Outcome::Late(look) => {
-                self.tracker.unanswered(look);
-                (&look.frame, LookEnd::Late, true)
+            LookNews::ShortAnswered(frame) => self.record(&frame, LookEnd::Answered, now),
+            LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Ended(Outcome::Late(look)) => {
+                self.tracker.unanswered(&look);
+                self.record(&look.frame, LookEnd::Late, now);
             }
-            Outcome::Failed(_, reason) => anyhow::bail!("a look failed: {reason}"),
-        };
+            LookNews::Ended(Outcome::Failed(_, reason)) => bail!("a look failed: {reason}"),
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, frame: &Frame, end: LookEnd, now: Mono) {
         let camera = self.ids.iter().position(|id| *id == frame.camera);
         self.records.push(LookRecord {
             camera: camera.unwrap_or_default(),
             received: frame.times.received,
             ended: now,
             end,
-            has_objects,
+            // Every answer of a case has as many, also those that came too late.
+            has_objects: self.has_objects,
         });
-        Ok(())
     }
 }
 
@@ -469,6 +474,7 @@ mod tests {
             cameras: vec![1, 2],
             prompts: vec![1],
             objects: vec![1],
+            has_query: false,
             loads: vec![0.5],
         };
         let real = RealOptions {

@@ -7,6 +7,7 @@ fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
         device: device.expect("a device of the file"),
         cameras: 8,
         prompts: 1,
+        has_query: false,
         objects: 2,
         looks_hz: 0.0,
         in_flight,

@@ -39,6 +39,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
+        unchanged: false,
         marks: StageTimes::default(),
     }
 }

@@ -49,6 +49,7 @@ impl PoolRequest {
         LookRequest {
             camera: camera.cloned(),
             picture: self.picture.clone(),
+            measured: None,
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),
