@@ -70,9 +70,24 @@ pub struct CamerasArgs {
 /// `spotter-lab capacity`
 #[derive(Clone, Debug, Args)]
 pub struct CapacityArgs {
-    /// Only this device
+    /// Only this device; `real` is this machine's, in real time
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
+    /// Of the device `real`: random weights in the shape of a model instead of a model
+    #[arg(long, value_enum, conflicts_with = "model")]
+    pub shape: Option<NoiseShape>,
+    /// Of the device `real`: a model directory; the embedded demonstration model when absent
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Of the device `real`: fp8 instead of bf16 on a GPU
+    #[arg(long)]
+    pub fp8: bool,
+    /// Of the device `real`: frames, pixels across and down
+    #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]
+    pub size: (usize, usize),
+    /// Of the device `real`: seconds for each row, of which the last part counts
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub seconds: f64,
     /// How many cameras
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8")]
     pub cameras: Vec<NonZeroUsize>,

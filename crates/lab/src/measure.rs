@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use spotter::cli::out::{remark, say};
+use spotter::cli::{
+    args::ModelArgs,
+    out::{remark, say},
+};
 
 use crate::bench::{
     self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine,
@@ -16,7 +19,7 @@ use crate::{
         CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs,
         StillArgs,
     },
-    capacity::{self, CapacityOptions},
+    capacity::{self, CapacityOptions, REAL, RealOptions},
     fleet,
 };
 use spotter::ops::machine::Machine;
@@ -82,7 +85,26 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         has_query: args.query,
         loads: args.load.clone(),
     };
-    let report = capacity::capacity(&options, |row| remark(row))?;
+    let is_real = |name: &String| name.eq_ignore_ascii_case(REAL);
+    if !args.device.as_ref().is_some_and(is_real) {
+        let report = capacity::capacity(&options, |row| remark(row))?;
+        return print(&report, args.json);
+    }
+    let model = ModelArgs {
+        model: args.model.clone(),
+        device: config::DevicePreference::Auto,
+        precision: match args.fp8 {
+            true => config::GpuPrecision::Fp8,
+            false => config::GpuPrecision::Bf16,
+        },
+    };
+    let real = RealOptions {
+        settings: model.settings(),
+        is_noise: args.shape.is_some(),
+        size: args.size,
+        time: length(args.seconds)?,
+    };
+    let report = capacity::real_capacity(&options, &real, |row| remark(row))?;
     print(&report, args.json)
 }
 

@@ -36,7 +36,7 @@ mod work;
 
 pub use eval::{EvalOptions, eval};
 pub use host::host;
-pub use load::{Ceiling, Load, LoadSubject, MachineCeilings};
+pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;

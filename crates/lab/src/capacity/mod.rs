@@ -1,4 +1,5 @@
-//! `spotter-lab capacity`: what a box answers at every load, through the daemon's own path in virtual time.
+//! `spotter-lab capacity`: what a box answers at every load, through the daemon's own path: on simulated devices in virtual time
+//! (below), or on the device of this machine in real time (`real_box`).
 //!
 //! ```text
 //!   devices ─▶ simulated_box ─▶ LookRecords ─▶ figures ─▶ CapacityTable
@@ -11,9 +12,11 @@
 
 mod devices;
 mod figures;
+mod real_box;
 mod simulated_box;
 
 pub use figures::{CapacityRow, CapacityTable};
+pub use real_box::{REAL, RealOptions, real_capacity};
 
 use std::time::Duration;
 

@@ -142,7 +142,12 @@ impl SimulatedBox {
             }
         });
         let mut engine = simulated_engine(setup, backend, clock.clone());
-        let cameras = configured(setup)?;
+        let cameras = configured_cameras(
+            setup.cameras,
+            setup.prompts,
+            setup.has_query,
+            setup.looks_hz,
+        )?;
         let measured = measured_look(&mut engine, &clock, setup.prompts)?;
         let limits = TimeLimits::new(budget(), Some(measured));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -428,33 +433,38 @@ fn object(number: usize) -> String {
     format!("thing {number}")
 }
 
-fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
+pub fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
     (0..prompts).map(|number| Task::Detect {
         object: object(number),
     })
 }
 
 /// The cameras as a file configures them, each with its part of the looks.
-fn configured(setup: &BoxSetup) -> anyhow::Result<Vec<CameraConfig>> {
+pub fn configured_cameras(
+    cameras: usize,
+    prompts: usize,
+    has_query: bool,
+    looks_hz: f64,
+) -> anyhow::Result<Vec<CameraConfig>> {
     let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
-    for camera in 0..setup.cameras {
+    for camera in 0..cameras {
         text += &format!("[camera.c{camera}]\nurl = \"test://\"\n");
-        for prompt in 0..setup.prompts {
+        for prompt in 0..prompts {
             text += &format!("prompt.p{prompt}.detect = \"{}\"\n", object(prompt));
         }
-        if setup.has_query {
+        if has_query {
             text += "prompt.scene.query = \"What happens here?\"\n";
         }
     }
     let loaded = config::of_text("the simulated cameras", &text, &Environment::process())?;
-    let mut cameras = loaded.config.cameras;
-    for camera in &mut cameras {
-        camera.rate_hz = setup.looks_hz / setup.cameras as f64;
+    let mut configured = loaded.config.cameras;
+    for camera in &mut configured {
+        camera.rate_hz = looks_hz / cameras as f64;
         for prompt in &mut camera.prompts {
             prompt.rate_hz = camera.rate_hz;
         }
     }
-    Ok(cameras)
+    Ok(configured)
 }
 
 /// `[model]` of a configuration that sets nothing but a directory.

@@ -17,6 +17,7 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
+pub use self::frames::noise;
 use self::looks::{LoadRow, PromptsRow};
 use super::table::{TextTable, known};
 use crate::args::{LoadArgs, LoadPart};
