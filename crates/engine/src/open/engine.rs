@@ -180,7 +180,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
 /// What is used again of earlier looks, as it is configured.
 pub fn reuse_rule(settings: &config::ModelSettings) -> Option<ReuseRule> {
     let detail = match settings.reuse {
-        config::ReuseMode::Auto => Detail::Patches,
+        config::ReuseMode::Auto => Detail::Cells,
         config::ReuseMode::Exact => Detail::Bytes,
         config::ReuseMode::Off => return None,
     };

@@ -13,8 +13,8 @@
 //!
 //! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 
+mod cells;
 mod floor;
-mod patches;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,11 +23,11 @@ use super::{
     draft::DraftKey,
 };
 use crate::model::SequenceOutput;
+use cells::{CropMeasure, PixelEncoding};
 use floor::NoiseFloor;
-use patches::{CropMeasure, PixelEncoding};
 use spotter_core::{CameraId, Mono};
 
-pub use patches::{CropRegion, Detail, PictureMeasure, crop_regions};
+pub use cells::{CropRegion, Detail, PictureMeasure, crop_regions};
 
 /// Answers that are kept of a picture; more than a camera has prompts.
 const ANSWERS_MAX: usize = 256;
@@ -112,20 +112,20 @@ struct KeptCrop {
 
 impl KeptCrop {
     fn new(entry: FeatureEntry, measure: &CropMeasure) -> Self {
-        let patches = match measure {
-            CropMeasure::Patches(patches) => patches.means.len(),
+        let cells = match measure {
+            CropMeasure::Cells(cells) => cells.means.len(),
             CropMeasure::Digest(_) => 0,
         };
         Self {
             entry,
             measure: measure.clone(),
-            floor: NoiseFloor::new(patches),
+            floor: NoiseFloor::new(cells),
         }
     }
 
     fn has_changed(&mut self, now: &CropMeasure) -> bool {
         match (&self.measure, now) {
-            (CropMeasure::Patches(before), CropMeasure::Patches(now)) => {
+            (CropMeasure::Cells(before), CropMeasure::Cells(now)) => {
                 self.floor.has_changed(before, now)
             }
             (before, now) => before != now,

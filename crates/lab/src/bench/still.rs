@@ -49,7 +49,7 @@ const FPS: u32 = 15;
 const LOOKED_AT: [usize; 2] = [0, 7];
 const VIDEO_SIZE: (usize, usize) = (1280, 720);
 const REUSE: ReuseRule = ReuseRule {
-    detail: Detail::Patches,
+    detail: Detail::Cells,
     max_age: Duration::from_secs(10),
 };
 const PAGE_TOKENS: usize = 16;
@@ -211,9 +211,38 @@ struct DrawnVideo {
     /// Street time of the first frame, Unix seconds.
     begins_s: i64,
     still: Vec<u8>,
+    noise: SensorNoise,
+}
+
+/// Noise of a camera's sensor, another one in each frame.
+pub(super) struct SensorNoise {
     random: Pcg64,
     /// Of a normal distribution with variance 1.
-    noise: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl SensorNoise {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed);
+        let mut normal = || {
+            let (u, v): (f32, f32) = (random.random(), random.random());
+            (-2.0 * u.max(1e-9).ln()).sqrt() * (std::f32::consts::TAU * v).cos()
+        };
+        Self {
+            values: (0..1 << 18).map(|_| normal()).collect(),
+            random,
+        }
+    }
+
+    /// Adds noise of `levels` (standard deviation), and `light` to all, to rows of `width` samples.
+    pub fn add(&mut self, samples: &mut [u8], width: usize, levels: f32, light: f32) {
+        for row in samples.chunks_mut(width) {
+            let first = self.random.random_range(0..self.values.len() - row.len());
+            for (sample, noise) in row.iter_mut().zip(&self.values[first..]) {
+                *sample = (f32::from(*sample) + levels * noise + light).round() as u8;
+            }
+        }
+    }
 }
 
 impl DrawnVideo {
@@ -229,20 +258,13 @@ impl DrawnVideo {
             .into_iter()
             .find(|second| wanted(at(*second).darkness));
         let begins_s = begins_s.context("a street without day or night")?;
-        let mut random = Pcg64::seed_from_u64(1);
-        let mut normal = || {
-            let (u, v): (f32, f32) = (random.random(), random.random());
-            (-2.0 * u.max(1e-9).ln()).sqrt() * (std::f32::consts::TAU * v).cos()
-        };
-        let noise = (0..1 << 20).map(|_| normal()).collect();
         Ok(Self {
             still: drawn(at(begins_s), size),
             scene,
             size,
             street,
             begins_s,
-            random,
-            noise,
+            noise: SensorNoise::new(1),
         })
     }
 
@@ -269,23 +291,14 @@ impl DrawnVideo {
         };
         let luma = self.size.0 * self.size.1;
         let (luma, chroma) = samples.split_at_mut(luma);
-        self.add(luma, levels, light);
-        self.add(chroma, levels, 0.0);
+        self.noise.add(luma, self.size.0, levels, light);
+        self.noise.add(chroma, self.size.0, levels, 0.0);
         samples
-    }
-
-    fn add(&mut self, samples: &mut [u8], levels: f32, light: f32) {
-        for row in samples.chunks_mut(self.size.0) {
-            let first = self.random.random_range(0..self.noise.len() - row.len());
-            for (sample, noise) in row.iter_mut().zip(&self.noise[first..]) {
-                *sample = (f32::from(*sample) + levels * noise + light).round() as u8;
-            }
-        }
     }
 }
 
 /// Without the lens's own grain.
-fn drawn(mut scene: Scene, size: (usize, usize)) -> Vec<u8> {
+pub(super) fn drawn(mut scene: Scene, size: (usize, usize)) -> Vec<u8> {
     scene.lens.grain = 0.0;
     draw_i420(&scene, size.0 as u32, size.1 as u32)
 }

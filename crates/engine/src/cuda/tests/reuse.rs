@@ -150,7 +150,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     let config = config(&golden_set("md2-micro"));
     let options = Options {
         reuse: Some(ReuseRule {
-            detail: Detail::Patches,
+            detail: Detail::Cells,
             max_age: Duration::from_secs(3600),
         }),
         ..Options::default()
@@ -160,7 +160,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     let gate = CameraId::new("gate").unwrap();
     let request = |name: &str, reused: bool| {
         let picture = picture(false);
-        let measure = PictureMeasure::of(&picture, &config.vision, Detail::Patches);
+        let measure = PictureMeasure::of(&picture, &config.vision, Detail::Cells);
         let bounds = Bounds {
             max_objects: 3,
             max_tokens: 8,

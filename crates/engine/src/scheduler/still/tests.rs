@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{patches::PatchMeans, *};
+use super::{cells::CellMeans, *};
 use crate::model::{VisionConfig, tiling};
 use spotter_core::{
     ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat, Prompt, PromptId, Task,
@@ -115,7 +115,7 @@ impl Shown {
     }
 
     fn changed(&mut self, shown: Drawn) -> bool {
-        self.show(0, &drawn(shown), Detail::Patches).contains(&true)
+        self.show(0, &drawn(shown), Detail::Cells).contains(&true)
     }
 }
 
@@ -123,16 +123,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(24)))]
 
     #[test]
-    fn patch_means_are_those_of_their_pixels(
+    fn cell_means_are_those_of_their_pixels(
         format in formats(), width in 60_usize..900, height in 60_usize..700, factor in 1_usize..250,
     ) {
         let byte = |plane: usize, y: usize, x: usize| ((plane + 1) * (x * factor / 7 + y * 3) % 251) as u8;
         let picture = picture(format, (width, height), byte);
-        let found = measure(&picture, Detail::Patches);
+        let found = measure(&picture, Detail::Cells);
         prop_assert_eq!(found.crops(), tiling(width, height, &vision()).crops());
-        let CropMeasure::Patches(PatchMeans { cols, means }) = &found.crops[0] else { panic!("digests") };
-        prop_assert_eq!((*cols, means.len()), (27.min(width.div_ceil(2)), cols * 27.min(height.div_ceil(2))));
-        // The whole picture's patches cover it once, so their weighted mean is that of all samples of a channel.
+        let along = |pixels: usize| 54.min((pixels / 8).max(27)).min(pixels.div_ceil(2));
+        let CropMeasure::Cells(CellMeans { cols, means }) = &found.crops[0] else { panic!("digests") };
+        prop_assert_eq!((*cols, means.len()), (along(width), cols * along(height)));
+        // The whole picture's cells cover it once, so their weighted mean is that of all samples of a channel.
         let rows = means.len() / cols;
         for channel in 0..3 {
             let (plane, first, step, halved) = match format {
@@ -144,8 +145,8 @@ proptest! {
             let samples = (0..size.1).flat_map(|y| picture.row(plane, y).iter().skip(first).step_by(step));
             let want = samples.map(|&sample| f64::from(sample)).sum::<f64>();
             let border = |i: usize, count: usize, samples: usize| i * samples / count;
-            let area = |patch: usize| {
-                let (row, col) = (patch / cols, patch % cols);
+            let area = |cell: usize| {
+                let (row, col) = (cell / cols, cell % cols);
                 let across = border(col + 1, *cols, size.0) - border(col, *cols, size.0);
                 across * (border(row + 1, rows, size.1) - border(row, rows, size.1))
             };
@@ -219,7 +220,7 @@ fn drift_adds_up_until_it_counts() {
     });
     let changes: Vec<bool> = changes.collect();
     assert!(changes[0], "the first picture");
-    // A patch alone is changed by two thresholds, many together by one.
+    // A cell alone is changed by two thresholds, many together by one.
     let longest = changes.split(|changed| *changed).map(<[bool]>::len).max();
     assert!((1..=5).contains(&longest.unwrap_or(0)), "{changes:?}");
 }
@@ -229,7 +230,7 @@ fn all_crops_are_encoded_again_after_max_age() {
     let mut shown = Shown::new(64);
     let scene = drawn(Drawn::default());
     let crops = |shown: &mut Shown| {
-        let encoded = shown.show(0, &scene, Detail::Patches);
+        let encoded = shown.show(0, &scene, Detail::Cells);
         (encoded.iter().filter(|e| **e).count(), encoded.len())
     };
     let (all, count) = crops(&mut shown);
@@ -258,8 +259,8 @@ fn view_that_was_used_longest_ago_makes_room() {
     let mut sizes = Shown::new(crops);
     let small = picture(PixelFormat::Rgb, (64, 48), |_, _, _| 9);
     for picture in [&scene, &small, &scene, &small] {
-        assert!(sizes.show(0, picture, Detail::Patches)[0]);
-        assert!(!sizes.show(0, picture, Detail::Patches)[0]);
+        assert!(sizes.show(0, picture, Detail::Cells)[0]);
+        assert!(!sizes.show(0, picture, Detail::Cells)[0]);
     }
 }
 

@@ -1,14 +1,17 @@
-//! What a picture looks like on the model's grid: the mean of each patch and channel, computed from the decoder's planes.
+//! What a picture looks like on the model's grid: the mean of each cell and channel, computed from the decoder's planes.
 //!
 //! ```text
-//!   planes ─▶ sums of the columns of a band of rows ─▶ sums of patches ─▶ means
+//!   planes ─▶ sums of the columns of a band of rows ─▶ sums of cells ─▶ means
 //!             band: rows between two borders of either grid
 //!
-//!   whole grid    27 x 27 patches over the picture          crop 0
-//!   tile grid     (19 cols + 8) x (19 rows + 8) patches     crops 1 …, which overlap by 8 patches
+//!   whole grid    54 x 54 cells over the picture                    crop 0
+//!   tile grid     up to (38 cols + 16) x (38 rows + 16) cells       crops 1 …, which overlap
 //! ```
 //!
-//! One pass over the picture. A patch is the rectangle of source pixels that the scaling maps to it; its edges are rounded to whole
+//! A cell is half a patch of the model across and down, but not smaller than the blocks of codecs. A whole patch is too coarse: a
+//! person 11 pixels wide who takes a step inside of a patch 32 pixels wide does not change its mean.
+//!
+//! One pass over the picture. A cell is the rectangle of source pixels that the scaling maps to it; its edges are rounded to whole
 //! pixels, and the filter's reach beyond them is left out. [`Detail::Bytes`] has no such error: a digest of all pixels that a crop
 //! depends on.
 
@@ -19,14 +22,18 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::model::{ResizeTaps, Tiling, VisionConfig, taps, tiling};
 use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
 
-/// Samples of a patch: Y, U, V or R, G, B.
+/// Cells of a patch, across and down.
+const CELLS_PER_PATCH: usize = 2;
+/// Least side of a cell, pixels, unless the patches are smaller: the transform block of codecs, whose mean moves as a whole.
+const CELL_MIN_PX: usize = 8;
+/// Samples of a cell: Y, U, V or R, G, B.
 pub(super) const CHANNELS: usize = 3;
 
 /// What is measured of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Means of patches, for pictures that are alike.
-    Patches,
+    /// Means of cells, for pictures that are alike.
+    Cells,
     /// Digests of crops, for pictures that are equal to the bit.
     Bytes,
 }
@@ -44,13 +51,13 @@ pub struct PictureMeasure {
 /// A crop as it is compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CropMeasure {
-    Patches(PatchMeans),
+    Cells(CellMeans),
     Digest(u64),
 }
 
-/// Means of patches, row by row, levels of 255.
+/// Means of cells, row by row, levels of 255.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PatchMeans {
+pub(super) struct CellMeans {
     pub cols: usize,
     pub means: Vec<[f32; CHANNELS]>,
 }
@@ -71,7 +78,7 @@ impl PictureMeasure {
         let tiling = tiling(size.0, size.1, vision);
         let (width, height) = tiling.resized(vision);
         let crops = match detail {
-            Detail::Patches => patches_of_crops(picture, tiling, vision),
+            Detail::Cells => cells_of_crops(picture, tiling, vision),
             Detail::Bytes => digests(picture, &crop_regions(size, tiling, vision)),
         };
         Self {
@@ -106,14 +113,14 @@ impl PixelEncoding {
     }
 }
 
-/// Means of the patches of a grid, row by row.
-struct PatchGrid {
+/// Means of the cells of a grid, row by row.
+struct CellGrid {
     cols: usize,
     rows: usize,
     means: Vec<[f32; CHANNELS]>,
 }
 
-fn patches_of_crops(picture: &Picture, tiling: Tiling, vision: &VisionConfig) -> Vec<CropMeasure> {
+fn cells_of_crops(picture: &Picture, tiling: Tiling, vision: &VisionConfig) -> Vec<CropMeasure> {
     let side = vision.grid();
     let (window, margins) = (side - 2 * vision.overlap_margin, 2 * vision.overlap_margin);
     let mut wanted = vec![(side, side)];
@@ -123,15 +130,19 @@ fn patches_of_crops(picture: &Picture, tiling: Tiling, vision: &VisionConfig) ->
             tiling.rows * window + margins,
         ));
     }
-    // A patch has at least one sample of each channel.
+    // A cell has at least one sample of each channel.
     let samples = (picture.width().div_ceil(2), picture.height().div_ceil(2));
-    let cells = |patches: &(usize, usize)| (patches.0.min(samples.0), patches.1.min(samples.1));
-    let mut grids: Vec<_> = (wanted.iter().map(cells)).map(PatchGrid::zeros).collect();
+    let (width, height) = (picture.width(), picture.height());
+    let cells = |patches: &(usize, usize)| {
+        let across = cells_along(patches.0, width).min(samples.0);
+        (across, cells_along(patches.1, height).min(samples.1))
+    };
+    let mut grids: Vec<_> = (wanted.iter().map(cells)).map(CellGrid::zeros).collect();
     for plane in planes(picture.format()) {
         add_plane(&mut grids, picture, &plane);
     }
     let whole = grids[0].part(0..grids[0].cols, 0..grids[0].rows);
-    let mut crops = vec![CropMeasure::Patches(whole)];
+    let mut crops = vec![CropMeasure::Cells(whole)];
     if let (Some(patches), Some(grid)) = (wanted.get(1), grids.get(1)) {
         let part = |first: usize, of: usize, cells: usize| {
             first * cells / of..((first + side) * cells).div_ceil(of)
@@ -140,13 +151,13 @@ fn patches_of_crops(picture: &Picture, tiling: Tiling, vision: &VisionConfig) ->
             let (left, top) = (tile % tiling.cols * window, tile / tiling.cols * window);
             let across = part(left, patches.0, grid.cols);
             let down = part(top, patches.1, grid.rows);
-            crops.push(CropMeasure::Patches(grid.part(across, down)));
+            crops.push(CropMeasure::Cells(grid.part(across, down)));
         }
     }
     crops
 }
 
-impl PatchGrid {
+impl CellGrid {
     fn zeros(size: (usize, usize)) -> Self {
         Self {
             cols: size.0,
@@ -155,13 +166,18 @@ impl PatchGrid {
         }
     }
 
-    fn part(&self, across: Range<usize>, down: Range<usize>) -> PatchMeans {
+    fn part(&self, across: Range<usize>, down: Range<usize>) -> CellMeans {
         let rows = down.map(|row| &self.means[row * self.cols..][across.clone()]);
-        PatchMeans {
+        CellMeans {
             cols: across.len(),
             means: rows.flatten().copied().collect(),
         }
     }
+}
+
+/// Cells along an axis of a picture with so many patches and pixels.
+fn cells_along(patches: usize, pixels: usize) -> usize {
+    (CELLS_PER_PATCH * patches).min((pixels / CELL_MIN_PX).max(patches))
 }
 
 /// A plane: which channels it has, in the order of its bytes.
@@ -188,7 +204,7 @@ fn planes(format: PixelFormat) -> Vec<ChannelPlane> {
     }
 }
 
-/// Where patch `index` of `count` begins, of `samples` along an axis.
+/// Where cell `index` of `count` begins, of `samples` along an axis.
 fn border(index: usize, count: usize, samples: usize) -> usize {
     index * samples / count
 }
@@ -196,7 +212,7 @@ fn border(index: usize, count: usize, samples: usize) -> usize {
 /// Rows whose sums fit into 16 bits.
 const BAND_ROWS: usize = 256;
 
-fn add_plane(grids: &mut [PatchGrid], picture: &Picture, plane: &ChannelPlane) {
+fn add_plane(grids: &mut [CellGrid], picture: &Picture, plane: &ChannelPlane) {
     let (mut width, mut height) = (picture.width(), picture.height());
     if plane.is_halved {
         (width, height) = (width.div_ceil(2), height.div_ceil(2));
@@ -223,7 +239,7 @@ fn add_plane(grids: &mut [PatchGrid], picture: &Picture, plane: &ChannelPlane) {
 
 /// The row of a grid that is being summed up.
 struct GridRow<'a> {
-    grid: &'a mut PatchGrid,
+    grid: &'a mut CellGrid,
     plane: &'a ChannelPlane,
     /// Borders of the columns, samples of a channel.
     borders: Vec<usize>,
@@ -235,7 +251,7 @@ struct GridRow<'a> {
 }
 
 impl<'a> GridRow<'a> {
-    fn new(grid: &'a mut PatchGrid, plane: &'a ChannelPlane, size: (usize, usize)) -> Self {
+    fn new(grid: &'a mut CellGrid, plane: &'a ChannelPlane, size: (usize, usize)) -> Self {
         let borders = (0..=grid.cols).map(|col| border(col, grid.cols, size.0));
         Self {
             borders: borders.collect(),
@@ -261,9 +277,9 @@ impl<'a> GridRow<'a> {
         let means = &mut self.grid.means[self.row * self.grid.cols..][..self.grid.cols];
         for (mean, ends) in means.iter_mut().zip(self.borders.windows(2)) {
             let samples = ((ends[1] - ends[0]) * (self.end - self.begin)) as f32;
-            let patch = &self.sums[ends[0] * each..ends[1] * each];
+            let cell = &self.sums[ends[0] * each..ends[1] * each];
             let mut totals = [0_u32; CHANNELS];
-            for pixel in patch.chunks_exact(each) {
+            for pixel in cell.chunks_exact(each) {
                 for (total, sum) in totals.iter_mut().zip(pixel) {
                     *total += sum;
                 }
