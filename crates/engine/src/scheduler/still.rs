@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A crop that did not change keeps the measure of the picture that it was encoded from, so small changes add up until they count.
-//! Whatever the comparison says, all crops are encoded again when the last time is [`ReuseRule::max_age`] ago.
+//! All crops are encoded again, without a comparison, when the last time is [`ReuseRule::max_age`] ago.
 //!
 //! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 

@@ -78,7 +78,7 @@ impl LookRule {
 
 /// How many looks may be in flight, and for which part of the bound one may run before it is in a hurry.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Setting {
+struct LookSetting {
     looks: usize,
     hurry_part: f64,
 }
@@ -87,7 +87,7 @@ struct Setting {
 #[derive(Clone, Copy, Debug)]
 pub struct LookLimit {
     rule: LookRule,
-    setting: Setting,
+    setting: LookSetting,
     hurry_after: Duration,
     /// Forecast mean age at this setting.
     expected: Option<Duration>,
@@ -100,7 +100,7 @@ impl LookLimit {
     pub fn new(rule: LookRule) -> Self {
         Self {
             rule,
-            setting: Setting {
+            setting: LookSetting {
                 looks: rule.first(),
                 hurry_part: HURRY_PART,
             },
@@ -143,9 +143,9 @@ impl LookLimit {
     }
 
     /// The setting with the highest rate, of those near the present one whose ages keep to the bound.
-    fn choose(&self, bound: Duration, most: usize, forecaster: &Forecaster) -> (Setting, Forecast) {
+    fn choose(&self, bound: Duration, most: usize, forecaster: &Forecaster) -> (LookSetting, Forecast) {
         let forecast = |looks, hurry_part| {
-            let setting = Setting { looks, hurry_part };
+            let setting = LookSetting { looks, hurry_part };
             (
                 setting,
                 forecaster.forecast(looks, bound.mul_f64(hurry_part)),
@@ -155,7 +155,7 @@ impl LookLimit {
             let age_s = forecast.p95.as_secs_f64() + self.error_s.max(0.0);
             age_s <= part * bound.as_secs_f64()
         };
-        let Setting { looks, hurry_part } = self.setting;
+        let LookSetting { looks, hurry_part } = self.setting;
         let fewest = looks.saturating_sub(LARGEST_CHANGE).max(1);
         let near = (fewest..=most.min(looks + LARGEST_CHANGE))
             .flat_map(|looks| HURRY_PARTS.map(|hurry_part| (looks, hurry_part)));
