@@ -184,6 +184,7 @@ impl AnswerRouter {
         let detection = Detection {
             frame: FrameInfo::from(frame),
             prompt: Arc::clone(&answer.prompt),
+            region: answer.region,
             body,
             truncated: answer.truncated,
             model: Arc::clone(&self.model),

@@ -286,6 +286,7 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     ]
     .map(|(id, task, body, age_ms)| PromptStatus {
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: PromptId::new(id).expect("an id"),
             revision: 1,
             task,

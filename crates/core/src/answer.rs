@@ -5,15 +5,18 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId, Task,
+    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, PixelRect, Prompt,
+    PromptId, PromptRegion, PromptView, RegionBox, Task,
 };
 
-/// A frame with every prompt that is due on it. The image is encoded once for all of them.
+/// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
 #[derive(Clone, Debug)]
 pub struct Look {
     pub frame: Frame,
     /// Never empty: at least one prompt.
     pub prompts: Vec<Arc<Prompt>>,
+    /// What [`PromptRegion::Motion`] means in this look; `None`: the whole picture.
+    pub moved: Option<RegionBox>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
     /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit.
@@ -37,15 +40,33 @@ impl Look {
                 id,
                 revision: 1,
                 task,
+                view: PromptView::default(),
             }))
         };
         let prompts = tasks.into_iter().enumerate().map(prompt);
         Ok(Self {
             frame,
             prompts: prompts.collect::<Result<_, IdError>>()?,
+            moved: None,
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
         })
+    }
+
+    /// The pixels that a prompt of this look sees; `None`: the whole picture.
+    pub fn part_of(&self, view: &PromptView) -> Option<PixelRect> {
+        let region = match view.region {
+            PromptRegion::Whole => None,
+            PromptRegion::Fixed(region) => Some(region),
+            PromptRegion::Motion => self.moved,
+        };
+        Some(region?.pixels(self.frame.picture.size()))
+    }
+
+    /// The same as shares of the picture.
+    pub fn region_of(&self, view: &PromptView) -> Option<NormBox> {
+        let part = self.part_of(view)?;
+        Some(part.norm_box(self.frame.picture.size()))
     }
 }
 
@@ -124,6 +145,8 @@ pub struct StageTimes {
 pub struct Answer {
     /// The prompt as it was when the look began.
     pub prompt: Arc<Prompt>,
+    /// The part of the picture that the model saw; `None`: all of it. Locations in `body` are in the whole picture.
+    pub region: Option<NormBox>,
     pub body: AnswerBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,

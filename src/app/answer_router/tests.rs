@@ -90,6 +90,7 @@ impl Site {
             },
         };
         let answers = look.prompts.iter().map(|prompt| Answer {
+            region: None,
             prompt: Arc::clone(prompt),
             body: body(prompt),
             truncated: false,

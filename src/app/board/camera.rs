@@ -52,6 +52,7 @@ fn prompts(camera: &config::CameraConfig) -> Vec<PromptBoard> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let board = enabled.map(|prompt| PromptBoard {
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: prompt.id.clone(),
             revision: Prompt::ONCE,
             task: prompt.task.clone(),

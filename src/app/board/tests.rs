@@ -37,6 +37,7 @@ fn board() -> (Board, ManualClock, CameraId) {
 fn answer(left: f64, ended: Mono) -> Answer {
     let object = "person".to_owned();
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new("person").unwrap(),
         revision: 1,
         task: Task::Detect { object },
@@ -49,6 +50,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
         generated: ended,
     };
     Answer {
+        region: None,
         prompt: Arc::new(prompt),
         body: AnswerBody::Boxes(vec![FoundObject {
             place: NormBox::from_corners(left, 0.2, 0.9, 0.8),
@@ -73,6 +75,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     };
     board.look(&outcome);
     board.answer(&Detection {
+        region: None,
         frame: (&frame).into(),
         prompt: Arc::clone(&answers[0].prompt),
         body: DetectionBody::Objects(vec![TrackedObject {

@@ -26,6 +26,7 @@ mod gate;
 mod limits;
 mod mask;
 mod motion;
+mod motion_region;
 mod sampled_camera;
 mod share;
 mod slot;

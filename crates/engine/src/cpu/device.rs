@@ -65,7 +65,11 @@ impl CpuDevice {
         let crops: Vec<Crops> = step
             .images
             .iter()
-            .map(|image| model::crops(&image.picture, &self.config.vision))
+            .map(|image| {
+                let vision = &self.config.vision;
+                let tiling = model::view_tiling(image.picture.size(), &image.view, vision);
+                model::cut_crops(&image.picture, tiling, vision)
+            })
             .collect();
         let prepared = self.clock.now();
         let (crops_encoded, crops_reused) = self.prefill_images(&step.images, &crops);

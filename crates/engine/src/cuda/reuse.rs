@@ -117,12 +117,14 @@ impl ReferencePixels {
     }
 }
 
-/// What must be equal for the bytes of two pictures to be comparable.
+/// What must be equal for the bytes of two pictures' crops to be comparable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PixelEncoding {
     format: PixelFormat,
     size: (usize, usize),
     colour: (ColourMatrix, ColourRange),
+    /// Which pixels are in which crop.
+    tiling: Tiling,
 }
 
 /// Source pixels that a crop is made of.
@@ -212,6 +214,7 @@ impl Reuse {
             format: picture.format(),
             size: (picture.width(), picture.height()),
             colour: (picture.matrix(), picture.range()),
+            tiling,
         };
         let is = |camera: &Option<CameraCrops>| camera.as_ref().is_some_and(|c| c.id == *id);
         let seen = |camera: &Option<CameraCrops>| camera.as_ref().map_or(0, |c| c.seen);

@@ -25,8 +25,9 @@ pub use moondream2::{
     BINS, CaptionTemplates, Crops, LAYER_NORM_EPS, LinearWeights, ModelConfig, ModelConfigError,
     NormWeights, ROPE_THETA, ROTARY_DIM, RegionConfig, RegionWeights, Template, Templates,
     TextBlock, TextConfig, TextWeights, Tiling, TokenizerConfig, VisionBlock, VisionConfig,
-    VisionWeights, Weights, bin_from_coord, bin_from_size, coord_from_bin, crops, normalise_table,
-    prompt_tokens, random_weights, size_from_bin, tiling, without_ends,
+    VisionWeights, Weights, bin_from_coord, bin_from_size, coord_from_bin, crops, cut_crops,
+    normalise_table, prompt_tokens, random_weights, size_from_bin, tiling, view_tiling,
+    without_ends,
 };
 pub use output::{ObjectBins, SequenceOutput};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError};

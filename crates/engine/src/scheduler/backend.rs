@@ -28,7 +28,7 @@
 pub use crate::model::DecoderInput;
 use std::sync::Arc;
 
-use spotter_core::{CameraId, Mono, Picture};
+use spotter_core::{CameraId, Mono, Picture, PromptView};
 
 /// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +88,8 @@ impl KvTable {
 #[derive(Clone, Debug)]
 pub struct ImageJob {
     pub picture: Picture,
+    /// How it is looked at: decides the crops. The picture is already the view's part of the frame.
+    pub view: PromptView,
     /// Pages that take its prefix.
     pub pages: Arc<[PageId]>,
     /// Whose picture it is: crops whose pixels are those of this camera's previous picture need not be encoded again.

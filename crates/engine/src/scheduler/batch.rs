@@ -272,6 +272,7 @@ impl BatchPlanner {
             let camera = look.request.camera.clone();
             encode = Some(ImageJob {
                 picture: picture.clone(),
+                view: look.request.view,
                 pages,
                 camera: camera.filter(|_| self.options.tile_reuse),
             });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{draft::DraftKey, sequence::Sequence};
 use crate::model::{ObjectBins, SequenceOutput};
-use spotter_core::{CameraId, Mono, Picture, StageTimes};
+use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,8 @@ pub struct LookRequest {
     pub camera: Option<CameraId>,
     /// `None`: text alone.
     pub picture: Option<Picture>,
+    /// How the picture is looked at, which is already the view's part of the frame.
+    pub view: PromptView,
     /// To be started by then; later it is not begun.
     pub start_by: Mono,
     /// To be answered by then; later it is stopped.

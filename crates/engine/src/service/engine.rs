@@ -4,7 +4,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::choices;
+use super::{
+    choices,
+    views::{LookView, views},
+};
 use crate::{
     model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
@@ -63,7 +66,23 @@ pub struct Engine {
     config: ModelConfig,
     tokenizer: Tokenizer,
     bounds: Bounds,
-    inside: HashMap<LookId, Look>,
+    inside: HashMap<LookId, LookInside>,
+    /// The look, and the index in it, of each view that the scheduler has.
+    views: HashMap<LookId, (LookId, usize)>,
+    looks: u64,
+}
+
+/// A look with views that have not ended.
+struct LookInside {
+    look: Look,
+    views: Vec<ViewInside>,
+    /// In the order of the look's prompts.
+    answers: Vec<Option<Answer>>,
+}
+
+struct ViewInside {
+    id: LookId,
+    seen: LookView,
 }
 
 impl Engine {
@@ -86,6 +105,8 @@ impl Engine {
             tokenizer,
             bounds,
             inside: HashMap::new(),
+            views: HashMap::new(),
+            looks: 0,
         }
     }
 
@@ -105,11 +126,12 @@ impl Engine {
     /// nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole work. After a
     /// fatal error the engine must not be used again.
     pub fn look(&mut self, look: Look) -> Result<Outcome, EngineError> {
-        let mut request = self.request(&look, false)?;
-        request.camera = None;
-        request.asks.iter_mut().for_each(|ask| ask.draft = None);
-        let id = self.worker.admit(request);
-        self.inside.insert(id, look);
+        let mut requests = self.requests(&look, false)?;
+        for (_, request) in &mut requests {
+            request.camera = None;
+            request.asks.iter_mut().for_each(|ask| ask.draft = None);
+        }
+        let id = self.admit(look, requests);
         loop {
             for (ended, news) in self.turn()? {
                 if let (LookNews::Ended(outcome), true) = (news, ended == id) {
@@ -121,46 +143,78 @@ impl Engine {
 
     /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
-        let request = self.request(&look, objects)?;
-        let id = self.worker.admit(request);
-        self.inside.insert(id, look);
-        Ok(id)
+        let requests = self.requests(&look, objects)?;
+        Ok(self.admit(look, requests))
     }
 
-    fn request(&self, look: &Look, objects: bool) -> Result<LookRequest, EngineError> {
-        let (width, height) = (look.frame.picture.width(), look.frame.picture.height());
+    /// One request for each view of the look.
+    fn requests(
+        &self,
+        look: &Look,
+        objects: bool,
+    ) -> Result<Vec<(LookView, LookRequest)>, EngineError> {
         let vision = &self.config.vision;
-        let (crops, limit) = (
-            model::tiling(width, height, vision).crops(),
-            vision.max_crops + 1,
-        );
-        if crops > limit {
-            return Err(EngineError::Picture {
-                width,
-                height,
-                crops,
-                limit,
-            });
+        let request = |seen: LookView| {
+            let picture = seen.picture(&look.frame.picture);
+            let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
+            if crops > limit {
+                let (width, height) = picture.size();
+                return Err(EngineError::Picture {
+                    width,
+                    height,
+                    crops,
+                    limit,
+                });
+            }
+            let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
+            let asks = prompts.map(|prompt| self.ask(look, prompt));
+            let request = LookRequest {
+                camera: Some(look.frame.camera.clone()),
+                picture: Some(picture),
+                view: seen.view,
+                start_by: look.start_by,
+                answer_by: look.answer_by,
+                asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
+                objects,
+            };
+            Ok((seen, request))
+        };
+        views(look, vision).into_iter().map(request).collect()
+    }
+
+    /// Hands the views of a look to the scheduler.
+    fn admit(&mut self, look: Look, requests: Vec<(LookView, LookRequest)>) -> LookId {
+        let look_id = LookId(self.looks);
+        self.looks += 1;
+        let mut views = Vec::with_capacity(requests.len());
+        for (index, (seen, request)) in requests.into_iter().enumerate() {
+            let id = self.worker.admit(request);
+            self.views.insert(id, (look_id, index));
+            views.push(ViewInside { id, seen });
         }
-        let asks = look
-            .prompts
-            .iter()
-            .map(|prompt| self.ask(look, prompt))
-            .collect::<Result<Vec<Ask>, EngineError>>()?;
-        Ok(LookRequest {
-            camera: Some(look.frame.camera.clone()),
-            picture: Some(look.frame.picture.clone()),
-            start_by: look.start_by,
-            answer_by: look.answer_by,
-            asks,
-            objects,
-        })
+        let inside = LookInside {
+            answers: vec![None; look.prompts.len()],
+            look,
+            views,
+        };
+        self.inside.insert(look_id, inside);
+        look_id
     }
 
     /// Cancels the look; no news of it will come.
     pub fn cancel(&mut self, look: LookId) {
-        self.worker.cancel(look);
-        self.inside.remove(&look);
+        self.remove(look);
+    }
+
+    /// The look leaves; its views that have not ended are cancelled.
+    fn remove(&mut self, id: LookId) -> Option<Look> {
+        let inside = self.inside.remove(&id)?;
+        for view in &inside.views {
+            if self.views.remove(&view.id).is_some() {
+                self.worker.cancel(view.id);
+            }
+        }
+        Some(inside.look)
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
@@ -201,50 +255,98 @@ impl Engine {
     }
 
     fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
-        Some(match event {
-            LookEvent::Object(look, index, object) => {
-                let prompt = Arc::clone(self.inside.get(&look)?.prompts.get(index)?);
-                let body = objects(&prompt.task, &[object])?;
-                (look, LookNews::Object(prompt, body))
+        match event {
+            LookEvent::Object(view, index, object) => {
+                let &(id, at) = self.views.get(&view)?;
+                let LookInside { look, views, .. } = self.inside.get(&id)?;
+                let seen = &views[at].seen;
+                let prompt = Arc::clone(look.prompts.get(*seen.prompts.get(index)?)?);
+                let region = seen.region(look.frame.picture.size());
+                let body = objects(&prompt.task, &[object], region)?;
+                Some((id, LookNews::Object(prompt, body)))
             }
             LookEvent::Answered {
-                look: id,
+                look: view,
                 findings,
                 model_size,
             } => {
-                let look = self.inside.remove(&id)?;
-                let answers = look.prompts.iter().zip(findings);
-                let answers = answers.map(|(prompt, finding)| self.answer(prompt, finding));
-                let outcome = match answers.collect::<Result<Vec<_>, EngineError>>() {
-                    Ok(answers) => Outcome::Answered {
+                let (id, at) = self.views.remove(&view)?;
+                let ended = self.view_answered(id, at, findings);
+                let outcome = match ended {
+                    Ok(Answering::Goes) => return None,
+                    Ok(Answering::Ended(look, answers)) => Outcome::Answered {
                         frame: look.frame,
                         model_size,
                         answers,
                     },
-                    Err(e) => Outcome::Failed(look, e.to_string()),
+                    Err(e) => Outcome::Failed(self.remove(id)?, e.to_string()),
                 };
-                (id, LookNews::Ended(outcome))
+                Some((id, LookNews::Ended(outcome)))
             }
-            LookEvent::Late { look } => {
-                let outcome = Outcome::Late(self.inside.remove(&look)?);
-                (look, LookNews::Ended(outcome))
+            // A look without one of its views has no answer.
+            LookEvent::Late { look: view } => {
+                let (id, _) = self.views.remove(&view)?;
+                let outcome = Outcome::Late(self.remove(id)?);
+                Some((id, LookNews::Ended(outcome)))
             }
-            LookEvent::Failed { look: id, why } => {
-                let look = self.inside.remove(&id)?;
+            LookEvent::Failed { look: view, why } => {
+                let (id, _) = self.views.remove(&view)?;
+                let look = self.remove(id)?;
                 let text = format!("look with {} prompts: {why}", look.prompts.len());
-                (id, LookNews::Ended(Outcome::Failed(look, text)))
+                Some((id, LookNews::Ended(Outcome::Failed(look, text))))
             }
-        })
+        }
     }
 
-    fn answer(&self, prompt: &Arc<Prompt>, finding: PromptResult) -> Result<Answer, EngineError> {
+    /// A view of a look was answered; with the last one the look ends.
+    fn view_answered(
+        &mut self,
+        id: LookId,
+        at: usize,
+        findings: Vec<PromptResult>,
+    ) -> Result<Answering, EngineError> {
+        let Some(mut inside) = self.inside.remove(&id) else {
+            return Ok(Answering::Goes);
+        };
+        let seen = &inside.views[at].seen;
+        let region = seen.region(inside.look.frame.picture.size());
+        let answers = seen.prompts.iter().zip(findings).map(|(&index, finding)| {
+            let answer = self.answer(&inside.look.prompts[index], region, finding);
+            answer.map(|answer| (index, answer))
+        });
+        match answers.collect::<Result<Vec<_>, EngineError>>() {
+            Ok(answers) => {
+                for (index, answer) in answers {
+                    inside.answers[index] = Some(answer);
+                }
+            }
+            Err(error) => {
+                self.inside.insert(id, inside);
+                return Err(error);
+            }
+        }
+        if inside.answers.iter().all(Option::is_some) {
+            let answers = inside.answers.into_iter().flatten().collect();
+            return Ok(Answering::Ended(inside.look, answers));
+        }
+        self.inside.insert(id, inside);
+        Ok(Answering::Goes)
+    }
+
+    fn answer(
+        &self,
+        prompt: &Arc<Prompt>,
+        region: Option<NormBox>,
+        finding: PromptResult,
+    ) -> Result<Answer, EngineError> {
         let PromptResult { found, marks } = finding;
-        let body = match objects(&prompt.task, &found.objects) {
+        let body = match objects(&prompt.task, &found.objects, region) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
         };
         Ok(Answer {
             prompt: Arc::clone(prompt),
+            region,
             body,
             truncated: found.truncated,
             marks,
@@ -271,18 +373,28 @@ fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError 
     }
 }
 
-/// Objects as places in the picture; `None` for tasks whose answer is a text.
-fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
+/// How a look stands after one of its views was answered.
+enum Answering {
+    Goes,
+    Ended(Look, Vec<Answer>),
+}
+
+/// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.
+fn objects(task: &Task, objects: &[ObjectBins], region: Option<NormBox>) -> Option<AnswerBody> {
     let objects = objects.iter();
+    let whole_box = |inner: NormBox| region.map_or(inner, |region| region.box_in_picture(&inner));
+    let whole_point =
+        |inner: NormPoint| region.map_or(inner, |region| region.point_in_picture(inner));
     match task {
         Task::Detect { .. } => {
-            let boxes = objects.filter_map(|object| Some(scored(place(object)?, object)));
+            let boxes =
+                objects.filter_map(|object| Some(scored(whole_box(place(object)?), object)));
             Some(AnswerBody::Boxes(boxes.collect()))
         }
         Task::Point { .. } => {
             let point = |o: &ObjectBins| {
                 let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
-                scored(NormPoint::new(x, y), o)
+                scored(whole_point(NormPoint::new(x, y)), o)
             };
             Some(AnswerBody::Points(objects.map(point).collect()))
         }
@@ -290,7 +402,7 @@ fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
     }
 }
 
-/// The box, clamped to the picture.
+/// The box in the picture that the model saw, clamped to it.
 fn place(object: &ObjectBins) -> Option<NormBox> {
     let (width, height) = object.size_bins?;
     let [x, y] = [object.x_bin, object.y_bin].map(model::coord_from_bin);

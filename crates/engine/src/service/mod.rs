@@ -19,6 +19,7 @@ mod look_limit;
 pub mod outside;
 mod places;
 mod process;
+mod views;
 mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, LookNews};

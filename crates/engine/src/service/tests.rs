@@ -29,7 +29,7 @@ use crate::{
 };
 use spotter_core::{
     AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture,
-    Prompt, PromptId, Task, WallTime,
+    Prompt, PromptId, PromptRegion, PromptView, RegionBox, Task, WallTime,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -41,6 +41,8 @@ const BOUNDS: Bounds = Bounds {
 #[derive(Default)]
 struct Seen {
     images: usize,
+    /// Sizes of the pictures, in the order of their steps.
+    pictures: Vec<(usize, usize)>,
     steps: usize,
     rows: usize,
     in_use: HashSet<PageId>,
@@ -73,6 +75,8 @@ impl Backend for Scripted {
         let mut seen = self.seen.lock().expect("one thread");
         seen.steps += 1;
         seen.images += step.images.len();
+        let sizes = step.images.iter().map(|image| image.picture.size());
+        seen.pictures.extend(sizes);
         seen.rows += step.rows.len();
         if self.fail_at_step == Some(seen.steps) {
             return Err(BackendError("the device fell off the bus".into()));
@@ -164,6 +168,7 @@ const LIMITS: BackendLimits = BackendLimits {
 fn look(prompts: usize, start_by: Mono) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
     let prompt = |i: usize| Prompt {
+        view: Default::default(),
         id: PromptId::new(&format!("p{i}")).expect("id"),
         revision: 1,
         task: Task::Detect {
@@ -174,6 +179,83 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
         start_by,
         ..Look::still(picture, []).expect("valid ids")
+    }
+}
+
+/// A look at a picture of 400 x 300 pixels whose prompts, all with the same words, have these regions.
+fn look_at_regions(regions: &[PromptRegion], clock: &ManualClock) -> Look {
+    let picture = Picture::from_rgb(400, 300, vec![0; 400 * 300 * 3]).expect("a picture");
+    let template = look(1, clock.now());
+    let prompt = |(index, &region): (usize, &PromptRegion)| {
+        let view = PromptView {
+            region,
+            ..PromptView::default()
+        };
+        Arc::new(Prompt {
+            id: PromptId::new(&format!("p{index}")).expect("id"),
+            view,
+            ..(*template.prompts[0]).clone()
+        })
+    };
+    Look {
+        prompts: regions.iter().enumerate().map(prompt).collect(),
+        frame: Look::still(picture, []).expect("valid ids").frame,
+        ..template
+    }
+}
+
+#[test]
+fn prompts_with_one_region_share_an_image_and_answer_in_the_whole_picture() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    let area = NormBox::from_corners(0.25, 0.5, 0.75, 1.0);
+    let region = RegionBox::new(area);
+    let (fixed, whole) = (PromptRegion::Fixed(region), PromptRegion::Whole);
+    let mut asked = look_at_regions(&[fixed, whole, PromptRegion::Motion, fixed], &clock);
+    asked.moved = Some(region);
+    let Ok(Outcome::Answered { answers, .. }) = engine.look(asked.clone()) else {
+        panic!("not answered")
+    };
+    let pictures = seen.lock().expect("one thread").pictures.clone();
+    assert_eq!(pictures, [(200, 150), (400, 300)]);
+    let ids: Vec<&str> = answers.iter().map(|a| a.prompt.id.as_str()).collect();
+    assert_eq!(ids, ["p0", "p1", "p2", "p3"]);
+    let boxes = |index: usize| match &answers[index].body {
+        AnswerBody::Boxes(found) => found.iter().map(|f| f.place).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let in_part: Vec<NormBox> = boxes(1).iter().map(|b| area.box_in_picture(b)).collect();
+    assert!(!in_part.is_empty());
+    for index in [0, 2, 3] {
+        assert_eq!(answers[index].region, Some(area), "{index}");
+        assert_eq!(boxes(index), in_part, "{index}");
+    }
+    assert_eq!(answers[1].region, None);
+    // Nothing moved: the prompt that follows motion sees the whole picture.
+    let moved = None;
+    assert_answered(engine.look(Look { moved, ..asked }));
+    assert_eq!(seen.lock().expect("one thread").pictures.len(), 4);
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn late_or_cancelled_view_leaves_nothing_of_its_look_inside() {
+    let (mut engine, clock, _) = engine(LIMITS, None);
+    let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
+    let look = |answer_by| Look {
+        answer_by,
+        ..look_at_regions(&[fixed, PromptRegion::Whole], &clock)
+    };
+    // A step takes ten milliseconds, and each image has a step of its own.
+    let late = look(clock.now().after(Duration::from_millis(15)));
+    assert!(matches!(engine.look(late), Ok(Outcome::Late(_))));
+    assert!(engine.is_idle());
+    let id = engine
+        .submit(look(Mono::from_nanos(u64::MAX)), false)
+        .expect("valid prompts");
+    engine.turn().expect("the device works");
+    engine.cancel(id);
+    while !engine.is_idle() {
+        assert!(engine.turn().expect("the device works").is_empty());
     }
 }
 

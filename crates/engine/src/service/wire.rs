@@ -30,7 +30,7 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
-    StageTimes,
+    RegionBox, StageTimes,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -111,6 +111,7 @@ pub struct WireLook {
     start_by: Mono,
     answer_by: Mono,
     prompts: Vec<Arc<Prompt>>,
+    moved: Option<RegionBox>,
 }
 
 /// A message of the engine.
@@ -173,6 +174,7 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
         start_by: look.start_by,
         answer_by: look.answer_by,
         prompts: look.prompts.clone(),
+        moved: look.moved,
     };
     write_with(out, &WireRequest::Look(asked), Some(picture))
 }
@@ -245,6 +247,7 @@ impl WireLook {
                 ..still.frame
             },
             prompts: self.prompts,
+            moved: self.moved,
             start_by: self.start_by,
             answer_by: self.answer_by,
         })
@@ -293,13 +296,15 @@ impl WireOutcome {
             let (answers, prompts) = (said.len(), asked.prompts.len());
             return Err(malformed(format!("{answers} answers to {prompts} prompts")));
         }
-        let answer = |(prompt, said): (_, WireAnswer)| Answer {
-            prompt,
+        let region = |prompt: &Prompt| asked.region_of(&prompt.view);
+        let answer = |(prompt, said): (&Arc<Prompt>, WireAnswer)| Answer {
+            prompt: Arc::clone(prompt),
+            region: region(prompt),
             body: said.body,
             truncated: said.truncated,
             marks: said.marks,
         };
-        let answers = asked.prompts.into_iter().zip(said).map(answer).collect();
+        let answers = asked.prompts.iter().zip(said).map(answer).collect();
         Ok(Outcome::Answered {
             frame: asked.frame,
             model_size,

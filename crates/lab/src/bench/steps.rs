@@ -145,6 +145,7 @@ impl Steps<'_> {
 
     fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
+            view: Default::default(),
             picture: picture.clone(),
             pages: self.prefix(image),
             camera: None,

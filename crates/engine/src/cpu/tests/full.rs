@@ -51,6 +51,7 @@ fn true_widths() {
             other => other,
         };
         let job = ImageJob {
+            view: Default::default(),
             camera: Some(CameraId::new(CAMERA).unwrap()),
             ..job(&backend, picture(&set, image))
         };

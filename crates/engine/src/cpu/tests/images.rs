@@ -37,6 +37,7 @@ fn look(
     let mut row = prompt(backend, index, DETECT, Pick::CoordOrEnd);
     row.kv.prefix = prefix.clone();
     let job = ImageJob {
+        view: Default::default(),
         picture,
         pages: prefix,
         camera,

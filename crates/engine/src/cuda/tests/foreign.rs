@@ -254,6 +254,7 @@ fn step_holds_gpu_frames_until_commit_and_encodes_all() {
     let row = prompt(&backend, 0, &[1, 498, 95], Pick::Coord);
     let mut decide = |picture: Picture| -> (Vec<PickResult>, usize) {
         let image = ImageJob {
+            view: Default::default(),
             camera: Some(spotter_core::CameraId::new("gate").unwrap()),
             ..job(&backend, picture)
         };

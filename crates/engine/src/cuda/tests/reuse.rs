@@ -34,6 +34,7 @@ fn decide(
     for (index, &(camera, changed)) in (0..).zip(images) {
         let prefix: Arc<[PageId]> = (index * each..(index + 1) * each).map(PageId).collect();
         step.images.push(ImageJob {
+            view: Default::default(),
             picture: picture(changed),
             pages: prefix.clone(),
             camera: camera.map(|name| CameraId::new(name).unwrap()),

@@ -100,6 +100,7 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
         sequence = sequence.choices(Arc::new(choices.expect("texts")));
     }
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new(&format!("p{index}-{kind}")).expect("id"),
         revision: 1,
         task: Task::Caption {
@@ -123,6 +124,7 @@ fn request(plan: &Plan, now: Mono) -> LookRequest {
         None => Mono::from_nanos(u64::MAX),
     });
     LookRequest {
+        view: Default::default(),
         camera: Some(camera_id(plan.camera)),
         picture: plan.picture.map(picture),
         start_by,
