@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, PixelRect, Prompt,
-    PromptId, PromptRegion, PromptView, RegionBox, Task,
+    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
+    PromptView, RegionBox, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -15,7 +15,7 @@ pub struct Look {
     pub frame: Frame,
     /// Never empty: at least one prompt.
     pub prompts: Vec<Arc<Prompt>>,
-    /// What [`PromptRegion::Motion`] means in this look; `None`: the whole picture.
+    /// What [`PromptRegion::Motion`](super::PromptRegion::Motion) means in this look; `None`: the whole picture.
     pub moved: Option<RegionBox>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
@@ -53,20 +53,10 @@ impl Look {
         })
     }
 
-    /// The pixels that a prompt of this look sees; `None`: the whole picture.
-    pub fn part_of(&self, view: &PromptView) -> Option<PixelRect> {
-        let region = match view.region {
-            PromptRegion::Whole => None,
-            PromptRegion::Fixed(region) => Some(region),
-            PromptRegion::Motion => self.moved,
-        };
-        Some(region?.pixels(self.frame.picture.size()))
-    }
-
-    /// The same as shares of the picture.
+    /// The part of the picture that a prompt of this look sees; `None`: all of it.
     pub fn region_of(&self, view: &PromptView) -> Option<NormBox> {
-        let part = self.part_of(view)?;
-        Some(part.norm_box(self.frame.picture.size()))
+        let size = self.frame.picture.size();
+        Some(view.part(size, self.moved)?.norm_box(size))
     }
 }
 

@@ -103,6 +103,18 @@ pub struct PromptView {
     pub width_max: Option<u32>,
 }
 
+impl PromptView {
+    /// The pixels that it sees of a picture of `size`; `None`: all of them. `moved` is as in [`Look::moved`](super::Look::moved).
+    pub fn part(&self, size: (usize, usize), moved: Option<RegionBox>) -> Option<PixelRect> {
+        let region = match self.region {
+            PromptRegion::Whole => None,
+            PromptRegion::Fixed(region) => Some(region),
+            PromptRegion::Motion => moved,
+        };
+        Some(region?.pixels(size))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

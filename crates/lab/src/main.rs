@@ -23,5 +23,6 @@ fn main() -> ExitCode {
         LabCommand::Capacity(args) => measure::capacity(&args),
         LabCommand::Soak(args) => measure::soak(&args),
         LabCommand::Eval(args) => measure::eval(&args),
+        LabCommand::Regions(args) => measure::regions(&args),
     })
 }

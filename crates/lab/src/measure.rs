@@ -8,11 +8,14 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine, STEPS_MIN,
-    SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
+    self, Ceiling, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine, RegionOptions,
+    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
 };
 use crate::{
-    args::{CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs},
+    args::{
+        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, RegionsArgs, SoakArgs,
+        StepsArgs,
+    },
     capacity::{self, CapacityOptions},
     fleet,
 };
@@ -213,6 +216,27 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     };
     let mut progress = ProgressLine::new("scenes", options.scenes);
     let report = bench::eval(&mut engine, &options, &mut progress)?;
+    print(&report, args.json)
+}
+
+/// `spotter-lab regions`
+pub fn regions(args: &RegionsArgs) -> anyhow::Result<()> {
+    let clock = real_clock();
+    let opened = Engine::open(
+        &args.model.settings(),
+        calibration_pictures,
+        Arc::clone(&clock),
+    );
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
+    let options = RegionOptions {
+        model: card.name.to_string(),
+        scenes: args.scenes,
+        first_seed: args.seed,
+        picture: (args.size.0 as u32, args.size.1 as u32),
+        region_px: args.region,
+    };
+    let mut progress = ProgressLine::new("scenes", options.scenes);
+    let report = bench::regions(&mut engine, &options, clock.as_ref(), &mut progress)?;
     print(&report, args.json)
 }
 

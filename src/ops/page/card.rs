@@ -8,7 +8,7 @@ use spotter_mqtt::{CameraClockHealth, CameraHealth};
 use super::{
     parts::{self, chip, facts, known, pill, since},
     plot::{self, INKS},
-    status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptStatus},
+    status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptCost, PromptStatus},
     words::{ago, clock_time, counted, machine_time, millis, number, state},
 };
 
@@ -204,6 +204,7 @@ fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
         details {
             summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(health.since_ms, status.time_ms)) } }
             (facts(&lines))
+            (costs(&camera.prompts))
             (frame_counts(&camera.frames))
             (stages(&camera.latency, &status.stages))
         }
@@ -218,6 +219,37 @@ fn clock(clock: &CameraClockHealth) -> String {
         (false, Some(note)) => format!("not trusted: {}", note.replace('_', " ")),
         (false, None) => "unknown".to_owned(),
     }
+}
+
+/// What each prompt asks of the device.
+fn costs(prompts: &[PromptStatus]) -> Markup {
+    let known = || {
+        prompts
+            .iter()
+            .filter_map(|prompt| Some((prompt, prompt.cost?)))
+    };
+    if known().next().is_none() {
+        return html! {};
+    }
+    html! {
+        table.sums {
+            caption { "Cost of prompts: of a look, and of the devices" }
+            tbody {
+                @for (prompt, cost) in known() {
+                    tr { th scope="row" { (prompt.prompt.id) } td { (cost_words(&cost)) } }
+                }
+            }
+        }
+    }
+}
+
+fn cost_words(cost: &PromptCost) -> String {
+    let from = if cost.follows_motion { "from " } else { "" };
+    let crops = counted(cost.crops, "crop");
+    let share = cost.share.map_or_else(String::new, |share| {
+        format!(", {:.1} % of the devices", share * 100.0)
+    });
+    format!("{from}{crops}, {:.2} TFLOP{share}", cost.tflop)
 }
 
 fn frame_counts(frames: &FrameCounters) -> Markup {

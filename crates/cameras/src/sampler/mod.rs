@@ -33,6 +33,7 @@ mod slot;
 mod stage;
 
 pub use limits::TimeLimits;
+pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;
 pub use share::CameraShare;
 pub use stage::Sampler;
 

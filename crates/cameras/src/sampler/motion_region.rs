@@ -14,7 +14,7 @@ use spotter_core::{Mono, NormBox, RegionBox};
 /// Room on each side, share of what moved: a person who walks moves arms and legs, and seldom the whole outline.
 const MARGIN: f64 = 0.25;
 /// The smallest region, pixels of the frame across and down: what fits into one crop of the released models is not enlarged.
-const SIDE_MIN_PX: f64 = 378.0;
+pub const SIDE_MIN_PX: usize = 378;
 /// Times that a side may be longer than the other: a model sees a long region squeezed.
 const LONGER_MAX: f64 = 2.0;
 /// Times the area that is needed, up to which a region stays as it is.
@@ -46,7 +46,7 @@ impl MotionRegion {
 fn with_room(changed: NormBox, size: (usize, usize)) -> NormBox {
     let (width_px, height_px) = (size.0 as f64, size.1 as f64);
     let wanted = |from: f64, to: f64, pixels: f64| {
-        ((to - from) * pixels * (1.0 + 2.0 * MARGIN)).max(SIDE_MIN_PX)
+        ((to - from) * pixels * (1.0 + 2.0 * MARGIN)).max(SIDE_MIN_PX as f64)
     };
     let across = wanted(changed.x0, changed.x1, width_px);
     let down = wanted(changed.y0, changed.y1, height_px);

@@ -7,4 +7,6 @@ pub use device::{
     CalibrationPictures, GPU_PERMITS, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose,
     choose_one, frames_on,
 };
-pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look, permits};
+pub use engine::{
+    Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look, permits,
+};

@@ -179,7 +179,10 @@ impl Engine {
             };
             Ok((seen, request))
         };
-        views(look, vision).into_iter().map(request).collect()
+        let size = look.frame.picture.size();
+        let seen = look.prompts.iter().map(|prompt| prompt.view);
+        let views = views(seen, size, look.moved, vision).into_iter();
+        views.map(request).collect()
     }
 
     /// Hands the views of a look to the scheduler.

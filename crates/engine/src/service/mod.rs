@@ -24,6 +24,7 @@ mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, LookNews};
 pub use look_limit::{InFlight, LookRule};
+pub use views::{LookView, views};
 
 #[cfg(test)]
 mod tests;

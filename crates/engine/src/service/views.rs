@@ -2,7 +2,7 @@
 //! same view share its encoding. Pure.
 
 use crate::model::{Tiling, VisionConfig, view_tiling};
-use spotter_core::{Look, NormBox, Picture, PixelRect, PromptView};
+use spotter_core::{NormBox, Picture, PixelRect, PromptView, RegionBox};
 
 /// Prompts of a look that see the same pixels in the same crops.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,19 +31,24 @@ impl LookView {
     }
 }
 
-/// All views of a look, in the order of their first prompts.
-pub fn views(look: &Look, vision: &VisionConfig) -> Vec<LookView> {
-    let whole = look.frame.picture.size();
+/// All views of a look at a picture of `whole` pixels, in the order of their first prompts. `moved` is as in
+/// [`Look::moved`](spotter_core::Look::moved).
+pub fn views(
+    prompts: impl IntoIterator<Item = PromptView>,
+    whole: (usize, usize),
+    moved: Option<RegionBox>,
+    vision: &VisionConfig,
+) -> Vec<LookView> {
     let mut views: Vec<LookView> = Vec::new();
-    for (index, prompt) in look.prompts.iter().enumerate() {
-        let part = look.part_of(&prompt.view);
+    for (index, view) in prompts.into_iter().enumerate() {
+        let part = view.part(whole, moved);
         let size = part.map_or(whole, |part| (part.width, part.height));
-        let tiling = view_tiling(size, &prompt.view, vision);
-        let same = |view: &&mut LookView| (view.part, view.tiling) == (part, tiling);
+        let tiling = view_tiling(size, &view, vision);
+        let same = |other: &&mut LookView| (other.part, other.tiling) == (part, tiling);
         match views.iter_mut().find(same) {
-            Some(view) => view.prompts.push(index),
+            Some(same) => same.prompts.push(index),
             None => views.push(LookView {
-                view: prompt.view,
+                view,
                 part,
                 tiling,
                 prompts: vec![index],
@@ -55,10 +60,8 @@ pub fn views(look: &Look, vision: &VisionConfig) -> Vec<LookView> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use spotter_core::{Prompt, PromptRegion, RegionBox, Task};
+    use spotter_core::PromptRegion;
 
     #[test]
     fn prompts_that_see_the_same_share_a_view() {
@@ -78,35 +81,17 @@ mod tests {
             view(fixed, Some(1), None),
             view(PromptRegion::Whole, Some(1), Some(1280)),
         ];
-        let picture = Picture::from_rgb(1920, 1080, vec![0; 1920 * 1080 * 3]).unwrap();
-        let mut look = Look::still(picture, []).unwrap();
-        let task = Task::Detect {
-            object: "person".into(),
-        };
-        let id = |index| spotter_core::PromptId::new(&format!("p{index}")).unwrap();
-        look.prompts = (0..)
-            .zip(all)
-            .map(|(index, view)| {
-                Arc::new(Prompt {
-                    id: id(index),
-                    revision: 1,
-                    task: task.clone(),
-                    view,
-                })
-            })
-            .collect();
         let vision = VisionConfig::default();
-        let prompts = |look: &Look| -> Vec<Vec<usize>> {
-            let views = views(look, &vision).into_iter();
+        let prompts = |moved| -> Vec<Vec<usize>> {
+            let views = views(all, (1920, 1080), moved, &vision).into_iter();
             views.map(|view| view.prompts).collect()
         };
         // A quarter of 480 x 270 pixels is one crop, with and without the limit.
         assert_eq!(
-            prompts(&look),
+            prompts(None),
             [vec![0, 2, 3], vec![1, 4], vec![5]],
             "nothing moved: the whole picture"
         );
-        look.moved = Some(quarter);
-        assert_eq!(prompts(&look), [vec![0, 2], vec![1, 3, 4], vec![5]]);
+        assert_eq!(prompts(Some(quarter)), [vec![0, 2], vec![1, 3, 4], vec![5]]);
     }
 }

@@ -11,6 +11,7 @@ mod region;
 mod templates;
 mod tiling;
 mod weights;
+mod work;
 
 pub use config::{
     CaptionTemplates, LAYER_NORM_EPS, ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM,
@@ -26,6 +27,7 @@ pub use weights::{
     LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
     Weights,
 };
+pub use work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, vision_mb};
 
 use super::{
     family::{ModelFamily, ModelFile},
