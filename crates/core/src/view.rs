@@ -155,7 +155,7 @@ mod tests {
             let rect = RegionBox::new(area).pixels(size);
             prop_assert!(rect.width >= 1 && rect.left + rect.width <= size.0, "{rect:?}");
             prop_assert!(rect.height >= 1 && rect.top + rect.height <= size.1, "{rect:?}");
-            prop_assert!(rect.left % 2 == 0 && rect.top % 2 == 0, "{rect:?}");
+            prop_assert!(rect.left.is_multiple_of(2) && rect.top.is_multiple_of(2), "{rect:?}");
             let cut = rect.norm_box(size);
             // Up to the rounding to millionths and to what counts as no pixel.
             let slack = 1e-6 + 2e-3 / size.0.min(size.1) as f64;

@@ -257,6 +257,9 @@ pub struct RegionsArgs {
     /// Pixels of the picture across and down
     #[arg(long, value_name = "WxH", value_parser = size, default_value = "1920x1080")]
     pub size: (usize, usize),
+    /// Times as far away as in the scenes of `eval`; at 4, things are 1 to 8 % of the picture's height
+    #[arg(long, value_name = "X", default_value_t = 4.0)]
+    pub far: f32,
     /// Sides of the region, pixels
     #[arg(long, value_name = "N", default_value_t = 378, value_parser = clap::value_parser!(u32).range(16..=4096))]
     pub region: u32,

@@ -232,6 +232,7 @@ pub fn regions(args: &RegionsArgs) -> anyhow::Result<()> {
         model: card.name.to_string(),
         scenes: args.scenes,
         first_seed: args.seed,
+        far: args.far,
         picture: (args.size.0 as u32, args.size.1 as u32),
         region_px: args.region,
     };

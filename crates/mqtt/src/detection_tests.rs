@@ -188,18 +188,18 @@ proptest! {
 }
 
 #[test]
-fn detection_of_a_region_names_it_in_shares_of_the_picture() {
+fn detection_names_its_region_in_shares_of_the_picture() {
     let whole = timed("gate", boxes(&[]));
     let part = Detection {
         region: Some(NormBox::from_corners(0.25, 0.5, 1.0 / 3.0, 1.0)),
         ..whole.clone()
     };
-    let keys = |detection: &Detection| -> serde_json::Value {
+    let keys = |detection: &Detection| -> Value {
         let payload = to_json(detection, &label(), ms(1066.0));
         serde_json::from_slice(&payload).unwrap()
     };
     assert_eq!(keys(&whole).get("region"), None);
-    let expected = serde_json::json!([0.25, 0.5, 0.3333, 1.0]);
+    let expected = json!([0.25, 0.5, 0.3333, 1.0]);
     assert_eq!(keys(&part)["region"], expected);
 }
 

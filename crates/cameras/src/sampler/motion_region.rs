@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use spotter_core::{Mono, NormBox, RegionBox};
 
-/// Room on each side, share of what moved: a person who walks moves arms and legs, and seldom the whole outline.
+/// Room on each side, share of what moved: of a person who walks, often only arms and legs change.
 const MARGIN: f64 = 0.25;
 /// The smallest region, pixels of the frame across and down: what fits into one crop of the released models is not enlarged.
 pub const SIDE_MIN_PX: usize = 378;

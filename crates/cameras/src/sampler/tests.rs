@@ -418,7 +418,7 @@ fn prompt_with_the_region_motion_looks_where_something_moved() {
     assert_eq!(prompts, "person");
     let person = NormBox::from_corners(0.5, 500.0 / 1080.0, 980.0 / 1920.0, 560.0 / 1080.0);
     assert!(region.covers(&person) && region.area() < 0.1, "{region:?}");
-    // The person stands still: the region stays for `hold`, then nothing is worth a look until the whole picture is due.
+    // The person does not move any more: the region stays for `hold`, then nothing is worth a look until the whole picture is due.
     let mut looks = Vec::new();
     for after_motion in 1..=40 {
         if let Some((prompts, region)) = second(&mut bench, Some(960)) {

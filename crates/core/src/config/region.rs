@@ -10,7 +10,7 @@ use crate::{NormBox, PromptRegion, RegionBox, ZoneId};
 
 /// The word for the box in which something moved.
 const MOTION: &str = "motion";
-/// Room around a zone, shares of its size: an object stands in a zone with its feet, and the rest of it is above.
+/// Room around a zone, shares of its size: an object is in a zone with its feet, and the rest of it is above.
 const ZONE_MARGIN: f64 = 0.1;
 
 /// The value of the key, or `None` after noting what is wrong.

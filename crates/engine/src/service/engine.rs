@@ -47,6 +47,10 @@ pub enum EngineError {
 
 /// News of a look.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once for each look, never kept"
+)]
 pub enum LookNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
@@ -66,14 +70,14 @@ pub struct Engine {
     config: ModelConfig,
     tokenizer: Tokenizer,
     bounds: Bounds,
-    inside: HashMap<LookId, LookInside>,
+    inside: HashMap<LookId, AdmittedViews>,
     /// The look, and the index in it, of each view that the scheduler has.
     views: HashMap<LookId, (LookId, usize)>,
     looks: u64,
 }
 
 /// A look with views that have not ended.
-struct LookInside {
+struct AdmittedViews {
     look: Look,
     views: Vec<ViewInside>,
     /// In the order of the look's prompts.
@@ -154,7 +158,7 @@ impl Engine {
         objects: bool,
     ) -> Result<Vec<(LookView, LookRequest)>, EngineError> {
         let vision = &self.config.vision;
-        let request = |seen: LookView| {
+        let request = |(index, seen): (usize, LookView)| {
             let picture = seen.picture(&look.frame.picture);
             let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
             if crops > limit {
@@ -172,7 +176,11 @@ impl Engine {
                 camera: Some(look.frame.camera.clone()),
                 picture: Some(picture),
                 view: seen.view,
-                start_by: look.start_by,
+                // The look begins with its first view; another one that waits for the next step is not late.
+                start_by: match index {
+                    0 => look.start_by,
+                    _ => look.answer_by,
+                },
                 answer_by: look.answer_by,
                 asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
                 objects,
@@ -182,7 +190,7 @@ impl Engine {
         let size = look.frame.picture.size();
         let seen = look.prompts.iter().map(|prompt| prompt.view);
         let views = views(seen, size, look.moved, vision).into_iter();
-        views.map(request).collect()
+        views.enumerate().map(request).collect()
     }
 
     /// Hands the views of a look to the scheduler.
@@ -195,7 +203,7 @@ impl Engine {
             self.views.insert(id, (look_id, index));
             views.push(ViewInside { id, seen });
         }
-        let inside = LookInside {
+        let inside = AdmittedViews {
             answers: vec![None; look.prompts.len()],
             look,
             views,
@@ -261,7 +269,7 @@ impl Engine {
         match event {
             LookEvent::Object(view, index, object) => {
                 let &(id, at) = self.views.get(&view)?;
-                let LookInside { look, views, .. } = self.inside.get(&id)?;
+                let AdmittedViews { look, views, .. } = self.inside.get(&id)?;
                 let seen = &views[at].seen;
                 let prompt = Arc::clone(look.prompts.get(*seen.prompts.get(index)?)?);
                 let region = seen.region(look.frame.picture.size());
@@ -276,8 +284,8 @@ impl Engine {
                 let (id, at) = self.views.remove(&view)?;
                 let ended = self.view_answered(id, at, findings);
                 let outcome = match ended {
-                    Ok(Answering::Goes) => return None,
-                    Ok(Answering::Ended(look, answers)) => Outcome::Answered {
+                    Ok(None) => return None,
+                    Ok(Some((look, answers))) => Outcome::Answered {
                         frame: look.frame,
                         model_size,
                         answers,
@@ -301,15 +309,15 @@ impl Engine {
         }
     }
 
-    /// A view of a look was answered; with the last one the look ends.
+    /// A view of a look was answered. With the last one the look leaves, with all its answers.
     fn view_answered(
         &mut self,
         id: LookId,
         at: usize,
         findings: Vec<PromptResult>,
-    ) -> Result<Answering, EngineError> {
+    ) -> Result<Option<(Look, Vec<Answer>)>, EngineError> {
         let Some(mut inside) = self.inside.remove(&id) else {
-            return Ok(Answering::Goes);
+            return Ok(None);
         };
         let seen = &inside.views[at].seen;
         let region = seen.region(inside.look.frame.picture.size());
@@ -330,10 +338,10 @@ impl Engine {
         }
         if inside.answers.iter().all(Option::is_some) {
             let answers = inside.answers.into_iter().flatten().collect();
-            return Ok(Answering::Ended(inside.look, answers));
+            return Ok(Some((inside.look, answers)));
         }
         self.inside.insert(id, inside);
-        Ok(Answering::Goes)
+        Ok(None)
     }
 
     fn answer(
@@ -374,12 +382,6 @@ fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError 
         prompt: prompt.id.to_string(),
         reason: reason.to_string(),
     }
-}
-
-/// How a look stands after one of its views was answered.
-enum Answering {
-    Goes,
-    Ended(Look, Vec<Answer>),
 }
 
 /// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.

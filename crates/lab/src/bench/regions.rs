@@ -25,15 +25,17 @@ use spotter_core::{
 use spotter_engine::service::Engine;
 
 /// Shares of the picture's height that divide the things by their size.
-const HEIGHTS: [f64; 5] = [0.01, 0.02, 0.03, 0.05, 0.08];
+const HEIGHTS: [f64; 6] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.08];
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionOptions {
     /// Name of the model, for the report.
     pub model: String,
     pub scenes: u64,
     /// Seed of the first; the others follow, as in [`EvalOptions`](super::EvalOptions).
     pub first_seed: u64,
+    /// The camera is so many times as high above the scene, so that things are that much smaller.
+    pub far: f32,
     /// Pixels across and down.
     pub picture: (u32, u32),
     /// Sides of the region, pixels.
@@ -83,7 +85,7 @@ pub fn regions(
     let (mut looks, mut times) = (0, [Duration::ZERO; 2]);
     for index in 0..options.scenes {
         let seed = options.first_seed.wrapping_add(index);
-        let (truth, picture) = scene(seed, options.picture)?;
+        let (truth, picture) = scene(seed, options)?;
         let mut chance = Pcg32::seed_from_u64(seed);
         for (size, tallies) in sizes.iter().zip(&mut tallies) {
             let small = truth.seen.iter().filter(|seen| is_within(seen, *size));
@@ -129,15 +131,18 @@ pub fn regions(
     })
 }
 
-fn scene(seed: u64, (width, height): (u32, u32)) -> anyhow::Result<(Truth, Picture)> {
-    let clip = Clip::new(seed);
-    let pixels = draw_i420(clip.last(), width, height);
+fn scene(seed: u64, options: &RegionOptions) -> anyhow::Result<(Truth, Picture)> {
+    let mut scene = Clip::new(seed).last().clone();
+    scene.view.camera_m *= options.far;
+    let (width, height) = options.picture;
+    let pixels = draw_i420(&scene, width, height);
     let picture = i420_picture(&pixels, width as usize, height as usize)?;
-    Ok((truth(clip.last()), picture))
+    Ok((truth(&scene), picture))
 }
 
 /// True for a thing of this size that is visible enough to be found.
-fn is_within(seen: &SeenObject, (from, to): (f64, f64)) -> bool {
+fn is_within(seen: &SeenObject, size: (f64, f64)) -> bool {
+    let (from, to) = size;
     let height = seen.box_in_frame.y1 - seen.box_in_frame.y0;
     seen.visible >= VISIBLE_MIN && (from..to).contains(&height)
 }
@@ -216,9 +221,10 @@ impl fmt::Display for RegionReport {
         let (width, height) = options.picture;
         writeln!(
             f,
-            "{}, {} scenes of {width}x{height}, region of {px}x{px}",
+            "{}, {} scenes of {width}x{height}, {} times as far as usual, region of {px}x{px}",
             options.model,
             options.scenes,
+            options.far,
             px = options.region_px,
         )?;
         let percent = |share: f64| share * 100.0;
@@ -253,6 +259,7 @@ mod tests {
             model: String::new(),
             scenes: 1,
             first_seed: 0,
+            far: 1.0,
             picture: (1920, 1080),
             region_px: 378,
         };

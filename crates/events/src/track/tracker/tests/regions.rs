@@ -115,7 +115,7 @@ fn track_outside_of_the_region_does_not_wait_for_ever() {
 }
 
 #[test]
-fn object_that_the_edge_of_a_moving_region_cuts_is_left_out() {
+fn object_cut_by_moving_region_is_dropped() {
     let motion = PromptRegion::Motion;
     let mut tracker = with_region(motion);
     let whole = seen_in(&mut tracker, 0.0, motion, None, &[0.35]);
