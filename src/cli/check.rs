@@ -86,7 +86,7 @@ fn costs(config: &config::Config) -> anyhow::Result<()> {
                 prompts => format!(", image shared by {prompts} prompts"),
             };
             say(format_args!(
-                "camera {}, prompt {}: sees {seen} of {}x{}: {}, {} TFLOP a look, {} TFLOP/s at {} looks/s{shared}",
+                "camera {}, prompt {}: sees {seen} of {}x{}: {}, {} TFLOP a look, {} TFLOP/s at rate {}{shared}",
                 camera.id,
                 prompt.id,
                 size.0,

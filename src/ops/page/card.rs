@@ -8,7 +8,7 @@ use spotter_mqtt::{CameraClockHealth, CameraHealth};
 use super::{
     parts::{self, chip, facts, known, pill, since},
     plot::{self, INKS},
-    status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptCost, PromptStatus},
+    status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptStatus},
     words::{ago, clock_time, counted, machine_time, millis, number, state},
 };
 
@@ -233,23 +233,25 @@ fn costs(prompts: &[PromptStatus]) -> Markup {
     }
     html! {
         table.sums {
-            caption { "Cost of prompts: of a look, and of the devices" }
+            caption { "Cost of prompts" }
+            thead { tr {
+                th scope="col" { "prompt" }
+                th scope="col" { "crops" }
+                th scope="col" { "TFLOP" }
+                th scope="col" { "share" }
+            } }
             tbody {
                 @for (prompt, cost) in known() {
-                    tr { th scope="row" { (prompt.prompt.id) } td { (cost_words(&cost)) } }
+                    tr {
+                        th scope="row" { (prompt.prompt.id) }
+                        td { @if cost.follows_motion { "≥ " } (cost.crops) }
+                        td { (format!("{:.2}", cost.tflop)) }
+                        td { (cost.share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))) }
+                    }
                 }
             }
         }
     }
-}
-
-fn cost_words(cost: &PromptCost) -> String {
-    let from = if cost.follows_motion { "from " } else { "" };
-    let crops = counted(cost.crops, "crop");
-    let share = cost.share.map_or_else(String::new, |share| {
-        format!(", {:.1} % of the devices", share * 100.0)
-    });
-    format!("{from}{crops}, {:.2} TFLOP{share}", cost.tflop)
 }
 
 fn frame_counts(frames: &FrameCounters) -> Markup {
