@@ -15,7 +15,7 @@
 //!    [`Look`](spotter_core::Look). The image is encoded once for all of them.
 //! 3. The engine's thread ([`spotter_engine`]) cuts looks into steps and launches the next step before it reads the results
 //!    of the last one. Each prompt gets an [`Answer`](spotter_core::Answer).
-//! 4. `app::in_order` passes outcomes on in the order of each camera's looks; [`spotter_events`] makes detections, events and
+//! 4. `app::in_order` passes answers on in the order of each topic's looks; [`spotter_events`] makes detections, events and
 //!    states of them.
 //! 5. [`spotter_mqtt`] keeps them until the broker has them, and makes the JSON.
 //!

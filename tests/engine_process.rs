@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use spotter::app::{EngineOrder, MeasuredEngine, open_with};
 use spotter_core::{
-    Look, Outcome, Picture, SystemClock, Task,
+    Look, Outcome, Picture, SystemClock, Task, WholeLook,
     config::{self, ModelSource},
 };
 use spotter_engine::{
@@ -60,9 +60,9 @@ impl Apart {
         }
     }
 
-    async fn ask(&self) -> Outcome {
+    async fn ask(&self) -> WholeLook {
         let permit = within(self.engine.permit()).await;
-        within(permit.look(look())).await
+        within(permit.whole_look(look())).await
     }
 
     fn signal(&self, name: &str) {
@@ -99,6 +99,7 @@ fn order() -> EngineOrder {
             ..config::ModelSettings::of(ModelSource::Embedded)
         },
         tasks: vec![task()],
+        looks: Vec::new(),
     }
 }
 
@@ -107,8 +108,8 @@ fn look() -> Look {
     Look::still(picture.expect("a picture"), [task()]).expect("a look")
 }
 
-fn is_answered(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Answered { .. })
+fn is_answered(look: &WholeLook) -> bool {
+    matches!(look.outcome, Some(Outcome::Answered(_)))
 }
 
 #[tokio::test]
@@ -122,15 +123,21 @@ async fn killed_engine_process_leaves_the_other_running() {
 
     first.signal("STOP");
     let permit = within(first.engine.permit()).await;
-    let asked = tokio::spawn(permit.look(look()));
+    let asked = tokio::spawn(permit.whole_look(look()));
     first.signal("KILL");
     let reason = within(first.end.reason()).await.to_string();
     assert!(reason.contains("killed by signal 9"), "{reason}");
     assert!(!first.is_there(), "it is waited for");
     let failed = within(asked).await.expect("an outcome");
-    assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
+    assert!(
+        matches!(failed.outcome, Some(Outcome::Failed(..))),
+        "{failed:?}"
+    );
     let failed = first.ask().await;
-    assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
+    assert!(
+        matches!(failed.outcome, Some(Outcome::Failed(..))),
+        "{failed:?}"
+    );
     within(first.end.over()).await;
 
     for _ in 0..3 {

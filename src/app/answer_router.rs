@@ -1,6 +1,6 @@
 //! The way of an answer from the engine to the publisher: tracker, snapshots, status page, messages.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     board::Board,
@@ -11,8 +11,8 @@ use super::{
 use crate::ops::facts::SnapshotCounters;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Outcome,
-    Prompt, config::CameraConfig,
+    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, LookNews,
+    Outcome, Prompt, config::CameraConfig,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
@@ -22,6 +22,9 @@ pub struct AnswerRouter {
     tracker: Tracker,
     snapshots: Snapshots,
     cameras: Vec<CameraId>,
+    /// The objects that looks have so far, by camera and frame, for snapshots of whole looks. Removed when the look's short
+    /// answers are there or it ends, so that there are as many as looks in flight.
+    found: BTreeMap<(CameraId, u64), Vec<Mark>>,
     failures: LogThrottle<CameraId>,
     model: Arc<str>,
     sampler: Arc<Sampler>,
@@ -53,6 +56,7 @@ impl AnswerRouter {
             tracker: Tracker::new(parts.boot, cameras),
             snapshots: Snapshots::new(cameras, parts.retain_snapshots),
             cameras: ids(cameras),
+            found: BTreeMap::new(),
             failures: LogThrottle::default(),
             model: parts.model,
             sampler: parts.sampler,
@@ -68,27 +72,38 @@ impl AnswerRouter {
         self.snapshots.counters()
     }
 
-    pub fn outcome(&mut self, outcome: Outcome) {
-        self.sampler.done(&outcome);
-        self.board.look(&outcome);
-        match outcome {
-            Outcome::Answered {
+    /// A look has news: each answer is published at once.
+    pub fn news(&mut self, news: LookNews) {
+        self.sampler.news(&news);
+        match news {
+            LookNews::Answer {
                 frame,
                 model_size,
-                answers,
+                answer,
             } => {
-                let mut marks = Vec::new();
-                for answer in answers {
-                    match self.tracker.verified(&frame, &answer) {
-                        Some(change) => self.verified(&frame, change),
-                        None => marks.extend(self.answer(&frame, model_size, &answer)),
+                self.board.look(&frame, &answer.marks);
+                match self.tracker.verified(&frame, &answer) {
+                    Some(change) => self.verified(&frame, change),
+                    None => {
+                        let marks = self.answer(&frame, model_size, &answer);
+                        if !answer.prompt.task.is_free_text() {
+                            self.found.entry(key(&frame)).or_default().extend(marks);
+                        }
                     }
                 }
+            }
+            LookNews::ShortAnswered(frame) => {
+                let marks = self.found.remove(&key(&frame)).unwrap_or_default();
                 self.snapshots.look(&frame, marks, self.clock.now());
             }
+            LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
-            Outcome::Late(look) => self.tracker.unanswered(&look),
-            Outcome::Failed(look, reason) => {
+            LookNews::Ended(Outcome::Late(look)) => {
+                self.found.remove(&key(&look.frame));
+                self.tracker.unanswered(&look);
+            }
+            LookNews::Ended(Outcome::Failed(look, reason)) => {
+                self.found.remove(&key(&look.frame));
                 self.tracker.unanswered(&look);
                 let camera = &look.frame.camera;
                 if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
@@ -112,16 +127,32 @@ impl AnswerRouter {
     }
 
     fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
-        let (camera, reason) = match switched {
+        match switched {
             CameraSwitch::On(camera) => {
                 self.tracker.resume(camera);
-                return Vec::new();
+                Vec::new()
             }
-            CameraSwitch::Off(camera) => (camera, EndReason::Disabled),
-            CameraSwitch::EngineLost(camera) => (camera, EndReason::CameraLost),
-        };
+            CameraSwitch::Off(camera) => {
+                self.found.retain(|(of, _), _| of != camera);
+                let wall = self.clock.wall();
+                self.tracker.suspend(camera, EndReason::Disabled, wall)
+            }
+        }
+    }
+
+    /// The engine of these cameras is lost, with their looks in flight. Their events end, and their states are unknown until the next
+    /// answer.
+    pub fn engine_lost(&mut self, cameras: &[CameraId]) {
+        let changes = self.lose(cameras);
+        self.publish(changes);
+    }
+
+    fn lose(&mut self, cameras: &[CameraId]) -> Vec<PromptChange> {
+        // The looks of a lost engine have no more news.
+        self.found.retain(|(of, _), _| !cameras.contains(of));
         let wall = self.clock.wall();
-        self.tracker.suspend(camera, reason, wall)
+        let lose = |camera| self.tracker.lose(camera, EndReason::EngineLost, wall);
+        cameras.iter().flat_map(lose).collect()
     }
 
     /// The configuration changed. The states of prompts that stay are kept.
@@ -187,6 +218,7 @@ impl AnswerRouter {
             region: answer.region,
             body,
             truncated: answer.truncated,
+            unchanged: answer.unchanged,
             model: Arc::clone(&self.model),
             model_size,
             stages: answer.marks,
@@ -241,6 +273,10 @@ impl AnswerRouter {
 
 fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
+}
+
+fn key(frame: &Frame) -> (CameraId, u64) {
+    (frame.camera.clone(), frame.number)
 }
 
 fn marks(prompt: &Prompt, detection: &Detection) -> Vec<Mark> {

@@ -28,7 +28,7 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Mono, Outcome,
+    CameraId, Clock, Detection, Frame, Mono, StageTimes,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -149,15 +149,17 @@ impl Board {
         assign(&mut state.engines, seats);
     }
 
-    /// A look ended; [`Self::answer`] follows for each of its answers.
-    pub fn look(&self, outcome: &Outcome) {
-        let Outcome::Answered { frame, answers, .. } = outcome else {
-            return;
-        };
+    /// Cameras have another engine.
+    pub fn assign(&self, seats: &CameraAssignment) {
+        assign(&mut self.lock().engines, seats);
+    }
+
+    /// A prompt of a look at `frame` was answered; [`Self::answer`] follows if the answer is published.
+    pub fn look(&self, frame: &Frame, marks: &StageTimes) {
         let now = self.clock.now();
         let mut state = self.lock();
         if let Some(engine) = state.engine(&frame.camera) {
-            engine.look(&frame.camera, answers.iter().map(|answer| &answer.marks));
+            engine.answer(&frame.camera, marks);
         }
         let is_watched = state.is_watched(now);
         let is_wanted = state
@@ -169,7 +171,7 @@ impl Board {
         }
     }
 
-    /// An answer of the last look, after the prompt's filters.
+    /// An answer, after the prompt's filters.
     pub fn answer(&self, detection: &Detection) {
         if let Some(camera) = self.lock().camera(detection.camera()) {
             camera.answer(detection);

@@ -25,7 +25,6 @@ pub enum CameraSwitch {
     On(CameraId),
     /// By a command or the schedule, or its file has ended.
     Off(CameraId),
-    EngineLost(CameraId),
 }
 
 pub struct CameraSupervisor {
@@ -38,8 +37,6 @@ struct SupervisedCamera {
     camera: config::CameraConfig,
     handle: CameraHandle,
     health: watch::Receiver<Health>,
-    /// The error of the engine that it had.
-    engine_lost: Option<String>,
     /// Why the configuration has it off now.
     off: Option<Off>,
     /// The last request to its ingest task.
@@ -115,26 +112,12 @@ impl CameraSupervisor {
         switched
     }
 
-    /// Switches cameras off whose engine is lost; their health contains its error. `None` switches those on that have an engine
-    /// again.
-    pub fn set_engine_lost(&mut self, ids: &[CameraId], error: Option<&str>) {
-        let is_meant = |watched: &&mut SupervisedCamera| ids.contains(&watched.camera.id);
-        for watched in self.cameras.iter_mut().filter(is_meant) {
-            watched.engine_lost = error.map(str::to_owned);
-        }
-    }
-
-    /// The error of a camera's lost engine; `None` while it has one.
-    pub fn lost_engine(&self, camera: &CameraId) -> Option<&str> {
-        self.find(camera)?.engine_lost.as_deref()
-    }
-
     fn find(&self, camera: &CameraId) -> Option<&SupervisedCamera> {
         let mut all = self.cameras.iter();
         all.find(|watched| watched.camera.id == *camera)
     }
 
-    /// Each camera, and whether it streams to an engine.
+    /// Each camera, and whether it streams.
     pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
         self.cameras
             .iter()
@@ -161,10 +144,9 @@ impl CameraSupervisor {
         self.cameras.iter().filter_map(|camera| {
             let health = camera.health.borrow();
             let is_fine = health.phase == Phase::Streaming || !is_meant_to_stream(health.phase);
-            let is_well = is_fine && camera.engine_lost.is_none();
             let why = camera.reason(&health);
             let why = why.map_or_else(|| health.phase.as_str().to_owned(), |why| why.to_string());
-            (!is_well).then(|| format!("camera {}: {why}", camera.camera.id))
+            (!is_fine).then(|| format!("camera {}: {why}", camera.camera.id))
         })
     }
 
@@ -195,7 +177,6 @@ impl SupervisedCamera {
             camera: camera.clone(),
             health: handle.health(),
             handle,
-            engine_lost: None,
             off: None,
             is_enabled: true,
             was_on: true,
@@ -227,8 +208,7 @@ impl SupervisedCamera {
             (true, false) => Some(Off::Schedule),
             (true, true) => None,
         };
-        let wanted = self.off.is_none() && self.engine_lost.is_none();
-        self.enable(wanted).await;
+        self.enable(self.off.is_none()).await;
     }
 
     async fn enable(&mut self, wanted: bool) {
@@ -245,10 +225,9 @@ impl SupervisedCamera {
             return None;
         }
         self.was_on = is_on;
-        let switched = match (is_on, &self.engine_lost) {
-            (true, _) => CameraSwitch::On,
-            (false, None) => CameraSwitch::Off,
-            (false, Some(_)) => CameraSwitch::EngineLost,
+        let switched = match is_on {
+            true => CameraSwitch::On,
+            false => CameraSwitch::Off,
         };
         Some(switched(self.camera.id.clone()))
     }
@@ -291,11 +270,11 @@ impl SupervisedCamera {
     }
 
     fn is_online(&self) -> bool {
-        self.engine_lost.is_none() && self.health.borrow().phase == Phase::Streaming
+        self.health.borrow().phase == Phase::Streaming
     }
 
     fn reason(&self, health: &Health) -> Option<OffReason> {
-        OffReason::of(health, self.engine_lost.as_deref(), self.off)
+        OffReason::of(health, self.off)
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {

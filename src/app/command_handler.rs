@@ -22,7 +22,7 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
 };
 use spotter_core::{
-    CameraId, Clock, Command, LogLevel, LogThrottle, Mono, Outcome, Refusal, RefusalCode,
+    CameraId, Clock, Command, LogLevel, LogThrottle, LookNews, Mono, Refusal, RefusalCode,
     RequestedInfo, Setting,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
@@ -81,17 +81,14 @@ pub struct CameraChange {
 }
 
 impl CommandContext<'_> {
-    /// Refuses a command to a camera that is switched off or has no engine.
+    /// Refuses a command to a camera that is switched off.
     pub fn require_active(&self, camera: &CameraId) -> Result<(), Refusal> {
-        let unavailable = |text| Err(Refusal::new(RefusalCode::Unavailable, text));
-        if !self.config.camera(camera)?.enabled {
-            return unavailable(format!("camera {camera} is switched off; enable it first"));
-        }
-        match self.cameras.lost_engine(camera) {
-            Some(error) => unavailable(format!(
-                "camera {camera} is off: {error}; its engine is opened again automatically"
+        match self.config.camera(camera)?.enabled {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                RefusalCode::Unavailable,
+                format!("camera {camera} is switched off; enable it first"),
             )),
-            None => Ok(()),
         }
     }
 }
@@ -279,13 +276,13 @@ impl CommandHandler {
         Ok(ReplyValue::Done)
     }
 
-    /// Replies to the questions that a finished look settles.
-    pub fn on_outcome(&mut self, outcome: &Outcome) {
-        let settled = self.questions.outcome(outcome);
+    /// Replies to the questions that news of a look settle.
+    pub fn on_look(&mut self, news: &LookNews) {
+        let settled = self.questions.look(news);
         self.reply_all(settled);
     }
 
-    /// Refuses the questions to cameras without an engine.
+    /// Refuses the questions to cameras whose engine is lost: their looks may be lost with it.
     pub fn engine_lost(&mut self, cameras: &[CameraId], reason: &str) {
         let refused = self.questions.refuse(cameras, reason);
         self.reply_all(refused);

@@ -236,7 +236,7 @@ mod tests {
         let mut new = old.clone();
         new.node.state_dir = "/nowhere".into();
         new.http.listen = None;
-        new.model.tile_difference += 1.0;
+        new.model.reuse_max_age += std::time::Duration::from_secs(1);
         assert_eq!(
             restart_reasons(&old, &new).len(),
             2 + usize::from(old.http != new.http)

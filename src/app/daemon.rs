@@ -2,7 +2,7 @@
 //! process when a reload changes more than cameras.
 //!
 //! ```text
-//!                     ┌─ EngineSupervisor ──▶ outcomes ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
+//!                     ┌─ EngineSupervisor ──▶ answers ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
 //!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
 //!   (select loop)     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
 //!                     └─ signals: stop, reload
@@ -35,7 +35,7 @@ use super::{
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
     housekeeping::{Housekeeping, TickInput},
     lines::Lines,
-    node_reporter::{NodeReporter, longest_look, node_info},
+    node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     remember_secrets,
     report::RunReport,
 };
@@ -46,7 +46,7 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Clock, Outcome, Refusal, RefusalCode, SystemClock,
+    CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock,
     config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
 use spotter_engine::{
@@ -238,7 +238,10 @@ impl Daemon {
         });
         let OpenedEngines { slots, card } = opening.await?;
         let (clock, open) = (&context.clock, &context.open_engines);
-        let engines = EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        let mut engines =
+            EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        engines.set_cameras(config.cameras());
+        engines.log_assignment();
         log_advice(config.file());
         let prepared = PreparedStages {
             page,
@@ -277,7 +280,7 @@ impl Daemon {
         let board = Board::new(&effective, &card, &engines.assignment(), Arc::clone(clock));
         match model_config(&effective.model.source) {
             Ok(model) => {
-                let measured = longest_look(&effective.cameras).len();
+                let measured = longest_look(&expected_looks(&effective.cameras)).len();
                 let count = engines.progress().count();
                 board.show_costs(CostBasis::new(model, engines.look(), measured, count));
             }
@@ -368,34 +371,41 @@ impl Daemon {
 
     async fn on_engine_event(&mut self, event: EngineEvent) -> anyhow::Result<()> {
         match event {
-            EngineEvent::Outcomes(outcomes) => self.on_outcomes(outcomes),
+            EngineEvent::Looks(news) => self.on_looks(news),
             EngineEvent::Lost(lost) => self.on_lost_engine(lost).await?,
             EngineEvent::Reopened(opened) => {
-                let cameras = self.engines.on_reopened(opened);
-                if !cameras.is_empty() {
-                    self.cameras.set_engine_lost(&cameras, None);
+                if self.engines.on_reopened(opened) {
                     self.housekeeping.watch(&self.engines);
                     self.reporter.gpus_changed(self.engines.gpus());
+                    self.finish_moves();
                 }
             }
         }
         Ok(())
     }
 
-    fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
-        for outcome in outcomes {
-            self.commands.on_outcome(&outcome);
-            self.answers.outcome(outcome);
+    fn on_looks(&mut self, news: Vec<LookNews>) {
+        for news in news {
+            self.commands.on_look(&news);
+            self.answers.news(news);
+        }
+        self.finish_moves();
+    }
+
+    /// Cameras whose last look on their old engine was handled get their new one.
+    fn finish_moves(&mut self) {
+        if self.engines.finish_moves() {
+            self.board.assign(&self.engines.assignment());
         }
     }
 
-    /// The last lost engine ends the daemon.
+    /// The last lost engine ends the daemon. The cameras of another one have a new engine.
     async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
         let loss = self.engines.on_lost(lost).await;
-        self.cameras
-            .set_engine_lost(&loss.cameras, Some(&loss.reason));
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
+        self.answers.engine_lost(&loss.cameras);
+        self.board.assign(&self.engines.assignment());
         self.reporter.gpus_changed(self.engines.gpus());
         Ok(())
     }
@@ -474,6 +484,8 @@ impl Daemon {
             }
         }
         self.engines.reopen_due(|| self.config.effective());
+        self.engines.balance();
+        self.finish_moves();
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),
@@ -591,7 +603,7 @@ impl Daemon {
     async fn stop_stages(&mut self, is_restart: bool) {
         self.cameras.stop(CAMERAS_LIMIT).await;
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
-        self.on_outcomes(last);
+        self.on_looks(last);
         self.answers.shutdown();
         self.publisher.stop();
         let _ = timeout(BROKER_LIMIT, &mut self.broker.task).await;

@@ -22,9 +22,9 @@ use crate::ops::{
 use spotter_core::{Clock, Task, config};
 use spotter_engine::{
     model,
-    open::{ModelCard, ModelDevice, measured_look},
+    open::{ExpectedLook, ModelCard, ModelDevice, measured_look, warm_up},
     service::{
-        Engine, InFlight, LookRule,
+        Engine, LookRule,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
         inside, outside,
     },
@@ -47,6 +47,8 @@ pub struct EngineOrder {
     pub settings: config::ModelSettings,
     /// The longest look that the cameras can produce; the engine is measured with it.
     pub tasks: Vec<Task>,
+    /// The looks of all cameras; the device is prepared for them.
+    pub looks: Vec<ExpectedLook>,
 }
 
 /// The model of an engine that is ready, and its speed.
@@ -124,16 +126,15 @@ impl EngineOrder {
             device,
             settings,
             tasks,
+            looks,
         } = self;
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
         let calibration = spotter_street::calibration_pictures;
         let (mut engine, card) =
             Engine::open_on(device, &settings, loaded, calibration, Arc::clone(&clock))?;
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
-        let rule = LookRule {
-            in_flight: InFlight::Learned(card.permits),
-            budget: settings.budget,
-        };
+        warm_up(&mut engine, &looks, clock.as_ref())?;
+        let rule = card.look_rule(settings.budget);
         Ok((engine, rule, MeasuredEngine { card, look }))
     }
 }
@@ -162,17 +163,21 @@ mod tests {
             },
             settings: config::ModelSettings {
                 gpus: vec![0, 1],
-                tile_difference: 2.5,
+                reuse: config::ReuseMode::Exact,
                 ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
             },
             tasks: vec![Task::Detect {
                 object: "car".into(),
             }],
+            looks: vec![ExpectedLook {
+                width: 1280,
+                tasks: Vec::new(),
+            }],
         };
         let text = serde_json::to_string(&order).unwrap();
         let arrived: EngineOrder = serde_json::from_str(&text).unwrap();
         assert_eq!(arrived.settings, order.settings);
-        assert_eq!(arrived.tasks, order.tasks);
+        assert_eq!((arrived.tasks, arrived.looks), (order.tasks, order.looks));
         assert_eq!(arrived.device.label(), "cuda 1, NVIDIA H200");
     }
 }

@@ -1,4 +1,5 @@
-//! One engine with its cameras and its looks in flight. An engine fails alone: the cameras of other engines continue.
+//! One engine with its cameras and its looks in flight. An engine fails alone: the cameras of other engines continue, and its own go to
+//! them.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -13,12 +14,9 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{
-    CameraId, Clock, Outcome,
-    config::{self, CameraConfig},
-};
+use spotter_core::{CameraId, Clock, LookNews, config};
 use spotter_engine::{
-    open::{GpuId, ModelCard, ModelDevice, frames_on},
+    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
@@ -33,6 +31,8 @@ pub struct EngineSlot {
     share: Arc<CameraShare>,
     /// `None` when the engine has ended.
     running: Option<RunningEngine>,
+    /// Why it has ended.
+    ended: Option<String>,
 }
 
 struct RunningEngine {
@@ -46,7 +46,8 @@ pub struct EngineRequest<'a> {
     pub device: ModelDevice,
     pub host: EngineHost,
     pub model: &'a config::ModelSettings,
-    pub cameras: &'a [CameraConfig],
+    /// The looks of all cameras; the engine is measured with the longest.
+    pub looks: &'a [ExpectedLook],
     pub sampler: &'a Sampler,
     pub clock: &'a Arc<dyn Clock>,
 }
@@ -61,41 +62,36 @@ pub struct LostEngine {
 }
 
 impl EngineSlot {
-    /// Opens and measures an engine; logs its model and a load that it cannot carry.
+    /// Opens and measures an engine, which has no camera yet, and logs its model.
     pub async fn open(request: EngineRequest<'_>) -> anyhow::Result<(Self, ModelCard)> {
         let EngineRequest {
             device,
             host,
             model,
-            cameras,
+            looks,
             sampler,
             clock,
         } = request;
+        let tasks = longest_look(looks);
         let order = EngineOrder {
             device: device.clone(),
             settings: model.clone(),
-            tasks: longest_look(cameras),
+            tasks: tasks.clone(),
+            looks: looks.to_vec(),
         };
-        let prompts = order.tasks.len();
         let (handle, end, measured) = host.open(order, Arc::clone(clock)).await?;
         let MeasuredEngine { card, look } = measured;
-        let prompts_hz = look.map(|took| prompts as f64 / took.as_secs_f64().max(1e-6));
+        let looks_hz = look.map(|took| 1.0 / took.as_secs_f64().max(1e-6));
+        let prompts_hz = looks_hz.map(|hz| hz * tasks.len() as f64);
         tracing::info!(
             model = &*card.name,
             device = card.device,
-            cameras = camera_list(cameras.iter().map(|camera| &camera.id)),
             prompts_per_s = prompts_hz.map(f64::round),
             "model loaded"
         );
-        let machine = card.gpu.as_ref().map_or("CPU", |_| "GPU");
-        if let Some(hz) = prompts_hz
-            && let Some(warning) = config::advice::impossible_load(cameras, machine, hz)
-        {
-            tracing::warn!(device = card.label, "{warning}");
-        }
         let share = sampler.share(TimeLimits::new(model.budget, look));
-        let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-        let mut slot = Self::new(card.label.clone(), (handle, end), ids, share).on(device);
+        let started = (handle, end);
+        let mut slot = Self::new(card.label.clone(), started, Vec::new(), share).on(device);
         (slot.gpu, slot.look) = (card.gpu.clone(), look);
         // Another process cannot reach the memory of this process's GPU context.
         let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
@@ -121,6 +117,7 @@ impl EngineSlot {
             cameras,
             share,
             running: Some(RunningEngine { handle, end, looks }),
+            ended: None,
         }
     }
 
@@ -130,19 +127,26 @@ impl EngineSlot {
         self
     }
 
-    pub fn set_cameras(&mut self, cameras: Vec<CameraId>, sampler: &Sampler) {
+    /// Sets the cameras; [`seat`](Self::seat) applies them.
+    pub fn set_cameras(&mut self, cameras: Vec<CameraId>) {
         self.cameras = cameras;
-        self.seat(sampler);
     }
 
     /// From now on the engine gets the frames of its cameras.
     pub fn seat(&self, sampler: &Sampler) {
-        sampler.assign(&self.share, &self.cameras);
+        self.seat_without(sampler, |_| false);
     }
 
-    /// Begins looks until outcomes are ready, as [`LooksInFlight::outcomes`] does. An error is the end of the engine; call
+    /// The same without cameras that are about to leave: their looks in flight are the last.
+    pub fn seat_without(&self, sampler: &Sampler, leaves: impl Fn(&CameraId) -> bool) {
+        let stay = self.cameras.iter().filter(|camera| !leaves(camera));
+        let stay: Vec<CameraId> = stay.cloned().collect();
+        sampler.assign(&self.share, &stay);
+    }
+
+    /// Begins looks until there is news, as [`LooksInFlight::news`] does. An error is the end of the engine; call
     /// [`lose`](Self::lose) then. Never ready for a lost engine.
-    pub async fn next(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
+    pub async fn next(&mut self) -> Result<Vec<LookNews>, EngineStopped> {
         let Some(running) = &mut self.running else {
             return pending().await;
         };
@@ -150,22 +154,24 @@ impl EngineSlot {
             // Before the looks that fail with the engine, so that the log shows the cause and shows it once.
             biased;
             reason = running.end.reason() => Err(reason),
-            outcomes = running.looks.outcomes() => outcomes,
+            news = running.looks.news() => news,
         }
     }
 
     /// Marks the engine as lost. `None` when it was lost before.
     pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
+        let running = self.running.take()?;
+        self.ended = Some(reason.to_string());
         Some(LostEngine {
-            running: self.running.take()?,
+            running,
             label: self.label.clone(),
             cameras: self.cameras.clone(),
             reason: reason.to_string(),
         })
     }
 
-    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining outcomes.
-    pub async fn finish(&mut self, deadline: Instant) -> Vec<Outcome> {
+    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining news.
+    pub async fn finish(&mut self, deadline: Instant) -> Vec<LookNews> {
         match &mut self.running {
             Some(running) => running.looks.finish(deadline - Instant::now()).await,
             None => Vec::new(),
@@ -205,6 +211,11 @@ impl EngineSlot {
         self.running.as_ref().and(self.gpu.as_ref())
     }
 
+    /// Why it has ended; `None` while it runs.
+    pub fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+
     /// Time of the longest look, measured when the engine was opened.
     pub fn look(&self) -> Option<Duration> {
         self.look
@@ -231,12 +242,12 @@ impl EngineSlot {
 
 impl LostEngine {
     /// Counts the looks in flight as failed. They end at once, because the last handle of the engine is dropped; those of a
-    /// thread that hangs do not end, and are left out after `limit`.
+    /// thread that hangs are not waited for after `limit`.
     pub async fn settle(self, sampler: &Sampler, limit: Duration) {
         let RunningEngine { handle, end, looks } = self.running;
         drop((handle, end));
-        for outcome in looks.abandon(limit).await {
-            sampler.done(&outcome);
+        for news in looks.abandon(limit).await {
+            sampler.news(&news);
         }
     }
 }

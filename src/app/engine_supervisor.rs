@@ -1,9 +1,13 @@
 //! All engines of the daemon, one for each device: opened, assigned to cameras, lost, opened again.
 //!
 //! ```text
-//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ outcomes ─┐
-//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ outcomes ─┴─▶ AnswerRouter     an engine that fails stops its own cameras only
+//!   gate, dock ─▶ sampler ─▶ engine on cuda 0 ─▶ answers ─┐
+//!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ answers ─┴─▶ AnswerRouter     an engine that fails: its cameras go to the others
 //! ```
+//!
+//! A camera moves between engines that run in two steps, so that its answers keep their order: the old engine begins no more
+//! looks of it, and when the last one has ended, the new engine gets its frames. Of a lost engine no look ends any more, so its
+//! cameras go to the others at once. They return when it runs again.
 //!
 //! One engine is a thread of the daemon. Of several engines each is a process, because the driver fails all GPUs of a process
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
@@ -12,6 +16,7 @@
 mod retry;
 
 use std::{
+    collections::BTreeMap,
     future::{pending, poll_fn},
     pin::Pin,
     sync::Arc,
@@ -24,14 +29,16 @@ use tokio::{task::spawn_blocking, time::Instant};
 
 use self::retry::RetrySchedule;
 use super::{
-    camera_assignment::{CameraAssignment, assign_cameras, assign_new_cameras},
+    camera_assignment::{CameraAssignment, LoadTable},
+    camera_loads::CameraLoads,
     engine_launch::EngineHost,
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
+    node_reporter::{expected_looks, longest_look},
 };
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
-    CameraId, Clock, Frame, Outcome,
-    config::{CameraConfig, Config},
+    CameraId, Clock, Frame, LookNews,
+    config::{self, CameraConfig, Config},
 };
 use spotter_engine::open::{self, ModelCard, ModelDevice};
 use spotter_engine::service::handle::EngineStopped;
@@ -40,6 +47,8 @@ use spotter_engine::service::handle::EngineStopped;
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Grace for the looks in flight of a lost engine.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+/// Time over which loads are measured before cameras may move.
+const MEASURE_FOR: Duration = Duration::from_secs(30);
 
 /// Opens the engines of a plan. Tests replace it.
 pub type OpenEngines = dyn Fn(EnginePlan) -> OpeningEngines + Send + Sync;
@@ -55,12 +64,19 @@ pub struct EngineSupervisor {
     first: usize,
     retries: RetrySchedule,
     reopening: Option<EngineReopening>,
+    /// In the order of the configuration.
+    cameras: Vec<CameraId>,
+    loads: CameraLoads,
+    /// Cameras that leave their engine, and the label of the one that gets them after their last look in flight.
+    moves: BTreeMap<CameraId, String>,
+    /// Cameras of lost engines, and the label of the engine to which they return.
+    homes: BTreeMap<CameraId, String>,
 }
 
 /// What [`EngineSupervisor::next`] returns.
 pub enum EngineEvent {
-    /// Looks ended, in the order of each camera.
-    Outcomes(Vec<Outcome>),
+    /// News of looks, the answers in the order of each topic.
+    Looks(Vec<LookNews>),
     /// An engine ended by itself; hand it to [`EngineSupervisor::on_lost`].
     Lost(LostEngine),
     /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
@@ -69,7 +85,7 @@ pub enum EngineEvent {
 
 /// The effect of a lost engine.
 pub struct EngineLoss {
-    /// The cameras that are off now.
+    /// Its cameras; another engine has them now, unless it was the last.
     pub cameras: Vec<CameraId>,
     /// The device and its error.
     pub reason: String,
@@ -87,7 +103,7 @@ pub struct EnginePlan {
     pub only: Option<ModelDevice>,
 }
 
-/// Engines that run, each with the cameras that it gets.
+/// Engines that run.
 pub struct OpenedEngines {
     pub slots: Vec<EngineSlot>,
     /// The model of the first engine.
@@ -109,7 +125,8 @@ impl EnginePlan {
             Some(device) => (vec![device.clone()], EngineHost::Process),
             None => configured_devices(config).await.context("model")?,
         };
-        let assigned = assign_cameras(config.cameras.len(), devices.len());
+        // The same look for all, so that their times can be compared.
+        let looks = expected_looks(&config.cameras);
         let (mut slots, mut first_card) = (Vec::new(), None);
         for device in devices {
             let label = device.label();
@@ -117,7 +134,7 @@ impl EnginePlan {
                 device,
                 host,
                 model: &config.model,
-                cameras: &cameras_of(slots.len(), &config.cameras, &assigned),
+                looks: &looks,
                 sampler: &self.sampler,
                 clock: &self.clock,
             };
@@ -126,8 +143,27 @@ impl EnginePlan {
             slots.push(slot);
             first_card.get_or_insert(card);
         }
+        if self.only.is_none() {
+            warn_of_load(&config.cameras, &slots, longest_look(&looks).len());
+        }
         let card = first_card.context("model: no device; name at least one in model.gpus")?;
         Ok(OpenedEngines { slots, card })
+    }
+}
+
+/// Warns of cameras that ask for more than all engines together did when they were opened.
+fn warn_of_load(cameras: &[CameraConfig], slots: &[EngineSlot], prompts: usize) {
+    let looks_hz = |slot: &EngineSlot| Some(1.0 / slot.look()?.as_secs_f64().max(1e-6));
+    let Some(looks_hz) = slots.iter().map(looks_hz).sum::<Option<f64>>() else {
+        return;
+    };
+    let machine = match slots.iter().any(|slot| slot.gpu().is_some()) {
+        true => "GPU",
+        false => "CPU",
+    };
+    let prompts_hz = looks_hz * prompts as f64;
+    if let Some(warning) = config::advice::impossible_load(cameras, machine, prompts_hz) {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -143,7 +179,8 @@ async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<ModelDevice>
 }
 
 impl EngineSupervisor {
-    /// Takes over engines that run. From now on they get the frames of their cameras.
+    /// Takes over engines that run. From now on they get the frames of their cameras; [`set_cameras`](Self::set_cameras) assigns the
+    /// others.
     pub fn new(
         sampler: Arc<Sampler>,
         slots: Vec<EngineSlot>,
@@ -152,6 +189,10 @@ impl EngineSupervisor {
     ) -> Self {
         slots.iter().for_each(|slot| slot.seat(&sampler));
         Self {
+            cameras: Vec::new(),
+            loads: CameraLoads::new(clock.now()),
+            moves: BTreeMap::new(),
+            homes: BTreeMap::new(),
             sampler,
             clock,
             open_engines,
@@ -171,7 +212,10 @@ impl EngineSupervisor {
         };
         self.first = index + 1;
         match ended {
-            Ok(outcomes) => EngineEvent::Outcomes(outcomes),
+            Ok(news) => {
+                self.measure(index, &news);
+                EngineEvent::Looks(news)
+            }
             Err(reason) => match self.slots[index].lose(&reason) {
                 Some(lost) => EngineEvent::Lost(lost),
                 // A lost engine is never ready, so this branch is not reached.
@@ -180,20 +224,120 @@ impl EngineSupervisor {
         }
     }
 
-    /// Sets the cameras and their settings. No camera moves; a new one goes to the running engine with the fewest cameras.
+    /// Sets the cameras and their settings. No camera moves; a new one goes to the engine that is the least busy with it.
     pub fn set_cameras(&mut self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
-        let current_engine = |camera: &CameraConfig| {
-            let mut slots = self.slots.iter();
-            slots.position(|slot| slot.cameras().contains(&camera.id))
-        };
-        let current: Vec<_> = cameras.iter().map(current_engine).collect();
-        let running: Vec<_> = self.slots.iter().map(EngineSlot::is_running).collect();
-        let assigned = assign_new_cameras(&current, &running);
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let cameras = cameras_of(index, cameras, &assigned);
-            slot.set_cameras(camera_ids(&cameras), &self.sampler);
+        self.loads.set_cameras(cameras);
+        self.cameras = camera_ids(cameras);
+        self.moves.retain(|id, _| self.cameras.contains(id));
+        self.homes.retain(|id, _| self.cameras.contains(id));
+        self.place();
+    }
+
+    /// Logs the cameras of each engine.
+    pub fn log_assignment(&self) {
+        for slot in &self.slots {
+            let cameras = camera_list(slot.cameras().iter());
+            tracing::info!(device = slot.label(), cameras, "cameras assigned");
         }
+    }
+
+    /// Gives each camera without a running engine one.
+    fn place(&mut self) {
+        let placed = self.load_table().place(&self.current());
+        self.assign(&placed);
+    }
+
+    /// Sets the engine of each camera, and applies all of them.
+    fn assign(&mut self, engine_of: &[Option<usize>]) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let all = self.cameras.iter().zip(engine_of);
+            let its = all.filter(|(_, of)| **of == Some(index));
+            slot.set_cameras(its.map(|(camera, _)| camera.clone()).collect());
+        }
+        self.seat();
+    }
+
+    /// From now on each engine gets the frames of its cameras, without those that leave it.
+    fn seat(&self) {
+        for slot in &self.slots {
+            slot.seat_without(&self.sampler, |camera| self.moves.contains_key(camera));
+        }
+    }
+
+    /// The running engine of each camera.
+    fn current(&self) -> Vec<Option<usize>> {
+        let has = |slot: &EngineSlot, camera| slot.is_running() && slot.cameras().contains(camera);
+        let engine_of = |camera| self.slots.iter().position(|slot| has(slot, camera));
+        self.cameras.iter().map(engine_of).collect()
+    }
+
+    fn load_table(&self) -> LoadTable {
+        let look_s = |slot: &EngineSlot| slot.is_running().then(|| look_s(slot));
+        LoadTable {
+            camera_work: self.cameras.iter().map(|id| self.loads.work(id)).collect(),
+            engine_look_s: self.slots.iter().map(look_s).collect(),
+        }
+    }
+
+    /// Adds what looks cost on the engine with this index.
+    fn measure(&mut self, index: usize, news: &[LookNews]) {
+        let look_s = look_s(&self.slots[index]);
+        for news in news {
+            if let LookNews::Answer { frame, answer, .. } = news {
+                let device = answer.marks.device;
+                self.loads.answered(&frame.camera, device, look_s);
+            }
+        }
+    }
+
+    /// Begins to move cameras where loads have become unequal. To be called once a second; measures for half a minute, then
+    /// compares.
+    pub fn balance(&mut self) {
+        let now = self.clock.now();
+        if self.loads.age(now) < MEASURE_FOR || !self.moves.is_empty() {
+            return;
+        }
+        self.loads.measure(&self.sampler.counters(), now);
+        let (table, current) = (self.load_table(), self.current());
+        for wanted in table.rebalance(&current) {
+            let camera = self.cameras[wanted.camera].clone();
+            let label = self.slots[wanted.engine].label().to_owned();
+            tracing::info!(
+                %camera,
+                from = current[wanted.camera].map(|from| self.slots[from].label()),
+                to = label,
+                "moving a camera to an engine that is less busy"
+            );
+            self.moves.insert(camera, label);
+        }
+        self.seat();
+    }
+
+    /// Ends the moves of cameras whose last look on their old engine was handled. True when a camera has another engine now. To
+    /// be called after outcomes were handled, and once a second.
+    pub fn finish_moves(&mut self) -> bool {
+        if self.moves.is_empty() {
+            return false;
+        }
+        let counters = self.sampler.counters();
+        let in_flight = |id: &CameraId| {
+            counters
+                .iter()
+                .any(|(of, frames)| of == id && frames.in_flight > 0)
+        };
+        let ready: Vec<_> = self.moves.extract_if(.., |id, _| !in_flight(id)).collect();
+        let mut engine_of = self.current();
+        for (camera, label) in &ready {
+            let index = self.slots.iter().position(|slot| slot.label() == label);
+            if let Some(place) = self.cameras.iter().position(|id| id == camera) {
+                engine_of[place] = index;
+            }
+        }
+        if !ready.is_empty() {
+            self.assign(&engine_of);
+        }
+        !ready.is_empty()
     }
 
     /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
@@ -211,8 +355,8 @@ impl EngineSupervisor {
         !self.slots.iter().any(EngineSlot::is_running)
     }
 
-    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining outcomes.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
+    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         let deadline = Instant::now() + limit;
         let mut last = Vec::new();
         // One engine after the other; meanwhile the looks of all of them continue.
@@ -253,18 +397,28 @@ impl EngineSupervisor {
         slots.find(|slot| slot.label() == label)?.lose(&reason)
     }
 
-    /// Counts the looks of a lost engine as failed, and schedules the attempt to open it again.
+    /// Counts the looks of a lost engine as failed, gives its cameras to the other engines, and schedules the attempt to open it
+    /// again.
     pub async fn on_lost(&mut self, lost: LostEngine) -> EngineLoss {
         let reason = format!("engine on {}: {}", lost.label, lost.reason);
         let (label, cameras) = (lost.label.clone(), lost.cameras.clone());
         lost.settle(&self.sampler, SETTLE_LIMIT).await;
+        // A camera on its way to it stays where it is.
+        self.moves
+            .retain(|camera, to| *to != label && !cameras.contains(camera));
+        for camera in &cameras {
+            self.homes
+                .entry(camera.clone())
+                .or_insert_with(|| label.clone());
+        }
         let is_last = self.all_lost();
         if !is_last {
+            self.place();
             let retry_s = self.retries.lose(&label, self.clock.now()).as_secs();
             tracing::error!(
                 cameras = camera_list(cameras.iter()),
                 retry_s,
-                "{reason}; its cameras are off until it is opened again, other cameras continue"
+                "{reason}; the other engines watch its cameras until it is opened again"
             );
         }
         EngineLoss {
@@ -289,11 +443,8 @@ impl EngineSupervisor {
             return;
         };
         tracing::info!(device = label, "opening the lost engine again");
-        let mut config = effective();
-        let is_its = |camera: &CameraConfig| slot.cameras().contains(&camera.id);
-        config.cameras.retain(is_its);
         let plan = EnginePlan {
-            config,
+            config: effective(),
             sampler: Arc::clone(&self.sampler),
             clock: Arc::clone(&self.clock),
             only: Some(device.clone()),
@@ -309,23 +460,32 @@ impl EngineSupervisor {
         reopening.is_some_and(|reopening| reopening.label == label)
     }
 
-    /// Puts an engine that was opened again in its slot, or schedules the next attempt. Returns the cameras that have an
-    /// engine again.
-    pub fn on_reopened(&mut self, opened: anyhow::Result<OpenedEngines>) -> Vec<CameraId> {
+    /// Puts an engine that was opened again in its slot and begins to return its cameras, or schedules the next attempt. True
+    /// when it runs.
+    pub fn on_reopened(&mut self, opened: anyhow::Result<OpenedEngines>) -> bool {
         let Some(EngineReopening { label, .. }) = self.reopening.take() else {
-            return Vec::new();
+            return false;
         };
         let now = self.clock.now();
         match opened {
             Ok(OpenedEngines { slots, .. }) => {
                 self.retries.recover(&label, now);
-                let mut recovered = Vec::new();
-                for slot in slots {
-                    recovered.extend_from_slice(self.put_back(slot));
+                for mut slot in slots {
+                    let mut places = self.slots.iter_mut();
+                    if let Some(place) = places.find(|place| place.label() == slot.label()) {
+                        slot.set_cameras(Vec::new());
+                        *place = slot;
+                    }
                 }
-                let cameras = camera_list(recovered.iter());
+                let returning: BTreeMap<_, _> = self
+                    .homes
+                    .extract_if(.., |_, home| *home == label)
+                    .collect();
+                let cameras = camera_list(returning.keys());
                 tracing::info!(device = label, cameras, "the engine runs again");
-                recovered
+                self.moves.extend(returning);
+                self.seat();
+                true
             }
             Err(error) => {
                 let retry_s = self.retries.lose(&label, now).as_secs();
@@ -333,20 +493,9 @@ impl EngineSupervisor {
                     retry_s,
                     "engine on {label} cannot be opened again: {error:#}"
                 );
-                Vec::new()
+                false
             }
         }
-    }
-
-    /// The engine gets the cameras that are assigned to its slot by now.
-    fn put_back(&mut self, mut slot: EngineSlot) -> &[CameraId] {
-        let mut slots = self.slots.iter_mut();
-        let Some(place) = slots.find(|place| place.label() == slot.label()) else {
-            return &[];
-        };
-        slot.set_cameras(place.cameras().to_vec(), &self.sampler);
-        *place = slot;
-        place.cameras()
     }
 
     /// Where the frames of a camera go; `None` for an unknown camera.
@@ -369,6 +518,16 @@ impl EngineSupervisor {
             pairs.collect::<Vec<_>>()
         };
         self.slots.iter().flat_map(labelled).collect()
+    }
+
+    /// One line for each lost engine.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        self.slots.iter().filter_map(|slot| {
+            let (label, why) = (slot.label(), slot.ended()?);
+            Some(format!(
+                "engine on {label}: {why}; opened again automatically"
+            ))
+        })
     }
 
     /// Names of the GPUs in use.
@@ -396,12 +555,12 @@ impl EngineSupervisor {
     }
 }
 
-/// The next engine that has outcomes or has ended. Polls another engine first each time, so that a busy engine does not delay
+/// The next engine that has news or has ended. Polls another engine first each time, so that a busy engine does not delay
 /// the others.
 async fn next_ready(
     slots: &mut [EngineSlot],
     first: usize,
-) -> (usize, Result<Vec<Outcome>, EngineStopped>) {
+) -> (usize, Result<Vec<LookNews>, EngineStopped>) {
     let mut waiting: Vec<_> = slots
         .iter_mut()
         .enumerate()
@@ -428,11 +587,9 @@ async fn reopened(reopening: &mut Option<EngineReopening>) -> anyhow::Result<Ope
     }
 }
 
-/// The cameras that are assigned to one of the engines.
-fn cameras_of(engine: usize, cameras: &[CameraConfig], assigned: &[usize]) -> Vec<CameraConfig> {
-    let all = cameras.iter().zip(assigned);
-    let its = all.filter(|(_, of)| **of == engine);
-    its.map(|(camera, _)| camera.clone()).collect()
+/// The engine's time for a look of cost 1, seconds. One that could not be measured is taken as equal to the others.
+fn look_s(slot: &EngineSlot) -> f64 {
+    slot.look().map_or(1.0, |look| look.as_secs_f64().max(1e-6))
 }
 
 fn camera_ids(cameras: &[CameraConfig]) -> Vec<CameraId> {

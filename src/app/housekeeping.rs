@@ -239,6 +239,7 @@ impl Housekeeping {
             troubles: cameras
                 .troubles()
                 .chain(of_broker)
+                .chain(engines.troubles())
                 .chain(publisher.spool_trouble())
                 .collect(),
         });

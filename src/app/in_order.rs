@@ -1,37 +1,41 @@
-//! Outcomes of a camera in the order in which its looks were taken; the engine may end them in another order. Presence and
-//! counts are about time, so an older picture must not have the last word.
+//! Answers of a topic in the order in which its looks were taken; the engine may give them in another order. A topic is one
+//! prompt of one camera. Presence and counts are about time, so an older picture must not have the last word on a prompt.
 //!
 //! ```text
-//!   taken   gate 1   yard 2   gate 3            ended   gate 3 ─▶ waits for gate 1
-//!                                                       yard 2 ─▶ handed on: cameras do not delay each other
-//!                                                       gate 1 ─▶ handed on, and gate 3 after it
+//!   taken   gate/person 1   gate/scene 1   gate/person 2   gate/person 3
+//!
+//!   ended   person 3 ─▶ waits for person 2
+//!           person 1 ─▶ handed on
+//!           person 2 ─▶ handed on, and person 3 after it: topics do not delay each other, here by scene 1
 //! ```
 //!
 //! Pure. Nothing waits for ever, because every look ends; so what waits is bounded by the time a look may take.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use spotter_core::CameraId;
+use spotter_core::{CameraId, PromptId};
 
-/// Holds outcomes back until those of the camera's earlier looks are there.
+type Topic = (CameraId, PromptId);
+
+/// Holds answers back until those of the topic's earlier looks are there.
 #[derive(Debug)]
 pub struct InOrder<T> {
     taken: u64,
-    /// Of each camera, what is not handed on yet, in the order in which it was taken. The first is always under way.
-    open: BTreeMap<CameraId, VecDeque<OrderedLook<T>>>,
+    /// Of each topic, what is not handed on yet, in the order in which it was taken. The first is always under way.
+    open: BTreeMap<Topic, VecDeque<OrderedAnswer<T>>>,
 }
 
 #[derive(Debug)]
-struct OrderedLook<T> {
+struct OrderedAnswer<T> {
     number: u64,
     /// `None` while it is under way.
-    outcome: Option<T>,
+    answer: Option<T>,
 }
 
-/// Belongs to one look; ends it exactly once.
+/// Belongs to one prompt of one look; ends it exactly once.
 #[derive(Debug)]
-pub struct LookTicket {
-    camera: CameraId,
+pub struct AnswerTicket {
+    topic: Topic,
     number: u64,
 }
 
@@ -45,43 +49,46 @@ impl<T> Default for InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    /// A look at `camera` was taken, after all that were taken before.
-    pub fn take(&mut self, camera: &CameraId) -> LookTicket {
+    /// A prompt was asked on a look at `camera`, after all that were taken before.
+    pub fn take(&mut self, camera: &CameraId, prompt: &PromptId) -> AnswerTicket {
         self.taken += 1;
         let number = self.taken;
-        let looks = self.open.entry(camera.clone()).or_default();
-        looks.push_back(OrderedLook {
+        let topic = (camera.clone(), prompt.clone());
+        let answers = self.open.entry(topic.clone()).or_default();
+        answers.push_back(OrderedAnswer {
             number,
-            outcome: None,
+            answer: None,
         });
-        LookTicket {
-            camera: camera.clone(),
-            number,
-        }
+        AnswerTicket { topic, number }
     }
 
-    /// A look ended. Returns what is to be handed on now, in order: nothing while an earlier look of the camera is under
-    /// way.
-    pub fn end(&mut self, ticket: LookTicket, outcome: T) -> Vec<T> {
-        let looks = self.open.entry(ticket.camera).or_default();
-        match looks.iter_mut().find(|look| look.number == ticket.number) {
-            Some(look) => look.outcome = Some(outcome),
+    /// A prompt of a look is answered, or will not be. Returns what is to be handed on now, in order: nothing while an earlier
+    /// answer of the topic is under way.
+    pub fn end(&mut self, ticket: AnswerTicket, answer: T) -> Vec<T> {
+        let AnswerTicket { topic, number } = ticket;
+        let answers = self.open.entry(topic.clone()).or_default();
+        match answers.iter_mut().find(|open| open.number == number) {
+            Some(open) => open.answer = Some(answer),
             // Given up before it ended; nothing earlier is waited for any more.
-            None => return vec![outcome],
+            None => return vec![answer],
         }
         let mut ready = Vec::new();
-        while let Some(outcome) = looks.front_mut().and_then(|look| look.outcome.take()) {
-            ready.push(outcome);
-            looks.pop_front();
+        while let Some(answer) = answers.front_mut().and_then(|open| open.answer.take()) {
+            ready.push(answer);
+            answers.pop_front();
+        }
+        if answers.is_empty() {
+            // Questions that are asked once have topics of their own.
+            self.open.remove(&topic);
         }
         ready
     }
 
-    /// Forgets the looks under way and returns the outcomes that waited for them.
+    /// Forgets the answers under way and returns those that waited for them.
     pub fn give_up(&mut self) -> Vec<T> {
         let open = std::mem::take(&mut self.open);
-        let looks = open.into_values().flatten();
-        looks.filter_map(|look| look.outcome).collect()
+        let answers = open.into_values().flatten();
+        answers.filter_map(|open| open.answer).collect()
     }
 }
 
@@ -91,28 +98,34 @@ mod tests {
 
     use super::*;
 
-    fn camera(index: usize) -> CameraId {
-        CameraId::new(&format!("c{index}")).unwrap()
+    /// Two prompts on one camera, and the first of them on another.
+    fn topic(index: usize) -> Topic {
+        let camera = CameraId::new(&format!("c{}", index / 2)).unwrap();
+        let prompt = PromptId::new(&format!("p{}", index % 2)).unwrap();
+        (camera, prompt)
     }
 
     proptest! {
-        /// Outcomes are returned for the longest prefix of a camera's looks that has ended, independent of other cameras.
+        /// Answers are returned for the longest prefix of a topic's looks that has ended, independent of other topics.
         #[test]
-        fn each_camera_in_its_order_at_once_and_nothing_lost(
+        fn each_topic_in_its_order_at_once_and_nothing_lost(
             taken in prop::collection::vec(0usize..3, 1..40),
             ends in prop::collection::vec(any::<prop::sample::Index>(), 40),
             overlap in 1usize..9,
             given_up_after in 0usize..60,
         ) {
             let mut order = InOrder::default();
-            let mut under_way: Vec<(usize, usize, LookTicket)> = Vec::new();
+            let mut under_way: Vec<(usize, usize, AnswerTicket)> = Vec::new();
             let mut ended = [const { Vec::new() }; 3];
             let mut handed_on = [const { Vec::new() }; 3];
             let mut looks = [0; 3];
             let mut next = taken.iter();
             for end in ends.iter().take(given_up_after) {
                 while under_way.len() < overlap && let Some(&index) = next.next() {
-                    under_way.push((index, looks[index], order.take(&camera(index))));
+                    under_way.push((index, looks[index], {
+                        let (camera, prompt) = topic(index);
+                        order.take(&camera, &prompt)
+                    }));
                     looks[index] += 1;
                 }
                 if under_way.is_empty() {

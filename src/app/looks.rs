@@ -1,6 +1,14 @@
-//! The looks in flight: at most as many as the engine has permits, each on the newest frame at the time of its permit.
+//! The looks in flight, each on the newest frame at the time of its permit: those with a permit, and those of which only free texts
+//! are left.
+//!
+//! ```text
+//!   engine ─▶ news of a look ─▶ order of each topic ─┬─▶ answer
+//!                                                    ├─▶ short answers are there    after these answers
+//!                                                    └─▶ end                        after all its answers
+//! ```
 
 use std::{
+    collections::BTreeMap,
     future::{Future, pending},
     pin::Pin,
     sync::Arc,
@@ -8,45 +16,47 @@ use std::{
 };
 
 use tokio::{
+    sync::watch,
     task::{JoinError, JoinSet},
     time::timeout,
 };
 
-use super::in_order::{InOrder, LookTicket};
+use super::in_order::{AnswerTicket, InOrder};
 use spotter_cameras::sampler::CameraShare;
-use spotter_core::{Look, Outcome};
-use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit};
+use spotter_core::{Frame, Look, LookNews, Outcome, Prompt};
+use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit, SubmittedLook};
 
 /// A permit, and then a frame for it.
 type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
-/// The outcome of a look, with its position among the looks of its camera.
-type EndedLook = (LookTicket, Outcome);
+/// A look by its number, with its last news.
+type NumberedNews = (u64, SubmittedLook, Vec<LookNews>);
 
-/// Requests looks from one engine and returns their outcomes in the order of each camera.
+/// Requests looks from one engine and returns their news, the answers in the order of each topic.
 pub struct LooksInFlight {
     engine: EngineHandle,
     share: Arc<CameraShare>,
     /// One at a time, so that the order of the looks is known.
     next: NextPermitAndLook,
-    begun: JoinSet<EndedLook>,
-    order: InOrder<Outcome>,
+    /// Each waits for the next news of its look.
+    begun: JoinSet<NumberedNews>,
+    order: OrderedLooks,
 }
 
 impl LooksInFlight {
-    /// Begins no look before [`LooksInFlight::outcomes`] is awaited.
+    /// Begins no look before [`LooksInFlight::news`] is awaited.
     pub fn new(engine: EngineHandle, share: Arc<CameraShare>) -> Self {
         Self {
             next: next_look(&engine, &share),
             engine,
             share,
             begun: JoinSet::new(),
-            order: InOrder::default(),
+            order: OrderedLooks::default(),
         }
     }
 
-    /// Begins looks as permits and frames arrive, until a camera's next outcome is ready. Dropping the future loses nothing. An
-    /// error is a panic of this program, after which looks may be missing.
-    pub async fn outcomes(&mut self) -> Result<Vec<Outcome>, EngineStopped> {
+    /// Begins looks as permits and frames arrive, until there is news. Dropping the future loses nothing. An error is a panic of
+    /// this program, after which looks may be missing.
+    pub async fn news(&mut self) -> Result<Vec<LookNews>, EngineStopped> {
         loop {
             tokio::select! {
                 // The same order each time, so that a run in virtual time can be repeated.
@@ -55,25 +65,26 @@ impl LooksInFlight {
                     self.begin(permit, look);
                     self.next = next_look(&self.engine, &self.share);
                 }
-                Some(ended) = self.begun.join_next() => {
-                    let outcomes = in_turn(&mut self.order, ended)?;
-                    if !outcomes.is_empty() {
-                        return Ok(outcomes);
+                Some(joined) = self.begun.join_next() => {
+                    let news = in_turn(&mut self.begun, &mut self.order, joined)?;
+                    if !news.is_empty() {
+                        return Ok(news);
                     }
                 }
             }
         }
     }
 
-    /// Begins no more looks, waits at most `limit` for those in flight, and returns all remaining outcomes, also those that
-    /// wait for an earlier look of their camera.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<Outcome> {
+    /// Begins no more looks, waits at most `limit` for those in flight, and returns all remaining news, also those that wait for
+    /// an earlier look of their topic.
+    pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         self.next = Box::pin(pending());
         last_of(&mut self.begun, &mut self.order, limit).await
     }
 
-    /// As [`finish`](Self::finish) for a failed engine: drops the last handles of it, so its looks end as failed.
-    pub async fn abandon(self, limit: Duration) -> Vec<Outcome> {
+    /// As [`finish`](Self::finish) for a failed engine: drops the last handles of it, so its looks end as failed; so do those that
+    /// do not end by themselves.
+    pub async fn abandon(self, limit: Duration) -> Vec<LookNews> {
         let Self {
             engine,
             next,
@@ -82,35 +93,48 @@ impl LooksInFlight {
             ..
         } = self;
         drop((engine, next));
-        last_of(&mut begun, &mut order, limit).await
+        let mut last = last_of(&mut begun, &mut order, limit).await;
+        last.extend(order.fail("the engine does not answer"));
+        last
     }
 
     fn begin(&mut self, permit: Permit, look: Look) {
-        let ticket = self.order.take(&look.frame.camera);
-        self.begun
-            .spawn(async move { (ticket, permit.look(look).await) });
+        let number = self.order.take(look.clone());
+        wait(&mut self.begun, number, permit.look(look));
     }
 }
 
-/// The outcomes that become ready when one more look ends.
+fn wait(begun: &mut JoinSet<NumberedNews>, number: u64, mut look: SubmittedLook) {
+    begun.spawn(async move {
+        let news = look.next().await;
+        (number, look, news)
+    });
+}
+
+/// What is to be handed on when a look has more news; waits for the next.
 fn in_turn(
-    order: &mut InOrder<Outcome>,
-    ended: Result<EndedLook, JoinError>,
-) -> Result<Vec<Outcome>, EngineStopped> {
+    begun: &mut JoinSet<NumberedNews>,
+    order: &mut OrderedLooks,
+    joined: Result<NumberedNews, JoinError>,
+) -> Result<Vec<LookNews>, EngineStopped> {
     let abnormal = |e: JoinError| EngineStopped(format!("the task of a look panicked: {e}"));
-    let (ticket, outcome) = ended.map_err(abnormal)?;
-    Ok(order.end(ticket, outcome))
+    let (number, look, news) = joined.map_err(abnormal)?;
+    if !matches!(news.last(), Some(LookNews::Ended(_))) {
+        wait(begun, number, look);
+    }
+    let heard = news.into_iter().map(|news| order.hear(number, news));
+    Ok(heard.flatten().collect())
 }
 
 async fn last_of(
-    begun: &mut JoinSet<EndedLook>,
-    order: &mut InOrder<Outcome>,
+    begun: &mut JoinSet<NumberedNews>,
+    order: &mut OrderedLooks,
     limit: Duration,
-) -> Vec<Outcome> {
+) -> Vec<LookNews> {
     let mut last = Vec::new();
     let all_ended = async {
-        while let Some(ended) = begun.join_next().await {
-            last.extend(in_turn(order, ended).unwrap_or_default());
+        while let Some(joined) = begun.join_next().await {
+            last.extend(in_turn(begun, order, joined).unwrap_or_default());
         }
     };
     let _ = timeout(limit, all_ended).await;
@@ -118,14 +142,172 @@ async fn last_of(
     last
 }
 
-/// Permit first, then the newest frame: the engine never gets an old one.
+/// The looks that are not over, with the order in which their answers are handed on. Pure.
+#[derive(Default)]
+struct OrderedLooks {
+    answers: InOrder<AnswerTurn>,
+    looks: BTreeMap<u64, OrderedLook>,
+    taken: u64,
+}
+
+struct OrderedLook {
+    /// With the prompts that the engine has not answered.
+    look: Look,
+    /// Of each of these prompts.
+    tickets: Vec<AnswerTicket>,
+    /// Answers that are not handed on: short ones, and free texts.
+    short: usize,
+    texts: usize,
+    short_answered: Option<Frame>,
+    outcome: Option<Outcome>,
+}
+
+/// A prompt's turn: its answer, unless there is none.
+struct AnswerTurn {
+    look: u64,
+    is_text: bool,
+    news: Option<LookNews>,
+}
+
+impl OrderedLooks {
+    /// A look is begun. Returns its number.
+    fn take(&mut self, look: Look) -> u64 {
+        self.taken += 1;
+        let take = |prompt: &Arc<Prompt>| self.answers.take(&look.frame.camera, &prompt.id);
+        let tickets: Vec<_> = look.prompts.iter().map(take).collect();
+        let texts = look
+            .prompts
+            .iter()
+            .filter(|p| p.task.is_free_text())
+            .count();
+        let begun = OrderedLook {
+            short: tickets.len() - texts,
+            texts,
+            tickets,
+            look,
+            short_answered: None,
+            outcome: None,
+        };
+        self.looks.insert(self.taken, begun);
+        self.taken
+    }
+
+    /// A look has news. Returns what is to be handed on now.
+    fn hear(&mut self, number: u64, news: LookNews) -> Vec<LookNews> {
+        let Some(look) = self.looks.get_mut(&number) else {
+            return Vec::new();
+        };
+        let mut turns = Vec::new();
+        match news {
+            LookNews::Answer { ref answer, .. } => {
+                let mut prompts = look.look.prompts.iter();
+                let index = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
+                turns.extend(index.map(|index| look.turn(number, index, Some(news))));
+            }
+            LookNews::ShortAnswered(frame) => look.short_answered = Some(frame),
+            LookNews::Ended(outcome) => {
+                look.outcome = Some(outcome);
+                while !look.tickets.is_empty() {
+                    turns.push(look.turn(number, 0, None));
+                }
+            }
+        }
+        let mut ready = Vec::new();
+        for (ticket, answer) in turns {
+            ready.extend(self.answers.end(ticket, answer));
+        }
+        let mut news = self.hand_on(ready);
+        news.extend(self.over(number));
+        news
+    }
+
+    /// Hands on what waits for looks that do not end.
+    fn give_up(&mut self) -> Vec<LookNews> {
+        let waiting = self.answers.give_up();
+        self.hand_on(waiting)
+    }
+
+    /// The looks that are not over fail.
+    fn fail(&mut self, reason: &str) -> Vec<LookNews> {
+        let open = std::mem::take(&mut self.looks);
+        let failed = |look: OrderedLook| {
+            let failed = || Outcome::Failed(look.look, reason.to_owned());
+            LookNews::Ended(look.outcome.unwrap_or_else(failed))
+        };
+        open.into_values().map(failed).collect()
+    }
+
+    fn hand_on(&mut self, ready: Vec<AnswerTurn>) -> Vec<LookNews> {
+        let mut news = Vec::new();
+        for answer in ready {
+            news.extend(answer.news);
+            if let Some(look) = self.looks.get_mut(&answer.look) {
+                match answer.is_text {
+                    true => look.texts -= 1,
+                    false => look.short -= 1,
+                }
+            }
+            news.extend(self.over(answer.look));
+        }
+        news
+    }
+
+    /// What a look has to say of itself, once the answers before are handed on.
+    fn over(&mut self, number: u64) -> Vec<LookNews> {
+        let Some(look) = self.looks.get_mut(&number).filter(|look| look.short == 0) else {
+            return Vec::new();
+        };
+        let short_answered = look.short_answered.take().map(LookNews::ShortAnswered);
+        let outcome = look.outcome.take_if(|_| look.texts == 0);
+        if outcome.is_some() {
+            self.looks.remove(&number);
+        }
+        let ended = outcome.map(LookNews::Ended);
+        short_answered.into_iter().chain(ended).collect()
+    }
+}
+
+impl OrderedLook {
+    /// The turn of an unanswered prompt, given by its index among them.
+    fn turn(
+        &mut self,
+        look: u64,
+        index: usize,
+        news: Option<LookNews>,
+    ) -> (AnswerTicket, AnswerTurn) {
+        let is_text = self.look.prompts.remove(index).task.is_free_text();
+        let answer = AnswerTurn {
+            look,
+            is_text,
+            news,
+        };
+        (self.tickets.remove(index), answer)
+    }
+}
+
+/// Permit first, then the newest frame: the engine never gets an old one. While the engine begins no looks, the permit waits
+/// without a frame.
 fn next_look(engine: &EngineHandle, share: &Arc<CameraShare>) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
         let permit = engine.permit().await;
-        let look = share.next().await;
-        (permit, look)
+        let mut places = engine.places();
+        loop {
+            tokio::select! {
+                biased;
+                () = until_open(&mut places, false) => until_open(&mut places, true).await,
+                look = share.next() => return (permit, look),
+            }
+        }
     })
+}
+
+/// Waits until looks may begin, or until none may. An engine that has ended is open: its looks fail.
+async fn until_open(places: &mut watch::Receiver<usize>, open: bool) {
+    let has_ended = places.wait_for(|count| (*count > 0) == open).await.is_err();
+    if has_ended && !open {
+        pending().await
+    }
 }
 
 #[cfg(test)]

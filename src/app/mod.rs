@@ -5,8 +5,8 @@
 //! | [`daemon`] | start, select loop, stop, restart inside the process |
 //! | [`config_store`] | the file, the overrides, the effective cameras |
 //! | [`camera_supervisor`] | the cameras and their published health |
-//! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`]), opening lost engines again |
-//! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their outcomes |
+//! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`], [`camera_loads`]), opening lost engines again |
+//! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their answers |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
@@ -20,6 +20,7 @@
 mod answer_router;
 mod board;
 mod camera_assignment;
+mod camera_loads;
 mod camera_supervisor;
 mod canvas;
 mod command_handler;

@@ -7,7 +7,7 @@ use spotter_core::{
     CameraId, Clock, Mono, Setting, Task, WallTime,
     config::{self, CameraConfig, Config, Environment},
 };
-use spotter_engine::open::ModelCard;
+use spotter_engine::open::{ExpectedLook, ModelCard};
 use spotter_mqtt::{
     Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, Update,
 };
@@ -121,11 +121,26 @@ impl NodeReporter {
     }
 }
 
-/// The prompts of the camera with the most prompts: the longest look that an engine has to answer.
-pub fn longest_look(cameras: &[CameraConfig]) -> Vec<Task> {
-    let longest = cameras.iter().max_by_key(|camera| camera.prompts.len());
-    let prompts = longest.into_iter().flat_map(|camera| &camera.prompts);
-    prompts.map(|prompt| prompt.task.clone()).collect()
+/// The look with the most prompts: the longest one that an engine has to answer.
+pub fn longest_look(looks: &[ExpectedLook]) -> Vec<Task> {
+    let longest = looks.iter().max_by_key(|look| look.tasks.len());
+    longest.map_or_else(Vec::new, |look| look.tasks.clone())
+}
+
+/// The different looks that these cameras can ask for, when all their prompts are due.
+pub fn expected_looks(cameras: &[CameraConfig]) -> Vec<ExpectedLook> {
+    let mut looks = Vec::new();
+    for camera in cameras {
+        let tasks = camera.prompts.iter().map(|prompt| prompt.task.clone());
+        let look = ExpectedLook {
+            width: camera.width,
+            tasks: tasks.collect(),
+        };
+        if !looks.contains(&look) {
+            looks.push(look);
+        }
+    }
+    looks
 }
 
 /// The node's information. `config`: the effective configuration.

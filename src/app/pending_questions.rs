@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use spotter_core::{
-    AnswerBody, CameraId, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
+    AnswerBody, CameraId, LookNews, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
 };
 use spotter_mqtt::ReplyValue;
 
@@ -65,24 +65,27 @@ impl<T> PendingQuestions<T> {
         Ok(prompt)
     }
 
-    /// The questions that a finished look settles.
-    pub fn outcome(&mut self, outcome: &Outcome) -> Vec<SettledQuestion<T>> {
+    /// The questions that news of a look settle.
+    pub fn look(&mut self, news: &LookNews) -> Vec<SettledQuestion<T>> {
         // Nearly always: questions are rare.
         if self.waiting.is_empty() {
             return Vec::new();
         }
         let unavailable = |text: &str| Err(Refusal::new(RefusalCode::Unavailable, text));
-        let (camera, ended): (_, Vec<_>) = match outcome {
-            Outcome::Answered { frame, answers, .. } => {
-                let ended = answers.iter().map(|a| (&a.prompt, value(&a.body)));
-                (&frame.camera, ended.collect())
+        let (camera, ended): (_, Vec<_>) = match news {
+            LookNews::Answer { frame, answer, .. } => {
+                let ended = (&answer.prompt, value(&answer.body));
+                (&frame.camera, vec![ended])
             }
-            Outcome::Late(look) => {
+            LookNews::ShortAnswered(_) | LookNews::Ended(Outcome::Answered(_)) => {
+                return Vec::new();
+            }
+            LookNews::Ended(Outcome::Late(look)) => {
                 let late = || unavailable("the model was too busy to answer in time; ask again");
                 let ended = look.prompts.iter().map(|prompt| (prompt, late()));
                 (&look.frame.camera, ended.collect())
             }
-            Outcome::Failed(look, why) => {
+            LookNews::Ended(Outcome::Failed(look, why)) => {
                 let failed = || Err(Refusal::new(RefusalCode::Failed, why.clone()));
                 let ended = look.prompts.iter().map(|prompt| (prompt, failed()));
                 (&look.frame.camera, ended.collect())
@@ -187,33 +190,34 @@ mod tests {
             prompt: Arc::clone(prompt),
             body,
             truncated: false,
+            unchanged: false,
             marks: StageTimes::default(),
         };
         let of_camera = Arc::new(Prompt {
             revision: 1,
             ..(*a).clone()
         });
-        let answered = |answers| Outcome::Answered {
+        let answered = |answer| LookNews::Answer {
             frame: test_support::frame(&gate(), 1, at(1)),
             model_size: (2, 2),
-            answers,
+            answer,
         };
-        let other = answered(vec![answer(&of_camera, text("no"))]);
+        let other = answered(answer(&of_camera, text("no")));
         assert!(
-            questions.outcome(&other).is_empty(),
+            questions.look(&other).is_empty(),
             "a prompt of the same name"
         );
-        let both = answered(vec![answer(&b, text("no")), answer(&a, text("yes"))]);
         let says = |text: &str| {
             let text = text.into();
             Ok(ReplyValue::Answer { text, score: 0.5 })
         };
-        assert_eq!(
-            questions.outcome(&both),
-            [("b", says("no")), ("a", says("yes"))]
-        );
-        assert!(questions.outcome(&both).is_empty(), "once");
-        let settled = questions.outcome(&Outcome::Late(look(vec![c])));
+        let no = answered(answer(&b, text("no")));
+        assert_eq!(questions.look(&no), [("b", says("no"))]);
+        let yes = answered(answer(&a, text("yes")));
+        assert_eq!(questions.look(&yes), [("a", says("yes"))]);
+        assert!(questions.look(&yes).is_empty(), "once");
+        let late = Outcome::Late(look(vec![c]));
+        let settled = questions.look(&LookNews::Ended(late));
         assert_eq!(
             settled[0].1.as_ref().unwrap_err().code,
             RefusalCode::Unavailable

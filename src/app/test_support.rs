@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{camera_assignment::assign_cameras, engine_slot::EngineSlot};
+use super::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
     CameraId, Clock, Frame, FrameTimes, Mono, Picture, WallTime,
@@ -50,8 +50,7 @@ pub async fn fragile_engines(
     sampler: &Arc<Sampler>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<EngineSlot> {
-    let assigned = assign_cameras(cameras.len(), steps.len());
-    let mut slots = Vec::new();
+    let (mut slots, engines) = (Vec::new(), steps.len());
     for (index, &steps) in steps.iter().enumerate() {
         let engine_clock = Arc::clone(clock);
         let build = move || {
@@ -59,11 +58,8 @@ pub async fn fragile_engines(
             Ok((simulated::engine(device, engine_clock), 2))
         };
         let started = handle::start(build).await.unwrap();
-        let its = cameras
-            .iter()
-            .zip(&assigned)
-            .filter(|(_, of)| **of == index);
-        let its = its.map(|(camera, _)| camera.id.clone()).collect();
+        let its = cameras.iter().skip(index).step_by(engines);
+        let its = its.map(|camera| camera.id.clone()).collect();
         let label = format!("cuda {index}");
         slots.push(EngineSlot::new(
             label,

@@ -12,11 +12,11 @@ use super::{
 use crate::app::Canvas;
 use spotter_cameras::ingest;
 use spotter_core::{
-    Answer, AnswerBody, Clock, Location, Look, Outcome, Picture, SystemClock, Task, config,
+    Answer, AnswerBody, Clock, Location, Look, Picture, SystemClock, Task, WholeLook, config,
 };
 use spotter_engine::{
     model,
-    service::{Engine, LookNews},
+    service::{Engine, EngineNews},
 };
 
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -96,23 +96,19 @@ fn answer(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
     let (mut engine, _) = opened.map_err(anyhow::Error::msg)?;
-    engine.submit(Look::still(picture.clone(), [task])?, true)?;
-    loop {
+    let look = Look::still(picture.clone(), [task])?;
+    let mut whole = WholeLook::new(&look);
+    engine.submit(look, true)?;
+    while whole.outcome.is_none() {
         for (_, news) in engine.turn()? {
             match news {
-                LookNews::Object(_, object) => found(&object)?,
-                LookNews::Ended(outcome) => return answered(outcome),
+                EngineNews::Object(_, object) => found(&object)?,
+                EngineNews::Look(news) => whole.add(news),
             }
         }
     }
-}
-
-fn answered(outcome: Outcome) -> anyhow::Result<Answer> {
-    match outcome {
-        Outcome::Answered { mut answers, .. } => answers.pop().context("the engine gave no answer"),
-        Outcome::Late(_) => bail!("the engine dropped the look as late; this is a bug"),
-        Outcome::Failed(_, reason) => bail!(reason),
-    }
+    let mut answers = whole.into_answers().map_err(anyhow::Error::msg)?;
+    answers.pop().context("the engine gave no answer")
 }
 
 /// One line for each object, in shares of the picture and in pixels. `before` objects are printed already.

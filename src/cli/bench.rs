@@ -1,13 +1,14 @@
 //! `spotter bench`: how many cameras this machine can watch.
 //!
-//! The engine answers looks at the drawn street, one at a time and as many at once as its permits allow. libav decodes a
-//! recorded stream on one core. Both figures divided by what one camera needs give the number of cameras. Everything else
-//! is measured with `spotter-lab`.
+//! The engine answers looks at the drawn street, one at a time and then as in the daemon: on its thread, with as many looks at
+//! once as it learns to be best, each begun when there is a permit. libav decodes a recorded stream on one core. Both
+//! figures divided by what one camera needs give the number of cameras. Everything else is measured with `spotter-lab`.
 
-use std::{collections::HashMap, fmt, sync::Arc, thread, time::Duration};
+use std::{fmt, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 use super::{
     args::BenchArgs,
@@ -15,10 +16,13 @@ use super::{
 };
 use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
-use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
+use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime, config};
 use spotter_engine::{
-    open,
-    service::{Engine, LookNews},
+    open::{self, ExpectedLook, ModelCard},
+    service::{
+        Engine,
+        handle::{self, EngineHandle},
+    },
 };
 use spotter_street::{Street, draw, h264::Encoding, scene::Class, tape::StreetTape};
 
@@ -27,8 +31,9 @@ const STREET_SEED: u64 = 7;
 const STREET_START: WallTime = WallTime::from_unix_millis(1_780_318_235_000);
 /// Pictures that are drawn before the measurement; they repeat.
 const PICTURES: u32 = 16;
-/// Looks before the measurement.
-const WARM_UP: usize = 2;
+/// Answers before the measurement, within which the number of looks at once is learned; fewer on a device that is slow.
+const LEARNING_ANSWERS: u32 = 20;
+const LEARNING_ANSWERS_MIN: u32 = 2;
 /// Looks one at a time are measured for a third of the time, at least this many.
 const SINGLE_LOOKS_MIN: usize = 3;
 /// Pairs of seconds of the recorded stream.
@@ -39,28 +44,21 @@ const DECODE_TIME_MIN: Duration = Duration::from_secs(1);
 /// Runs the command. Blocks for its whole time.
 pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = args.model.settings();
-    remark("loading the model");
-    let calibration = spotter_street::calibration_pictures;
-    let opened = Engine::open(&settings, calibration, Arc::clone(&clock));
-    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
-    remark("drawing pictures");
-    let pictures = pictures(args)?;
-    let tasks = tasks(args.prompts.into());
-    let measured = open::measured_look(&mut engine, &tasks, clock.as_ref());
-    let measured = measured.map_err(anyhow::Error::msg)?;
-    let permits = open::permits(&card, measured, settings.budget);
-    let mut load = EngineLoad {
-        engine: &mut engine,
-        pictures: &pictures,
-        tasks: &tasks,
-        clock: clock.as_ref(),
+    let subject = LookSubject {
+        pictures: pictures(args)?.into(),
+        tasks: tasks(args.prompts.into()),
+        clock,
     };
     let time = Duration::from_secs(args.seconds);
-    remark("measuring looks one at a time");
-    let single = load.one_at_a_time(time / 3)?;
-    remark(format_args!("measuring {permits} looks at once"));
-    let looks_per_s = load.at_once(permits, time)?;
+    remark("loading the model");
+    let runtime = tokio::runtime::Runtime::new()?;
+    let measured = runtime.block_on(measured(args.model.settings(), subject, time))?;
+    let EngineSpeed {
+        card,
+        single,
+        permits,
+        looks_per_s,
+    } = measured;
     remark("measuring the decoder");
     let decoder = match decoder(args) {
         Ok(decoder) => Some(decoder),
@@ -112,84 +110,137 @@ fn tasks(prompts: usize) -> Vec<Task> {
     tasks.collect()
 }
 
-struct EngineLoad<'a> {
-    engine: &'a mut Engine,
-    pictures: &'a [Picture],
-    tasks: &'a [Task],
-    clock: &'a dyn Clock,
+/// What is looked at.
+#[derive(Clone)]
+struct LookSubject {
+    pictures: Arc<[Picture]>,
+    tasks: Vec<Task>,
+    clock: Arc<dyn Clock>,
 }
 
-impl EngineLoad<'_> {
-    /// Median time of a look with nothing else in the engine and nothing reused from an earlier picture.
-    fn one_at_a_time(&mut self, time: Duration) -> anyhow::Result<Duration> {
-        let mut took = Vec::new();
-        let mut number = 0;
-        let began = self.clock.now();
-        while took.len() < SINGLE_LOOKS_MIN || self.clock.now().since(began) < time {
-            let look = self.look(0, number)?;
-            let from = self.clock.now();
-            ensure_answered(self.engine.look(look)?)?;
-            took.push(self.clock.now().since(from));
-            number += 1;
-        }
-        took.sort();
-        Ok(took[took.len() / 2])
-    }
+/// What an engine did.
+struct EngineSpeed {
+    card: ModelCard,
+    /// Median of looks one at a time.
+    single: Duration,
+    /// Looks at once, learned.
+    permits: usize,
+    looks_per_s: f64,
+}
 
-    /// Looks per second with `permits` cameras, each of which asks again as soon as it is answered.
-    fn at_once(&mut self, permits: usize, time: Duration) -> anyhow::Result<f64> {
-        let mut camera_of = HashMap::new();
-        let mut asked = vec![0; permits];
-        for (camera, asked) in asked.iter_mut().enumerate() {
-            let id = self.engine.submit(self.look(camera, *asked)?, false)?;
-            camera_of.insert(id, camera);
-            *asked += 1;
+/// Opens an engine on its thread and measures it.
+async fn measured(
+    settings: config::ModelSettings,
+    subject: LookSubject,
+    time: Duration,
+) -> anyhow::Result<EngineSpeed> {
+    let own = subject.clone();
+    let build = move || {
+        let calibration = spotter_street::calibration_pictures;
+        let (mut engine, card) = Engine::open(&settings, calibration, Arc::clone(&own.clock))?;
+        open::measured_look(&mut engine, &own.tasks, own.clock.as_ref())?;
+        open::warm_up(&mut engine, &[own.expected()], own.clock.as_ref())?;
+        remark("measuring looks one at a time");
+        let single = one_at_a_time(&mut engine, &own, time / 3).map_err(|e| format!("{e:#}"))?;
+        let rule = card.look_rule(settings.budget);
+        Ok((engine, rule, (card, single)))
+    };
+    let (engine, end, (card, single)) = handle::start_and_report(build).await?;
+    remark("measuring as many looks at once as the engine learns to be best");
+    let cameras = card.permits;
+    let looks_per_s = at_once(&engine, &subject, cameras, time).await?;
+    let permits = *engine.places().borrow();
+    drop(engine);
+    end.over().await;
+    Ok(EngineSpeed {
+        card,
+        single,
+        // None are free in the moment in which a look is in a hurry.
+        permits: permits.max(1),
+        looks_per_s,
+    })
+}
+
+/// Median time of a look with nothing else in the engine and nothing reused from an earlier picture.
+fn one_at_a_time(
+    engine: &mut Engine,
+    subject: &LookSubject,
+    time: Duration,
+) -> anyhow::Result<Duration> {
+    let (mut took, clock) = (Vec::new(), &subject.clock);
+    let began = clock.now();
+    while took.len() < SINGLE_LOOKS_MIN || clock.now().since(began) < time {
+        let look = subject.look(0, took.len())?;
+        let from = clock.now();
+        engine
+            .look(look)?
+            .into_answers()
+            .map_err(anyhow::Error::msg)?;
+        took.push(clock.now().since(from));
+    }
+    took.sort();
+    Ok(took[took.len() / 2])
+}
+
+/// Looks per second with cameras that always have a frame: each is looked at when there is a permit.
+async fn at_once(
+    engine: &EngineHandle,
+    subject: &LookSubject,
+    cameras: usize,
+    time: Duration,
+) -> anyhow::Result<f64> {
+    let mut looks = JoinSet::new();
+    let begin = |camera: usize, number: usize| {
+        let (engine, subject) = (engine.clone(), subject.clone());
+        async move {
+            let permit = engine.permit().await;
+            // After the permit, so that its age counts from now on.
+            let look = permit.whole_look(subject.look(camera, number)?).await;
+            look.into_answers().map_err(anyhow::Error::msg)?;
+            anyhow::Ok((camera, number))
         }
-        let (mut ended, mut counted) = (0, 0);
-        let mut from = self.clock.now();
-        loop {
-            for (id, news) in self.engine.turn()? {
-                let LookNews::Ended(outcome) = news else {
-                    continue;
-                };
-                ensure_answered(outcome)?;
-                let camera = camera_of
-                    .remove(&id)
-                    .context("the engine ended a look twice")?;
-                ended += 1;
-                if ended == WARM_UP * permits {
-                    from = self.clock.now();
-                } else if ended > WARM_UP * permits {
-                    counted += 1;
-                }
-                let now = self.clock.now();
+    };
+    for camera in 0..cameras {
+        looks.spawn(begin(camera, 0));
+    }
+    let (mut answers, mut from, mut counted) = (0, subject.clock.now(), None);
+    while let Some(ended) = looks.join_next().await {
+        let (camera, number) = ended??;
+        let now = subject.clock.now();
+        answers += 1;
+        let has_learned = answers >= LEARNING_ANSWERS
+            || answers >= LEARNING_ANSWERS_MIN && now.since(from) >= time;
+        match &mut counted {
+            None if has_learned => (from, counted) = (now, Some(0)),
+            None => {}
+            Some(counted) => {
+                *counted += 1;
                 let elapsed = now.since(from);
-                if counted > 0 && elapsed >= time {
-                    return Ok(f64::from(counted) / elapsed.as_secs_f64());
+                if elapsed >= time {
+                    return Ok(f64::from(*counted) / elapsed.as_secs_f64());
                 }
-                let id = self
-                    .engine
-                    .submit(self.look(camera, asked[camera])?, false)?;
-                camera_of.insert(id, camera);
-                asked[camera] += 1;
             }
         }
+        looks.spawn(begin(camera, number + 1));
     }
+    bail!("the engine has stopped")
+}
 
+impl LookSubject {
     /// Cameras begin at different pictures.
     fn look(&self, camera: usize, number: usize) -> anyhow::Result<Look> {
         let picture = &self.pictures[(camera * 5 + number) % self.pictures.len()];
         let mut look = Look::still(picture.clone(), self.tasks.iter().cloned())?;
         look.frame.camera = CameraId::new(&format!("bench-{camera}"))?;
+        look.frame.times.received = self.clock.now();
         Ok(look)
     }
-}
 
-fn ensure_answered(outcome: Outcome) -> anyhow::Result<()> {
-    match outcome {
-        Outcome::Answered { .. } => Ok(()),
-        Outcome::Late(_) => bail!("the engine dropped a look that has no deadline; this is a bug"),
-        Outcome::Failed(_, reason) => bail!(reason),
+    fn expected(&self) -> ExpectedLook {
+        ExpectedLook {
+            width: self.pictures.first().map_or(0, Picture::width) as u32,
+            tasks: self.tasks.clone(),
+        }
     }
 }
 
@@ -262,8 +313,9 @@ struct CapacityReport {
     rate_hz: f64,
     /// Median of looks one at a time.
     look_ms: f64,
+    /// Looks at once that the engine learned to be best.
     permits: usize,
-    /// With as many looks at once as the permits allow.
+    /// With as many looks at once.
     looks_per_s: f64,
     /// `None` when GStreamer has no H.264 decoder or encoder.
     decoder: Option<DecoderReport>,

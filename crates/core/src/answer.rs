@@ -1,6 +1,6 @@
 //! Looks and answers: the input and the output of the engine.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,8 @@ pub struct Look {
     pub moved: Option<RegionBox>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
-    /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit.
+    /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit. Free texts may
+    /// come later, because their look has given its permit back ([`LookNews::ShortAnswered`]).
     pub answer_by: Mono,
 }
 
@@ -128,6 +129,9 @@ pub struct StageTimes {
     pub prefilled: Mono,
     /// The last token was decided.
     pub generated: Mono,
+    /// Time of the device on the look since its previous answer, so the answers of a look add up to its cost. Steps are shared
+    /// with other looks; this is the look's part of them.
+    pub device: Duration,
 }
 
 /// The answer to one prompt of a look.
@@ -140,23 +144,97 @@ pub struct Answer {
     pub body: AnswerBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
+    /// It is the last answer again, without a run of the model: the picture has not changed since.
+    pub unchanged: bool,
     pub marks: StageTimes,
 }
 
+/// What becomes of a look: each answer as soon as its prompt is finished, then one end.
 #[derive(Clone, Debug)]
-pub enum Outcome {
-    /// One answer for each prompt, in the look's order.
-    Answered {
+pub enum LookNews {
+    Answer {
         frame: Frame,
         /// Pixels across and down that the model saw (after tiling).
         model_size: (u32, u32),
-        /// In the order of the look's prompts.
-        answers: Vec<Answer>,
+        answer: Answer,
     },
-    /// The engine did not begin it by [`Look::start_by`], or did not answer it by [`Look::answer_by`].
+    /// All short answers are there, and at most free texts are left: the permit is free. Once, unless the look is late or fails
+    /// before.
+    ShortAnswered(Frame),
+    /// Nothing follows.
+    Ended(Outcome),
+}
+
+/// How a look ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// All prompts were answered.
+    Answered(Frame),
+    /// The engine did not begin it by [`Look::start_by`], or did not answer it by [`Look::answer_by`]. The prompts of this look
+    /// are those that have no answer.
     Late(Look),
-    /// The engine could not do it; the text says what was tried and what is wrong.
+    /// The engine could not do it; the text says what was tried and what is wrong. The prompts of this look are those that have
+    /// no answer.
     Failed(Look, String),
+}
+
+impl Outcome {
+    /// The frame of an answered look, or why it is not answered.
+    pub fn answered(self) -> Result<Frame, String> {
+        match self {
+            Self::Answered(frame) => Ok(frame),
+            Self::Late(_) => Err("the look was not begun or not answered by its time".into()),
+            Self::Failed(_, reason) => Err(reason),
+        }
+    }
+}
+
+/// The news of a look together, for callers that wait for its end.
+#[derive(Clone, Debug)]
+pub struct WholeLook {
+    prompts: Vec<Arc<Prompt>>,
+    pub model_size: (u32, u32),
+    /// In the order of the look's prompts.
+    pub answers: Vec<Answer>,
+    /// `None` until it has ended.
+    pub outcome: Option<Outcome>,
+}
+
+impl WholeLook {
+    /// Without news yet.
+    pub fn new(look: &Look) -> Self {
+        Self {
+            prompts: look.prompts.clone(),
+            model_size: (0, 0),
+            answers: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    pub fn add(&mut self, news: LookNews) {
+        match news {
+            LookNews::Answer {
+                model_size, answer, ..
+            } => {
+                self.model_size = model_size;
+                let index_of = |answer: &Answer| {
+                    let mut prompts = self.prompts.iter();
+                    prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt))
+                };
+                let index = index_of(&answer);
+                let place = self.answers.partition_point(|a| index_of(a) < index);
+                self.answers.insert(place, answer);
+            }
+            LookNews::ShortAnswered(_) => {}
+            LookNews::Ended(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    /// The answers to all prompts, or why some have none.
+    pub fn into_answers(self) -> Result<Vec<Answer>, String> {
+        let outcome = self.outcome.ok_or("the look has not ended")?;
+        outcome.answered().map(|_| self.answers)
+    }
 }
 
 /// The truth value of an answer that is nothing but yes or no. Never a search in the text: "yes" occurs in

@@ -85,6 +85,8 @@ pub struct Detection {
     pub body: DetectionBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
+    /// The answer is the last one again: the picture has not changed since.
+    pub unchanged: bool,
     /// The model's name with the first characters of the weights' hash.
     pub model: Arc<str>,
     /// Pixels across and down that the model saw (after tiling).

@@ -66,8 +66,9 @@ pub enum UpdateReason {
 pub enum EndReason {
     /// No look saw the object for `end_after`.
     Left,
-    /// The camera, or the engine that looked at it, is lost.
     CameraLost,
+    /// The engine that looked at the camera is lost. Another one does from now on, if there is one.
+    EngineLost,
     /// The prompt was changed or removed.
     PromptChanged,
     /// The camera or the prompt was switched off.

@@ -32,7 +32,8 @@ mod time;
 mod view;
 
 pub use answer::{
-    Answer, AnswerBody, FoundObject, Look, Outcome, ScoreSource, StageTimes, yes_or_no,
+    Answer, AnswerBody, FoundObject, Look, LookNews, Outcome, ScoreSource, StageTimes, WholeLook,
+    yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};

@@ -49,6 +49,15 @@ impl Task {
         }
     }
 
+    /// True when the answer is a text of the model's own words, which takes many steps: a question without choices, a caption.
+    pub fn is_free_text(&self) -> bool {
+        match self {
+            Self::Query { choices, .. } => choices.is_empty(),
+            Self::Caption { .. } => true,
+            Self::Detect { .. } | Self::Point { .. } => false,
+        }
+    }
+
     /// The user's words; empty for a caption.
     pub fn text(&self) -> &str {
         match self {

@@ -2,7 +2,7 @@
 
 use std::{env, error::Error, sync::Arc};
 
-use spotter_core::{Look, Outcome, SystemClock, Task, config};
+use spotter_core::{Look, SystemClock, Task, config};
 use spotter_engine::{model::picture_from_image, service::Engine};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -14,10 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let clock = Arc::new(SystemClock::new());
     let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;
-    match engine.look(Look::still(picture, [Task::Detect { object }])?)? {
-        Outcome::Answered { answers, .. } => println!("{:#?}", answers[0].body),
-        Outcome::Late(_) => return Err("the answer took longer than the look allows".into()),
-        Outcome::Failed(_, why) => return Err(why.into()),
-    }
+    let look = engine.look(Look::still(picture, [Task::Detect { object }])?)?;
+    println!("{:#?}", look.into_answers()?[0].body);
     Ok(())
 }

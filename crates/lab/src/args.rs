@@ -1,8 +1,9 @@
 //! The arguments of `spotter-lab`. What `--help` shows is written here.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use spotter::cli::args::ModelArgs;
 
@@ -25,7 +26,7 @@ pub enum LabCommand {
     /// Measure the host's work for a step on a simulated device (a second)
     Engine(EngineBenchArgs),
     /// Measure the engine under load, compared with what the device sustains: requests by size, clients and objects,
-    /// several prompts, a still scene (five minutes)
+    /// several prompts (five minutes)
     Load(LoadArgs),
     /// Measure the device alone: images by size, rows by number, one step after the other and two in flight
     Steps(StepsArgs),
@@ -41,6 +42,8 @@ pub enum LabCommand {
     Capacity(CapacityArgs),
     /// Test on this device that answers under random load are those of each request alone
     Soak(SoakArgs),
+    /// Measure what unchanged pictures save on encoded video, or with --check whether answers stay right
+    Still(StillArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
     /// Measure what a model finds of small things, in the whole picture and in a region of it
@@ -69,9 +72,24 @@ pub struct CamerasArgs {
 /// `spotter-lab capacity`
 #[derive(Clone, Debug, Args)]
 pub struct CapacityArgs {
-    /// Only this device
+    /// Only this device; `real` is this machine's, in real time
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
+    /// Of the device `real`: random weights in the shape of a model instead of a model
+    #[arg(long, value_enum, conflicts_with = "model")]
+    pub shape: Option<NoiseShape>,
+    /// Of the device `real`: a model directory; the embedded demonstration model when absent
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Of the device `real`: fp8 instead of bf16 on a GPU
+    #[arg(long)]
+    pub fp8: bool,
+    /// Of the device `real`: frames, pixels across and down
+    #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]
+    pub size: (usize, usize),
+    /// Of the device `real`: seconds for each row, of which the last part counts
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub seconds: f64,
     /// How many cameras
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "8")]
     pub cameras: Vec<NonZeroUsize>,
@@ -81,6 +99,9 @@ pub struct CapacityArgs {
     /// Objects of an answer, mean
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2")]
     pub objects: Vec<u64>,
+    /// Each camera also has a question whose answers are texts of 128 tokens
+    #[arg(long)]
+    pub query: bool,
     /// Looks asked for, relative to the rate of looks that find nothing, one after the other
     #[arg(
         long,
@@ -178,8 +199,6 @@ pub enum LoadPart {
     Looks,
     /// 1, 2, 4 and 8 prompts on one frame
     Prompts,
-    /// One picture that does not change, draft and tile reuse off and on
-    Steady,
 }
 
 /// Above 0.
@@ -209,6 +228,63 @@ pub struct EngineBenchArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `spotter-lab still`
+#[derive(Clone, Debug, Args)]
+pub struct StillArgs {
+    /// Frames, pixels across and down
+    #[arg(long, value_name = "WxH,…", value_delimiter = ',', value_parser = size, default_value = "1280x720,1920x1080")]
+    pub size: Vec<(usize, usize)>,
+    /// Bit rates of the H.264 that the pictures pass through, kbit/s
+    #[arg(
+        long,
+        value_name = "KBIT/S,…",
+        value_delimiter = ',',
+        default_value = "1000,2000"
+    )]
+    pub bitrate: Vec<u32>,
+    /// Only these scenes
+    #[arg(long, value_enum, value_name = "SCENE,…", value_delimiter = ',')]
+    pub scene: Vec<StillScene>,
+    /// Also these recordings, scaled to 1280x720
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',')]
+    pub video: Vec<PathBuf>,
+    /// Length of each video, seconds; two looks a second
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Compare answers with and without reuse instead, on drawn scenes where a thing appears, moves by its width, or leaves
+    #[arg(long)]
+    pub check: bool,
+    /// How many scenes
+    #[arg(long, value_name = "N", default_value_t = 2000, requires = "check")]
+    pub scenes: u64,
+    /// Seed of the first scene; training used seeds below 2^40
+    #[arg(long, value_name = "N", default_value_t = 1 << 41, requires = "check")]
+    pub seed: u64,
+    /// Tiles into which the embedded model cuts a picture; it was trained with one
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "check", value_parser = clap::value_parser!(u32).range(1..=12))]
+    pub tiles: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model answers with --check
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// What a camera of `spotter-lab still` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StillScene {
+    /// A street by day where nothing moves; sensor noise of 2 levels
+    Standing,
+    /// The same by night; sensor noise of 4 levels
+    Night,
+    /// The same by day under passing clouds
+    Light,
+    /// The street as it is
+    Moving,
 }
 
 /// `spotter-lab eval`

@@ -181,9 +181,9 @@ impl Fleet {
         loop {
             tokio::select! {
                 ended = &mut end => return Ok(ended),
-                outcomes = self.slot.next() => {
-                    for outcome in outcomes? {
-                        self.sampler.done(&outcome);
+                news = self.slot.next() => {
+                    for news in news? {
+                        self.sampler.news(&news);
                     }
                 }
             }
@@ -228,8 +228,8 @@ impl Fleet {
             );
         }
         let until = Instant::now() + STOP_LIMIT;
-        for outcome in self.slot.finish(until).await {
-            self.sampler.done(&outcome);
+        for news in self.slot.finish(until).await {
+            self.sampler.news(&news);
         }
         self.slot.close(until).await;
         Ok(row)
@@ -278,6 +278,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         images: 1,
         positions: 2 * context,
         tokens: 2 * context,
+        kept_crops: 0,
     };
     let simulated = SimModel {
         vocab: loaded.config.text.vocab_size,

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         LabCommand::ServeCameras { cameras } => serve_cameras(cameras),
         LabCommand::Capacity(args) => measure::capacity(&args),
         LabCommand::Soak(args) => measure::soak(&args),
+        LabCommand::Still(args) => measure::still(&args),
         LabCommand::Eval(args) => measure::eval(&args),
         LabCommand::Regions(args) => measure::regions(&args),
     })

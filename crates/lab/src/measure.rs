@@ -5,25 +5,30 @@ use std::{fmt, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use spotter::cli::out::{remark, say};
+use spotter::cli::{
+    args::ModelArgs,
+    out::{remark, say},
+};
 
 use crate::bench::{
-    self, Ceiling, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine, RegionOptions,
-    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, TrackOptions,
+    self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine,
+    RegionOptions, STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, StillOptions,
+    TrackOptions,
 };
 use crate::{
     args::{
         CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, RegionsArgs, SoakArgs,
-        StepsArgs,
+        StepsArgs, StillArgs,
     },
-    capacity::{self, CapacityOptions},
+    capacity::{self, CapacityOptions, REAL, RealOptions},
     fleet,
 };
 use spotter::ops::machine::Machine;
-use spotter_core::{Clock, SystemClock, config};
+use spotter_core::{Clock, ManualClock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
     gpu_stats::Gauge,
+    model::load_model,
     open::{self, Bare, ModelCard},
     service::Engine,
 };
@@ -78,9 +83,29 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         cameras: count(&args.cameras),
         prompts: count(&args.prompts),
         objects: args.objects.clone(),
+        has_query: args.query,
         loads: args.load.clone(),
     };
-    let report = capacity::capacity(&options, |row| remark(row))?;
+    let is_real = |name: &String| name.eq_ignore_ascii_case(REAL);
+    if !args.device.as_ref().is_some_and(is_real) {
+        let report = capacity::capacity(&options, |row| remark(row))?;
+        return print(&report, args.json);
+    }
+    let model = ModelArgs {
+        model: args.model.clone(),
+        device: config::DevicePreference::Auto,
+        precision: match args.fp8 {
+            true => config::GpuPrecision::Fp8,
+            false => config::GpuPrecision::Bf16,
+        },
+    };
+    let real = RealOptions {
+        settings: model.settings(),
+        is_noise: args.shape.is_some(),
+        size: args.size,
+        time: length(args.seconds)?,
+    };
+    let report = capacity::real_capacity(&options, &real, |row| remark(row))?;
     print(&report, args.json)
 }
 
@@ -238,6 +263,42 @@ pub fn regions(args: &RegionsArgs) -> anyhow::Result<()> {
     };
     let mut progress = ProgressLine::new("scenes", options.scenes);
     let report = bench::regions(&mut engine, &options, clock.as_ref(), &mut progress)?;
+    print(&report, args.json)
+}
+
+/// `spotter-lab still`
+pub fn still(args: &StillArgs) -> anyhow::Result<()> {
+    if !args.check {
+        let options = StillOptions {
+            sizes: args.size.clone(),
+            kbit_per_s: args.bitrate.clone(),
+            scenes: args.scene.clone(),
+            videos: args.video.clone(),
+            seconds: args.seconds,
+        };
+        return print(&bench::still(&options, |row| remark(row))?, args.json);
+    }
+    if args.scenes == 0 {
+        bail!("--scenes 0: at least one scene is needed");
+    }
+    let kbit_per_s = args.bitrate.first().copied();
+    let options = CheckOptions {
+        scenes: args.scenes,
+        first_seed: args.seed,
+        kbit_per_s: kbit_per_s.context("--bitrate: no bit rate")?,
+    };
+    let settings = args.model.settings();
+    let mut loaded = load_model(&settings.source).map_err(|e| anyhow::Error::msg(e.to_string()))?;
+    if args.model.model.is_none() {
+        loaded.config.vision.max_crops = args.tiles as usize;
+    }
+    let device = open::choose_one(&settings).map_err(anyhow::Error::msg)?;
+    // Times are of no importance, so none passes.
+    let clock = Arc::new(ManualClock::default());
+    let opened = Engine::open_on(device, &settings, loaded, calibration_pictures, clock);
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
+    let mut progress = ProgressLine::new("scenes", options.scenes);
+    let report = bench::check_still(&mut engine, &card.name, &options, &mut progress)?;
     print(&report, args.json)
 }
 

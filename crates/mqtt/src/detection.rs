@@ -50,6 +50,8 @@ struct DetectionPayload<'a> {
     since_last: SkippedSinceLast,
     time: TimePart,
     truncated: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    unchanged: bool,
     v: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<bool>,
@@ -157,6 +159,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         since_last: detection.since_last,
         time: TimePart::new(detection, now),
         truncated: detection.truncated,
+        unchanged: detection.unchanged,
         v: SCHEMA,
         value: answer.and_then(yes_or_no),
     };
@@ -232,6 +235,10 @@ impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
             zones: &object.zones,
         }
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The value of the key `score_src`.

@@ -68,6 +68,7 @@ fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
         region: None,
         body,
         truncated: false,
+        unchanged: false,
         model: "moondream-2b@9f3c".into(),
         model_size: (756, 425),
         stages: StageTimes {
@@ -76,6 +77,7 @@ fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
             encoded: ms(1028.2),
             prefilled: ms(1031.6),
             generated: ms(1063.4),
+            ..StageTimes::default()
         },
         finished: ms(1063.7),
         since_last: SkippedSinceLast::default(),
@@ -178,7 +180,7 @@ proptest! {
         let mut detection = detection("gate");
         let [decoded, taken, prepared, encoded, prefilled, generated, finished] = ends.map(Mono::from_nanos);
         detection.frame.times.decoded = decoded;
-        detection.stages = StageTimes { taken, prepared, encoded, prefilled, generated };
+        detection.stages = StageTimes { taken, prepared, encoded, prefilled, generated, ..StageTimes::default() };
         detection.finished = finished;
         let latency = Latency::of(&detection, Mono::from_nanos(published));
         let fields = serde_json::to_value(LatencyPart::from(latency)).unwrap();

@@ -154,6 +154,7 @@ fn events() -> Vec<Vec<u8>> {
         EventStep::New,
         EventStep::Update(UpdateReason::Minute),
         EventStep::End(EndReason::Restart),
+        EventStep::End(EndReason::EngineLost),
     ];
     let on_a_box = steps.map(|step| event("gate", 37, step));
     let on_a_point = on_a_box.clone().map(|event| Event {

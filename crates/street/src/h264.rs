@@ -1,6 +1,8 @@
 //! Pictures through an H.264 encoder and decoder, as a camera sends them. Evaluation uses these, because no camera sends clean
 //! drawings.
 
+use std::path::Path;
+
 use gstreamer::prelude::*;
 use gstreamer_app::{AppSink, AppSrc};
 
@@ -37,10 +39,31 @@ pub fn through_h264(
     encoding: Encoding,
     frames: impl Iterator<Item = Vec<u8>> + Send + 'static,
 ) -> Result<impl Iterator<Item = Result<Picture, CodecError>>, CodecError> {
-    let decoder = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
-    let elements = format!("{} ! {decoder}", x264(&encoding));
+    let elements = format!("{} ! {DECODER}", x264(&encoding));
     let samples = CodecPipeline::start(RAW, &elements, encoding, frames)?;
     Ok(samples.map(move |sample| decoded_picture(&sample?, encoding)))
+}
+
+/// Scales a recording to the encoding's size and rate and sends it through x264 and libav, as a camera would send it; iterates
+/// over the decoded pictures.
+pub fn recording_through_h264(
+    file: &Path,
+    encoding: Encoding,
+) -> Result<impl Iterator<Item = Result<Picture, CodecError>>, CodecError> {
+    let Encoding {
+        width, height, fps, ..
+    } = encoding;
+    let launch = format!(
+        "filesrc name=file ! decodebin ! videoconvert ! videoscale ! videorate \
+         ! {RAW},width={width},height={height},framerate={fps}/1 ! {} ! {DECODER} ! {SINK}",
+        x264(&encoding)
+    );
+    let codec = CodecPipeline::build(&launch)?;
+    let source = codec.pipeline.by_name("file");
+    let source = source.ok_or_else(|| CodecError::Build("filesrc is missing".into()))?;
+    source.set_property("location", file);
+    codec.play()?;
+    Ok(codec.map(move |sample| decoded_picture(&sample?, encoding)))
 }
 
 /// The same frames as x264 sends them: an access unit with start codes for each, a key frame every two seconds. Blocks for
@@ -80,6 +103,9 @@ pub fn decode(
 const RAW: &str = "video/x-raw,format=I420,colorimetry=bt601";
 const UNITS: &str = "video/x-h264,stream-format=byte-stream,alignment=au";
 
+const DECODER: &str = "h264parse ! avdec_h264 max-threads=1 ! video/x-raw,format=I420";
+const SINK: &str = "appsink name=out sync=false max-buffers=8";
+
 /// One encoder thread: with more, the picture is cut into as many slices as the machine has cores, and evaluation must see
 /// the same pictures everywhere.
 fn x264(encoding: &Encoding) -> String {
@@ -103,38 +129,41 @@ impl CodecPipeline {
         encoding: Encoding,
         buffers: impl Iterator<Item = Vec<u8>> + Send + 'static,
     ) -> Result<Self, CodecError> {
-        let build = |e: &dyn std::fmt::Display| CodecError::Build(e.to_string());
-        gstreamer::init().map_err(|e| build(&e))?;
         let (width, height, fps) = (encoding.width, encoding.height, encoding.fps);
-        let launch = format!(
+        let codec = Self::build(&format!(
             "appsrc name=in format=time block=true max-buffers=8 \
-             caps={caps},width={width},height={height},framerate={fps}/1 ! {elements} \
-             ! appsink name=out sync=false max-buffers=8"
-        );
-        let pipeline = gstreamer::parse::launch(&launch).map_err(|e| build(&e))?;
-        let pipeline = pipeline
-            .downcast::<gstreamer::Pipeline>()
-            .map_err(|_| build(&"not a pipeline"))?;
-        let source = pipeline
-            .by_name("in")
-            .and_then(|e| e.downcast::<AppSrc>().ok());
-        let sink = pipeline
-            .by_name("out")
-            .and_then(|e| e.downcast::<AppSink>().ok());
-        let (Some(source), Some(sink)) = (source, sink) else {
-            return Err(build(&"appsrc or appsink is missing"));
-        };
-        let codec = Self { pipeline, sink };
-        codec
-            .pipeline
-            .set_state(gstreamer::State::Playing)
-            .map_err(|e| build(&e))?;
+             caps={caps},width={width},height={height},framerate={fps}/1 ! {elements} ! {SINK}"
+        ))?;
+        let source = codec.pipeline.by_name("in");
+        let source = source.and_then(|e| e.downcast::<AppSrc>().ok());
+        let source = source.ok_or_else(|| CodecError::Build("appsrc is missing".into()))?;
+        codec.play()?;
         let feed = move || feed(&source, encoding, buffers);
         std::thread::Builder::new()
             .name("h264-feed".into())
             .spawn(feed)
-            .map_err(|e| build(&e))?;
+            .map_err(|e| CodecError::Build(e.to_string()))?;
         Ok(codec)
+    }
+
+    /// With an `appsink` of the name `out`.
+    fn build(launch: &str) -> Result<Self, CodecError> {
+        let build = |e: &dyn std::fmt::Display| CodecError::Build(e.to_string());
+        gstreamer::init().map_err(|e| build(&e))?;
+        let pipeline = gstreamer::parse::launch(launch).map_err(|e| build(&e))?;
+        let pipeline = pipeline
+            .downcast::<gstreamer::Pipeline>()
+            .map_err(|_| build(&"not a pipeline"))?;
+        let sink = pipeline.by_name("out");
+        let sink = sink.and_then(|e| e.downcast::<AppSink>().ok());
+        let sink = sink.ok_or_else(|| build(&"appsink is missing"))?;
+        Ok(Self { pipeline, sink })
+    }
+
+    fn play(&self) -> Result<(), CodecError> {
+        let playing = self.pipeline.set_state(gstreamer::State::Playing);
+        playing.map_err(|e| CodecError::Build(e.to_string()))?;
+        Ok(())
     }
 
     fn failure(&self) -> Option<CodecError> {

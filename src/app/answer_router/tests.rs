@@ -89,19 +89,28 @@ impl Site {
                 score: 0.5,
             },
         };
-        let answers = look.prompts.iter().map(|prompt| Answer {
-            region: None,
-            prompt: Arc::clone(prompt),
-            body: body(prompt),
-            truncated: false,
-            marks: StageTimes::default(),
-        });
-        let outcome = Outcome::Answered {
-            frame: look.frame,
-            model_size: (2, 2),
-            answers: answers.collect(),
-        };
-        self.router.outcome(outcome);
+        for prompt in &look.prompts {
+            let answer = Answer {
+                region: None,
+                prompt: Arc::clone(prompt),
+                body: body(prompt),
+                truncated: false,
+                unchanged: false,
+                marks: StageTimes::default(),
+            };
+            self.router.news(LookNews::Answer {
+                frame: look.frame.clone(),
+                model_size: (2, 2),
+                answer,
+            });
+        }
+        self.router
+            .news(LookNews::ShortAnswered(look.frame.clone()));
+        self.end(Outcome::Answered(look.frame));
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.router.news(LookNews::Ended(outcome));
     }
 
     /// Frames, one a second, until a question comes with one; after how many seconds.
@@ -159,13 +168,13 @@ async fn verified_event_waits_for_question_at_next_frame() {
     // Nothing else is due on the next frame. It is late, and its question is asked again.
     let look = site.frame(40).unwrap();
     assert_eq!((look.prompts.len(), questions(&look)), (1, 1));
-    site.router.outcome(Outcome::Late(look));
+    site.end(Outcome::Late(look));
     assert!(site.frame(40).is_none());
     let (seconds, look) = site.until_question();
     assert!((10..=12).contains(&seconds), "{seconds}");
     // The same with one that the engine cannot do.
     let failed = Outcome::Failed(look, "test".into());
-    site.router.outcome(failed);
+    site.end(failed);
     let (_, look) = site.until_question();
     site.answered(look, "No");
     assert_eq!(site.open(), [person]);
@@ -220,17 +229,22 @@ async fn events_of_one_look_have_a_snapshot_each() {
 }
 
 #[tokio::test]
-async fn events_end_as_camera_lost_when_engine_is_lost() {
+async fn lost_engine_ends_events_and_the_next_answers_count() {
     let mut site = Site::new(CONFIG);
     for _ in 0..2 {
         let look = site.frame(1000).unwrap();
         site.answered(look, "");
     }
-    let changes = site
-        .router
-        .switch(&CameraSwitch::EngineLost(site.gate.clone()));
+    assert_eq!(site.open().len(), 1);
+    let gate = site.gate.clone();
+    let changes = site.router.lose(&[gate]);
     let events = changes.into_iter().flat_map(|change| change.events);
     let steps: Vec<EventStep> = events.map(|event| event.step).collect();
-    assert_eq!(steps, [EventStep::End(EndReason::CameraLost)]);
+    assert_eq!(steps, [EventStep::End(EndReason::EngineLost)]);
     assert_eq!(site.open(), []);
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    assert_eq!(site.open().len(), 1);
 }

@@ -91,8 +91,13 @@ impl CameraBoard {
         }
     }
 
-    /// A look at `frame` ended. True when the caller is to make its thumbnail and hand it to [`Self::set_thumbnail`].
+    /// A prompt of a look at `frame` was answered. True when the caller is to make its thumbnail and hand it to
+    /// [`Self::set_thumbnail`]. A text may come after answers to later frames.
     pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
+        let last = self.last.as_ref().map(|last| last.received);
+        if last.is_some_and(|last| frame.times.received <= last) {
+            return false;
+        }
         let look = BoardLook {
             received: frame.times.received,
             status: LookStatus {

@@ -73,32 +73,38 @@ impl EngineBoard {
         }
     }
 
-    /// A look ended; `marks` are the stage times of its answers.
-    pub fn look<'a>(&mut self, camera: &CameraId, marks: impl Iterator<Item = &'a StageTimes>) {
-        let moments = |m: &StageTimes| [m.taken, m.prepared, m.encoded, m.prefilled, m.generated];
+    /// A prompt of a look was answered, in these stages.
+    pub fn answer(&mut self, camera: &CameraId, marks: &StageTimes) {
+        let &StageTimes {
+            taken,
+            prepared,
+            encoded,
+            prefilled,
+            generated,
+            ..
+        } = marks;
+        // Answers come almost in the order of their ends; what is out of order counts too little rather than twice.
+        self.busy += generated.since(taken.max(self.busy_until));
+        self.busy_until = self.busy_until.max(generated);
         // The image is shared; the first prompt to begin and the last to end frame the answering.
-        let all = marks.map(moments).reduce(|all, its| {
-            let [taken, prepared, encoded, prefilled, generated] = all;
-            let prefilled = prefilled.min(its[3]);
-            [taken, prepared, encoded, prefilled, generated.max(its[4])]
-        });
-        let Some(marks) = all else {
-            return;
+        let same = |look: &&mut EngineLook| {
+            look.camera == *camera && look.times[0] == taken && look.times[2] == encoded
         };
-        let [taken, _, encoded, _, ended] = marks;
+        if let Some(look) = self.looks.iter_mut().rev().find(same) {
+            look.times[3] = look.times[3].min(prefilled);
+            look.times[4] = look.times[4].max(generated);
+            return;
+        }
         // Images of one step are all encoded at the same nanosecond, those of two steps are not.
         let in_a_known_step = self.looks.iter().any(|look| look.times[2] == encoded);
         self.batches.images += 1;
         self.batches.steps += u64::from(!in_a_known_step);
-        // Outcomes come almost in the order of their ends; what is out of order counts too little rather than twice.
-        self.busy += ended.since(taken.max(self.busy_until));
-        self.busy_until = self.busy_until.max(ended);
         if self.looks.len() == LOOKS {
             self.looks.pop_front();
         }
         self.looks.push_back(EngineLook {
             camera: camera.clone(),
-            times: marks,
+            times: [taken, prepared, encoded, prefilled, generated],
         });
     }
 
@@ -169,6 +175,7 @@ mod tests {
             encoded: at(from_ms + 2),
             prefilled: at(from_ms + 3),
             generated: at(to_ms),
+            device: Duration::ZERO,
         }
     }
 
@@ -177,7 +184,8 @@ mod tests {
         let gate = CameraId::new("gate").unwrap();
         let mut engine = EngineBoard::new("cpu", &gate);
         for (from, to) in [(0, 500), (5200, 6200), (5700, 6700), (8000, 8500)] {
-            engine.look(&gate, [marks(from, to), marks(from, to - 9)].iter());
+            engine.answer(&gate, &marks(from, to));
+            engine.answer(&gate, &marks(from, to - 9));
         }
         let now = Mono::default().after(Duration::from_secs(10));
         let view = engine.status(now);
@@ -201,10 +209,11 @@ mod tests {
         let before = engine.batches();
         assert_eq!(before.mean_since(before), None);
         // Three in one step, of which the last is answered after the next step's; then one alone.
-        engine.look(&gate, [marks(0, 10)].iter());
-        engine.look(&yard, [marks(0, 20), marks(0, 12)].iter());
-        engine.look(&gate, [marks(15, 30)].iter());
-        engine.look(&door, [marks(0, 40)].iter());
+        engine.answer(&gate, &marks(0, 10));
+        engine.answer(&yard, &marks(0, 12));
+        engine.answer(&yard, &marks(0, 20));
+        engine.answer(&gate, &marks(15, 30));
+        engine.answer(&door, &marks(0, 40));
         let after = engine.batches();
         assert_eq!(
             after,
@@ -222,7 +231,7 @@ mod tests {
         let mut engine = EngineBoard::new("cuda 0", &gate);
         let looks = 2 * LOOKS as u64;
         for look in 0..looks {
-            engine.look(&gate, [marks(look * 10, look * 10 + 10)].iter());
+            engine.answer(&gate, &marks(look * 10, look * 10 + 10));
         }
         let view = engine.status(Mono::default().after(Duration::from_millis(looks * 10)));
         assert_eq!(view.span_ms, (LOOKS as u64 - 1) * 10);

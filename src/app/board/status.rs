@@ -84,25 +84,13 @@ fn add_facts(camera: &mut CameraStatus, facts: &Facts) {
 }
 
 fn add_health(camera: &mut CameraStatus, health: &CameraHealth) {
-    let lost = health
-        .reason
-        .as_ref()
-        .is_some_and(|reason| reason.starts_with("engine_lost"));
-    let state = if lost {
-        "engine_lost"
-    } else {
-        health.state.as_str()
-    };
-    camera.mood = match (state, &health.reason) {
+    camera.mood = match (health.state.as_str(), &health.reason) {
         ("streaming", _) => Mood::Good,
         ("disabled", _) => Mood::Off,
         ("connecting" | "waiting_keyframe", None) => Mood::Busy,
         _ => Mood::Bad,
     };
-    camera.health = CameraHealth {
-        state: state.to_owned(),
-        ..health.clone()
-    };
+    camera.health = health.clone();
 }
 
 fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {

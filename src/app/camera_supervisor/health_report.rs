@@ -56,11 +56,8 @@ pub struct OffReason {
 }
 
 impl OffReason {
-    /// `engine_lost`: the error of its engine. `off`: why the configuration has it off.
-    pub fn of(health: &Health, engine_lost: Option<&str>, off: Option<Off>) -> Option<Self> {
-        if let Some(why) = engine_lost {
-            return Some(Self::new("engine_lost", why));
-        }
+    /// `off`: why the configuration has it off.
+    pub fn of(health: &Health, off: Option<Off>) -> Option<Self> {
         let off = match health.phase {
             Phase::Disabled => off,
             Phase::Ended => Some(Off::Ended),

@@ -1,7 +1,5 @@
 //! Switching and losing cameras, and their published health.
 
-use std::slice;
-
 use super::*;
 use crate::app::test_support;
 use spotter_cameras::ingest::{
@@ -95,27 +93,6 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
     assert_eq!(cameras.tick(&publisher, &clock).await, []);
     manual.advance(Duration::from_secs(1));
     assert_eq!(cameras.tick(&publisher, &clock).await, off);
-}
-
-#[tokio::test]
-async fn camera_without_engine_is_off_and_reports_reason() {
-    let camera = spotter_core::testing::camera("gate", Vec::new());
-    let (watched, mut health) = watched(Absent, &camera);
-    let mut cameras = supervisor(watched);
-    let yard = CameraId::new("yard").unwrap();
-    cameras.set_engine_lost(&[yard], Some("another engine"));
-    assert!(cameras.cameras[0].engine_lost.is_none());
-
-    cameras.set_engine_lost(slice::from_ref(&camera.id), Some("engine on cuda 1: gone"));
-    let watched = &mut cameras.cameras[0];
-    watched.follow_schedule(WallTime::default()).await;
-    until(&mut health, is_off).await;
-    let lost = CameraSwitch::EngineLost(camera.id.clone());
-    assert_eq!(watched.switched(), Some(lost));
-    let reason = "engine_lost: engine on cuda 1: gone";
-    assert_eq!(published(watched), ("disabled".into(), Some(reason.into())));
-    let troubles: Vec<String> = cameras.troubles().collect();
-    assert_eq!(troubles, [format!("camera gate: {reason}")]);
 }
 
 /// Published state and reason.

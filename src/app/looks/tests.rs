@@ -1,11 +1,18 @@
 //! Looks against a real engine whose device waits at a gate.
 
-use std::sync::mpsc;
+use std::{collections::BTreeMap, sync::mpsc};
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::app::test_support::{frame, no_limits};
 use spotter_cameras::sampler::Sampler;
-use spotter_core::{Clock as _, FrameCounters, ManualClock, config::CameraConfig, testing};
+use spotter_core::{
+    Answer, AnswerBody, CameraId, Clock as _, FrameCounters, ManualClock, Mono, PromptId,
+    StageTimes, Task,
+    config::{CameraConfig, PromptConfig},
+    testing,
+};
 use spotter_engine::{
     scheduler::backend::{
         Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
@@ -43,7 +50,7 @@ impl Backend for Gated {
     }
 }
 
-/// Two cameras and an engine of [`PERMITS`] permits, whose device waits until the sender is dropped.
+/// Two cameras and an engine whose device waits before each step for a message, until the sender is dropped.
 struct Site {
     clock: ManualClock,
     cameras: Vec<CameraConfig>,
@@ -55,10 +62,14 @@ struct Site {
 
 impl Site {
     async fn open() -> Self {
+        Self::open_with(PERMITS, &[testing::prompt("person")]).await
+    }
+
+    async fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
-            .map(|id| testing::camera(id, vec![testing::prompt("person")]))
+            .map(|id| testing::camera(id, prompts.to_vec()))
             .to_vec();
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
         let share = sampler.share(no_limits());
@@ -70,7 +81,7 @@ impl Site {
             device: simulated::device(1),
             gate: closed,
         };
-        let build = move || Ok((simulated::engine(device(), engine_clock), PERMITS));
+        let build = move || Ok((simulated::engine(device(), engine_clock), permits));
         let (engine, _) = handle::start(build).await.unwrap();
         Self {
             looks: LooksInFlight::new(engine, share),
@@ -91,7 +102,7 @@ impl Site {
         self.sampler.camera_sink(camera).unwrap()(frame(camera, self.frames, now));
         tokio::select! {
             biased;
-            outcomes = self.looks.outcomes() => panic!("the gate is closed: {outcomes:?}"),
+            news = self.looks.news() => panic!("the gate is closed: {news:?}"),
             () = async {} => {}
         }
     }
@@ -111,10 +122,11 @@ fn expect_settled(sampler: &Sampler) {
     }
 }
 
-/// CameraConfig and number of the answered frame.
-fn answered(outcome: &Outcome) -> (String, u64) {
-    match outcome {
-        Outcome::Answered { frame, .. } => (frame.camera.to_string(), frame.number),
+/// Camera and number of the frame of an answered look.
+fn answered(news: &LookNews) -> Option<(String, u64)> {
+    match news {
+        LookNews::Answer { .. } | LookNews::ShortAnswered(_) => None,
+        LookNews::Ended(Outcome::Answered(frame)) => Some((frame.camera.to_string(), frame.number)),
         other => panic!("{other:?}"),
     }
 }
@@ -131,10 +143,10 @@ async fn looks_in_flight_equal_the_permits() {
     drop(site.gate);
     let mut seen = Vec::new();
     while seen.len() < 5 {
-        let outcomes = timeout(PATIENCE, site.looks.outcomes()).await;
-        for outcome in outcomes.unwrap().unwrap() {
-            site.sampler.done(&outcome);
-            seen.push(answered(&outcome));
+        let news = timeout(PATIENCE, site.looks.news()).await;
+        for news in news.unwrap().unwrap() {
+            site.sampler.news(&news);
+            seen.extend(answered(&news));
         }
     }
     for (camera, frames) in [("gate", vec![1, 3, 4]), ("yard", vec![2, 5])] {
@@ -152,11 +164,209 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     }
     drop(site.gate);
     let last = site.looks.finish(PATIENCE).await;
-    let mut seen: Vec<_> = last.iter().map(answered).collect();
+    let mut seen: Vec<_> = last.iter().filter_map(answered).collect();
     seen.sort();
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
-    last.iter().for_each(|outcome| site.sampler.done(outcome));
+    last.iter().for_each(|news| site.sampler.news(news));
     expect_settled(&site.sampler);
     assert_eq!(site.sampler.counters()[0].1.waiting, 1);
+}
+
+/// A prompt that asks for a free text.
+fn scene() -> PromptConfig {
+    PromptConfig {
+        task: Task::Query {
+            question: "What happens here?".into(),
+            choices: Vec::new(),
+        },
+        ..testing::prompt("scene")
+    }
+}
+
+/// The prompts that were answered, with the numbers of their frames.
+fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
+    let answer = |news: &LookNews| match news {
+        LookNews::Answer { frame, answer, .. } => {
+            Some((answer.prompt.id.to_string(), frame.number))
+        }
+        _ => None,
+    };
+    news.iter().filter_map(answer).collect()
+}
+
+#[tokio::test]
+async fn next_look_runs_beside_the_text_of_the_last() {
+    let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]).await;
+    let mut seen = Vec::new();
+    // The first look runs a step ahead of its answer; then a step may be of its text alone, and the second look joins the next.
+    for (number, steps) in [(1, 2), (2, 2)] {
+        site.clock.advance(Duration::from_secs(2));
+        let camera = &site.cameras[0].id;
+        let arrived = frame(camera, number, site.clock.now());
+        site.sampler.camera_sink(camera).unwrap()(arrived);
+        for _ in 0..steps {
+            site.gate.send(()).unwrap();
+        }
+        while seen.last() != Some(&("person".to_owned(), number)) {
+            let news = timeout(PATIENCE, site.looks.news()).await.unwrap();
+            let news = news.unwrap();
+            news.iter().for_each(|news| site.sampler.news(news));
+            seen.extend(answers(&news));
+        }
+    }
+    let person = |number| ("person".to_owned(), number);
+    assert_eq!(seen, [person(1), person(2)], "the text takes longer");
+    // The device hangs, and the engine is given up: each frame is counted once, and the text is asked again.
+    for news in site.looks.abandon(Duration::from_millis(10)).await {
+        site.sampler.news(&news);
+    }
+    expect_settled(&site.sampler);
+    let (_, frames) = &site.sampler.counters()[0];
+    assert_eq!((frames.looked, frames.failed), (1, 1), "{frames:?}");
+}
+
+/// A look of the property: which of the prompts it has.
+struct PlannedLook {
+    look: Look,
+    /// What the engine has not said, in the order in which it will.
+    left: Vec<LookNews>,
+}
+
+/// A look at a camera with some of three prompts, of which the third is a free text. The engine answers them in an order of its
+/// own, short ones first, and ends.
+fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool) -> PlannedLook {
+    let camera = CameraId::new(&format!("c{camera}")).unwrap();
+    let all = [testing::prompt("person"), testing::prompt("car"), scene()];
+    let chosen = all
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| prompts >> i & 1 == 1);
+    let prompt = |(_, prompt): (usize, &PromptConfig)| {
+        Arc::new(Prompt {
+            id: prompt.id.clone(),
+            revision: 1,
+            task: prompt.task.clone(),
+            view: Default::default(),
+        })
+    };
+    let look = Look {
+        frame: frame(&camera, number, Mono::default()),
+        prompts: chosen.map(prompt).collect(),
+        moved: None,
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+    };
+    let answer = |prompt: &Arc<Prompt>| LookNews::Answer {
+        frame: look.frame.clone(),
+        model_size: (1, 1),
+        answer: Answer {
+            region: None,
+            prompt: Arc::clone(prompt),
+            body: AnswerBody::Boxes(Vec::new()),
+            truncated: false,
+            unchanged: false,
+            marks: StageTimes::default(),
+        },
+    };
+    let (texts, mut short): (Vec<_>, Vec<_>) =
+        (look.prompts.iter()).partition(|prompt| prompt.task.is_free_text());
+    let turns = order % short.len().max(1);
+    short.rotate_left(turns);
+    let mut left: Vec<_> = short.iter().map(|prompt| answer(prompt)).collect();
+    if is_late {
+        left.truncate(order % (short.len() + 1));
+        let mut unanswered = look.clone();
+        let is_answered =
+            |prompt: &Arc<Prompt>| short[..left.len()].iter().any(|s| Arc::ptr_eq(s, prompt));
+        unanswered.prompts.retain(|prompt| !is_answered(prompt));
+        left.push(LookNews::Ended(Outcome::Late(unanswered)));
+    } else {
+        left.push(LookNews::ShortAnswered(look.frame.clone()));
+        left.extend(texts.into_iter().map(answer));
+        left.push(LookNews::Ended(Outcome::Answered(look.frame.clone())));
+    }
+    PlannedLook { look, left }
+}
+
+proptest! {
+    /// However the news of looks are mixed, each topic keeps its order, no topic waits for another, and the end of a look comes
+    /// once and last.
+    #[test]
+    fn order_is_kept_per_topic_and_every_look_ends_once(
+        looks in prop::collection::vec((0_usize..2, 1_u8..8, 0_usize..6, prop::bool::weighted(0.2)), 1..20),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 120),
+        overlap in 1_usize..6,
+    ) {
+        let mut order = OrderedLooks::default();
+        let mut next = looks.iter().zip(1..);
+        let mut open: Vec<(u64, PlannedLook)> = Vec::new();
+        // Of each topic, the frames asked and those whose answer the engine has given or will not give.
+        let mut asked: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
+        let mut said: BTreeMap<(CameraId, PromptId, u64), bool> = BTreeMap::new();
+        let mut handed: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
+        let (mut short, mut ended) = (Vec::new(), Vec::new());
+        for pick in picks {
+            while open.len() < overlap && let Some((&(camera, prompts, turns, is_late), number)) = next.next() {
+                let planned = planned(number, camera, prompts, turns, is_late);
+                for prompt in &planned.look.prompts {
+                    let topic = (planned.look.frame.camera.clone(), prompt.id.clone());
+                    asked.entry(topic).or_default().push(number);
+                }
+                open.push((order.take(planned.look.clone()), planned));
+            }
+            if open.is_empty() {
+                break;
+            }
+            let index = pick.index(open.len());
+            let (number, planned) = &mut open[index];
+            let news = planned.left.remove(0);
+            let frame = planned.look.frame.clone();
+            match &news {
+                LookNews::Answer { answer, .. } => {
+                    said.insert((frame.camera.clone(), answer.prompt.id.clone(), frame.number), true);
+                }
+                LookNews::Ended(Outcome::Late(look)) => for prompt in &look.prompts {
+                    said.insert((frame.camera.clone(), prompt.id.clone(), frame.number), false);
+                },
+                _ => {}
+            }
+            for news in order.hear(*number, news) {
+                match news {
+                    LookNews::Answer { frame, answer, .. } => {
+                        prop_assert!(!ended.contains(&frame.number), "an answer after the end");
+                        let is_text = answer.prompt.task.is_free_text();
+                        prop_assert!(is_text || !short.contains(&frame.number));
+                        handed.entry((frame.camera, answer.prompt.id.clone())).or_default().push(frame.number);
+                    }
+                    LookNews::ShortAnswered(frame) => short.push(frame.number),
+                    LookNews::Ended(outcome) => {
+                        let frame = match outcome {
+                            Outcome::Answered(frame) => {
+                                prop_assert!(short.contains(&frame.number));
+                                frame
+                            }
+                            Outcome::Late(look) | Outcome::Failed(look, _) => look.frame,
+                        };
+                        prop_assert!(!ended.contains(&frame.number), "once");
+                        ended.push(frame.number);
+                    }
+                }
+            }
+            if planned.left.is_empty() {
+                open.swap_remove(index);
+            }
+            for (topic, frames) in &asked {
+                let known = |frame: &u64| said.get(&(topic.0.clone(), topic.1.clone(), *frame)).copied();
+                let settled = frames.iter().map_while(|frame| Some((*frame, known(frame)?)));
+                let expected: Vec<u64> = settled.filter(|(_, is_answer)| *is_answer).map(|(frame, _)| frame).collect();
+                prop_assert_eq!(handed.get(topic).cloned().unwrap_or_default(), expected);
+            }
+        }
+        let failed = order.give_up().len() + order.fail("over").len();
+        prop_assert!(failed >= open.len());
+        if open.is_empty() {
+            prop_assert_eq!(failed, 0);
+        }
+    }
 }

@@ -68,7 +68,7 @@ pub struct NodeStatus {
 pub struct CameraStatus {
     pub id: String,
     pub mood: Mood,
-    /// As published on `health`; the state is `engine_lost` while no engine looks at the camera.
+    /// As published on `health`.
     #[serde(flatten, serialize_with = "health_keys")]
     pub health: CameraHealth,
     /// The look whose thumbnail is shown, else the last one.

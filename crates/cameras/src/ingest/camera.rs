@@ -156,7 +156,7 @@ pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
     };
     let thread = std::thread::Builder::new().name("ingest-teardown".into());
     if let Err(e) = thread.spawn(work) {
-        error!("no thread to end a pipeline in: {e}");
+        error!("cannot start the pipeline teardown thread: {e}");
     }
     receiver
 }
@@ -171,11 +171,21 @@ pub(super) async fn in_time<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("ingest-open".into());
     let failed = |text: String| Some(Err(Failure::new(Fault::Device, text)));
     if let Err(e) = thread.spawn(move || drop(done.send(work()))) {
-        return failed(format!("no thread to open the source in: {e}"));
+        return failed(format!(
+            "cannot start the thread that opens the source: {e}"
+        ));
     }
     let done = timeout(limit, receiver).await.ok()?;
     // The sender is dropped only by a panic, which the log has.
-    done.map_or_else(|_| failed("the source ended abnormally".to_owned()), Some)
+    done.map_or_else(
+        |_| {
+            failed(
+                "the thread that opens the source panicked; the panic message is in the log above"
+                    .to_owned(),
+            )
+        },
+        Some,
+    )
 }
 
 /// `what` was not done in time.

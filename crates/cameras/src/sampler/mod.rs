@@ -3,7 +3,8 @@
 //!
 //! The order is permit first, frame second: the app asks [`CameraShare::next`] when it already holds an engine permit, so
 //! what it gets is the newest there is and no backlog can form. Whether a frame is due is decided when it arrives, so
-//! a frame never waits for its prompts; it waits for the engine alone. Every frame ends in [`FrameCounters`](spotter_core::FrameCounters) under one name.
+//! a frame never waits for its prompts; it waits for the engine alone. A free text is not due again while the last one is being
+//! written. Every frame ends in [`FrameCounters`](spotter_core::FrameCounters) under one name.
 //!
 //! ```text
 //!            arrives ─┬─ nothing due ──────────▶ skipped

@@ -40,7 +40,7 @@ impl CameraShare {
 
     /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
     /// is the newest frame of the camera that has waited longest. Several tasks may call it, the daemon has one; dropping the
-    /// future loses nothing. [`Sampler::done`](super::Sampler::done) must follow once for every look.
+    /// future loses nothing. [`Sampler::news`](super::Sampler::news) must follow for all news of every look.
     pub async fn next(&self) -> Look {
         loop {
             // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.

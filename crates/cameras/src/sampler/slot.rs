@@ -29,6 +29,8 @@ struct PromptEntry {
     cadence: Cadence,
     /// With the region `motion`: its last look at the whole picture.
     whole_at: Option<Mono>,
+    /// It asks for a free text, and the last one is still being written.
+    is_open: bool,
     since_last: SkippedSinceLast,
 }
 
@@ -95,6 +97,7 @@ impl FrameSlot {
                 prompt,
                 cadence,
                 whole_at: same.and_then(|same| same.whole_at),
+                is_open: old.is_some_and(|old| old.is_open),
                 since_last: old.map(|old| old.since_last).unwrap_or_default(),
             });
         }
@@ -128,17 +131,21 @@ impl FrameSlot {
         if self.is_urgent() {
             return Some(Mono::default());
         }
-        let prompts = self.prompts.iter().map(|entry| entry.cadence.due());
-        Some(prompts.min()?.max(self.cadence.due()))
+        Some(self.prompt_due()?.max(self.cadence.due()))
+    }
+
+    /// When the first prompt is due; `None` when there is none that can be asked.
+    fn prompt_due(&self) -> Option<Mono> {
+        let prompts = self.prompts.iter().filter(|entry| !entry.is_open);
+        prompts.map(|entry| entry.cadence.due()).min()
     }
 
     /// The prompts of a look taken now; none when no look is due.
     fn due_prompts(&mut self, now: Mono) -> impl Iterator<Item = &mut PromptEntry> {
         let soon = now.after(self.cadence.period() / 2);
-        let prompts = self.prompts.iter().map(|entry| entry.cadence.due());
-        let is_due = prompts.min().is_some_and(|due| due <= now) && self.cadence.is_due(now);
+        let is_due = self.prompt_due().is_some_and(|due| due <= now) && self.cadence.is_due(now);
         let prompts = self.prompts.iter_mut();
-        prompts.filter(move |entry| is_due && entry.cadence.is_due(soon))
+        prompts.filter(move |entry| is_due && !entry.is_open && entry.cadence.is_due(soon))
     }
 
     /// No prompt is left for the frame that waits; it is counted as skipped and returned.
@@ -208,6 +215,7 @@ impl FrameSlot {
                 }
             }
             entry.cadence.looked(now);
+            entry.is_open = entry.prompt.task.is_free_text();
             prompts.push(Arc::clone(&entry.prompt));
         }
         // A look that was asked for once does not move the pace.
@@ -244,8 +252,24 @@ impl FrameSlot {
         }
     }
 
+    /// These prompts have their answers, or get none: they may be asked again.
+    pub fn close_texts(&mut self, prompts: &[Arc<Prompt>]) {
+        for prompt in prompts
+            .iter()
+            .filter(|prompt| prompt.revision != Prompt::ONCE)
+        {
+            let mut entries = self.prompts.iter_mut();
+            if let Some(entry) = entries.find(|entry| entry.prompt.id == prompt.id) {
+                entry.is_open = false;
+            }
+        }
+    }
+
     /// The engine is gone, and the looks that it had will not end.
     pub fn abandon(&mut self) {
+        for entry in &mut self.prompts {
+            entry.is_open = false;
+        }
         for _ in 0..self.counters.in_flight {
             self.counters.end(FrameEnd::Failed);
         }

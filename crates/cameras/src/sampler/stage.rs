@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShare};
 use crate::lock;
 use spotter_core::{
-    CameraId, Clock, Frame, FrameCounters, FrameEnd, Outcome, Prompt, PromptId, SkippedSinceLast,
-    config::CameraConfig,
+    CameraId, Clock, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt, PromptId,
+    SkippedSinceLast, config::CameraConfig,
 };
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
-/// looks out of its [`CameraShare`], and [`Sampler::done`] counts their end. When an engine is replaced, a camera's counters, pace
+/// looks out of its [`CameraShare`], and [`Sampler::news`] counts their end. When an engine is replaced, a camera's counters, pace
 /// and sink stay.
 pub struct Sampler {
     /// Held for a copy of the list, or while a method takes the locks of cameras, each for a moment. A frame on its way does not
@@ -94,18 +94,33 @@ impl Sampler {
         Some(move |frame| sampled.put(frame, clock.now()))
     }
 
-    /// A look ended. Call it once for every look.
-    pub fn done(&self, outcome: &Outcome) {
-        let (frame, end, prompts) = match outcome {
-            Outcome::Answered { frame, .. } => (frame, FrameEnd::Looked, [].as_slice()),
-            Outcome::Late(look) => (&look.frame, FrameEnd::Late, look.prompts.as_slice()),
-            Outcome::Failed(look, _) => (&look.frame, FrameEnd::Failed, look.prompts.as_slice()),
+    /// A look has news. Call it once for all news of every look: its frame is counted when it ends, and a free text is asked
+    /// again when the last one has its answer.
+    pub fn news(&self, news: &LookNews) {
+        let (frame, end, prompts) = match news {
+            LookNews::Answer { frame, answer, .. } => {
+                let answered = std::slice::from_ref(&answer.prompt);
+                (frame, None, answered)
+            }
+            LookNews::ShortAnswered(_) => return,
+            LookNews::Ended(Outcome::Answered(frame)) => {
+                (frame, Some(FrameEnd::Looked), [].as_slice())
+            }
+            LookNews::Ended(Outcome::Late(look)) => {
+                (&look.frame, Some(FrameEnd::Late), &look.prompts[..])
+            }
+            LookNews::Ended(Outcome::Failed(look, _)) => {
+                (&look.frame, Some(FrameEnd::Failed), &look.prompts[..])
+            }
         };
         let list = lock(&self.cameras);
         let mut all = list.cameras.iter().chain(&list.removed);
         if let Some(sampled) = all.find(|sampled| sampled.id == frame.camera) {
-            let prompts = prompts.iter().map(|prompt| &prompt.id);
-            sampled.lock().end(end, prompts);
+            let mut slot = sampled.lock();
+            slot.close_texts(prompts);
+            if let Some(end) = end {
+                slot.end(end, prompts.iter().map(|prompt| &prompt.id));
+            }
         }
     }
 

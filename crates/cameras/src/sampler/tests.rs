@@ -17,9 +17,9 @@ use super::{
     *,
 };
 use spotter_core::{
-    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look, ManualClock, Mono,
-    NormBox, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId, PromptRegion,
-    SkippedSinceLast,
+    Answer, AnswerBody, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look,
+    LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout, PixelFormat, Prompt,
+    PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
     config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at},
 };
@@ -164,11 +164,11 @@ impl Bench {
     }
 
     fn answer(&self, look: Look) {
-        self.sampler.done(&Outcome::Answered {
-            frame: look.frame,
-            model_size: (2, 2),
-            answers: vec![],
-        });
+        self.end(Outcome::Answered(look.frame));
+    }
+
+    fn end(&self, outcome: Outcome) {
+        self.sampler.news(&LookNews::Ended(outcome));
     }
 }
 
@@ -224,6 +224,78 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
     assert!((20..=21).contains(&with_second), "{with_second}");
 }
 
+/// With a second prompt, which asks for a free text.
+fn with_text(mut camera: CameraConfig) -> CameraConfig {
+    let question = "What happens here?".into();
+    let choices = Vec::new();
+    camera.prompts.push(PromptConfig {
+        task: Task::Query { question, choices },
+        ..spotter_core::testing::prompt("scene")
+    });
+    camera
+}
+
+fn answer(look: &Look, prompt: &str) -> LookNews {
+    let asked = look
+        .prompts
+        .iter()
+        .find(|asked| asked.id.as_str() == prompt);
+    LookNews::Answer {
+        frame: look.frame.clone(),
+        model_size: (2, 2),
+        answer: Answer {
+            region: None,
+            prompt: Arc::clone(asked.unwrap()),
+            body: AnswerBody::Boxes(Vec::new()),
+            truncated: false,
+            unchanged: false,
+            marks: StageTimes::default(),
+        },
+    }
+}
+
+#[test]
+fn free_text_under_way_is_not_asked_again() {
+    let mut bench = Bench::new(&[with_text(person("gate"))]);
+    let prompts = |bench: &mut Bench| {
+        bench.clock.advance(Duration::from_secs(1));
+        bench.put(0);
+        let look = bench.look();
+        (look.prompts.len(), look)
+    };
+    let (both, first) = prompts(&mut bench);
+    assert_eq!(both, 2);
+    bench.sampler.news(&answer(&first, "person"));
+    let (one, second) = prompts(&mut bench);
+    assert_eq!((one, second.prompts[0].id.as_str()), (1, "person"));
+    bench.answer(second);
+    bench.sampler.news(&answer(&first, "scene"));
+    bench.answer(first);
+    let (both, third) = prompts(&mut bench);
+    assert_eq!(both, 2);
+    // One without an answer is asked again too.
+    bench.end(Outcome::Late(third));
+    let (both, _) = prompts(&mut bench);
+    assert_eq!(both, 2);
+    // So is one that an engine took with it.
+    bench.sampler.abandon();
+    assert_eq!(prompts(&mut bench).0, 2);
+    let (scene, counters) = (bench.since_last(0, "scene"), bench.counters(0));
+    assert_eq!((scene.busy, scene.late), (0, 1), "waiting is no loss");
+    assert!(counters.balanced(), "{counters:?}");
+    // A frame on which nothing else is due is skipped.
+    let mut only_text = with_text(person("yard"));
+    only_text.prompts.remove(0);
+    let mut bench = Bench::new(&[only_text]);
+    let (_, first) = prompts(&mut bench);
+    bench.clock.advance(Duration::from_secs(1));
+    bench.put(0);
+    assert!(bench.share.try_next().is_none());
+    assert_eq!(bench.counters(0).skipped, 1);
+    bench.sampler.news(&answer(&first, "scene"));
+    assert_eq!(prompts(&mut bench).0, 1);
+}
+
 #[test]
 fn camera_rate_limits_prompts_due_at_different_times() {
     let mut cameras = [person("gate")];
@@ -258,11 +330,10 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
 fn engine_failures_are_counted_per_prompt() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put(0);
-    let failed = Outcome::Failed(bench.look(), "no memory".into());
-    bench.sampler.done(&failed);
+    bench.end(Outcome::Failed(bench.look(), "no memory".into()));
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    bench.sampler.done(&Outcome::Late(bench.look()));
+    bench.end(Outcome::Late(bench.look()));
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
     let counters = bench.counters(0);

@@ -6,7 +6,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
     Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    Transport, ZonePoint, defaults as d, parse, reader::ConfigValue, source::URL_FORMS,
+    ReuseMode, Transport, ZonePoint, defaults as d, parse, reader::ConfigValue, source::URL_FORMS,
 };
 
 /// How a key's value is written and read, and its default.
@@ -324,9 +324,13 @@ sections! {
         FRAMES: WordForm<FramePlace> = "frames",
             WordForm(&[("host", FramePlace::Host), ("gpu", FramePlace::Gpu)], FramePlace::Host), "frames = \"gpu\"",
             "Memory of the frames that an NVIDIA GPU decodes. `gpu` avoids copies but encodes every tile again; it requires exactly one engine on a GPU.";
-        TILE_DIFFERENCE: NumberForm = "tile_difference", NumberForm { range: 0.0..=255.0, unit: "steps of a byte", default: 0.0 },
-            "tile_difference = 2",
-            "Difference up to which an image tile counts as unchanged and is not encoded again: on the CPU the mean difference of its bytes, on a GPU the largest difference of a source pixel. `0` keeps answers exact; a larger value is logged as a warning at each start.";
+        REUSE: WordForm<ReuseMode> = "reuse",
+            WordForm(&[("auto", ReuseMode::Auto), ("exact", ReuseMode::Exact), ("off", ReuseMode::Off)], ReuseMode::Auto),
+            "reuse = \"exact\"",
+            "Whether parts of a picture that have not changed are encoded again. `auto` compares with a noise floor that is learned for each camera; `exact` reuses only equal bytes; `off` encodes everything. When nothing changed, the last answer is published again with `unchanged`.";
+        REUSE_MAX_AGE: TimeForm = "reuse_max_age", TimeForm(Duration::from_secs(1)..=Duration::from_hours(1), Duration::from_secs(10)),
+            "reuse_max_age = \"30s\"",
+            "A picture is encoded afresh after this time, even if nothing changed.";
     }
     settings "`[defaults]` and `[camera.NAME]`" "A camera uses the value in `[defaults]` for each of these keys that it does not have."
         "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }" {

@@ -184,6 +184,8 @@ pub(super) struct Reader<'a> {
     /// `None` when the file does not have the table: every key has its default.
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
+    /// Keys of earlier versions that the file has.
+    removed: Vec<&'static str>,
     missing: Vec<(Vec<&'static str>, String)>,
 }
 
@@ -201,6 +203,7 @@ impl<'a> Reader<'a> {
             span,
             table,
             known: Vec::new(),
+            removed: Vec::new(),
             missing: Vec::new(),
         }
     }
@@ -284,10 +287,20 @@ impl<'a> Reader<'a> {
         self.missing.push((keys.to_vec(), text.into()));
     }
 
+    /// Notes an error when the file has the key `name`, which earlier versions had; `text` names the key that replaces it.
+    pub(super) fn removed(&mut self, name: &'static str, text: &str) {
+        let key = self.table.into_iter().flatten();
+        for (key, _) in key.filter(|(key, _)| key.get_ref() == name) {
+            self.notes.error(&key.span(), &self.key_of(name), text);
+            self.removed.push(name);
+        }
+    }
+
     /// Reports unknown keys, then missing ones.
     pub(super) fn finish(mut self) {
         for (name, _) in self.table.into_iter().flatten() {
-            if self.known.contains(&name.get_ref().as_ref()) {
+            let name_text = name.get_ref().as_ref();
+            if self.known.contains(&name_text) || self.removed.contains(&name_text) {
                 continue;
             }
             let text = match parse::nearest(name.get_ref(), self.known.iter().copied()) {

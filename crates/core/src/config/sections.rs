@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig, ModelSettings, ModelSource,
-    MqttConfig, MqttTls, NodeConfig, SpoolConfig, address, defaults as d,
+    MqttConfig, MqttTls, NodeConfig, ReuseMode, SpoolConfig, address, defaults as d,
     keys::{self, CustomForm, Key},
     load::Scope,
     parse,
@@ -91,7 +91,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     })
 }
 
-/// `[model]`: path, device, gpus, precision, budget, max_objects, frames, tile_difference.
+/// `[model]`: path, device, gpus, precision, budget, max_objects, frames, reuse, reuse_max_age.
 pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
     let mut model = ModelSettings::of(ModelSource::Embedded);
     if let Some(value) = table.get(&keys::model::PATH)
@@ -122,25 +122,28 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
         value.warning("has no effect with device = \"cpu\"");
     }
     model.frames = table.read_or_default(&keys::model::FRAMES);
-    model.tile_difference = table.read_or_default(&keys::model::TILE_DIFFERENCE);
-    if let Some(value) = table.get(&keys::model::TILE_DIFFERENCE)
-        && model.tile_difference > 0.0
+    model.reuse = table.read_or_default(&keys::model::REUSE);
+    if let Some(value) = table.get(&keys::model::REUSE)
+        && model.frames == FramePlace::Gpu
+        && model.reuse != ReuseMode::Off
     {
-        value.warning(match model.frames {
-            FramePlace::Host => INEXACT,
-            FramePlace::Gpu => NOT_COMPARED,
-        });
+        value.warning(NOT_COMPARED);
     }
+    model.reuse_max_age = table.read_or_default(&keys::model::REUSE_MAX_AGE);
+    if let Some(value) = table.get(&keys::model::REUSE_MAX_AGE)
+        && model.reuse == ReuseMode::Off
+    {
+        value.warning("has no effect with reuse = \"off\"");
+    }
+    table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
     table.finish();
     model
 }
 
-/// The warning at each start about tiles that are only similar.
-const INEXACT: &str =
-    "a tile that changed by less is not encoded again, which can change answers; 0 is exact";
-
-/// The warning about similar tiles of frames that are not compared.
+/// The warning about frames that are not compared.
 const NOT_COMPARED: &str = "has no effect with model.frames = \"gpu\", which encodes every tile";
+
+const TILE_DIFFERENCE_REMOVED: &str = "removed; write reuse = \"auto\" (the default), or reuse = \"exact\" for what tile_difference = 0 did";
 
 /// `user` and `password` of a table; a password without a user is an error.
 pub(super) fn login(

@@ -154,6 +154,17 @@ pub enum FramePlace {
     Gpu,
 }
 
+/// When a part of a picture counts as unchanged, so that it is not encoded again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReuseMode {
+    /// It differs by less than the camera's noise.
+    Auto,
+    /// All of its bytes are equal.
+    Exact,
+    /// Never.
+    Off,
+}
+
 /// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSettings {
@@ -169,10 +180,10 @@ pub struct ModelSettings {
     /// Where frames lie that an NVIDIA GPU decodes for the only engine, on a GPU; with several they come to the host. Default
     /// the host.
     pub frames: FramePlace,
-    /// Difference of two tiles, 0..=255, up to which a tile counts as unchanged and is not encoded again: on the CPU the mean of
-    /// its bytes' absolute differences, on a GPU the largest of the source pixels below it, in whole steps. Default 0: answers
-    /// are exact. Warned at each start when it is more.
-    pub tile_difference: f64,
+    /// What is used again of a camera's picture that does not change.
+    pub reuse: ReuseMode,
+    /// A picture is encoded afresh after this time, also when it has not changed. Default 10 s.
+    pub reuse_max_age: Duration,
 }
 
 impl ModelSettings {
@@ -191,7 +202,8 @@ impl ModelSettings {
             precision: keys::PRECISION.form.default(),
             budget,
             max_objects: keys::MAX_OBJECTS.form.default() as u32,
-            tile_difference: keys::TILE_DIFFERENCE.form.default(),
+            reuse: keys::REUSE.form.default(),
+            reuse_max_age: keys::REUSE_MAX_AGE.form.default(),
         }
     }
 }

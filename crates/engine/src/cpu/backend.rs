@@ -8,7 +8,7 @@ use super::{
     region::RegionModel,
     stream::{CpuStream, StreamCommand},
     text::TextModel,
-    tiles::TileCache,
+    tiles::FeatureStore,
     vision::VisionModel,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 use spotter_core::Clock;
 
 /// How much a [`CpuBackend`] takes at once.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuCapacity {
     pub slots: usize,
     /// Rows in one step.
@@ -30,9 +30,8 @@ pub struct CpuCapacity {
     pub pages: usize,
     /// Positions of a page.
     pub page_tokens: usize,
-    /// Largest mean absolute difference of two crops' bytes (0..255) at which a camera's crop is not encoded again.
-    /// 0 is exact; anything above changes answers.
-    pub tile_difference: f32,
+    /// Crops whose features are kept; memory is taken from the system when they are first encoded.
+    pub kept_crops: usize,
 }
 
 /// A Moondream 2 in f32 on all cores, through Rayon's global pool.
@@ -63,7 +62,7 @@ impl CpuBackend {
             text: TextModel::new(config, weights.text),
             region: RegionModel::new(weights.region),
             cache: KvCache::new(shape),
-            tiles: TileCache::new(capacity.tile_difference),
+            tiles: FeatureStore::new(limits.kept_crops),
             slots: (0..limits.slots).map(|_| SlotState::default()).collect(),
             hidden: Vec::new(),
             clock,
@@ -153,6 +152,7 @@ fn limits(config: &ModelConfig, capacity: CpuCapacity) -> Result<BackendLimits, 
         images: capacity.images,
         positions: usize::MAX,
         tokens: usize::MAX,
+        kept_crops: capacity.kept_crops,
     })
 }
 

@@ -11,15 +11,15 @@ use super::{
     kv::KvCache,
     region::RegionModel,
     text::{BlockOutputs, PositionSpan, Sees, TextModel},
-    tiles::TileCache,
+    tiles::{CropsToEncode, FeatureStore},
     vision::VisionModel,
 };
 use crate::{
-    model::{self, Crops, ModelConfig},
+    model::{self, Crops, ModelConfig, Tiling},
     scheduler::{
         backend::{
-            BackendError, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row, RowMask, SlotId,
-            Step, StepResult, StepTimes,
+            BackendError, CropSource, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row,
+            RowMask, SlotId, Step, StepResult, StepTimes,
         },
         decision::Decision,
     },
@@ -33,7 +33,7 @@ pub(super) struct CpuDevice {
     pub text: TextModel,
     pub region: RegionModel,
     pub cache: KvCache,
-    pub tiles: TileCache,
+    pub tiles: FeatureStore,
     pub slots: Vec<SlotState>,
     /// Hidden states of the step that runs; the memory is used again by the next one.
     pub hidden: Vec<f32>,
@@ -58,21 +58,22 @@ struct UndecidedStep {
     forwarded: Mono,
 }
 
+/// A picture of a step.
+struct PreparedPicture {
+    tiling: Tiling,
+    sources: Vec<CropSource>,
+    /// `None` when no crop is encoded.
+    crops: Option<Crops>,
+}
+
 impl CpuDevice {
     /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest.
     pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<StepResult>, BackendError> {
         let started = self.clock.now();
-        let crops: Vec<Crops> = step
-            .images
-            .iter()
-            .map(|image| {
-                let vision = &self.config.vision;
-                let tiling = model::view_tiling(image.picture.size(), &image.view, vision);
-                model::cut_crops(&image.picture, tiling, vision)
-            })
-            .collect();
+        let pictures = step.images.iter().map(|image| self.prepare(image));
+        let pictures: Vec<PreparedPicture> = pictures.collect::<Result<_, _>>()?;
         let prepared = self.clock.now();
-        let (crops_encoded, crops_reused) = self.prefill_images(&step.images, &crops);
+        let (crops_encoded, crops_reused) = self.prefill_images(&step.images, &pictures)?;
         let encoded = self.clock.now();
         let inputs: Vec<_> = step.rows.iter().map(|row| self.inputs(row)).collect();
         let outputs = self.forward(&step.rows, &inputs);
@@ -97,7 +98,7 @@ impl CpuDevice {
         }
         let committed = StepResult {
             picked,
-            model_sizes: crops.iter().map(|crops| self.model_size(crops)).collect(),
+            model_sizes: pictures.iter().map(|p| self.model_size(p.tiling)).collect(),
             crops_encoded,
             crops_reused,
             times: StepTimes {
@@ -165,24 +166,42 @@ impl CpuDevice {
         }
     }
 
+    /// Scales and cuts a picture, unless all features are kept.
+    fn prepare(&self, image: &ImageJob) -> Result<PreparedPicture, BackendError> {
+        let vision = &self.config.vision;
+        let tiling = model::view_tiling(image.picture.size(), &image.view, vision);
+        let sources = image.sources(tiling.crops())?;
+        let is_encoded = |source: &CropSource| matches!(source, CropSource::Encoded(_));
+        let crops = sources.iter().any(is_encoded);
+        Ok(PreparedPicture {
+            tiling,
+            crops: crops.then(|| model::cut_crops(&image.picture, tiling, vision)),
+            sources,
+        })
+    }
+
     /// Encodes the pictures and writes the keys and values of BOS and their image tokens. Returns how many crops were
     /// encoded and how many were known.
-    fn prefill_images(&mut self, images: &[ImageJob], crops: &[Crops]) -> (usize, usize) {
+    fn prefill_images(
+        &mut self,
+        images: &[ImageJob],
+        pictures: &[PreparedPicture],
+    ) -> Result<(usize, usize), BackendError> {
         if images.is_empty() {
-            return (0, 0);
+            return Ok((0, 0));
         }
-        let pictures: Vec<_> = images
-            .iter()
-            .map(|image| image.camera.as_ref())
-            .zip(crops)
-            .collect();
-        let encoded = self.tiles.encode(&self.vision, &pictures);
+        let wanted = pictures.iter().map(|picture| CropsToEncode {
+            sources: picture.sources.clone(),
+            crops: picture.crops.as_ref(),
+        });
+        let wanted: Vec<_> = wanted.collect();
+        let encoded = self.tiles.encode(&self.vision, &wanted)?;
         self.hidden.clear();
-        for (features, crops) in encoded.features.iter().zip(crops) {
+        for (features, picture) in encoded.features.iter().zip(pictures) {
             let bos = self.text.embedding(self.config.tokenizer.bos_id);
             self.hidden.extend_from_slice(bos);
             self.hidden
-                .extend(self.vision.image_tokens(features, crops.tiling));
+                .extend(self.vision.image_tokens(features, picture.tiling));
         }
         let tables: Vec<KvTable> = images
             .iter()
@@ -205,7 +224,7 @@ impl CpuDevice {
             &mut self.cache,
             BlockOutputs::KvOnly,
         );
-        (encoded.fresh, encoded.reused)
+        Ok((encoded.fresh, encoded.reused))
     }
 
     /// Runs all rows but the zombies as one batch, up to the outputs of their heads.
@@ -252,8 +271,8 @@ impl CpuDevice {
         heads.outputs(picks, &deciding)
     }
 
-    fn model_size(&self, crops: &Crops) -> (u32, u32) {
-        let (width, height) = crops.tiling.resized(&self.config.vision);
+    fn model_size(&self, tiling: Tiling) -> (u32, u32) {
+        let (width, height) = tiling.resized(&self.config.vision);
         (width as u32, height as u32)
     }
 }

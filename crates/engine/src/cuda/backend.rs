@@ -9,22 +9,23 @@ use super::{
     error::CudaError,
     fp8,
     frames::{FramePreprocessor, WantedCrops},
-    graphs::{GraphShape, Graphs},
+    graphs::{GraphShape, Graphs, UnrecordedShape},
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::Buffer,
     network::{LayerRunner, Network},
     products::Products,
-    program::{self, TableLayout},
+    program::{self, StepTables, TableLayout},
     record::DecisionRecord,
-    reuse::{Crop, Reuse},
+    reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams, record},
     weights::GpuWeights,
 };
 use crate::{
     model::{self, ModelConfig, Tiling, view_tiling},
     scheduler::backend::{
-        Backend, BackendError, BackendLimits, PickResult, RowMask, SlotId, Step, StepResult,
+        Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
+        StepResult,
     },
     step_check::{Flights, check},
 };
@@ -40,10 +41,8 @@ pub struct CudaCapacity {
     pub images: usize,
     /// Pages of the cache.
     pub pages: usize,
-    /// Cameras whose last crops are kept; with none, every crop is encoded. Fewer where memory is short.
-    pub cameras: usize,
-    /// Largest difference of two bytes of a picture that counts as none; 0 is exact.
-    pub tile_difference: u8,
+    /// Crops whose features are kept. Fewer where memory is short.
+    pub kept_crops: usize,
 }
 
 /// What a [`CudaBackend`] is built with.
@@ -86,8 +85,7 @@ pub struct CudaBackend {
     pub(super) graphs: Graphs,
     pub(super) network: Network,
     frames: FramePreprocessor,
-    reuse: Reuse,
-    /// Features of crops, for [`Reuse`]'s entries.
+    /// Features of crops, by entry.
     kept: Buffer<bf16>,
     slots: Vec<GpuSlot>,
     /// What rows in flight decided, `[slots, rows]`.
@@ -120,9 +118,12 @@ impl CudaBackend {
         let weights = GpuWeights::upload(stream, config, weights)?;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
-        let cameras = kept_cameras(config, capacity, gpu.free_bytes()?);
-        let kept = Buffer::zeros(stream, cameras * camera_values(config))?;
-        let limits = limits(config, capacity, gpu.free_bytes()?)?;
+        let kept_crops = kept_crops(config, capacity, gpu.free_bytes()?);
+        let kept = Buffer::zeros(stream, kept_crops * crop_values(config))?;
+        let limits = BackendLimits {
+            kept_crops,
+            ..limits(config, capacity, gpu.free_bytes()?)?
+        };
         let layout = TableLayout::new(&limits);
         let runner = LayerRunner::new(kernels, products);
         let network = Network::new(runner, config, weights, &layout)?;
@@ -135,7 +136,6 @@ impl CudaBackend {
             vocab,
             flights: Flights::new(limits.slots, vocab),
             frames: FramePreprocessor::new(stream, &config.vision, FRAME_PIXELS)?,
-            reuse: Reuse::new(&config.vision, cameras, capacity.tile_difference),
             kept,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
             graphs: Graphs::new(Arc::clone(stream)),
@@ -175,8 +175,8 @@ impl CudaBackend {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
         let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
-        let cuts = self.plan(slot, step)?;
-        let fresh = self.reuse.batch();
+        let (cuts, crops) = self.plan(slot, step)?;
+        let fresh = crops.batch();
         let all: usize = cuts.iter().map(|cut| cut.crops.len()).sum();
         let model_size = |cut: &PictureCrops| {
             let (width, height) = cut.tiling.resized(&self.config.vision);
@@ -201,19 +201,19 @@ impl CudaBackend {
         let compute = &self.streams.compute;
         record(&buffers.events().began, compute)?;
         if !step.images.is_empty() {
-            self.queue_images(slot, &staged, &encoded)?;
+            self.queue_images(slot, &staged, &encoded, crops.keeps())?;
         }
-        self.queue_rows(slot)?;
-        self.reuse.keep_bytes();
-        Ok(())
+        self.queue_rows(slot)
     }
 
-    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images.
+    /// Queues the fresh crops of the `staged` frames, which are cut as in `cuts`, then the tokens of all images and the copies to
+    /// entries.
     fn queue_images(
         &mut self,
         slot: SlotId,
         staged: &[PlanarFrame],
         cuts: &[&PictureCrops],
+        keeps: &[FeatureCopy],
     ) -> Result<(), BackendError> {
         let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
@@ -236,27 +236,30 @@ impl CudaBackend {
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
             let encode = || network.vision.encode(&network.runner, fresh);
-            self.graphs.run(Some(shape), encode)?;
+            let counts = &buffers.step.counts;
+            self.graphs.run(Some(shape), counts, encode)?;
         }
         let (tables, kept) = (buffers.tables(&self.layout), self.kept.start());
         let vision = &network.vision;
-        vision.project(&network.runner, tables, kept, self.reuse.keeps())?;
+        vision.project(&network.runner, tables, kept, keeps)?;
         Ok(record(&buffers.events().encoded, compute)?)
     }
 
-    /// How the step's pictures are cut, and which crops are encoded; writes both for the kernels.
-    fn plan(&mut self, slot: SlotId, step: &Step) -> Result<Vec<PictureCrops>, BackendError> {
-        self.reuse.begin_step();
+    /// How the step's pictures are cut, and the places of their crops; writes both for the kernels.
+    fn plan(
+        &mut self,
+        slot: SlotId,
+        step: &Step,
+    ) -> Result<(Vec<PictureCrops>, StepCrops), BackendError> {
+        let mut places = StepCrops::default();
         let block = self.slots[slot.0].block_mut();
         let (image, source) = (self.layout.image, self.layout.crop_source);
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
             let tiling = view_tiling(job.picture.size(), &job.view, &self.config.vision);
-            // A picture that is only on the GPU is not copied to be compared, see `reuse`.
-            let camera = job.camera.as_ref().filter(|_| job.picture.is_on_host());
-            let crops = self.reuse.plan(camera, &job.picture, tiling);
+            let crops = places.place(&job.sources(tiling.crops())?);
             let most = self.network.vision.crops_max;
-            if first + crops.len() > source.len || self.reuse.batch() > most {
+            if first + crops.len() > source.len || places.batch() > most {
                 return Err(BackendError(format!(
                     "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
                     first + crops.len()
@@ -270,7 +273,7 @@ impl CudaBackend {
             }
             cuts.push(PictureCrops { tiling, crops });
         }
-        Ok(cuts)
+        Ok((cuts, places))
     }
 
     fn queue_rows(&mut self, slot: SlotId) -> Result<(), BackendError> {
@@ -285,10 +288,11 @@ impl CudaBackend {
             false => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
-            .run(forward, || network.forward(tables, carried))?;
+            .run(forward, counts, || network.forward(tables, carried))?;
         record(&buffers.events().forwarded, &self.streams.compute)?;
         let decide = || network.decide(tables, results);
-        self.graphs.run(GraphShape::decide(slot, counts), decide)?;
+        let decided = GraphShape::decide(slot, counts);
+        self.graphs.run(decided, counts, decide)?;
         if counts.needs_masks {
             return Ok(());
         }
@@ -303,7 +307,7 @@ impl CudaBackend {
 /// A picture of a step.
 struct PictureCrops {
     tiling: Tiling,
-    crops: Vec<Crop>,
+    crops: Vec<PlacedCrop>,
 }
 
 impl Backend for CudaBackend {
@@ -363,6 +367,39 @@ impl Backend for CudaBackend {
         self.slots[slot.0].frames.release();
         Ok(committed)
     }
+
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        let Some(wanted) = self.graphs.unrecorded() else {
+            return Ok(false);
+        };
+        self.record_shape(&wanted)?;
+        Ok(true)
+    }
+
+    fn graph_use(&self) -> GraphUse {
+        self.graphs.use_counts()
+    }
+}
+
+impl CudaBackend {
+    /// Queues the work of a shape on the compute stream, as a step with these counts would.
+    fn record_shape(&mut self, wanted: &UnrecordedShape) -> Result<(), CudaError> {
+        let UnrecordedShape { shape, counts } = wanted;
+        let (network, carried) = (&self.network, &self.carried);
+        let tables = |slot: SlotId| StepTables {
+            layout: &self.layout,
+            block: self.slots[slot.0].block.start(),
+            counts,
+        };
+        let slots = &self.slots;
+        self.graphs.record(*shape, || match *shape {
+            GraphShape::Encode { crops } => network.vision.encode(&network.runner, crops),
+            GraphShape::Forward(slot, _) => network.forward(tables(slot), carried.start()),
+            GraphShape::Decide(slot, _) => {
+                network.decide(tables(slot), slots[slot.0].decisions(carried))
+            }
+        })
+    }
 }
 
 impl Drop for CudaBackend {
@@ -400,17 +437,16 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 /// Share of the memory that the weights leave which kept crops may take.
 const KEPT_SHARE: usize = 16;
 
-/// Cameras whose crops are kept, limited by free memory.
-fn kept_cameras(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
-    let camera_bytes = camera_values(config) * size_of::<bf16>();
-    capacity
-        .cameras
-        .min(free_bytes / KEPT_SHARE / camera_bytes.max(1))
+/// Crops whose features are kept, limited by free memory.
+fn kept_crops(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
+    let crop_bytes = crop_values(config) * size_of::<bf16>();
+    let room = free_bytes / KEPT_SHARE / crop_bytes.max(1);
+    capacity.kept_crops.min(room)
 }
 
-/// Values of the features of a camera's crops.
-fn camera_values(config: &ModelConfig) -> usize {
-    Reuse::crops_each(&config.vision) * config.image_tokens() * config.vision.enc_dim
+/// Values of the features of a crop.
+fn crop_values(config: &ModelConfig) -> usize {
+    config.image_tokens() * config.vision.enc_dim
 }
 
 /// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
@@ -442,5 +478,6 @@ fn limits(
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
         tokens: capacity.rows + DRAFTED_TOKENS,
+        kept_crops: capacity.kept_crops,
     })
 }

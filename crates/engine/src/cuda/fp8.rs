@@ -173,9 +173,10 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
     Step {
         images: vec![ImageJob {
             view: Default::default(),
+            camera: None,
             picture: picture.clone(),
             pages: prefix.clone(),
-            camera: None,
+            crops: Vec::new(),
         }],
         rows: vec![Row {
             inputs: Feed::Host(inputs),

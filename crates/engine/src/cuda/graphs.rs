@@ -1,5 +1,11 @@
 //! CUDA graphs: work that is queued repeatedly in the same shape is captured once and then launched as one.
 //!
+//! ```text
+//!   first step of a shape   kernel by kernel                        no step waits for a recording
+//!   a moment without work   recorded
+//!   later steps             one launch
+//! ```
+//!
 //! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
 //! the host a few microseconds and leave no gaps between kernels. A graph has the addresses and numbers of its capture, so it is valid
 //! for work of the same shape; values that differ within a shape are in the slot's tables. Shapes are exact, so nothing is padded:
@@ -16,7 +22,7 @@ use super::{
     error::{CudaError, tried},
     program::StepCounts,
 };
-use crate::scheduler::backend::SlotId;
+use crate::scheduler::backend::{GraphUse, SlotId};
 
 /// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one replaces the one that was
 /// not used for the longest time, which is in no step in flight, because those are few.
@@ -48,15 +54,25 @@ impl GraphShape {
 }
 
 struct GraphEntry {
-    /// `None` was queued once: plans are made and kernels loaded, which a recording does not allow.
+    /// The numbers of the first step of this shape. A recording needs them to queue the same work.
+    counts: StepCounts,
+    /// `None` until it is recorded.
     graph: Option<CudaGraph>,
     last_use: u64,
+    /// Times that it was queued kernel by kernel.
+    queued: u64,
+}
+
+/// A shape that was queued and can be recorded now.
+pub struct UnrecordedShape {
+    pub shape: GraphShape,
+    pub counts: StepCounts,
 }
 
 pub struct Graphs {
     stream: Arc<CudaStream>,
     entries: HashMap<GraphShape, GraphEntry>,
-    uses: u64,
+    use_counts: GraphUse,
 }
 
 impl Graphs {
@@ -65,36 +81,75 @@ impl Graphs {
         Self {
             stream,
             entries: HashMap::new(),
-            uses: 0,
+            use_counts: GraphUse::default(),
         }
     }
 
-    /// Queues the work of that shape: kernel by kernel with `queue` at first, recorded at the second time, then as one. Work
-    /// without a shape is always queued.
+    /// Queues the work of that shape: as one when it is recorded, else kernel by kernel with `queue`. Never records: a recording
+    /// would delay the step. Work without a shape is always queued.
     pub fn run(
         &mut self,
         shape: Option<GraphShape>,
+        counts: &StepCounts,
         queue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let Some(shape) = shape else {
             return queue();
         };
-        self.uses += 1;
-        let last_use = self.uses;
-        let Some(entry) = self.entries.get_mut(&shape) else {
-            queue()?;
+        let last_use = self.use_counts.launched + self.use_counts.queued;
+        if !self.entries.contains_key(&shape) {
             self.make_room();
-            let graph = None;
-            self.entries.insert(shape, GraphEntry { graph, last_use });
-            return Ok(());
-        };
+        }
+        let entry = self.entries.entry(shape).or_insert_with(|| GraphEntry {
+            counts: counts.clone(),
+            graph: None,
+            last_use,
+            queued: 0,
+        });
         entry.last_use = last_use;
-        let graph = match entry.graph.take() {
-            Some(graph) => graph,
-            None => capture(&self.stream, queue)?,
-        };
-        let graph = entry.graph.insert(graph);
-        graph.launch().map_err(tried("launching a graph"))
+        match &entry.graph {
+            Some(graph) => {
+                self.use_counts.launched += 1;
+                graph.launch().map_err(tried("launching a graph"))
+            }
+            None => {
+                self.use_counts.queued += 1;
+                entry.queued += 1;
+                queue()
+            }
+        }
+    }
+
+    /// The shape without a graph that was queued most often. Each was queued once at least, so its products are planned and its
+    /// kernels loaded, which a recording does not allow.
+    pub fn unrecorded(&self) -> Option<UnrecordedShape> {
+        let unrecorded = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.graph.is_none());
+        let (shape, entry) = unrecorded.max_by_key(|(_, entry)| (entry.queued, entry.last_use))?;
+        Some(UnrecordedShape {
+            shape: *shape,
+            counts: entry.counts.clone(),
+        })
+    }
+
+    /// Records what `queue` queues as the work of that shape; nothing of it runs. Work of the stream that runs meanwhile is not
+    /// touched.
+    pub fn record(
+        &mut self,
+        shape: GraphShape,
+        queue: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        if let Some(entry) = self.entries.get_mut(&shape) {
+            entry.graph = Some(capture(&self.stream, queue)?);
+            self.use_counts.recorded += 1;
+        }
+        Ok(())
+    }
+
+    pub fn use_counts(&self) -> GraphUse {
+        self.use_counts
     }
 
     /// Discards all graphs, because the network has changed. None of them may be in flight.

@@ -27,8 +27,9 @@ const GPU_IMAGES_LARGE: usize = 8;
 const GPU_LARGE_BYTES: usize = 40 << 30;
 /// Prefixes that a GPU has room for: those that are read, and those that are made.
 const GPU_PREFIXES: usize = 24;
-/// Cameras whose crops a GPU keeps, some 20 MB each with Moondream 2. More than a GPU can serve at useful rates.
+/// Cameras whose crops are kept, with Moondream 2 some 20 MB each on a GPU. More than a GPU can serve at useful rates.
 const GPU_CAMERAS: usize = 32;
+const CPU_CAMERAS: usize = 16;
 /// Steps in flight: one runs while the host settles the one before.
 const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
@@ -126,7 +127,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
             if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
-                     With model.device = \"cuda\" the start fails instead, and systemd tries it until the GPU is there"
+                     With model.device = \"cuda\" the start fails instead, and systemd tries again until the GPU works"
                 );
             }
             Ok(cpu(error.to_string()))
@@ -180,7 +181,7 @@ impl ModelDevice {
             bounds,
             calibration,
         } = model;
-        let (label, tile_difference) = (self.label(), settings.tile_difference);
+        let label = self.label();
         let is_fp8 = settings.precision == config::GpuPrecision::Fp8;
         match self {
             Self::Cpu(device) => {
@@ -189,7 +190,7 @@ impl ModelDevice {
                         "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
-                let capacity = cpu_capacity(config, bounds, tile_difference);
+                let capacity = cpu_capacity(config, bounds);
                 let backend = CpuBackend::new(config, weights, capacity, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
@@ -217,7 +218,7 @@ impl ModelDevice {
                 let settings = cuda::CudaSettings {
                     gpu: index,
                     cache: &cuda::kernel_cache(),
-                    capacity: gpu_capacity(config, bounds, images, tile_difference),
+                    capacity: gpu_capacity(config, bounds, images),
                     precision,
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);
@@ -249,8 +250,13 @@ fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
     (prefix, own.div_ceil(PAGE_TOKENS))
 }
 
+/// Crops of a picture: its tiles and the whole.
+fn crops_max(config: &ModelConfig) -> usize {
+    config.vision.max_crops + 1
+}
+
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_capacity(config: &ModelConfig, bounds: Bounds, tile_difference: f64) -> cpu::CpuCapacity {
+fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
     let (prefix, own) = pages(config, bounds);
     cpu::CpuCapacity {
         slots: SLOTS,
@@ -258,7 +264,7 @@ fn cpu_capacity(config: &ModelConfig, bounds: Bounds, tile_difference: f64) -> c
         images: 1,
         pages: 2 * prefix + CPU_ROWS * own,
         page_tokens: PAGE_TOKENS,
-        tile_difference: tile_difference as f32,
+        kept_crops: CPU_CAMERAS * crops_max(config),
     }
 }
 
@@ -269,21 +275,14 @@ fn gpu_images(memory_bytes: usize) -> usize {
     }
 }
 
-fn gpu_capacity(
-    config: &ModelConfig,
-    bounds: Bounds,
-    images: usize,
-    tile_difference: f64,
-) -> cuda::CudaCapacity {
+fn gpu_capacity(config: &ModelConfig, bounds: Bounds, images: usize) -> cuda::CudaCapacity {
     let (prefix, own) = pages(config, bounds);
     cuda::CudaCapacity {
         slots: SLOTS,
         rows: GPU_ROWS,
         images,
         pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
-        cameras: GPU_CAMERAS,
-        // The configuration's range is that of a byte.
-        tile_difference: tile_difference as u8,
+        kept_crops: GPU_CAMERAS * crops_max(config),
     }
 }
 

@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace};
 use crate::{
     model::{self, LoadedModel, ModelConfig, Tokenizer},
-    scheduler::sequence::Bounds,
-    service::{Engine, EngineError, EngineModel},
+    scheduler::{
+        Options,
+        sequence::Bounds,
+        still::{Detail, ReuseRule},
+    },
+    service::{Engine, EngineError, EngineModel, InFlight, LookRule},
 };
 use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 
@@ -36,8 +40,19 @@ pub struct ModelCard {
     pub gpu: Option<GpuId>,
     /// Objects a prompt may return.
     pub max_objects: u32,
-    /// Looks that may be inside the engine at once, on a machine that is fast enough ([`permits`]).
+    /// Looks that may be inside the engine at once, at most.
     pub permits: usize,
+}
+
+impl ModelCard {
+    /// How many looks the engine takes at once: as many as give the highest rate at which answers keep to `budget`, learned
+    /// while it runs.
+    pub fn look_rule(&self, budget: Duration) -> LookRule {
+        LookRule {
+            in_flight: InFlight::Learned(self.permits),
+            budget,
+        }
+    }
 }
 
 impl Engine {
@@ -83,7 +98,15 @@ impl Engine {
             config: loaded.config,
             tokenizer: loaded.tokenizer,
         };
-        let engine = Self::new(placed.backend, model, bounds, clock);
+        let mut engine = Self::new(placed.backend, model, bounds, clock);
+        let reuse = reuse_rule(settings);
+        engine.restart(
+            bounds,
+            Options {
+                reuse,
+                ..Options::default()
+            },
+        );
         Ok((engine, card))
     }
 }
@@ -154,6 +177,19 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
     })
 }
 
+/// What is used again of earlier looks, as it is configured.
+pub fn reuse_rule(settings: &config::ModelSettings) -> Option<ReuseRule> {
+    let detail = match settings.reuse {
+        config::ReuseMode::Auto => Detail::Cells,
+        config::ReuseMode::Exact => Detail::Bytes,
+        config::ReuseMode::Off => return None,
+    };
+    Some(ReuseRule {
+        detail,
+        max_age: settings.reuse_max_age,
+    })
+}
+
 fn bounds(settings: &config::ModelSettings) -> Bounds {
     Bounds {
         max_objects: settings.max_objects as usize,
@@ -172,15 +208,22 @@ pub fn measured_look(
     let Ok(picture) = Picture::from_rgb(width, height, vec![128; width * height * 3]) else {
         return Ok(None);
     };
+    // No other look waits for a free text.
+    let mut measured: Vec<Task> = tasks.to_vec();
+    measured.retain(|task| !task.is_free_text());
+    if measured.is_empty() {
+        measured = tasks.to_vec();
+    }
     let mut looked = || {
         let began = clock.now();
-        let Ok(look) = Look::still(picture.clone(), tasks.iter().cloned()) else {
+        let Ok(look) = Look::still(picture.clone(), measured.iter().cloned()) else {
             return Ok(None);
         };
         match engine.look(look) {
-            Ok(Outcome::Answered { .. }) => Ok(Some(clock.now().since(began))),
-            Ok(Outcome::Late(_) | Outcome::Failed(..))
-            | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
+            Ok(look) if matches!(look.outcome, Some(Outcome::Answered(_))) => {
+                Ok(Some(clock.now().since(began)))
+            }
+            Ok(_) | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
             Err(EngineError::Device(error)) => Err(error.to_string()),
         }
     };
@@ -190,29 +233,19 @@ pub fn measured_look(
     }
 }
 
-/// How many looks may be inside the engine at once, when it takes `look` for one. A look that is begun beside others waits
-/// for the step that is running. Where even a whole look takes longer than `budget`, that wait alone makes it late, and it
-/// would have used up its camera's turn; so there a look is taken only when nothing else is inside.
-pub fn permits(card: &ModelCard, look: Option<Duration>, budget: Duration) -> usize {
-    match look {
-        Some(look) if look > budget => 1,
-        _ => card.permits,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use spotter_core::ManualClock;
 
-    /// Crops that are not encoded again of a picture whose every byte differs from the one before by `step`.
-    fn reused(tile_difference: f64, step: u8) -> u64 {
+    /// The outcomes of two looks at grey pictures that differ by `step`, the second `after` the first: prompts that were unchanged.
+    fn unchanged(reuse: config::ReuseMode, step: u8, after: Duration) -> u64 {
         let settings = config::ModelSettings {
-            tile_difference,
+            reuse,
             ..config::ModelSettings::of(config::ModelSource::Embedded)
         };
-        let clock = Arc::new(ManualClock::default());
-        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
+        let clock = ManualClock::default();
+        let (mut engine, _) = Engine::open(&settings, Vec::new, Arc::new(clock.clone())).unwrap();
         for grey in [100, 100 + step] {
             let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
             let object = "car".to_owned();
@@ -221,38 +254,25 @@ mod tests {
             while !engine.is_idle() {
                 engine.turn().unwrap();
             }
+            clock.advance(after);
         }
-        engine.worker().work().crops_reused
+        engine.worker().work().unchanged
     }
 
     #[test]
-    fn the_configured_difference_decides_whether_a_tile_changed() {
-        assert_eq!(reused(0.0, 0), 1);
-        assert_eq!(reused(0.0, 2), 0);
-        assert_eq!(reused(2.5, 2), 1);
-        assert_eq!(reused(2.5, 4), 0);
-    }
-
-    #[test]
-    fn looks_share_an_engine_only_if_they_begin_in_time() {
-        let card = ModelCard {
-            name: "test".into(),
-            sha256: String::new(),
-            precision: "f32".into(),
-            device: String::new(),
-            label: String::new(),
-            gpu: None,
-            max_objects: 50,
-            permits: 8,
-        };
-        let ms = Duration::from_millis;
-        for (look, expected) in [
-            (None, 8),
-            (Some(ms(60)), 8),
-            (Some(ms(250)), 8),
-            (Some(ms(20_000)), 1),
-        ] {
-            assert_eq!(permits(&card, look, ms(250)), expected, "{look:?}");
-        }
+    fn configured_reuse_decides_whether_a_look_is_unchanged() {
+        use config::ReuseMode::{Auto, Exact, Off};
+        let soon = Duration::from_secs(1);
+        assert_eq!(
+            [Auto, Exact, Off].map(|mode| unchanged(mode, 0, soon)),
+            [1, 1, 0]
+        );
+        assert_eq!(
+            [Auto, Exact, Off].map(|mode| unchanged(mode, 1, soon)),
+            [1, 0, 0]
+        );
+        assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 20, soon)), [0, 0]);
+        let late = Duration::from_secs(11);
+        assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 0, late)), [0, 0]);
     }
 }

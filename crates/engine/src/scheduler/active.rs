@@ -48,12 +48,16 @@ impl ActiveJobs {
         self.jobs.iter().filter(|job| job.is_running()).count()
     }
 
-    pub fn youngest_running(&self) -> Option<usize> {
-        self.jobs.iter().rposition(Job::is_running)
+    pub fn running_texts(&self) -> usize {
+        let running = self.jobs.iter().filter(|job| job.is_running());
+        running.filter(|job| job.is_text).count()
     }
 
-    pub fn is_oldest_running(&self, index: usize) -> bool {
-        !self.jobs[..index].iter().any(Job::is_running)
+    /// The job to evict when pages are short: the youngest text, or else the youngest job.
+    pub fn next_evicted(&self) -> Option<usize> {
+        let text = |job: &Job| job.is_running() && job.is_text;
+        let youngest = || self.jobs.iter().rposition(Job::is_running);
+        self.jobs.iter().rposition(text).or_else(youngest)
     }
 
     /// True when a job that will not run on returns its pages at a commit.

@@ -15,44 +15,87 @@ use super::{
     decision::Decision,
     draft::{DraftKey, Drafts},
     job::{Job, JobId},
-    kv::PrefixRoot,
-    plan::{LookCandidate, PrefillNeed},
-    request::{LookId, LookRequest, PromptResult},
+    kv::{KvPool, PrefixRoot},
+    plan::{ImageNeed, LookCandidate, PrefillNeed},
+    request::{LookId, LookRequest},
+    still::{ImageNumber, KeptPictures, Verdict},
 };
 use spotter_core::{CameraId, Mono};
 
 pub(super) struct AdmittedLook {
-    /// Its prompts are in `waiting`, in [`ActiveJobs`] or in `findings`.
+    /// Its prompts that are not answered are in `waiting` or in [`ActiveJobs`].
     pub request: LookRequest,
     /// Pages of the image, from the step on that writes them. The look and each of its jobs are holders of them.
     pub prefix: Option<Arc<[PageId]>>,
-    /// In order; those that return from an eviction come first.
+    /// The image in `prefix`.
+    pub image: Option<ImageNumber>,
+    /// How its picture differs from the kept one, once they were compared.
+    pub verdict: Option<Verdict>,
+    /// In order, free texts last.
     pub waiting: VecDeque<Job>,
     pub started: Option<Mono>,
     pub image_times: Option<StepTimes>,
     pub model_size: (u32, u32),
     /// Time of the device: its image, and its rows' share of their steps.
     pub device_time: Duration,
+    /// The part of it that answers have reported.
+    pub reported_time: Duration,
     /// Steps in which it had rows.
     pub steps: u32,
     /// The last of them.
     pub last_step: u64,
-    pub findings: Vec<Option<PromptResult>>,
+    /// Prompts without an answer.
+    pub unanswered: PromptCounts,
+    /// Only free texts are unanswered, and its image was encoded: no other look waits for this one.
+    pub only_text_left: bool,
+}
+
+/// Prompts of a look, by what other looks wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PromptCounts {
+    /// With a short answer.
+    pub short: usize,
+    /// With a free text.
+    pub texts: usize,
+}
+
+impl PromptCounts {
+    fn of(jobs: &VecDeque<Job>) -> Self {
+        let texts = jobs.iter().filter(|job| job.is_text).count();
+        Self {
+            short: jobs.len() - texts,
+            texts,
+        }
+    }
+
+    /// A prompt was answered.
+    pub fn remove(&mut self, is_text: bool) {
+        match is_text {
+            true => self.texts -= 1,
+            false => self.short -= 1,
+        }
+    }
 }
 
 impl AdmittedLook {
     fn new(id: LookId, mut request: LookRequest) -> Self {
         let job = |(index, ask)| Job::new((id, index), ask);
-        let waiting: VecDeque<Job> = request.asks.drain(..).enumerate().map(job).collect();
+        let mut waiting: Vec<Job> = request.asks.drain(..).enumerate().map(job).collect();
+        waiting.sort_by_key(Job::order);
+        let waiting = VecDeque::from(waiting);
         Self {
             request,
             prefix: None,
-            findings: vec![None; waiting.len()],
+            unanswered: PromptCounts::of(&waiting),
+            only_text_left: false,
+            image: None,
+            verdict: None,
             waiting,
             started: None,
             image_times: None,
             model_size: (0, 0),
             device_time: Duration::ZERO,
+            reported_time: Duration::ZERO,
             steps: 0,
             last_step: 0,
         }
@@ -66,18 +109,60 @@ impl AdmittedLook {
         }
     }
 
-    /// What its texts follow in the cache.
-    pub fn root(&self, id: LookId) -> PrefixRoot {
-        match self.request.picture {
-            Some(_) => PrefixRoot::Image(id.0),
-            None => PrefixRoot::Nothing,
+    /// True when no other look waits for it: its short answers are there, and its image needs no encoding any more.
+    pub fn is_short_answered(&self) -> bool {
+        let is_encoded = self.request.picture.is_none()
+            || self.image_times.is_some()
+            || self.same_as().is_some();
+        self.unanswered.short == 0 && is_encoded
+    }
+
+    /// Waiting prompts that may get a row when there is one: texts do not delay the short answers of their own look.
+    fn startable(&self) -> impl Iterator<Item = &Job> {
+        let texts_wait = self.unanswered.short > 0;
+        let waiting = self.waiting.iter();
+        waiting.filter(move |job| !(job.is_text && texts_wait))
+    }
+
+    /// What its texts follow in the cache. A look with a picture has an image once it has a prefix.
+    pub fn root(&self) -> PrefixRoot {
+        self.image.map_or(PrefixRoot::Nothing, PrefixRoot::Image)
+    }
+
+    /// Compares its picture with the kept one, unless that was done.
+    pub fn judge(&mut self, kept: &mut KeptPictures, now: Mono) {
+        let Some(measured) = &self.request.measured else {
+            return;
+        };
+        let is_current = |verdict: &Verdict| kept.is_current(&measured.view, verdict);
+        if !self.verdict.as_ref().is_some_and(is_current) {
+            self.verdict = Some(kept.judge(&measured.view, &measured.measure, now));
         }
     }
 
-    /// A look that waits too long is not begun, one that runs too long is stopped.
+    /// The kept image that its picture does not differ from.
+    pub fn same_as(&self) -> Option<ImageNumber> {
+        self.verdict.as_ref()?.same_as()
+    }
+
+    /// What its image needs, unless it is in the cache or there is none.
+    fn image_need(&self, limits: &BackendLimits, kv: &KvPool) -> Option<ImageNeed> {
+        if self.request.picture.is_none() || self.prefix.is_some() {
+            return None;
+        }
+        let kept = self.same_as().and_then(|image| kv.idle_pages(image));
+        let encoded = || limits.prefix_positions.div_ceil(limits.page_tokens);
+        Some(ImageNeed {
+            pages: kept.unwrap_or_else(encoded),
+            is_encoded: kept.is_none(),
+        })
+    }
+
+    /// A look that waits too long is not begun, one that runs too long is stopped, unless no other waits for it.
     fn is_late(&self, now: Mono) -> bool {
         let request = &self.request;
         match self.started {
+            _ if self.only_text_left => false,
             Some(_) => now > request.answer_by,
             None => now > request.start_by.min(request.answer_by),
         }
@@ -93,10 +178,12 @@ pub(super) struct TooLong {
 
 pub(super) struct Admission {
     limits: BackendLimits,
+    /// Free texts that may have rows at the same time.
+    texts_max: usize,
     looks: BTreeMap<LookId, AdmittedLook>,
     drafts: Drafts,
     arrivals: u64,
-    /// A look that runs for longer than this is in a hurry: no image joins its steps.
+    /// A look that runs for longer than this is in a hurry: no look begins beside it.
     pub hurry_after: Duration,
 }
 
@@ -104,6 +191,7 @@ impl Admission {
     pub fn new(limits: BackendLimits) -> Self {
         Self {
             limits,
+            texts_max: texts_max(&limits),
             looks: BTreeMap::new(),
             drafts: Drafts::default(),
             arrivals: 0,
@@ -152,13 +240,20 @@ impl Admission {
         self.looks.insert(id, look);
     }
 
-    /// True when a look with rows runs for long.
+    /// True when a look with rows runs for long, and others wait for it.
     pub fn any_in_a_hurry(&self, active: &ActiveJobs, now: Mono) -> bool {
         let is_old = |look: &AdmittedLook| {
-            (look.started).is_some_and(|started| now.since(started) > self.hurry_after)
+            let is_old = |started| now.since(started) > self.hurry_after;
+            !look.only_text_left && look.started.is_some_and(is_old)
         };
         let mut old = self.looks.iter().filter(|(_, look)| is_old(look));
         old.any(|(id, _)| active.reads(*id))
+    }
+
+    /// True when a look that others wait for has a prompt that may start.
+    pub fn any_starts(&self) -> bool {
+        let mut open = self.looks.values().filter(|look| !look.only_text_left);
+        open.any(|look| look.startable().next().is_some())
     }
 
     /// Looks whose deadline has passed.
@@ -170,9 +265,17 @@ impl Admission {
     /// An evicted job waits again, in its place among the look's prompts. It is dropped when the look has ended.
     pub fn requeue(&mut self, job: Job) {
         if let Some(look) = self.looks.get_mut(&job.id.0) {
-            let place = look.waiting.partition_point(|other| other.id < job.id);
+            let order = job.order();
+            let place = look.waiting.partition_point(|other| other.order() < order);
             look.waiting.insert(place, job.restarted());
         }
+    }
+
+    /// Looks of which no prompt has pages yet.
+    pub fn looks_without_prefix(&mut self) -> Vec<LookId> {
+        let waits = |look: &AdmittedLook| look.prefix.is_none() && !look.waiting.is_empty();
+        let looks = self.looks.iter().filter(|(_, look)| waits(look));
+        looks.map(|(id, _)| *id).collect()
     }
 
     /// Takes the pages of the youngest image that no active job reads, but not of the image of `keep`.
@@ -180,11 +283,11 @@ impl Admission {
         &mut self,
         active: &ActiveJobs,
         keep: Option<LookId>,
-    ) -> Option<(LookId, Arc<[PageId]>)> {
+    ) -> Option<(PrefixRoot, Arc<[PageId]>)> {
         self.looks.iter_mut().rev().find_map(|(id, look)| {
             let is_idle = Some(*id) != keep && !active.reads(*id);
             let prefix = is_idle.then(|| look.prefix.take()).flatten()?;
-            Some((*id, prefix))
+            Some((look.root(), prefix))
         })
     }
 
@@ -215,7 +318,7 @@ impl Admission {
     }
 
     /// Looks with waiting prompts, in the order in which they are served.
-    pub fn candidates(&self, active: &ActiveJobs) -> Vec<LookCandidate> {
+    pub fn candidates(&self, active: &ActiveJobs, kv: &KvPool) -> Vec<LookCandidate> {
         if self.looks.values().all(|look| look.waiting.is_empty()) {
             return Vec::new();
         }
@@ -227,27 +330,41 @@ impl Admission {
         let mut all = Vec::new();
         for (&id, look) in running.into_iter().chain(queued) {
             let mut rank = 0;
-            if let Some(camera) = &look.request.camera {
+            if let (Some(camera), false) = (&look.request.camera, look.only_text_left) {
                 let looks = of_camera.entry(camera).or_default();
                 rank = *looks;
                 *looks += 1;
             }
-            let needs_image = look.request.picture.is_some() && look.prefix.is_none();
             let need = |positions| PrefillNeed {
                 pages: pages(positions),
                 positions,
             };
-            let prompts = look.waiting.iter().map(Job::prefill_positions);
+            let prompts = look.startable().map(Job::prefill_positions);
             all.push(LookCandidate {
                 look: id,
+                only_text_left: look.only_text_left,
                 rank,
                 start_by: look.request.start_by,
-                image_pages: needs_image.then(|| pages(self.limits.prefix_positions)),
+                image: look.image_need(&self.limits, kv),
                 prompts: prompts.map(need).collect(),
+                texts: look.startable().filter(|job| job.is_text).count(),
             });
         }
-        all.retain(|candidate| !candidate.prompts.is_empty());
         all.sort_by_key(LookCandidate::order);
+        let mut texts = self.texts_max.saturating_sub(active.running_texts());
+        for candidate in &mut all {
+            texts -= candidate.keep_texts(texts);
+        }
+        all.retain(|candidate| !candidate.prompts.is_empty());
         all
     }
+}
+
+/// Free texts that may have rows at the same time: half of the rows, and half of the pages if each has an image of its own and
+/// half as much behind it. The others are for looks with short answers, which come and go.
+fn texts_max(limits: &BackendLimits) -> usize {
+    let image_pages = limits.prefix_positions.div_ceil(limits.page_tokens).max(1);
+    (limits.rows / 2)
+        .min(limits.pages / (3 * image_pages))
+        .max(1)
 }

@@ -22,6 +22,8 @@
 //! 3. At most the newest step wants masks: nothing is launched behind a step that is not finalized.
 //! 4. A carried row names a row of a step that is launched and not committed ([`RowRef`]); that row has one pick.
 //! 5. Pages that a step in flight names are not given to another row before its commit.
+//! 6. An entry of features is read only after an image filled it, in an earlier step or before in the same one: an image that fills
+//!    an entry fills it for the images behind it, and those before it read what was there.
 //!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
@@ -58,6 +60,8 @@ pub struct BackendLimits {
     pub positions: usize,
     /// Tokens chosen in one step ([`Pick::Token`]); at least the rows. What is beyond is for drafts.
     pub tokens: usize,
+    /// Crops whose features the backend keeps, in entries `0..kept_crops`.
+    pub kept_crops: usize,
 }
 
 /// Where a row's KV is. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
@@ -84,17 +88,44 @@ impl KvTable {
     }
 }
 
+/// Place of a crop's features in the backend's memory, below [`BackendLimits::kept_crops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FeatureEntry(pub u32);
+
+/// Where a crop's features come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CropSource {
+    /// From the vision encoder; the entry, if any, keeps them.
+    Encoded(Option<FeatureEntry>),
+    /// From an entry; the crop's pixels are not read.
+    Kept(FeatureEntry),
+}
+
 /// An image to encode and prefill (bidirectional, positions `0..prefix_positions`).
 #[derive(Clone, Debug)]
 pub struct ImageJob {
     pub picture: Picture,
     /// How it is looked at: decides the crops. The picture is already the view's part of the frame.
     pub view: PromptView,
+    /// Whose picture it is; a device without a model answers by it.
+    pub camera: Option<CameraId>,
     /// Pages that take its prefix.
     pub pages: Arc<[PageId]>,
-    /// Whose picture it is: crops whose pixels are those of this camera's previous picture need not be encoded again.
-    /// `None` encodes all of them.
-    pub camera: Option<CameraId>,
+    /// One for each crop, the whole picture first; empty: all are encoded and none is kept.
+    pub crops: Vec<CropSource>,
+}
+
+impl ImageJob {
+    /// Where the features of its crops come from, `count` by the picture's tiling; an error when there are not as many.
+    pub fn sources(&self, count: usize) -> Result<Vec<CropSource>, BackendError> {
+        match self.crops.len() {
+            0 => Ok(vec![CropSource::Encoded(None); count]),
+            given if given == count => Ok(self.crops.clone()),
+            given => Err(BackendError(format!(
+                "an image of {count} crops has sources for {given}"
+            ))),
+        }
+    }
 }
 
 /// A row of a step in flight.
@@ -276,7 +307,7 @@ pub struct StepResult {
     pub model_sizes: Vec<(u32, u32)>,
     /// Crops that went through the vision encoder.
     pub crops_encoded: usize,
-    /// Crops whose features the camera's previous picture had.
+    /// Crops whose features were kept.
     pub crops_reused: usize,
     /// How long the parts took on the device.
     pub times: StepTimes,
@@ -332,4 +363,26 @@ pub trait Backend {
     fn release(&mut self, pages: &[PageId]) {
         let _ = pages;
     }
+
+    /// Prepares one shape of steps that ran kernel by kernel, so that its next step is launched as one. A short piece of the
+    /// host's work, for moments when no step waits for the host; the device may be busy. False when nothing is left to prepare.
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
+    /// How parts of steps were launched so far.
+    fn graph_use(&self) -> GraphUse {
+        GraphUse::default()
+    }
+}
+
+/// Counts of a device that launches recorded work as one. Zeros of other devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphUse {
+    /// Shapes that were recorded; never while a step was being launched.
+    pub recorded: u64,
+    /// Parts of steps that were launched as one.
+    pub launched: u64,
+    /// Parts of steps that were queued kernel by kernel, for want of a recording.
+    pub queued: u64,
 }

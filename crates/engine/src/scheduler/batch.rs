@@ -4,21 +4,22 @@
 //!   look   image ─▶ prefix pages, written once        step   images: [image]
 //!          prompts ─▶ job, own pages, prefill row ─▶         rows:   [.. decodes .., prompt + draft, prompt + draft]
 //!
-//!   pages  free ─▶ texts of the prefix index alone ─▶ images that no row reads now ─▶ the youngest row is evicted
+//!   pages  free ─▶ known texts and kept images that no look uses ─▶ images that no row reads now ─▶ the youngest free text is
+//!          evicted, and without any the youngest row
 //! ```
 //!
-//! The oldest row is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does not
-//! fit although it is alone never will, and its look fails.
+//! The oldest short answer is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does
+//! not fit although it is alone never will, and its look fails.
 
 use std::sync::Arc;
 
 use super::{
     admission::AdmittedLook,
-    backend::{BackendLimits, ImageJob, PageId, Row, RowRef, SlotId, Step},
+    backend::{BackendLimits, CropSource, ImageJob, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
-    plan::{self, Budget, Grant, IMAGES_WITH_DECODE},
+    plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY},
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
@@ -45,6 +46,8 @@ pub(super) struct StepDraft {
     prefilled: Vec<JobId>,
     /// Tokens that drafts may choose in it, beside one of each row.
     spare_tokens: usize,
+    /// Rows that are no free texts.
+    short_rows: usize,
     /// Other steps in flight.
     others: usize,
 }
@@ -56,6 +59,7 @@ impl StepDraft {
         let row = self.step.rows.len();
         let tokens = request.picks.iter().filter(|pick| pick.is_token()).count();
         self.spare_tokens -= tokens.saturating_sub(1);
+        self.short_rows += usize::from(!job.is_text);
         let slot = self.slot;
         job.launched(&request, RowRef { slot, row });
         self.record.rows.push(RowRecord {
@@ -93,8 +97,20 @@ impl BatchPlanner {
             },
             prefilled: Vec::new(),
             spare_tokens: self.limits.tokens - self.limits.rows,
+            short_rows: 0,
             others,
         }
+    }
+
+    /// True when a step has rows that look for short answers.
+    pub fn has_short_rows(&self, inside: &WorkingSet) -> bool {
+        inside.admission.any_starts() || self.has_short_decodes(inside)
+    }
+
+    fn has_short_decodes(&self, inside: &WorkingSet) -> bool {
+        let carry = self.options.decide == Decide::Device;
+        let mut jobs = (0..inside.active.len()).map(|i| inside.active.at(i));
+        jobs.any(|job| !job.is_text && job.can_decode(carry))
     }
 
     /// Fills the step; `None` when nothing can run now.
@@ -116,10 +132,16 @@ impl BatchPlanner {
         Some((draft.step, draft.record))
     }
 
-    /// Every job that can decode does, the oldest first.
+    /// Every job that can decode does, the oldest first; texts only in some steps of short answers.
     fn add_decodes(&self, inside: &mut WorkingSet, draft: &mut StepDraft) {
         let carry = self.options.decide == Decide::Device;
+        // A step that a look's image joins is long, so that a row more costs it nothing.
+        let short_alone = !inside.admission.any_starts() && self.has_short_decodes(inside);
+        let texts_wait = short_alone && !inside.work.steps.is_multiple_of(TEXT_EVERY);
         for i in 0..inside.active.len() {
+            if texts_wait && inside.active.at(i).is_text {
+                continue;
+            }
             self.fit_draft(inside, i, draft.spare_tokens);
             let job = inside.active.at(i);
             let Some(request) = job.decode(carry) else {
@@ -159,7 +181,7 @@ impl BatchPlanner {
     }
 
     /// Gets pages for the positions of job `i` up to `end`. When none is free, images that no row reads are released, then
-    /// the youngest job is evicted; false when the job has to wait.
+    /// a job is evicted; false when the job has to wait.
     fn give_pages(&self, inside: &mut WorkingSet, i: usize, end: usize) -> bool {
         let kv = &inside.active.at(i).kv;
         let wanted = (end - kv.prefix_positions).div_ceil(self.limits.page_tokens);
@@ -181,16 +203,16 @@ impl BatchPlanner {
             if inside.active.any_zombie() {
                 return false;
             }
-            let Some(youngest) = inside.active.youngest_running() else {
+            let Some(evicted) = inside.active.next_evicted() else {
                 return false;
             };
-            if youngest == i && inside.active.is_oldest_running(i) {
+            if evicted == i && inside.active.running() == 1 {
                 let id = inside.active.at(i).id;
                 inside.fail_for_pages(id, short);
                 return false;
             }
-            evict(inside, youngest);
-            if youngest == i {
+            evict(inside, evicted);
+            if evicted == i {
                 return false;
             }
         }
@@ -200,12 +222,10 @@ impl BatchPlanner {
         if self.options.draft {
             inside.admission.offer_drafts();
         }
+        inside.answer_unchanged(draft.record.launched);
         loop {
-            let candidates = inside.admission.candidates(&inside.active);
-            let grants = plan::grants(
-                &candidates,
-                self.budget(inside, &draft.step, draft.record.launched),
-            );
+            let candidates = inside.admission.candidates(&inside.active, &inside.kv);
+            let grants = plan::grants(&candidates, self.budget(inside, draft));
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
                     return;
@@ -227,11 +247,11 @@ impl BatchPlanner {
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.
-    fn budget(&self, inside: &WorkingSet, step: &Step, now: Mono) -> Budget {
+    fn budget(&self, inside: &WorkingSet, draft: &StepDraft) -> Budget {
+        let step = &draft.step;
         let running = inside.active.running();
-        let images = match step.rows.is_empty() {
+        let images = match draft.short_rows == 0 {
             true => self.limits.images,
-            false if inside.admission.any_in_a_hurry(&inside.active, now) => 0,
             false => self.limits.images.min(IMAGES_WITH_DECODE),
         };
         let positions = step.rows.iter().map(|row| row.inputs.positions());
@@ -261,21 +281,16 @@ impl BatchPlanner {
         look: &mut AdmittedLook,
         grant: &Grant,
     ) -> bool {
-        let mut encode = None;
-        if let (Some(picture), None) = (&look.request.picture, &look.prefix) {
-            let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
-            let Ok(pages) = inside.kv.take(wanted) else {
+        let now = draft.record.launched;
+        let mut prefix = PrefixOrigin::Own;
+        if look.request.picture.is_some() && look.prefix.is_none() {
+            // A look that was started before may have replaced the kept picture.
+            look.judge(&mut inside.kept, now);
+            let has_room = draft.step.images.len() < self.limits.images;
+            let Some(origin) = self.find_prefix(inside, look, has_room) else {
                 return false;
             };
-            let pages: Arc<[PageId]> = pages.into();
-            look.prefix = Some(Arc::clone(&pages));
-            let camera = look.request.camera.clone();
-            encode = Some(ImageJob {
-                picture: picture.clone(),
-                view: look.request.view,
-                pages,
-                camera: camera.filter(|_| self.options.tile_reuse),
-            });
+            prefix = origin;
         }
         let before = draft.step.rows.len();
         for _ in 0..grant.prompts {
@@ -285,18 +300,47 @@ impl BatchPlanner {
         }
         if draft.step.rows.len() == before {
             // An image without a row is not encoded.
-            if let Some(image) = encode {
-                look.prefix = None;
-                inside.kv.release(image.pages.iter().copied());
+            if prefix != PrefixOrigin::Own
+                && let Some(pages) = look.prefix.take()
+            {
+                inside.kv.release(pages.iter().copied());
             }
             return false;
         }
-        look.started.get_or_insert(draft.record.launched);
-        if let Some(image) = encode {
-            draft.step.images.push(image);
-            draft.record.images.push(grant.look);
+        look.started.get_or_insert(now);
+        match prefix {
+            PrefixOrigin::Own => {}
+            PrefixOrigin::Kept => {
+                inside.work.prefixes_reused += 1;
+                let measured = &look.request.measured;
+                look.model_size = measured.as_ref().map_or((0, 0), |m| m.measure.model_size);
+            }
+            PrefixOrigin::Encoded => {
+                draft.step.images.extend(encode(inside, look, now));
+                draft.record.images.push(grant.look);
+            }
         }
         true
+    }
+
+    /// Gives the look the kept prefix of a picture that does not differ, or pages for a prefix of its own, if the step has room
+    /// for an image; `None` when there are too few pages.
+    fn find_prefix(
+        &self,
+        inside: &mut WorkingSet,
+        look: &mut AdmittedLook,
+        has_room: bool,
+    ) -> Option<PrefixOrigin> {
+        if let Some(image) = look.same_as()
+            && let Some(pages) = inside.kv.find_image(image)
+        {
+            (look.prefix, look.image) = (Some(pages), Some(image));
+            return Some(PrefixOrigin::Kept);
+        }
+        let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
+        let pages = has_room.then(|| inside.kv.take(wanted).ok()).flatten()?;
+        (look.prefix, look.image) = (Some(pages.into()), Some(inside.next_image()));
+        Some(PrefixOrigin::Encoded)
     }
 
     /// Gives the look's next job its pages and puts its prefill into the step; false when there are too few.
@@ -310,7 +354,7 @@ impl BatchPlanner {
             return false;
         };
         job.shorten_drafted_tokens(draft.spare_tokens);
-        let own = inside.kv.find_text(look.root(job.id.0), &job.prompt());
+        let own = inside.kv.find_text(look.root(), &job.prompt());
         let known = own.len() * self.limits.page_tokens;
         job.kv.own = own;
         if let Some(prefix) = &look.prefix {
@@ -338,6 +382,43 @@ impl BatchPlanner {
     }
 }
 
+/// Where the prefix comes from that a look got.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PrefixOrigin {
+    /// The look had it, or has no image.
+    Own,
+    /// It is in the cache.
+    Kept,
+    /// The step writes it.
+    Encoded,
+}
+
+/// The look's picture becomes the kept one of its view. It has a prefix.
+fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option<ImageJob> {
+    let (picture, pages) = (look.request.picture.clone()?, look.prefix.clone()?);
+    let mut crops = Vec::new();
+    if let (Some(measured), Some(verdict), Some(image)) =
+        (&look.request.measured, look.verdict.take(), look.image)
+    {
+        let (view, measure) = (&measured.view, &measured.measure);
+        let encoded = inside.kept.encode(view, measure, &verdict, image, now);
+        for image in encoded.dropped {
+            inside.kv.drop_image(image);
+        }
+        crops = encoded.sources;
+        if !crops.contains(&CropSource::Encoded(None)) {
+            inside.kv.keep_image(image, &pages);
+        }
+    }
+    Some(ImageJob {
+        picture,
+        view: look.request.view,
+        camera: look.request.camera.clone(),
+        pages,
+        crops,
+    })
+}
+
 fn evict(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Evicted;
@@ -354,6 +435,6 @@ fn index_texts(inside: &mut WorkingSet, prefilled: &[JobId]) {
             continue;
         };
         let job = inside.active.at(i);
-        (inside.kv).know_text(look.root(id.0), &job.prompt(), &job.kv.own);
+        (inside.kv).know_text(look.root(), &job.prompt(), &job.kv.own);
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Job {
     pub id: JobId,
     pub state: JobState,
     pub sequence: Sequence,
+    /// Its answer is a free text: it takes many steps, and nothing waits for it.
+    pub is_text: bool,
     pub draft_key: Option<DraftKey>,
     pub kv: KvTable,
     pub marks: StageTimes,
@@ -81,6 +83,7 @@ impl Job {
             id,
             state: JobState::Running,
             fresh: ask.sequence.clone(),
+            is_text: ask.sequence.is_free_text(),
             sequence: ask.sequence,
             draft_key: ask.draft,
             kv: KvTable::default(),
@@ -95,6 +98,11 @@ impl Job {
         }
     }
 
+    /// Among the waiting prompts of a look, smaller is served first: texts come last.
+    pub fn order(&self) -> impl Ord + use<> {
+        (self.is_text, self.id)
+    }
+
     pub fn is_running(&self) -> bool {
         self.state == JobState::Running
     }
@@ -107,6 +115,11 @@ impl Job {
     /// What it feeds next without a draft; before its first step the whole prompt.
     pub fn prompt(&self) -> Vec<DecoderInput> {
         self.sequence.feed().map_or(Vec::new(), |next| next.inputs)
+    }
+
+    /// The prompt that it fed in its first step.
+    pub fn first_inputs(&self) -> Vec<DecoderInput> {
+        self.fresh.feed().map_or(Vec::new(), |next| next.inputs)
     }
 
     /// Its draft, unless it has one: an evicted job returns with its own decisions.
@@ -155,6 +168,13 @@ impl Job {
     pub fn prefill(&mut self, known: usize) -> RowRequest {
         self.position = self.kv.prefix_positions + known;
         self.fed_by_host(known)
+    }
+
+    /// True when [`Self::decode`] has a row.
+    pub fn can_decode(&self, carry: bool) -> bool {
+        let may_run = self.is_running() && !self.is_verifying;
+        let runs_ahead = || carry && self.sequence.pick_ahead(self.inflight_refs).is_some();
+        may_run && (self.inflight_refs == 0 || runs_ahead())
     }
 
     /// The next decode row. With `carry` the row may follow decisions that are still in flight.

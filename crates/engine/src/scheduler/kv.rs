@@ -7,14 +7,23 @@
 //!   prompt b  ●●●● + own ▣ ■ ■           ▣ shared too: a full page of the same text behind the same image
 //! ```
 //!
+//! After a look its image stays, as known texts do: a *kept image* is a holder of its pages, and is the first to give way when
+//! pages are needed.
+//!
 //! Invariants: a page is free or has at least one holder; it is given out only when free; [`PagePool::release`] returns
 //! it exactly when its last holder releases it.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::backend::{DecoderInput, PageId};
+use super::{
+    backend::{DecoderInput, PageId},
+    still::ImageNumber,
+};
 
 /// More pages were asked for than are free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,8 +101,7 @@ impl PagePool {
 pub enum PrefixRoot {
     /// Text alone.
     Nothing,
-    /// The image of the look with this number.
-    Image(u64),
+    Image(ImageNumber),
 }
 
 /// A full page of text that is in the cache, found by a chained hash:
@@ -112,12 +120,27 @@ struct KnownPage {
     last_use: u64,
 }
 
-/// The cache's pages together with the texts that keep some of them; a known text is a holder of its pages.
+/// An image whose prefix is in the cache.
+#[derive(Debug)]
+struct KeptImage {
+    pages: Arc<[PageId]>,
+    last_use: u64,
+}
+
+/// What gives way when pages are needed.
+enum Idle {
+    Text(u64),
+    Image(ImageNumber),
+}
+
+/// The cache's pages together with the texts and images that keep some of them; a known text and a kept image are holders of their
+/// pages.
 #[derive(Debug)]
 pub struct KvPool {
     pool: PagePool,
     page_tokens: usize,
     texts: HashMap<u64, KnownPage>,
+    images: BTreeMap<ImageNumber, KeptImage>,
     uses: u64,
     freed: Vec<PageId>,
 }
@@ -129,34 +152,91 @@ impl KvPool {
             pool: PagePool::new(pages),
             page_tokens,
             texts: HashMap::new(),
+            images: BTreeMap::new(),
             uses: 0,
             freed: Vec::new(),
         }
     }
 
-    /// Pages without a holder, or held by known texts alone.
+    /// Pages without a holder, or held by known texts and kept images alone.
     pub fn available(&self) -> usize {
-        let known = self.texts.values();
-        let idle = known.filter(|known| self.pool.holders[known.page.0 as usize] == 1);
-        self.pool.free() + idle.count()
+        let texts = self.texts.values().filter(|text| self.is_idle(text.page));
+        let images = self.images.values().flat_map(|image| image.pages.iter());
+        let images = images.filter(|page| self.is_idle(**page));
+        self.pool.free() + texts.count() + images.count()
+    }
+
+    /// True when the page has one holder, which is a text or an image.
+    fn is_idle(&self, page: PageId) -> bool {
+        self.pool.holders[page.0 as usize] == 1
     }
 
     pub fn count(&self) -> usize {
         self.pool.count()
     }
 
-    /// Takes `count` pages, or none. Known texts make room, those used longest ago first; what follows a forgotten
-    /// page is not found any more and is forgotten in its turn.
+    /// Takes `count` pages, or none. Known texts and kept images that no look uses make room, those used longest ago first; what
+    /// follows a forgotten page or image is not found any more and is forgotten in its turn.
     pub fn take(&mut self, count: usize) -> Result<Vec<PageId>, OutOfPages> {
         loop {
             let short = match self.pool.take(count) {
                 Ok(pages) => return Ok(pages),
                 Err(short) => short,
             };
-            let age = |(key, known): &(&u64, &KnownPage)| (known.last_use, **key);
-            let oldest = self.texts.iter().min_by_key(age).map(|(key, _)| *key);
-            let known = self.texts.remove(&oldest.ok_or(short)?);
-            self.release(known.map(|known| known.page));
+            match self.oldest_idle().ok_or(short)? {
+                Idle::Text(key) => {
+                    let text = self.texts.remove(&key);
+                    self.release(text.map(|text| text.page));
+                }
+                Idle::Image(image) => self.drop_image(image),
+            }
+        }
+    }
+
+    fn oldest_idle(&self) -> Option<Idle> {
+        let texts = self.texts.iter();
+        let texts = texts.map(|(key, text)| (text.last_use, *key, Idle::Text(*key)));
+        let idle = |image: &KeptImage| image.pages.first().is_some_and(|page| self.is_idle(*page));
+        let images = self.images.iter().filter(|(_, image)| idle(image));
+        let images = images.map(|(number, kept)| (kept.last_use, number.0, Idle::Image(*number)));
+        let oldest = texts.chain(images).min_by_key(|(age, key, _)| (*age, *key));
+        oldest.map(|(.., idle)| idle)
+    }
+
+    /// Keeps the prefix of an image behind its look.
+    pub fn keep_image(&mut self, image: ImageNumber, pages: &Arc<[PageId]>) {
+        self.uses += 1;
+        self.pool.share(pages);
+        let kept = KeptImage {
+            pages: Arc::clone(pages),
+            last_use: self.uses,
+        };
+        if let Some(before) = self.images.insert(image, kept) {
+            self.release(before.pages.iter().copied());
+        }
+    }
+
+    /// The prefix of an image, if it is kept. The caller becomes a holder of its pages.
+    pub fn find_image(&mut self, image: ImageNumber) -> Option<Arc<[PageId]>> {
+        self.uses += 1;
+        let kept = self.images.get_mut(&image)?;
+        kept.last_use = self.uses;
+        let pages = Arc::clone(&kept.pages);
+        self.pool.share(&pages);
+        Some(pages)
+    }
+
+    /// Pages by which [`KvPool::available`] shrinks when a look uses the image; `None` when it is not kept.
+    pub fn idle_pages(&self, image: ImageNumber) -> Option<usize> {
+        let pages = self.images.get(&image)?.pages.iter();
+        Some(pages.filter(|page| self.is_idle(**page)).count())
+    }
+
+    /// The image is kept no more. Looks that use it stay holders of its pages.
+    pub fn drop_image(&mut self, image: ImageNumber) {
+        if let Some(kept) = self.images.remove(&image) {
+            self.release(kept.pages.iter().copied());
+            self.forget(PrefixRoot::Image(image));
         }
     }
 
@@ -217,8 +297,13 @@ impl KvPool {
         }
     }
 
-    /// The image of `root` is gone, and with it every text behind it.
+    /// A look does not use the image of `root` any more; unless the image is kept, every text behind it is forgotten.
     pub fn forget(&mut self, root: PrefixRoot) {
+        if let PrefixRoot::Image(image) = root
+            && self.images.contains_key(&image)
+        {
+            return;
+        }
         let gone = self.texts.extract_if(|_, known| known.root == root);
         let mut pages: Vec<PageId> = gone.map(|(_, known)| known.page).collect();
         // A map has no order, and runs should be alike.
@@ -230,7 +315,7 @@ impl KvPool {
 fn hash(parent: u64, root: PrefixRoot, inputs: &[DecoderInput]) -> u64 {
     let mut hasher = Xxh3::with_seed(parent);
     if let PrefixRoot::Image(number) = root {
-        hasher.update(&number.to_le_bytes());
+        hasher.update(&number.0.to_le_bytes());
     }
     for input in inputs {
         let (kind, a, b) = match *input {
@@ -296,7 +381,7 @@ mod tests {
             let expected = (common / 2).min((b.len() - 1) / 2);
             let found = memory.find_text(PrefixRoot::Nothing, &b);
             prop_assert_eq!(&found, &pages[..expected]);
-            prop_assert!(memory.find_text(PrefixRoot::Image(1), &b).is_empty());
+            prop_assert!(memory.find_text(PrefixRoot::Image(ImageNumber(1)), &b).is_empty());
             memory.release(found);
             memory.release(pages);
             prop_assert_eq!(memory.available(), 8);

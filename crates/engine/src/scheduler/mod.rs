@@ -30,6 +30,7 @@
 //! | `settlement` | what the results of a step mean |
 //! | [`schedule`] | all of these together; `working_set` changes looks, jobs and pages together |
 //! | [`draft`] | the previous answer rides along and is verified |
+//! | [`still`] | what a camera's unchanged picture does not need to have computed again |
 //! | [`constraint`] | answers that must be one of given texts |
 //! | [`worker`] | the loop |
 //! | [`pace`] | what steps cost, and a forecast for a number of looks in flight |
@@ -56,6 +57,7 @@ pub mod request;
 pub mod schedule;
 pub mod sequence;
 mod settlement;
+pub mod still;
 pub mod timeline;
 pub mod worker;
 mod working_set;

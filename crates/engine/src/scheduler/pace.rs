@@ -11,16 +11,24 @@
 //!     look c  ■    ·    ■    □    ·    ■    …
 //! ```
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use super::plan::IMAGES_WITH_DECODE;
 
+/// Steps with images over which their cost is averaged.
+const IMAGE_MEMORY: f64 = 8.0;
+/// Steps without images over which their cost is averaged: a look has several, and they differ by their rows.
+const DECODE_MEMORY: f64 = 32.0;
 /// Looks whose numbers of steps are remembered.
-const LOOKS_KEPT: usize = 32;
-/// Steps over which their costs are averaged.
-const COST_MEMORY: f64 = 8.0;
-/// Looks over which their steps are averaged, for the time of a look alone.
-const LENGTH_MEMORY: f64 = 64.0;
+const LENGTHS_KEPT: usize = 512;
+/// The last looks, which are compared with those before them.
+const LENGTHS_RECENT: usize = 20;
+/// Their mean is another one when it differs by this many standard errors; chance alone hardly does that.
+const STANDARD_ERRORS: f64 = 4.5;
+/// Looks of a forecast: quantiles of those that are remembered.
+const FORECAST_LOOKS: usize = 32;
+/// Order of the quantiles in a forecast: long and short looks mixed. It has no factor in common with [`FORECAST_LOOKS`].
+const QUANTILE_STRIDE: usize = 13;
 
 /// A mean over the last values, which weighs older ones less.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +49,77 @@ impl RecentMean {
     }
 }
 
+/// The numbers of steps of the last looks. Answers with many objects take many steps, so the numbers scatter widely, and a mean of
+/// few of them says little. A scene that changes is followed all the same: when the last looks have another mean than those before,
+/// only the last ones are remembered.
+#[derive(Clone, Debug, Default)]
+struct LookLengths(VecDeque<u32>);
+
+impl LookLengths {
+    fn add(&mut self, steps: u32) {
+        if self.0.len() == LENGTHS_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(steps.max(1));
+        let before = self.0.len().saturating_sub(LENGTHS_RECENT);
+        if before >= LENGTHS_RECENT && self.has_changed(before) {
+            self.0.drain(..before + self.last_change(before));
+        }
+    }
+
+    /// Natural logarithms are compared, because the scatter of lengths grows with their mean.
+    fn logs(&self, range: Range<usize>) -> Vec<f64> {
+        let logs = self.0.range(range).map(|&steps| f64::from(steps).ln());
+        logs.collect()
+    }
+
+    /// True when the looks from the `before`-th on have another mean than those before. A scatter below an eighth is rounding.
+    fn has_changed(&self, before: usize) -> bool {
+        let logs = self.logs(0..self.0.len());
+        let (old, recent) = logs.split_at(before);
+        let old_mean = mean(old);
+        let deviations = old.iter().map(|log| (log - old_mean).powi(2));
+        let variance = (deviations.sum::<f64>() / before as f64).max(1.0 / 64.0);
+        let error = (variance * (1.0 / before as f64 + 1.0 / recent.len() as f64)).sqrt();
+        (mean(recent) - old_mean).abs() > STANDARD_ERRORS * error
+    }
+
+    /// Which of the looks from the `before`-th on is the first of the new scene: both sides of it differ most.
+    fn last_change(&self, before: usize) -> usize {
+        let logs = self.logs(before..self.0.len());
+        let difference = |split: usize| {
+            let (old, new) = logs.split_at(split);
+            let weight = old.len() * new.len();
+            weight as f64 * (mean(new) - mean(old)).powi(2)
+        };
+        let splits = 1..logs.len();
+        let best = splits.max_by(|&a, &b| difference(a).total_cmp(&difference(b)));
+        best.unwrap_or_default()
+    }
+
+    fn mean(&self) -> Option<f64> {
+        let sum: u32 = self.0.iter().sum();
+        (!self.0.is_empty()).then(|| f64::from(sum) / self.0.len() as f64)
+    }
+
+    /// As many quantiles as a forecast has looks, long and short ones mixed; empty before the first look.
+    fn quantiles(&self) -> Vec<u32> {
+        let mut sorted: Vec<u32> = self.0.iter().copied().collect();
+        sorted.sort_unstable();
+        // The middle of each of as many equal parts.
+        let quantile = |rank: usize| {
+            let at = ((2 * rank + 1) * sorted.len()).saturating_sub(FORECAST_LOOKS);
+            sorted.get(at / (2 * FORECAST_LOOKS)).copied()
+        };
+        let ranks = (0..FORECAST_LOOKS).map(|i| i * QUANTILE_STRIDE % FORECAST_LOOKS);
+        ranks.filter_map(quantile).collect()
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
 /// Costs of steps, seconds, and the steps of looks.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
@@ -48,10 +127,8 @@ pub struct Pace {
     decode_s: RecentMean,
     /// What an image adds to it.
     image_s: RecentMean,
-    /// Steps in which a look had rows, of the last looks.
-    steps: VecDeque<u32>,
-    /// Their mean over a longer time.
-    length: RecentMean,
+    /// Steps in which a look had rows.
+    lengths: LookLengths,
 }
 
 /// What a number of looks in flight gives when there are always frames.
@@ -68,56 +145,60 @@ impl Pace {
     pub fn step(&mut self, images: usize, took: Duration) {
         let took = took.as_secs_f64();
         match images {
-            0 => self.decode_s.add(took, COST_MEMORY),
+            0 => self.decode_s.add(took, DECODE_MEMORY),
             _ => {
                 let decode = self.decode_s.get().unwrap_or_default();
                 let image = (took - decode).max(0.0) / images as f64;
-                self.image_s.add(image, COST_MEMORY);
+                self.image_s.add(image, IMAGE_MEMORY);
             }
         }
     }
 
     /// A look was answered; it had rows in this number of steps.
     pub fn look(&mut self, steps: u32) {
-        if self.steps.len() == LOOKS_KEPT {
-            self.steps.pop_front();
-        }
-        self.steps.push_back(steps);
-        self.length.add(f64::from(steps), LENGTH_MEMORY);
+        self.lengths.add(steps);
     }
 
     /// Mean time of a look that has the device for itself; `None` before the first look.
     pub fn look_alone(&self) -> Option<Duration> {
         let decode_s = self.decode_s.get().unwrap_or_default();
-        let seconds = self.image_s.get()? + self.length.get()? * decode_s;
+        let seconds = self.image_s.get()? + self.lengths.mean()? * decode_s;
         Some(Duration::from_secs_f64(seconds))
     }
 
-    /// With a number of looks in flight on a device that has room for `images_max` in a step, where looks that run for longer than
-    /// `hurry_after` get steps without new images. `None` before the first look.
-    pub fn forecast(
-        &self,
-        in_flight: usize,
-        images_max: usize,
-        hurry_after: Duration,
-    ) -> Option<Forecast> {
-        let image_s = self.image_s.get()?;
-        let decode_s = self.decode_s.get().unwrap_or_default();
-        if self.steps.is_empty() {
-            return None;
-        }
-        let mut run = ForecastRun {
-            image_s,
-            decode_s,
+    /// Forecasts from what is known now, on a device that has room for `images_max` in a step. `None` before the first look.
+    pub fn forecaster(&self, images_max: usize) -> Option<Forecaster> {
+        let steps = self.lengths.quantiles();
+        (!steps.is_empty()).then_some(Forecaster {
+            image_s: self.image_s.get()?,
+            decode_s: self.decode_s.get().unwrap_or_default(),
             images_max,
+            steps,
+        })
+    }
+}
+
+/// What steps cost and how many of them looks take, at one moment.
+#[derive(Clone, Debug)]
+pub struct Forecaster {
+    image_s: f64,
+    decode_s: f64,
+    images_max: usize,
+    steps: Vec<u32>,
+}
+
+impl Forecaster {
+    /// With a number of looks in flight, where looks that run for longer than `hurry_after` keep others from beginning.
+    pub fn forecast(&self, in_flight: usize, hurry_after: Duration) -> Forecast {
+        let mut run = ForecastRun {
+            costs: self,
             hurry_s: hurry_after.as_secs_f64(),
             looks: vec![LookInFlight::default(); in_flight],
             now_s: 0.0,
         };
         let mut lives = Vec::new();
         let mut next = self.steps.iter().cycle().copied();
-        let wanted = 2 * self.steps.len().max(LOOKS_KEPT / 2);
-        while lives.len() < wanted {
+        while lives.len() < 2 * self.steps.len() {
             run.step(&mut next, &mut lives);
         }
         let looks_per_s = lives.len() as f64 / run.now_s.max(1e-9);
@@ -125,11 +206,11 @@ impl Pace {
         let mut settled = lives.split_off(in_flight.min(lives.len() / 2));
         settled.sort_by(f64::total_cmp);
         let rank = (settled.len() * 95).div_ceil(100).max(1) - 1;
-        Some(Forecast {
+        Forecast {
             looks_per_s,
             mean: Duration::from_secs_f64(settled.iter().sum::<f64>() / settled.len() as f64),
             p95: Duration::from_secs_f64(settled[rank]),
-        })
+        }
     }
 }
 
@@ -146,16 +227,15 @@ struct LookInFlight {
     misses_step: bool,
 }
 
-struct ForecastRun {
-    image_s: f64,
-    decode_s: f64,
-    images_max: usize,
+struct ForecastRun<'a> {
+    costs: &'a Forecaster,
     hurry_s: f64,
+    /// Those that began first come first.
     looks: Vec<LookInFlight>,
     now_s: f64,
 }
 
-impl ForecastRun {
+impl ForecastRun<'_> {
     fn step(&mut self, next: &mut impl Iterator<Item = u32>, lives: &mut Vec<f64>) {
         let decodes = self.looks.iter().any(|look| look.is_started);
         let (now_s, hurry_s) = (self.now_s, self.hurry_s);
@@ -169,12 +249,10 @@ impl ForecastRun {
         }
         let mut room = match decodes {
             true if hurry => 0,
-            true => self.images_max.min(IMAGES_WITH_DECODE),
-            false => self.images_max,
+            true => self.costs.images_max.min(IMAGES_WITH_DECODE),
+            false => self.costs.images_max,
         };
         let (mut images, mut rows) = (0, 0);
-        // Those that wait longest come first.
-        self.looks.sort_by(|a, b| a.began_s.total_cmp(&b.began_s));
         for look in &mut self.looks {
             if look.misses_step && decodes {
                 look.misses_step = false;
@@ -198,18 +276,21 @@ impl ForecastRun {
         if rows == 0 {
             return;
         }
-        self.now_s += self.decode_s + images as f64 * self.image_s;
-        for look in self.looks.iter_mut().filter(|look| look.is_started) {
-            look.left -= 1;
-            if look.left == 0 {
-                lives.push(self.now_s - look.began_s);
-                *look = LookInFlight {
-                    began_s: self.now_s,
-                    misses_step: true,
-                    ..LookInFlight::default()
-                };
-            }
-        }
+        self.now_s += self.costs.decode_s + images as f64 * self.costs.image_s;
+        let in_flight = self.looks.len();
+        let now_s = self.now_s;
+        self.looks.retain_mut(|look| {
+            look.left -= u32::from(look.is_started);
+            let has_ended = look.is_started && look.left == 0;
+            lives.extend(has_ended.then_some(now_s - look.began_s));
+            !has_ended
+        });
+        let begins = LookInFlight {
+            began_s: now_s,
+            misses_step: true,
+            ..LookInFlight::default()
+        };
+        self.looks.resize(in_flight, begins);
     }
 }
 
@@ -230,33 +311,55 @@ mod tests {
         pace
     }
 
+    fn forecast(pace: &Pace, in_flight: usize, images_max: usize, hurry: Duration) -> Forecast {
+        let forecaster = pace.forecaster(images_max);
+        forecaster
+            .expect("looks are known")
+            .forecast(in_flight, hurry)
+    }
+
     #[test]
     fn look_alone_is_its_image_and_its_steps() {
         let pace = pace(&[5; 8]);
         assert_eq!(pace.look_alone(), Some(Duration::from_millis(250)));
-        let alone = pace.forecast(1, 4, EVER).expect("looks are known");
+        let alone = forecast(&pace, 1, 4, EVER);
         assert!((alone.mean.as_secs_f64() - 0.25).abs() < 1e-9, "{alone:?}");
         assert!((alone.looks_per_s - 4.0).abs() < 1e-6, "{alone:?}");
-        assert_eq!(Pace::default().forecast(1, 4, EVER), None);
+        assert!(Pace::default().forecaster(4).is_none());
     }
 
     #[test]
     fn looks_in_a_hurry_end_together_and_need_fewer_steps() {
         // Both begin at once, and no image joins their four further steps.
-        let two = pace(&[5; 8]).forecast(2, 4, Duration::from_millis(300));
-        let two = two.expect("looks are known");
+        let two = forecast(&pace(&[5; 8]), 2, 4, Duration::from_millis(300));
         assert!((two.p95.as_secs_f64() - 0.45).abs() < 1e-9, "{two:?}");
         assert!((two.looks_per_s - 2.0 / 0.45).abs() < 0.05, "{two:?}");
         // Without hurry an image joins each of them.
-        let without = pace(&[5; 8]).forecast(6, 1, EVER).expect("looks are known");
+        let without = forecast(&pace(&[5; 8]), 6, 1, EVER);
         assert!(without.p95 > Duration::from_secs(1), "{without:?}");
     }
 
     #[test]
-    fn costs_follow_a_slower_clock_within_twenty_steps() {
+    fn lengths_of_another_scene_replace_the_old_ones() {
+        // Few objects, many, few: each scatters by a factor of four.
+        let look = |lengths: &mut LookLengths, scene: u32, looks: u32| {
+            (0..looks).for_each(|i| lengths.add(scene + i % 4 * scene));
+            lengths.mean().expect("looks are known") / f64::from(scene)
+        };
+        let mut lengths = LookLengths::default();
+        for scene in [3, 20, 3] {
+            let early = look(&mut lengths, scene, 20);
+            assert!((early - 2.5).abs() < 0.5, "{scene}: {early}");
+            let late = look(&mut lengths, scene, 300);
+            assert!((late - 2.5).abs() < 0.1, "{scene}: {late}");
+        }
+    }
+
+    #[test]
+    fn costs_follow_a_slower_clock_within_twenty_looks() {
         let mut pace = pace(&[5; 8]);
-        for _ in 0..10 {
-            pace.step(0, Duration::from_millis(20));
+        for _ in 0..20 {
+            (0..4).for_each(|_| pace.step(0, Duration::from_millis(20)));
             pace.step(1, Duration::from_millis(420));
         }
         let alone = pace.look_alone().expect("looks are known");

@@ -96,6 +96,12 @@ impl<T> Pipeline<T> {
         }
     }
 
+    /// What is known of the step of [`Self::oldest`].
+    pub fn oldest_load(&self) -> Option<&T> {
+        self.oldest()?;
+        self.flights.front().map(|flight| &flight.load)
+    }
+
     /// The results of [`Self::oldest`] were read; its slot is free.
     pub fn committed(&mut self) -> Option<T> {
         self.oldest()?;

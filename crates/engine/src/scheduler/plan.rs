@@ -12,9 +12,9 @@
 //! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
 //! better; fewer would make answers end sooner.
 //!
-//! *No image beside a look in a hurry.* A look that runs for longer than half of the age that answers may have gets steps
-//! without images, which are short on a small device, until it is answered. Without that an answer with many objects waits for
-//! an image at each of its tokens.
+//! *Free texts ride along.* A text takes a step for each token, and no look waits for it: it begins when the short answers of its
+//! look are there, it does not count where images are kept out of a step, it has a row in every second step of short answers
+//! alone, texts are limited to half of the rows and pages, and when pages are short they are evicted first.
 //!
 //! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
@@ -22,34 +22,68 @@
 use super::request::LookId;
 use spotter_core::Mono;
 
-/// Images in a step that also carries decoding rows: what a token waits for at most.
+/// Images in a step that also carries decoding rows of short answers: what a token waits for at most.
 pub const IMAGES_WITH_DECODE: usize = 4;
+
+/// Beside short answers, where no look begins, free texts have rows in one of this many steps: a row more makes a step longer,
+/// and a long list of objects has many steps.
+pub const TEXT_EVERY: u64 = 2;
 
 /// A look with prompts that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookCandidate {
     /// Which; rises with each arrival.
     pub look: LookId,
+    /// Only free texts of it are left.
+    pub only_text_left: bool,
     /// Looks of the same camera that are running or before it in the queue.
     pub rank: usize,
     /// To be started by then.
     pub start_by: Mono,
-    /// Pages that its image needs; `None` when it is encoded already, or there is none.
-    pub image_pages: Option<usize>,
+    /// What its image needs; `None` when the look has it already, or there is none.
+    pub image: Option<ImageNeed>,
     /// What each waiting prompt needs, in their order; at least one.
     pub prompts: Vec<PrefillNeed>,
+    /// How many of them, the last, are free texts.
+    pub texts: usize,
 }
 
 impl LookCandidate {
-    /// Smaller is served first: round robin over cameras, earliest deadline first within a round.
+    /// Smaller is served first: round robin over cameras, earliest deadline first within a round. Texts that no other look waits
+    /// for come last.
     pub fn order(&self) -> impl Ord + use<> {
-        (self.rank, self.start_by, self.look)
+        (self.only_text_left, self.rank, self.start_by, self.look)
+    }
+
+    /// At most this many of its texts may start; returns how many.
+    pub fn keep_texts(&mut self, limit: usize) -> usize {
+        let kept = self.texts.min(limit);
+        self.prompts
+            .truncate(self.prompts.len() - (self.texts - kept));
+        self.texts = kept;
+        kept
     }
 
     /// Pages without which nothing of it can start.
     pub fn pages_wanted(&self) -> usize {
-        self.image_pages.unwrap_or(0) + self.prompts[0].pages
+        self.image_pages() + self.prompts[0].pages
     }
+
+    fn image_pages(&self) -> usize {
+        self.image.map_or(0, |image| image.pages)
+    }
+
+    fn images(&self) -> usize {
+        usize::from(self.image.is_some_and(|image| image.is_encoded))
+    }
+}
+
+/// What an image needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageNeed {
+    pub pages: usize,
+    /// False when its prefix is in the cache.
+    pub is_encoded: bool,
 }
 
 /// What a prompt's prefill needs.
@@ -90,10 +124,10 @@ pub struct Grant {
 pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
     let mut grants = Vec::new();
     for candidate in candidates {
-        if candidate.image_pages.is_some() && left.images == 0 {
+        if candidate.images() > left.images {
             continue;
         }
-        let mut rest = left.without(candidate.image_pages.unwrap_or(0), 0);
+        let mut rest = left.without(candidate.image_pages(), 0);
         let mut prompts = 0;
         for need in candidate.prompts.iter().take(left.rows) {
             let Some(less) = rest.and_then(|rest| rest.without(need.pages, need.positions)) else {
@@ -107,7 +141,7 @@ pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
         };
         left = Budget {
             rows: left.rows - prompts,
-            images: left.images - usize::from(candidate.image_pages.is_some()),
+            images: left.images - candidate.images(),
             ..rest
         };
         let look = candidate.look;
@@ -131,16 +165,22 @@ mod tests {
         let one = (
             0_usize..4,
             0_u64..50,
-            prop::option::of(1_usize..6),
+            prop::option::of((1_usize..6, any::<bool>())),
             prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            let candidate = |(look, (rank, start_by, image_pages, needs))| LookCandidate {
+            type Drawn = (usize, u64, Option<(usize, bool)>, Vec<(usize, usize)>);
+            let candidate = |(look, drawn): (usize, Drawn)| LookCandidate {
                 look: LookId(look as u64),
-                rank,
-                start_by: Mono::from_nanos(start_by),
-                image_pages,
-                prompts: prompts(needs),
+                only_text_left: false,
+                texts: 0,
+                rank: drawn.0,
+                start_by: Mono::from_nanos(drawn.1),
+                image: drawn.2.map(|image| ImageNeed {
+                    pages: image.0,
+                    is_encoded: image.1,
+                }),
+                prompts: prompts(drawn.3),
             };
             let mut all: Vec<_> = all.into_iter().enumerate().map(candidate).collect();
             all.sort_by_key(LookCandidate::order);
@@ -156,9 +196,9 @@ mod tests {
             let grants = grants(&candidates, Budget { rows, images, pages, positions });
             let of = |grant: &Grant| candidates.iter().find(|c| c.look == grant.look).expect("a candidate");
             prop_assert!(grants.iter().map(|g| g.prompts).sum::<usize>() <= rows);
-            prop_assert!(grants.iter().filter(|g| of(g).image_pages.is_some()).count() <= images);
+            prop_assert!(grants.iter().map(|g| of(g).images()).sum::<usize>() <= images);
             let used = |g: &Grant| {
-                of(g).image_pages.unwrap_or(0) + of(g).prompts[..g.prompts].iter().map(|n| n.pages).sum::<usize>()
+                of(g).image_pages() + of(g).prompts[..g.prompts].iter().map(|n| n.pages).sum::<usize>()
             };
             prop_assert!(grants.iter().map(used).sum::<usize>() <= pages);
             let fed = |g: &Grant| of(g).prompts[..g.prompts].iter().map(|n| n.positions).sum::<usize>();
@@ -166,7 +206,7 @@ mod tests {
             prop_assert!(grants.iter().all(|g| g.prompts > 0));
             if let Some(first) = candidates.first() {
                 let fits = rows > 0
-                    && (first.image_pages.is_none() || images > 0)
+                    && (first.images() == 0 || images > 0)
                     && first.pages_wanted() <= pages
                     && first.prompts[0].positions <= positions;
                 prop_assert_eq!(fits, grants.first().is_some_and(|g| g.look == first.look));
@@ -177,10 +217,12 @@ mod tests {
         fn a_flood_waits_behind_the_first_look_of_everybody_else(flood in 1_usize..30, late in 0_u64..100) {
             let candidate = |rank, start_by, look| LookCandidate {
                 look: LookId(look),
+                only_text_left: false,
                 rank,
                 start_by: Mono::from_nanos(start_by),
-                image_pages: Some(1),
+                image: Some(ImageNeed { pages: 1, is_encoded: true }),
                 prompts: prompts(vec![(1, 1)]),
+                texts: 0,
             };
             let mut all: Vec<_> = (0..flood).map(|i| candidate(i, i as u64, i as u64)).collect();
             all.push(candidate(0, 1000 + late, flood as u64));

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{draft::DraftKey, sequence::Sequence};
+use super::{
+    draft::DraftKey,
+    sequence::Sequence,
+    still::{PictureMeasure, ReuseRule, ViewKey},
+};
 use crate::model::{ObjectBins, SequenceOutput};
 use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes};
 
@@ -13,20 +17,29 @@ pub struct LookId(pub u64);
 /// A look as the scheduler sees it: tokens instead of text.
 #[derive(Clone, Debug)]
 pub struct LookRequest {
-    /// For fairness and for the reuse of tiles.
+    /// For fairness.
     pub camera: Option<CameraId>,
     /// `None`: text alone.
     pub picture: Option<Picture>,
     /// How the picture is looked at, which is already the view's part of the frame.
     pub view: PromptView,
+    /// What the picture is compared by; `None`: all of it is encoded, and nothing is kept.
+    pub measured: Option<MeasuredView>,
     /// To be started by then; later it is not begun.
     pub start_by: Mono,
-    /// To be answered by then; later it is stopped.
+    /// To be answered by then, but for free texts; later it is stopped.
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
     /// An event for every object as it is found.
     pub objects: bool,
+}
+
+/// A view with the measure of what it shows.
+#[derive(Clone, Debug)]
+pub struct MeasuredView {
+    pub view: ViewKey,
+    pub measure: PictureMeasure,
 }
 
 /// A prompt of a look.
@@ -42,6 +55,8 @@ pub struct Ask {
 pub struct PromptResult {
     pub found: SequenceOutput,
     pub marks: StageTimes,
+    /// It is the last answer: the picture has not changed since.
+    pub unchanged: bool,
 }
 
 /// Why a look cannot be answered, however long it waits.
@@ -59,21 +74,25 @@ pub struct UnfitPrompt {
 pub enum LookEvent {
     /// An object of a prompt, given by its index in the look, is complete; more may follow.
     Object(LookId, usize, ObjectBins),
-    /// All prompts are answered, in their order.
-    Answered {
+    /// A prompt, given by its index in the look, is answered.
+    Answer {
         look: LookId,
-        /// One for each prompt.
-        findings: Vec<PromptResult>,
+        prompt: usize,
+        result: PromptResult,
         /// Pixels that the model saw; zeros without a picture.
         model_size: (u32, u32),
     },
+    /// All prompts are answered but free texts, which are being written. Once before [`Self::Answered`].
+    ShortAnswered { look: LookId },
+    /// All prompts are answered.
+    Answered { look: LookId },
     /// It was not started in time, or not answered in time.
     Late { look: LookId },
     /// It can never be answered.
     Failed { look: LookId, why: UnfitPrompt },
 }
 
-/// How the engine works; every combination gives the same answers.
+/// How the engine works; every combination gives the same answers, except with [`Detail::Cells`](super::still::Detail).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Steps in flight: 1 blocks, 2 is the pipeline, more runs ahead. The backend's slots bound it.
@@ -82,8 +101,8 @@ pub struct Options {
     pub decide: Decide,
     /// The previous answer rides along in the prefill.
     pub draft: bool,
-    /// Unchanged tiles are not encoded again.
-    pub tile_reuse: bool,
+    /// When what does not change is not computed again; `None`: never.
+    pub reuse: Option<ReuseRule>,
 }
 
 impl Default for Options {
@@ -92,7 +111,7 @@ impl Default for Options {
             depth: 2,
             decide: Decide::Device,
             draft: true,
-            tile_reuse: true,
+            reuse: None,
         }
     }
 }
@@ -117,6 +136,10 @@ pub struct Work {
     pub crops_encoded: u64,
     /// Crops that did not have to.
     pub crops_reused: u64,
+    /// Prefixes of images that did not have to be computed, because they were in the cache.
+    pub prefixes_reused: u64,
+    /// Prompts that got the last answer without a step.
+    pub unchanged: u64,
     /// Prompts prefilled, those again that were evicted.
     pub prefills: u64,
     /// Rows of one position.

@@ -13,6 +13,7 @@
 //! | `Admission` | looks that are not answered, waiting prompts, drafts |
 //! | `ActiveJobs` | prompts with rows and pages |
 //! | [`KvPool`](super::kv::KvPool) | pages, their holders, the prefix index |
+//! | [`KeptPictures`](super::still::KeptPictures) | what the pictures showed whose features are kept, and the answers to them |
 //! | `BatchPlanner` | the rules by which a step is filled |
 //! | [`Pipeline`] | slots and their phases |
 
@@ -40,7 +41,7 @@ impl Scheduler {
     /// For a backend with these limits and a model with `vocab` tokens.
     pub fn new(limits: BackendLimits, vocab: usize, options: Options) -> Self {
         Self {
-            inside: WorkingSet::new(limits),
+            inside: WorkingSet::new(limits, options),
             planner: BatchPlanner::new(limits, options),
             pipeline: Pipeline::new(options.depth.min(limits.slots)),
             vocab,
@@ -60,7 +61,7 @@ impl Scheduler {
         is_inside
     }
 
-    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its short answers.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.inside.admission.hurry_after = runs;
     }
@@ -85,7 +86,7 @@ impl Scheduler {
         self.vocab
     }
 
-    /// Pages that looks use; pages of the prefix index alone do not count.
+    /// Pages that looks use; pages of known texts and kept images alone do not count.
     pub fn pages_in_use(&self) -> usize {
         self.inside.kv.count() - self.inside.kv.available()
     }
@@ -93,6 +94,11 @@ impl Scheduler {
     /// Work done so far.
     pub fn work(&self) -> Work {
         self.inside.work
+    }
+
+    /// True when something happened since the last call of [`Self::take_events`].
+    pub fn has_events(&self) -> bool {
+        !self.inside.events.is_empty()
     }
 
     /// What happened since the last call.
@@ -105,16 +111,26 @@ impl Scheduler {
         self.inside.kv.take_freed()
     }
 
-    /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now.
+    /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now. A step of
+    /// free texts alone is not launched behind another: a short answer that wants the next step would wait for it.
     pub fn next_step(&mut self, now: Mono) -> Option<(SlotId, Step)> {
         let slot = self.pipeline.free_slot()?;
         self.inside.drop_late(now);
         let others = self.pipeline.in_flight();
+        if others > 0 && !self.planner.has_short_rows(&self.inside) {
+            return None;
+        }
         let draft = self.planner.draft(slot, now, others);
         let (step, record) = self.planner.plan(&mut self.inside, draft)?;
         let wants_masks = step.rows.iter().any(Row::wants_mask);
         self.pipeline.launched(slot, wants_masks, record);
         Some((slot, step))
+    }
+
+    /// True when the oldest step in flight encodes images.
+    pub fn waits_for_images(&self) -> bool {
+        let oldest = self.pipeline.oldest_load();
+        oldest.is_some_and(|record| !record.images.is_empty())
     }
 
     /// The masks of the step that waits for them, once everything before it is committed. Rows that ended meanwhile get

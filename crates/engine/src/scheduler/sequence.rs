@@ -167,6 +167,11 @@ impl Sequence {
         })
     }
 
+    /// True when its answer is a text of the model's own words.
+    pub fn is_free_text(&self) -> bool {
+        self.choices.is_none() && self.text().is_some()
+    }
+
     /// True when its decisions can be verified together with the prompt.
     pub fn takes_draft(&self) -> bool {
         self.choices.is_none()

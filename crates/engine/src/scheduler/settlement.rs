@@ -1,4 +1,4 @@
-//! What a commit means: decisions are given to their sequences, answers become events, pages are released. Pure.
+//! What a commit means: decisions are given to their sequences, answers become events at once, pages are released. Pure.
 
 use super::{
     backend::{PickResult, RowMask, StepResult},
@@ -8,6 +8,7 @@ use super::{
     job::JobState,
     request::{LookEvent, PromptResult},
     sequence::UnexpectedPick,
+    still::KnownAnswer,
     working_set::WorkingSet,
 };
 use spotter_core::Mono;
@@ -54,22 +55,25 @@ pub(super) fn settle(
             if inside.active.at(i).sequence.has_ended() {
                 finish(inside, i);
             }
+            inside.report_end(row.job.0);
         }
     }
     inside.sweep();
     Ok(())
 }
 
-/// Adds the step, and the device's time for it, to its looks: of the images in equal parts, of the rows too.
+/// Adds the step, and the device's time for it, to its looks: of the images by their pixels, of the rows in equal parts.
 fn share_time(inside: &mut WorkingSet, record: &StepRecord, results: &StepResult) {
     let times = &results.times;
-    let of_image = (times.prepare + times.encode) / record.images.len().max(1) as u32;
+    let pixels = |size: &(u32, u32)| f64::from(size.0) * f64::from(size.1);
+    let all_pixels: f64 = results.model_sizes.iter().map(pixels).sum();
+    let of_images = times.prepare + times.encode;
     let of_row = (times.rows + times.sampling) / record.rows.len().max(1) as u32;
     inside.work.busy += times.prepare + times.encode + times.rows + times.sampling;
     inside.settled += 1;
-    for look in &record.images {
+    for (look, size) in record.images.iter().zip(&results.model_sizes) {
         if let Some(look) = inside.admission.get_mut(*look) {
-            look.device_time += of_image;
+            look.device_time += of_images.mul_f64(pixels(size) / all_pixels.max(1.0));
         }
     }
     // The rows of a look are neighbours mostly, and so found at once.
@@ -144,33 +148,40 @@ fn mark(inside: &mut WorkingSet, i: usize, launched: Mono, now: Mono) {
     marks.generated = now;
 }
 
-/// Job `i` has its answer; the row leaves when no step carries it any more.
+/// Job `i` has its answer, which is reported; the row leaves when no step carries it any more.
 fn finish(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Finalized;
-    let (id, index) = job.id;
-    if let Some(key) = job.draft_key.take() {
-        let decisions = job.sequence.decisions().to_vec();
-        inside.admission.remember_answer(key, decisions);
-    }
-    let finding = PromptResult {
+    let (id, prompt) = job.id;
+    let (key, decisions) = (job.draft_key.take(), job.sequence.decisions().to_vec());
+    let first_inputs = job.first_inputs();
+    let is_text = job.is_text;
+    let mut result = PromptResult {
         found: job.sequence.found().clone(),
         marks: job.marks,
+        unchanged: false,
     };
     let Some(look) = inside.admission.get_mut(id) else {
         return;
     };
-    look.findings[index] = Some(finding);
-    if look.findings.iter().all(Option::is_some) {
-        let findings = std::mem::take(&mut look.findings);
-        let model_size = look.model_size;
-        let steps = look.steps;
-        inside.look_steps.push(steps);
-        inside.close(id);
-        inside.events.push(LookEvent::Answered {
-            look: id,
-            findings: findings.into_iter().flatten().collect(),
-            model_size,
-        });
+    result.marks.device = look.device_time - look.reported_time;
+    look.reported_time = look.device_time;
+    look.unanswered.remove(is_text);
+    let measured = look.request.measured.as_ref();
+    if let (Some(key), Some(measured), Some(image)) = (&key, measured, look.image) {
+        let answer = KnownAnswer {
+            prompt: first_inputs,
+            found: result.found.clone(),
+        };
+        (inside.kept).remember_answer(&measured.view, image, key.clone(), answer);
+    }
+    inside.events.push(LookEvent::Answer {
+        look: id,
+        prompt,
+        result,
+        model_size: look.model_size,
+    });
+    if let Some(key) = key {
+        inside.admission.remember_answer(key, decisions);
     }
 }

@@ -11,7 +11,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    backend::{Backend, BackendError, BackendLimits},
+    backend::{Backend, BackendError, BackendLimits, GraphUse},
     pace::Pace,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
@@ -65,6 +65,11 @@ impl Worker {
         self.timeline = None;
     }
 
+    /// By the clock of all its times.
+    pub fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
     /// What the device offers.
     pub fn limits(&self) -> BackendLimits {
         self.backend.limits()
@@ -89,12 +94,12 @@ impl Worker {
         self.scheduler.cancel(look)
     }
 
-    /// A look that runs for longer than this is in a hurry: no image joins its steps until it has its answer.
+    /// A look that runs for longer than this is in a hurry: no look begins until it has its short answers.
     pub fn hurry_after(&mut self, runs: Duration) {
         self.scheduler.hurry_after(runs);
     }
 
-    /// True when a look that runs is in a hurry, so that no image will join the next step.
+    /// True when a look that runs is in a hurry, so that no look may begin.
     pub fn is_in_a_hurry(&self) -> bool {
         self.scheduler.is_in_a_hurry(self.clock.now())
     }
@@ -108,11 +113,29 @@ impl Worker {
     pub fn turn(&mut self) -> Result<Vec<LookEvent>, DeviceError> {
         let launched = self.launch()?;
         self.finalize()?;
+        // Answers that needed no step do not wait for one.
+        if self.scheduler.has_events() {
+            return Ok(self.scheduler.take_events());
+        }
         if !launched || self.scheduler.pipeline().is_full() {
+            // The host is about to wait for a long step, so a recording delays nothing.
+            if self.scheduler.waits_for_images() {
+                self.backend.prepare_shape()?;
+            }
             self.commit()?;
             self.finalize()?;
         }
         Ok(self.scheduler.take_events())
+    }
+
+    /// Prepares a shape of steps for a faster launch, while the engine is idle. False when nothing is left to prepare.
+    pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
+        Ok(self.backend.prepare_shape()?)
+    }
+
+    /// How parts of steps were launched so far.
+    pub fn graph_use(&self) -> GraphUse {
+        self.backend.graph_use()
     }
 
     fn launch(&mut self) -> Result<bool, DeviceError> {

@@ -5,18 +5,22 @@ use super::{
     admission::Admission,
     backend::BackendLimits,
     job::{JobId, JobState},
-    kv::{KvPool, OutOfPages, PrefixRoot},
-    request::{LookEvent, LookId, LookRequest, UnfitPrompt, Work},
+    kv::{KvPool, OutOfPages},
+    request::{LookEvent, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work},
+    still::{ImageNumber, KeptPictures},
 };
-use spotter_core::Mono;
+use spotter_core::{Mono, StageTimes};
+use std::time::Duration;
 
 pub(super) struct WorkingSet {
     pub admission: Admission,
     pub active: ActiveJobs,
     pub kv: KvPool,
+    pub kept: KeptPictures,
+    images: u64,
     pub events: Vec<LookEvent>,
     pub work: Work,
-    /// Steps of the looks that were answered.
+    /// Steps of the looks that were answered, up to where only free texts were left.
     pub look_steps: Vec<u32>,
     /// Steps that were settled.
     pub settled: u64,
@@ -25,11 +29,16 @@ pub(super) struct WorkingSet {
 }
 
 impl WorkingSet {
-    pub fn new(limits: BackendLimits) -> Self {
+    pub fn new(limits: BackendLimits, options: Options) -> Self {
+        // Without a rule nothing is kept.
+        let kept_crops = options.reuse.map_or(0, |_| limits.kept_crops);
+        let max_age = options.reuse.map_or(Duration::ZERO, |rule| rule.max_age);
         Self {
             admission: Admission::new(limits),
             active: ActiveJobs::default(),
             kv: KvPool::new(limits.pages, limits.page_tokens),
+            kept: KeptPictures::new(kept_crops, max_age),
+            images: 0,
             events: Vec::new(),
             work: Work::default(),
             look_steps: Vec::new(),
@@ -65,7 +74,86 @@ impl WorkingSet {
         self.active.finalize(id);
         self.kv
             .release(look.prefix.iter().flat_map(|pages| pages.iter().copied()));
-        self.kv.forget(PrefixRoot::Image(id.0));
+        if look.image.is_some() {
+            self.kv.forget(look.root());
+        }
+    }
+
+    /// The number of the next image that is encoded.
+    pub fn next_image(&mut self) -> ImageNumber {
+        self.images += 1;
+        ImageNumber(self.images)
+    }
+
+    /// Compares the pictures of looks that wait with the kept ones. Where nothing changed, prompts whose last answer is known get
+    /// it again.
+    pub fn answer_unchanged(&mut self, now: Mono) {
+        for id in self.admission.looks_without_prefix() {
+            let Some(look) = self.admission.get_mut(id) else {
+                continue;
+            };
+            look.judge(&mut self.kept, now);
+            let (Some(measured), Some(image)) = (&look.request.measured, look.same_as()) else {
+                continue;
+            };
+            look.model_size = measured.measure.model_size;
+            let (kept, view) = (&self.kept, &measured.view);
+            let mut waiting = std::mem::take(&mut look.waiting);
+            waiting.retain(|job| {
+                let key = job.draft_key.as_ref();
+                let Some(found) = key.and_then(|key| kept.answer(view, image, key, &job.prompt()))
+                else {
+                    return true;
+                };
+                self.work.unchanged += 1;
+                if look.request.objects {
+                    for object in found.objects.iter().skip(job.reported) {
+                        self.events.push(LookEvent::Object(id, job.id.1, *object));
+                    }
+                }
+                look.unanswered.remove(job.is_text);
+                self.events.push(LookEvent::Answer {
+                    look: id,
+                    prompt: job.id.1,
+                    result: PromptResult {
+                        found: found.clone(),
+                        marks: StageTimes {
+                            taken: now,
+                            prepared: now,
+                            encoded: now,
+                            prefilled: now,
+                            generated: now,
+                            device: Duration::ZERO,
+                        },
+                        unchanged: true,
+                    },
+                    model_size: look.model_size,
+                });
+                false
+            });
+            look.waiting = waiting;
+            self.report_end(id);
+        }
+    }
+
+    /// Reports that the short answers of a look are there, and that all are.
+    pub fn report_end(&mut self, id: LookId) {
+        let look = self.admission.get_mut(id);
+        let Some(look) = look.filter(|look| look.is_short_answered()) else {
+            return;
+        };
+        let texts = look.unanswered.texts;
+        if !look.only_text_left {
+            look.only_text_left = true;
+            // A look without a step says nothing about the steps of others.
+            self.look_steps
+                .extend((look.steps > 0).then_some(look.steps));
+            self.events.push(LookEvent::ShortAnswered { look: id });
+        }
+        if texts == 0 {
+            self.close(id);
+            self.events.push(LookEvent::Answered { look: id });
+        }
     }
 
     /// Jobs that no step carries any more leave: their pages are released, evicted ones wait again.
@@ -81,11 +169,11 @@ impl WorkingSet {
     /// Releases the youngest image that no job reads, but not the image of `keep`; false when there is none. It is encoded
     /// again when its prompts are started.
     pub fn drop_idle_prefix(&mut self, keep: Option<LookId>) -> bool {
-        let Some((id, prefix)) = self.admission.take_idle_prefix(&self.active, keep) else {
+        let Some((root, prefix)) = self.admission.take_idle_prefix(&self.active, keep) else {
             return false;
         };
         self.kv.release(prefix.iter().copied());
-        self.kv.forget(PrefixRoot::Image(id.0));
+        self.kv.forget(root);
         true
     }
 

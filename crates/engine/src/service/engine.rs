@@ -6,6 +6,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     choices,
+    open_look::OpenLook,
+    open_views::{OpenViews, ViewEnd, ViewsNews},
     views::{LookView, views},
 };
 use crate::{
@@ -13,14 +15,17 @@ use crate::{
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, LookEvent, LookId, LookRequest, Options, PromptResult},
+        request::{
+            Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult, UnfitPrompt,
+        },
         sequence::{Bounds, Sequence},
+        still::{PictureMeasure, ReuseRule, ViewKey},
         worker::{DeviceError, Worker},
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Look, NormBox, NormPoint, Outcome, Prompt, ScoreSource,
-    Task,
+    Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookNews, NormBox, NormPoint, Outcome,
+    Picture, Prompt, PromptRegion, ScoreSource, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -45,16 +50,16 @@ pub enum EngineError {
     Device(#[from] DeviceError),
 }
 
-/// News of a look.
+/// News of a look inside an engine.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "moved once for each look, never kept"
+    reason = "nearly all are of the large variant: objects are reported to the command line alone"
 )]
-pub enum LookNews {
+pub enum EngineNews {
     /// A box or point of a prompt, before the answer is complete.
     Object(Arc<Prompt>, AnswerBody),
-    Ended(Outcome),
+    Look(LookNews),
 }
 
 /// What an engine needs of a model beside its weights, which are on the device.
@@ -70,23 +75,17 @@ pub struct Engine {
     config: ModelConfig,
     tokenizer: Tokenizer,
     bounds: Bounds,
+    reuse: Option<ReuseRule>,
     inside: HashMap<LookId, AdmittedViews>,
-    /// The look, and the index in it, of each view that the scheduler has.
-    views: HashMap<LookId, (LookId, usize)>,
+    /// The look of each view that has not ended; the scheduler knows views alone.
+    look_of_view: HashMap<LookId, LookId>,
     looks: u64,
 }
 
-/// A look with views that have not ended.
+/// A look that has not ended.
 struct AdmittedViews {
-    look: Look,
-    views: Vec<ViewInside>,
-    /// In the order of the look's prompts.
-    answers: Vec<Option<Answer>>,
-}
-
-struct ViewInside {
-    id: LookId,
-    seen: LookView,
+    look: OpenLook,
+    views: OpenViews,
 }
 
 impl Engine {
@@ -108,8 +107,9 @@ impl Engine {
             config,
             tokenizer,
             bounds,
+            reuse: None,
             inside: HashMap::new(),
-            views: HashMap::new(),
+            look_of_view: HashMap::new(),
             looks: 0,
         }
     }
@@ -119,30 +119,43 @@ impl Engine {
         &mut self.worker
     }
 
+    /// Prepares a shape of steps for a faster launch, while nothing is inside. False when nothing is left to prepare.
+    pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
+        self.worker.prepare_shape()
+    }
+
     /// Works by other bounds and in another way from now on, with nothing remembered: for measurements of one device in
     /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
     pub fn restart(&mut self, bounds: Bounds, options: Options) {
         self.bounds = bounds;
+        self.reuse = options.reuse;
         self.worker.restart(options);
     }
 
-    /// Answers one look while nothing else is inside, or says that it came too late. Nothing is remembered of it and
-    /// nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole work. After a
-    /// fatal error the engine must not be used again.
-    pub fn look(&mut self, look: Look) -> Result<Outcome, EngineError> {
-        let mut requests = self.requests(&look, false)?;
-        for (_, request) in &mut requests {
-            request.camera = None;
-            request.asks.iter_mut().for_each(|ask| ask.draft = None);
-        }
-        let id = self.admit(look, requests);
-        loop {
-            for (ended, news) in self.turn()? {
-                if let (LookNews::Ended(outcome), true) = (news, ended == id) {
-                    return Ok(outcome);
+    /// Answers one look while nothing else is inside; it has an outcome, which may be that it came too late. Nothing is
+    /// remembered of it and nothing remembered is used, so it costs what the first look at a picture costs. Blocks for the whole
+    /// work. After a fatal error the engine must not be used again.
+    pub fn look(&mut self, look: Look) -> Result<WholeLook, EngineError> {
+        let mut whole = WholeLook::new(&look);
+        let id = self.submit_unremembered(look)?;
+        while whole.outcome.is_none() {
+            for (of, news) in self.turn()? {
+                if let (EngineNews::Look(news), true) = (news, of == id) {
+                    whole.add(news);
                 }
             }
         }
+        Ok(whole)
+    }
+
+    /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
+    pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
+        let mut requests = self.requests(&look, false)?;
+        for (_, request) in &mut requests {
+            (request.camera, request.measured) = (None, None);
+            request.asks.iter_mut().for_each(|ask| ask.draft = None);
+        }
+        Ok(self.admit(look, requests))
     }
 
     /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
@@ -174,6 +187,7 @@ impl Engine {
             let asks = prompts.map(|prompt| self.ask(look, prompt));
             let request = LookRequest {
                 camera: Some(look.frame.camera.clone()),
+                measured: self.measured(look, &seen, &picture),
                 picture: Some(picture),
                 view: seen.view,
                 // The look begins with its first view; another one that waits for the next step is not late.
@@ -197,39 +211,48 @@ impl Engine {
     fn admit(&mut self, look: Look, requests: Vec<(LookView, LookRequest)>) -> LookId {
         let look_id = LookId(self.looks);
         self.looks += 1;
-        let mut views = Vec::with_capacity(requests.len());
-        for (index, (seen, request)) in requests.into_iter().enumerate() {
-            let id = self.worker.admit(request);
-            self.views.insert(id, (look_id, index));
-            views.push(ViewInside { id, seen });
-        }
+        let requests = requests.into_iter();
+        let admitted = requests.map(|(seen, request)| (self.worker.admit(request), seen));
+        let views: Vec<(LookId, LookView)> = admitted.collect();
+        let of_look = |(view, _): &(LookId, LookView)| (*view, look_id);
+        self.look_of_view.extend(views.iter().map(of_look));
         let inside = AdmittedViews {
-            answers: vec![None; look.prompts.len()],
-            look,
-            views,
+            look: OpenLook::new(look),
+            views: OpenViews::new(views),
         };
         self.inside.insert(look_id, inside);
         look_id
     }
 
-    /// Cancels the look; no news of it will come.
-    pub fn cancel(&mut self, look: LookId) {
-        self.remove(look);
+    /// What the view's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its
+    /// copy. Nor is a part in which something moves: the next one is elsewhere.
+    fn measured(&self, look: &Look, seen: &LookView, picture: &Picture) -> Option<MeasuredView> {
+        let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        if seen.part.is_some() && seen.view.region == PromptRegion::Motion {
+            return None;
+        }
+        let vision = &self.config.vision;
+        Some(MeasuredView {
+            view: ViewKey {
+                camera: look.frame.camera.clone(),
+                part: seen.part,
+                tiling: seen.tiling,
+            },
+            measure: PictureMeasure::of(picture, seen.tiling, vision, rule.detail),
+        })
     }
 
-    /// The look leaves; its views that have not ended are cancelled.
-    fn remove(&mut self, id: LookId) -> Option<Look> {
-        let inside = self.inside.remove(&id)?;
-        for view in &inside.views {
-            if self.views.remove(&view.id).is_some() {
-                self.worker.cancel(view.id);
-            }
+    /// Cancels the look with all its views; no news of it will come.
+    pub fn cancel(&mut self, look: LookId) {
+        let inside = self.inside.remove(&look);
+        for view in inside.iter().flat_map(|inside| inside.views.open()) {
+            self.look_of_view.remove(&view);
+            self.worker.cancel(view);
         }
-        Some(inside.look)
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
-    pub fn turn(&mut self) -> Result<Vec<(LookId, LookNews)>, EngineError> {
+    pub fn turn(&mut self) -> Result<Vec<(LookId, EngineNews)>, EngineError> {
         let events = self.worker.turn()?;
         Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
     }
@@ -265,83 +288,107 @@ impl Engine {
         })
     }
 
-    fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
-        match event {
+    fn news(&mut self, event: LookEvent) -> Option<(LookId, EngineNews)> {
+        let (id, news) = match event {
             LookEvent::Object(view, index, object) => {
-                let &(id, at) = self.views.get(&view)?;
-                let AdmittedViews { look, views, .. } = self.inside.get(&id)?;
-                let seen = &views[at].seen;
-                let prompt = Arc::clone(look.prompts.get(*seen.prompts.get(index)?)?);
-                let region = seen.region(look.frame.picture.size());
+                let id = *self.look_of_view.get(&view)?;
+                let AdmittedViews { look, views } = self.inside.get(&id)?;
+                let seen = views.seen(view)?;
+                let prompt = Arc::clone(look.prompts().get(*seen.prompts.get(index)?)?);
+                let region = seen.region(look.frame().picture.size());
                 let body = objects(&prompt.task, &[object], region)?;
-                Some((id, LookNews::Object(prompt, body)))
+                return Some((id, EngineNews::Object(prompt, body)));
             }
-            LookEvent::Answered {
+            LookEvent::Answer {
                 look: view,
-                findings,
+                prompt,
+                result,
                 model_size,
-            } => {
-                let (id, at) = self.views.remove(&view)?;
-                let ended = self.view_answered(id, at, findings);
-                let outcome = match ended {
-                    Ok(None) => return None,
-                    Ok(Some((look, answers))) => Outcome::Answered {
-                        frame: look.frame,
+            } => match self.answered(view, prompt, result)? {
+                Ok((id, frame, answer)) => {
+                    let news = LookNews::Answer {
+                        frame,
                         model_size,
-                        answers,
-                    },
-                    Err(e) => Outcome::Failed(self.remove(id)?, e.to_string()),
-                };
-                Some((id, LookNews::Ended(outcome)))
+                        answer,
+                    };
+                    (id, news)
+                }
+                Err(error) => {
+                    self.worker.cancel(view);
+                    self.view_ended(view, ViewEnd::Failed(error.to_string()))?
+                }
+            },
+            LookEvent::ShortAnswered { look: view } => {
+                let id = *self.look_of_view.get(&view)?;
+                self.inside.get_mut(&id)?.views.short_answered(view);
+                (id, self.look_news(id)?)
             }
-            // A look without one of its views has no answer.
-            LookEvent::Late { look: view } => {
-                let (id, _) = self.views.remove(&view)?;
-                let outcome = Outcome::Late(self.remove(id)?);
-                Some((id, LookNews::Ended(outcome)))
-            }
+            LookEvent::Answered { look: view } => self.view_ended(view, ViewEnd::Answered)?,
+            LookEvent::Late { look: view } => self.view_ended(view, ViewEnd::Late)?,
             LookEvent::Failed { look: view, why } => {
-                let (id, _) = self.views.remove(&view)?;
-                let look = self.remove(id)?;
-                let text = format!("look with {} prompts: {why}", look.prompts.len());
-                Some((id, LookNews::Ended(Outcome::Failed(look, text))))
+                let text = self.failure(view, why)?;
+                self.view_ended(view, ViewEnd::Failed(text))?
             }
-        }
+        };
+        Some((id, EngineNews::Look(news)))
     }
 
-    /// A view of a look was answered. With the last one the look leaves, with all its answers.
-    fn view_answered(
+    /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.
+    fn answered(
         &mut self,
-        id: LookId,
-        at: usize,
-        findings: Vec<PromptResult>,
-    ) -> Result<Option<(Look, Vec<Answer>)>, EngineError> {
-        let Some(mut inside) = self.inside.remove(&id) else {
-            return Ok(None);
+        view: LookId,
+        prompt: usize,
+        result: PromptResult,
+    ) -> Option<Result<(LookId, Frame, Answer), EngineError>> {
+        let id = *self.look_of_view.get(&view)?;
+        let AdmittedViews { look, views } = self.inside.get(&id)?;
+        let seen = views.seen(view)?;
+        let index = *seen.prompts.get(prompt)?;
+        let region = seen.region(look.frame().picture.size());
+        let answer = match self.answer(look.prompts().get(index)?, region, result) {
+            Ok(answer) => answer,
+            Err(error) => return Some(Err(error)),
         };
-        let seen = &inside.views[at].seen;
-        let region = seen.region(inside.look.frame.picture.size());
-        let answers = seen.prompts.iter().zip(findings).map(|(&index, finding)| {
-            let answer = self.answer(&inside.look.prompts[index], region, finding);
-            answer.map(|answer| (index, answer))
-        });
-        match answers.collect::<Result<Vec<_>, EngineError>>() {
-            Ok(answers) => {
-                for (index, answer) in answers {
-                    inside.answers[index] = Some(answer);
-                }
-            }
-            Err(error) => {
-                self.inside.insert(id, inside);
-                return Err(error);
-            }
+        let look = &mut self.inside.get_mut(&id)?.look;
+        look.answer(index)?;
+        Some(Ok((id, look.frame().clone(), answer)))
+    }
+
+    /// Why a view failed, with the prompt's index in the look.
+    fn failure(&self, view: LookId, why: UnfitPrompt) -> Option<String> {
+        let AdmittedViews { look, views } = self.inside.get(self.look_of_view.get(&view)?)?;
+        let why = UnfitPrompt {
+            prompt: *views.seen(view)?.prompts.get(why.prompt)?,
+            ..why
+        };
+        Some(format!("look with {} prompts: {why}", look.prompts().len()))
+    }
+
+    /// A view has ended, which may be the end of its look.
+    fn view_ended(&mut self, view: LookId, end: ViewEnd) -> Option<(LookId, LookNews)> {
+        let id = self.look_of_view.remove(&view)?;
+        for late in self.inside.get_mut(&id)?.views.end(view, end) {
+            self.look_of_view.remove(&late);
+            self.worker.cancel(late);
         }
-        if inside.answers.iter().all(Option::is_some) {
-            let answers = inside.answers.into_iter().flatten().collect();
-            return Ok(Some((inside.look, answers)));
-        }
-        self.inside.insert(id, inside);
-        Ok(None)
+        Some((id, self.look_news(id)?))
+    }
+
+    /// What is new of the look, after news of a view.
+    fn look_news(&mut self, id: LookId) -> Option<LookNews> {
+        let inside = self.inside.get_mut(&id)?;
+        let end = match inside.views.news()? {
+            ViewsNews::ShortAnswered => {
+                return Some(LookNews::ShortAnswered(inside.look.frame().clone()));
+            }
+            ViewsNews::Ended(end) => end,
+        };
+        let look = self.inside.remove(&id)?.look;
+        Some(LookNews::Ended(match end {
+            ViewEnd::Answered => Outcome::Answered(look.frame().clone()),
+            ViewEnd::Late => Outcome::Late(look.unanswered()),
+            ViewEnd::Failed(why) => Outcome::Failed(look.unanswered(), why),
+        }))
     }
 
     fn answer(
@@ -350,7 +397,11 @@ impl Engine {
         region: Option<NormBox>,
         finding: PromptResult,
     ) -> Result<Answer, EngineError> {
-        let PromptResult { found, marks } = finding;
+        let PromptResult {
+            found,
+            marks,
+            unchanged,
+        } = finding;
         let body = match objects(&prompt.task, &found.objects, region) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
@@ -360,6 +411,7 @@ impl Engine {
             region,
             body,
             truncated: found.truncated,
+            unchanged,
             marks,
         })
     }

@@ -1,4 +1,4 @@
-//! The engine's loop: looks from the inbox in, outcomes to their callers out.
+//! The engine's loop: looks from the inbox in, their news to their callers out.
 
 use std::{
     collections::HashMap,
@@ -6,30 +6,53 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    engine::{Engine, EngineError, LookNews},
-    handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission, SharedPermit},
+    engine::{Engine, EngineNews},
+    handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookLimit,
+    places::Place,
 };
 use crate::scheduler::request::LookId;
-use spotter_core::Outcome;
+use spotter_core::{Frame, LookNews, Outcome};
 
 /// How often an idle engine shows that it is alive.
 const IDLE_BEAT: Duration = Duration::from_secs(1);
 
-/// Who waits for an answer, by look.
-type WaitingReplies = HashMap<LookId, (oneshot::Sender<Outcome>, SharedPermit)>;
+/// Who waits for the news of a look.
+struct WaitingCaller {
+    news: news::Sender<LookNews>,
+    /// `None` when the short answers are there.
+    place: Option<Place>,
+    answers: usize,
+    /// Of them, those that repeat an earlier answer without a step.
+    unchanged: usize,
+}
+
+impl WaitingCaller {
+    fn new(news: news::Sender<LookNews>, place: Place) -> Self {
+        Self {
+            news,
+            place: Some(place),
+            answers: 0,
+            unchanged: 0,
+        }
+    }
+}
 
 /// An engine with its inbox.
 pub struct EngineLoop {
     engine: Engine,
     inbox: EngineInbox,
     limit: LookLimit,
-    waiting: WaitingReplies,
+    waiting: HashMap<LookId, WaitingCaller>,
     /// Dropped with the loop, which says that the thread is over.
     end: Option<EngineEndSender>,
+}
+
+fn stopped(error: impl std::fmt::Display) -> EngineStopped {
+    EngineStopped(error.to_string())
 }
 
 impl EngineLoop {
@@ -38,7 +61,7 @@ impl EngineLoop {
             engine,
             inbox,
             limit,
-            waiting: WaitingReplies::new(),
+            waiting: HashMap::new(),
             end: None,
         }
     }
@@ -62,7 +85,14 @@ impl EngineLoop {
     fn serve(&mut self) -> Result<(), EngineStopped> {
         loop {
             if self.engine.is_idle() {
-                match self.inbox.looks.recv_timeout(IDLE_BEAT) {
+                // One short piece of work at a time, so that a look that arrives waits for one at most.
+                let is_prepared = !self.engine.prepare_shape().map_err(stopped)?;
+                let wait = if is_prepared {
+                    IDLE_BEAT
+                } else {
+                    Duration::ZERO
+                };
+                match self.inbox.looks.recv_timeout(wait) {
                     Ok(submission) => self.submit(submission),
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
@@ -77,21 +107,22 @@ impl EngineLoop {
     pub fn turn(&mut self) -> Result<(), EngineStopped> {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
-        let stopped = |e: EngineError| EngineStopped(e.to_string());
+        let mut all = Vec::new();
         for (id, news) in self.engine.turn().map_err(stopped)? {
-            if let (LookNews::Ended(outcome), Some((reply, place))) =
-                (news, self.waiting.remove(&id))
-            {
-                self.learn(&outcome);
-                drop(place);
-                let _ = reply.send(outcome);
+            if let EngineNews::Look(news) = news {
+                self.learn_from(id, &news);
+                all.push((id, news));
             }
         }
         // A client that went away waits for nothing.
-        for (id, _) in self.waiting.extract_if(|_, (reply, _)| reply.is_closed()) {
+        for (id, _) in (self.waiting).extract_if(|_, caller| caller.news.is_closed()) {
             self.engine.cancel(id);
         }
+        // A place that becomes free goes to the next look at once, so their number is set before.
         self.open_places();
+        for (id, news) in all {
+            self.report(id, news);
+        }
         Ok(())
     }
 
@@ -107,14 +138,43 @@ impl EngineLoop {
         self.limit.looks()
     }
 
-    /// An answer shows what looks cost and how old they become.
-    fn learn(&mut self, outcome: &Outcome) {
-        let Outcome::Answered { frame, answers, .. } = outcome else {
+    /// A look that others do not wait for any more shows what looks cost, unless all its answers came without a step.
+    fn learn_from(&mut self, id: LookId, news: &LookNews) {
+        let Some(caller) = self.waiting.get_mut(&id) else {
             return;
         };
-        let last = answers.iter().map(|answer| answer.marks.generated).max();
-        let age = last.unwrap_or_default().since(frame.times.received);
+        match news {
+            LookNews::Answer { answer, .. } => {
+                caller.answers += 1;
+                caller.unchanged += usize::from(answer.unchanged);
+            }
+            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
+                self.learn(frame);
+            }
+            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
+        }
+    }
+
+    /// Passes news on to who waits for it. The place of a look that others do not wait for any more is free before.
+    fn report(&mut self, id: LookId, news: LookNews) {
+        let Some(mut caller) = self.waiting.remove(&id) else {
+            return;
+        };
+        let is_over = matches!(news, LookNews::Ended(_));
+        if is_over || matches!(news, LookNews::ShortAnswered(_)) {
+            caller.place = None;
+        }
+        // There is room for all news of a look; without a receiver no caller waits.
+        let _ = caller.news.try_send(news);
+        if !is_over {
+            self.waiting.insert(id, caller);
+        }
+    }
+
+    /// An answered look shows what looks cost and how old they become, up to where others wait for them.
+    fn learn(&mut self, frame: &Frame) {
         let worker = self.engine.worker();
+        let age = worker.now().since(frame.times.received);
         let images_max = worker.limits().images;
         self.limit.answered(age, worker.pace(), images_max);
         worker.hurry_after(self.limit.hurry_after());
@@ -140,14 +200,17 @@ impl EngineLoop {
     }
 
     fn submit(&mut self, submission: LookSubmission) {
-        let LookSubmission { look, reply, place } = submission;
+        let LookSubmission { look, news, place } = submission;
         let asked = look.clone();
         match self.engine.submit(look, false) {
-            Ok(id) => drop(self.waiting.insert(id, (reply, place))),
+            Ok(id) => {
+                self.waiting.insert(id, WaitingCaller::new(news, place));
+            }
             Err(e) => {
                 drop(place);
+                let failed = Outcome::Failed(asked, e.to_string());
                 // No caller waits when the daemon is shutting down.
-                let _ = reply.send(Outcome::Failed(asked, e.to_string()));
+                let _ = news.try_send(LookNews::Ended(failed));
             }
         }
     }

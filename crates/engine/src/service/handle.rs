@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc as news, oneshot, watch};
 
 use super::{
     engine::Engine,
@@ -23,15 +23,18 @@ use super::{
     look_limit::{LookLimit, LookRule},
     places::{Place, Places},
 };
-use spotter_core::{Look, Outcome};
+use spotter_core::{Look, LookNews, Outcome, WholeLook};
 
-/// A look, and who waits for its outcome. Dropping it says that the engine has stopped.
+/// News of a look that is no answer to a prompt: that the short answers are there, and the end.
+const OTHER_NEWS: usize = 2;
+
+/// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
     pub look: Look,
-    /// Closed when the caller waits no more.
-    pub reply: oneshot::Sender<Outcome>,
-    /// To be dropped before the reply, or when that is closed.
-    pub place: SharedPermit,
+    /// Has room for all of it; closed when the caller waits no more.
+    pub news: news::Sender<LookNews>,
+    /// To be dropped before the news that it is free, or when that is closed.
+    pub place: Place,
 }
 
 /// What the other end of a handle has.
@@ -41,10 +44,6 @@ pub(super) struct EngineInbox {
     pub beats: Arc<AtomicU64>,
     pub places: Places,
 }
-
-/// A place in the engine: free when neither who asked nor the engine has anything to do with the look any more. So there is
-/// room in the inbox for each holder, also beside cancelled looks.
-pub(super) type SharedPermit = Arc<Place>;
 
 /// The engine has ended; the text says why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,10 +73,18 @@ pub(super) struct EngineEndSender {
     pub over: oneshot::Sender<Infallible>,
 }
 
-/// The right to have one look answered.
+/// The right to have one look answered. There is room in the inbox for the look of each holder.
 pub struct Permit {
-    place: SharedPermit,
+    place: Place,
     requests: mpsc::SyncSender<LookSubmission>,
+}
+
+/// A look that the engine has; dropping it cancels the look. Its permit is free again when its short answers are there, when it has
+/// ended, and when it is cancelled.
+pub struct SubmittedLook {
+    news: news::Receiver<LookNews>,
+    /// With the prompts that have no answer; `None` after the end.
+    unanswered: Option<Look>,
 }
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
@@ -159,7 +166,7 @@ impl EngineHandle {
     /// Waits for a free place in the engine.
     pub async fn permit(&self) -> Permit {
         Permit {
-            place: Arc::new(self.places.take().await),
+            place: self.places.take().await,
             requests: self.requests.clone(),
         }
     }
@@ -197,19 +204,58 @@ impl EngineEnd {
 }
 
 impl Permit {
-    /// Has one look answered; it fails when the engine ends before. Does not block the thread.
-    pub async fn look(self, look: Look) -> Outcome {
-        let (reply, answer) = oneshot::channel();
-        let asked = look.clone();
-        let place = Arc::clone(&self.place);
-        let sent = self
-            .requests
-            .try_send(LookSubmission { look, reply, place });
-        let outcome = match sent {
-            Ok(()) => answer.await.ok(),
-            Err(_) => None,
+    /// Has one look answered. Does not block.
+    pub fn look(self, look: Look) -> SubmittedLook {
+        let Self { place, requests } = self;
+        let (sender, news) = news::channel(look.prompts.len() + OTHER_NEWS);
+        let unanswered = Some(look.clone());
+        let submission = LookSubmission {
+            look,
+            news: sender,
+            place,
         };
-        drop(self.place);
-        outcome.unwrap_or_else(|| Outcome::Failed(asked, "the engine has stopped".into()))
+        // If the engine has stopped, the look fails, because its sender is gone.
+        drop(requests.try_send(submission));
+        SubmittedLook { news, unanswered }
+    }
+
+    /// The same, and waits for the end of the look.
+    pub async fn whole_look(self, look: Look) -> WholeLook {
+        let mut whole = WholeLook::new(&look);
+        let mut submitted = self.look(look);
+        while whole.outcome.is_none() {
+            submitted
+                .next()
+                .await
+                .into_iter()
+                .for_each(|n| whole.add(n));
+        }
+        whole
+    }
+}
+
+impl SubmittedLook {
+    /// Waits for news of the look and returns all that there is; the look fails when the engine ends before. Empty after the end.
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Vec<LookNews> {
+        let mut news = Vec::new();
+        let Some(look) = &mut self.unanswered else {
+            return news;
+        };
+        self.news.recv_many(&mut news, usize::MAX).await;
+        for news in &news {
+            if let LookNews::Answer { answer, .. } = news {
+                let is_other = |prompt: &Arc<_>| !Arc::ptr_eq(prompt, &answer.prompt);
+                look.prompts.retain(is_other);
+            }
+        }
+        if news.is_empty() {
+            let failed = Outcome::Failed(look.clone(), "the engine has stopped".into());
+            news.push(LookNews::Ended(failed));
+        }
+        if let Some(LookNews::Ended(_)) = news.last() {
+            self.unanswered = None;
+        }
+        news
     }
 }

@@ -25,12 +25,12 @@ use tokio::{
 
 use super::{
     engine::Engine,
-    handle::{self, EngineEnd, EngineHandle, EngineStopped},
+    handle::{self, EngineEnd, EngineHandle, EngineStopped, SubmittedLook},
     look_limit::LookRule,
     process,
-    wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder, WireOutcome, WireRequest},
+    wire::{self, Hello, OpenReply, WireError, WireLookNews, WireNews, WireOrder, WireRequest},
 };
-use spotter_core::{Clock, Outcome, SystemClock};
+use spotter_core::{Clock, LookNews, Prompt, SystemClock};
 
 /// How often the engine's beats are passed on.
 const BEAT: Duration = Duration::from_millis(500);
@@ -169,8 +169,18 @@ async fn next(requests: &mut Requests) -> Result<(WireRequest, Vec<u8>), WireErr
 struct Looks {
     engine: EngineHandle,
     permits: usize,
-    begun: JoinSet<(u64, Outcome)>,
-    by_id: HashMap<u64, AbortHandle>,
+    /// Each waits for the next news of its look.
+    begun: JoinSet<LookAndNews>,
+    by_id: HashMap<u64, ServedLook>,
+}
+
+/// A look with its number and its last news.
+type LookAndNews = (u64, SubmittedLook, Vec<LookNews>);
+
+struct ServedLook {
+    waits: AbortHandle,
+    prompts: Vec<Arc<Prompt>>,
+    short_answered: bool,
 }
 
 impl Looks {
@@ -197,20 +207,20 @@ impl Looks {
             let news = tokio::select! {
                 // Before the looks that fail with it, so that the daemon learns the reason first.
                 biased;
-                EngineStopped(reason) = end.reason() => Some(WireNews::Stopped { reason }),
-                _ = beat.tick() => Some(WireNews::Beat { beats: self.engine.beats() }),
+                EngineStopped(reason) = end.reason() => vec![WireNews::Stopped { reason }],
+                _ = beat.tick() => vec![WireNews::Beat { beats: self.engine.beats() }],
                 Ok(()) = places.changed() => {
                     let count = *places.borrow_and_update();
-                    Some(WireNews::Places { count })
+                    vec![WireNews::Places { count }]
                 }
-                Some(ended) = self.begun.join_next() => self.ended(ended),
+                Some(news) = self.begun.join_next() => self.news(news),
                 request = next(requests) => {
                     let (request, body) = request?;
                     self.take(request, body)?;
-                    None
+                    Vec::new()
                 }
             };
-            if let Some(news) = news {
+            for news in news {
                 wire::write(out, &news)?;
                 if let WireNews::Stopped { .. } = news {
                     return Ok(());
@@ -224,35 +234,64 @@ impl Looks {
             WireRequest::Cancel { id } => {
                 // It may have ended in the same moment.
                 if let Some(look) = self.by_id.remove(&id) {
-                    look.abort();
+                    look.waits.abort();
                 }
             }
             WireRequest::Look(asked) => {
-                if self.by_id.len() == self.permits {
+                let looks = self.by_id.values();
+                if looks.filter(|look| !look.short_answered).count() == self.permits {
                     let text = format!("more looks than the {} that may be inside", self.permits);
                     return Err(WireError::Malformed(text));
                 }
                 let (id, engine) = (asked.id, self.engine.clone());
                 let look = asked.look(body)?;
-                let answered = async move { (id, engine.permit().await.look(look).await) };
-                self.by_id.insert(id, self.begun.spawn(answered));
+                let prompts = look.prompts.clone();
+                let first = async move {
+                    let mut look = engine.permit().await.look(look);
+                    let news = look.next().await;
+                    (id, look, news)
+                };
+                let look = ServedLook {
+                    waits: self.begun.spawn(first),
+                    prompts,
+                    short_answered: false,
+                };
+                self.by_id.insert(id, look);
             }
         }
         Ok(())
     }
 
-    fn ended(&mut self, ended: Result<(u64, Outcome), JoinError>) -> Option<WireNews> {
-        match ended {
-            Ok((id, outcome)) => {
-                // One that was cancelled in the same moment is not reported.
-                self.by_id.remove(&id)?;
-                let ending = WireOutcome::of(outcome);
-                Some(WireNews::Ended { id, ending })
+    /// The news to report; waits for the next.
+    fn news(&mut self, joined: Result<LookAndNews, JoinError>) -> Vec<WireNews> {
+        let (id, mut look, news) = match joined {
+            Ok(joined) => joined,
+            Err(cancelled) if cancelled.is_cancelled() => return Vec::new(),
+            Err(error) => {
+                let reason = format!("the task of a look panicked: {error}");
+                return vec![WireNews::Stopped { reason }];
             }
-            Err(cancelled) if cancelled.is_cancelled() => None,
-            Err(error) => Some(WireNews::Stopped {
-                reason: format!("a look ended abnormally: {error}"),
-            }),
+        };
+        let mut reported = Vec::new();
+        for news in news {
+            // One that was cancelled in the same moment is not reported.
+            let Some(inside) = self.by_id.get_mut(&id) else {
+                return reported;
+            };
+            let news = WireLookNews::of(news, &inside.prompts);
+            inside.short_answered |= news == WireLookNews::ShortAnswered;
+            if news.is_end() {
+                self.by_id.remove(&id);
+            }
+            reported.push(WireNews::Look { id, news });
         }
+        if let Some(inside) = self.by_id.get_mut(&id) {
+            let next = async move {
+                let news = look.next().await;
+                (id, look, news)
+            };
+            inside.waits = self.begun.spawn(next);
+        }
+        reported
     }
 }

@@ -3,27 +3,37 @@
 //! More looks in flight keep the device busier, up to a knee; beyond it they only make answers older, and an answer that is too
 //! late was work for nothing. The knee follows from what steps cost, so it differs by device, resolution, prompts and objects.
 //!
+//! A look that has many objects takes many steps, and each image that joins them makes it older. So no look begins while one is
+//! *in a hurry*, which is one that runs for longer than a part of the bound. The part is chosen together with the number.
+//!
 //! ```text
-//!   answered ─▶ Pace (costs of steps, steps of looks) ─▶ forecasts for 1, 2, 3, … looks in flight
-//!            ─▶ age less its forecast ─────────────────▶ the most that keep to the bound, and raise the rate
+//!   answered ─▶ Pace (costs of steps, steps of looks) ─▶ forecasts for 1, 2, 3, … looks in flight, early and late hurry
+//!            ─▶ age less its forecast ─────────────────▶ the highest rate whose ages keep to the bound
 //! ```
 
 use std::time::Duration;
 
-use crate::scheduler::pace::{Forecast, Pace};
+use crate::scheduler::pace::{Forecast, Forecaster, Pace};
 
 /// An answer may be as old as this many looks alone where that is more than the budget.
 const LOOKS_ALONE: f64 = 2.5;
-/// A look that runs for longer than this part of the bound is in a hurry.
-const HURRY: f64 = 0.5;
-/// A further look in flight has to raise the rate by this factor.
-const GAIN: f64 = 1.01;
-/// The number rises only where ages stay below this part of the bound, so that it does not oscillate.
-const RAISE_BELOW: f64 = 0.95;
-/// Ages over which the forecast's error is averaged.
-const ERROR_MEMORY: f64 = 16.0;
+/// A look that runs for longer than one of these parts of the bound is in a hurry. A small part keeps ages low, a large one raises
+/// the rate.
+const HURRY_PARTS: [f64; 5] = [0.3, 0.4, 0.5, 0.65, 0.9];
+/// The part that a fixed number of looks has, and a learned one before the first answer.
+const HURRY_PART: f64 = 0.5;
+/// Another setting is chosen only when it raises the rate by this factor and keeps ages below this part of the bound, so that the
+/// setting does not oscillate.
+const GAIN: f64 = 1.02;
+const CHANGE_BELOW: f64 = 0.95;
+/// The setting stays while ages keep below this part of the bound.
+const KEEP_BELOW: f64 = 0.99;
+/// The number changes by at most this at once.
+const LARGEST_CHANGE: usize = 2;
+/// Ages over which the forecast's error is averaged: they scatter as much as they are old.
+const ERROR_MEMORY: f64 = 64.0;
 /// The number is chosen again after this many answers; the first ones each count.
-const CHOOSE_EVERY: u64 = 4;
+const CHOOSE_EVERY: u64 = 6;
 
 /// How many looks may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +76,21 @@ impl LookRule {
     }
 }
 
+/// How many looks may be in flight, and for which part of the bound one may run before it is in a hurry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Setting {
+    looks: usize,
+    hurry_part: f64,
+}
+
 /// The limit now.
 #[derive(Clone, Copy, Debug)]
 pub struct LookLimit {
     rule: LookRule,
-    looks: usize,
+    setting: Setting,
     hurry_after: Duration,
+    /// Forecast mean age at this setting.
+    expected: Option<Duration>,
     /// Ages less the forecast, seconds: the frame's wait for a permit, the host's work.
     error_s: f64,
     answers: u64,
@@ -81,8 +100,12 @@ impl LookLimit {
     pub fn new(rule: LookRule) -> Self {
         Self {
             rule,
-            looks: rule.first(),
+            setting: Setting {
+                looks: rule.first(),
+                hurry_part: HURRY_PART,
+            },
             hurry_after: Duration::MAX,
+            expected: None,
             error_s: 0.0,
             answers: 0,
         }
@@ -90,10 +113,10 @@ impl LookLimit {
 
     /// Looks that may be in flight.
     pub fn looks(&self) -> usize {
-        self.looks
+        self.setting.looks
     }
 
-    /// A look that runs for longer gets steps without new images until it is answered.
+    /// A look that runs for longer keeps others from beginning until it is answered.
     pub fn hurry_after(&self) -> Duration {
         self.hurry_after
     }
@@ -104,45 +127,49 @@ impl LookLimit {
             return;
         };
         let bound = self.rule.budget.max(alone.mul_f64(LOOKS_ALONE));
-        self.hurry_after = bound.mul_f64(HURRY);
-        let InFlight::Learned(most) = self.rule.in_flight else {
-            return;
-        };
         self.answers += 1;
-        if self.answers > 2 * CHOOSE_EVERY && !self.answers.is_multiple_of(CHOOSE_EVERY) {
-            return;
+        if let Some(expected) = self.expected {
+            let weight = (self.answers as f64).min(ERROR_MEMORY);
+            self.error_s += (age.as_secs_f64() - expected.as_secs_f64() - self.error_s) / weight;
         }
-        let forecast = |looks| pace.forecast(looks, images_max, self.hurry_after);
-        let Some(now) = forecast(self.looks) else {
-            return;
-        };
-        let weight = (self.answers as f64).min(ERROR_MEMORY / CHOOSE_EVERY as f64);
-        self.error_s += (age.as_secs_f64() - now.mean.as_secs_f64() - self.error_s) / weight;
-        self.looks = self.choose(bound, most, forecast);
+        let is_due = self.answers <= 2 * CHOOSE_EVERY || self.answers.is_multiple_of(CHOOSE_EVERY);
+        if let InFlight::Learned(most) = self.rule.in_flight
+            && let Some(forecaster) = pace.forecaster(images_max).filter(|_| is_due)
+        {
+            let chosen = self.choose(bound, most, &forecaster);
+            (self.setting, self.expected) = (chosen.0, Some(chosen.1.mean));
+        }
+        self.hurry_after = bound.mul_f64(self.setting.hurry_part);
     }
 
-    /// The smallest number with the highest rate, of those whose ages keep to the bound.
-    fn choose(
-        &self,
-        bound: Duration,
-        most: usize,
-        forecast: impl Fn(usize) -> Option<Forecast>,
-    ) -> usize {
-        let (mut chosen, mut rate) = (1, 0.0);
-        for looks in 1..=most {
-            let Some(next) = forecast(looks) else {
-                break;
-            };
-            let part = if looks > self.looks { RAISE_BELOW } else { 1.0 };
-            let age_s = next.p95.as_secs_f64() + self.error_s.max(0.0);
-            if looks > 1 && age_s > part * bound.as_secs_f64() {
-                break;
-            }
-            if next.looks_per_s >= GAIN * rate {
-                (chosen, rate) = (looks, next.looks_per_s);
-            }
+    /// The setting with the highest rate, of those near the present one whose ages keep to the bound.
+    fn choose(&self, bound: Duration, most: usize, forecaster: &Forecaster) -> (Setting, Forecast) {
+        let forecast = |looks, hurry_part| {
+            let setting = Setting { looks, hurry_part };
+            (
+                setting,
+                forecaster.forecast(looks, bound.mul_f64(hurry_part)),
+            )
+        };
+        let keeps = |forecast: &Forecast, part: f64| {
+            let age_s = forecast.p95.as_secs_f64() + self.error_s.max(0.0);
+            age_s <= part * bound.as_secs_f64()
+        };
+        let Setting { looks, hurry_part } = self.setting;
+        let fewest = looks.saturating_sub(LARGEST_CHANGE).max(1);
+        let near = (fewest..=most.min(looks + LARGEST_CHANGE))
+            .flat_map(|looks| HURRY_PARTS.map(|hurry_part| (looks, hurry_part)));
+        let best = near
+            .map(|(looks, hurry_part)| forecast(looks, hurry_part))
+            .filter(|(_, next)| keeps(next, CHANGE_BELOW))
+            .max_by(|(_, a), (_, b)| a.looks_per_s.total_cmp(&b.looks_per_s));
+        let now = forecast(looks, hurry_part);
+        match best {
+            Some(best) if !keeps(&now.1, KEEP_BELOW) => best,
+            Some(best) if best.1.looks_per_s > GAIN * now.1.looks_per_s => best,
+            None if !keeps(&now.1, KEEP_BELOW) => forecast(fewest, HURRY_PART),
+            _ => now,
         }
-        chosen
     }
 }
 
@@ -173,8 +200,9 @@ mod tests {
     /// Answers as old as forecast.
     fn answer(limit: &mut LookLimit, pace: &Pace, count: usize) {
         for _ in 0..count {
-            let forecast = pace.forecast(limit.looks(), 4, limit.hurry_after());
-            limit.answered(forecast.expect("looks are known").mean, pace, 4);
+            let forecaster = pace.forecaster(4).expect("looks are known");
+            let forecast = forecaster.forecast(limit.looks(), limit.hurry_after());
+            limit.answered(forecast.mean, pace, 4);
         }
     }
 
@@ -212,6 +240,40 @@ mod tests {
             ),
             (8, true)
         );
+    }
+
+    /// Another clock, other objects: what is chosen twenty answers later has the rate of what is chosen after hundreds.
+    #[test]
+    fn change_of_costs_or_objects_is_followed_within_twenty_answers() {
+        let few: Vec<u32> = (0..40).map(|i| 2 + i % 4 * 2).collect();
+        let many: Vec<u32> = few.iter().map(|steps| 8 * steps).collect();
+        for (image_ms, step_ms, steps) in [(20.0, 1.0, &many), (40.0, 2.0, &few), (10.0, 0.5, &few)]
+        {
+            let mut pace = pace(20.0, 1.0, &few);
+            let mut limit = LookLimit::new(rule());
+            answer(&mut limit, &pace, 100);
+            let look = |limit: &mut LookLimit, pace: &mut Pace, looks: usize| {
+                for look in 0..looks {
+                    let steps = steps[look % steps.len()];
+                    let ms = |ms: f64| Duration::from_secs_f64(ms * 1e-3);
+                    pace.step(1, ms(image_ms + step_ms));
+                    (1..steps).for_each(|_| pace.step(0, ms(step_ms)));
+                    pace.look(steps);
+                    answer(limit, pace, 1);
+                }
+            };
+            look(&mut limit, &mut pace, 20);
+            let early = limit;
+            look(&mut limit, &mut pace, 600);
+            let forecaster = pace.forecaster(4).expect("looks are known");
+            let [early, late] =
+                [early, limit].map(|limit| forecaster.forecast(limit.looks(), limit.hurry_after()));
+            let ratio = early.looks_per_s / late.looks_per_s;
+            assert!(
+                (0.9..1.1).contains(&ratio),
+                "{image_ms} {step_ms}: {early:?} {late:?}"
+            );
+        }
     }
 
     proptest! {

@@ -16,13 +16,15 @@ pub mod engine_loop;
 pub mod handle;
 pub mod inside;
 mod look_limit;
+mod open_look;
+mod open_views;
 pub mod outside;
 mod places;
 mod process;
 mod views;
 mod wire;
 
-pub use engine::{Engine, EngineError, EngineModel, LookNews};
+pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};
 pub use views::{LookView, views};
 

@@ -3,12 +3,12 @@
 //! ```text
 //!   Permit ─▶ inbox ─▶ thread `engine-asks` ─▶ looks, cancels ─▶ ┐
 //!                            │ looks inside                       │ process
-//!   Outcome ◀──────── thread `engine` ◀─ outcomes, beats ◀─────── ┘
+//!   LookNews ◀─────── thread `engine` ◀─ news, beats ◀─────────── ┘
 //! ```
 //!
 //! After a fault CUDA gives up the whole process, with all its GPUs: so of several GPUs each has its engine in a process
-//! of its own. A look is copied once into the connection; it stays here, and its outcome is made of it and of what the
-//! process says.
+//! of its own. A look is copied once into the connection; it stays here, and its news are made of it and of what the process
+//! says.
 //!
 //! Belongs here: the two threads. Not here: the process (`process`), the messages (`wire`), its own side (`inside`).
 
@@ -29,16 +29,17 @@ use std::{
 };
 
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    handle::{EngineEnd, EngineHandle, EngineInbox, EngineStopped, LookSubmission, SharedPermit},
+    handle::{EngineEnd, EngineHandle, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookRule,
-    places::Places,
+    open_look::OpenLook,
+    places::{Place, Places},
     process::Process,
-    wire::{self, Hello, OpenReply, WireError, WireNews, WireOrder},
+    wire::{self, Hello, OpenReply, WireError, WireLookNews, WireNews, WireOrder},
 };
-use spotter_core::{Clock, Look, Outcome};
+use spotter_core::{Clock, LookNews, Outcome};
 
 /// How soon a cancelled look is noticed.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
@@ -210,16 +211,12 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places
             Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
             Ok((WireNews::Places { count }, _)) => places.set(count),
             Ok((WireNews::Stopped { reason }, _)) => return LastNews::Reported(reason),
-            Ok((WireNews::Ended { id, ending }, _)) => {
-                // One that was cancelled may have ended in the same moment.
-                let Some(WaitingLook { look, reply, place }) = inside.take(id) else {
-                    continue;
-                };
-                drop(place);
-                match ending.outcome(look) {
-                    // No caller waits when the daemon is shutting down.
-                    Ok(outcome) => drop(reply.send(outcome)),
-                    Err(error) => return LastNews::Invalid(error),
+            Ok((WireNews::Look { id, news }, _)) => {
+                // One that was cancelled may have news in the same moment.
+                if let Some(look) = inside.take(id)
+                    && let Err(error) = look.hear(news).map(|look| inside.put_back(id, look))
+                {
+                    return LastNews::Invalid(error);
                 }
             }
             Err(WireError::Closed(_)) => return LastNews::Closed,
@@ -249,24 +246,23 @@ fn ask(
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
-        let Some(LookSubmission { look, reply, place }) = request else {
+        let Some(LookSubmission { look, news, place }) = request else {
             continue;
         };
         id += 1;
         let waiting = WaitingLook {
-            look: look.clone(),
-            reply,
-            place,
+            open: OpenLook::new(look.clone()),
+            news,
+            place: Some(place),
         };
         inside.put(id, waiting);
         match wire::write_look(&mut out, id, &look) {
             Err(error @ WireError::Closed(_)) => return Err(error),
             // Nothing of it was sent.
             Err(error) => {
-                if let Some(WaitingLook { look, reply, place }) = inside.take(id) {
-                    drop(place);
+                if let Some(waiting) = inside.take(id) {
                     let why = format!("giving the look to the engine's process: {error}");
-                    let _ = reply.send(Outcome::Failed(look, why));
+                    waiting.end(|look| Outcome::Failed(look.unanswered(), why));
                 }
             }
             Ok(()) => {}
@@ -285,11 +281,62 @@ enum OutsideState {
     Closed,
 }
 
-/// A look inside, and where its outcome goes.
+/// A look inside, and where its news go.
 struct WaitingLook {
-    look: Look,
-    reply: oneshot::Sender<Outcome>,
-    place: SharedPermit,
+    open: OpenLook,
+    news: news::Sender<LookNews>,
+    /// `None` when the short answers are there.
+    place: Option<Place>,
+}
+
+impl WaitingLook {
+    /// Passes news on; `None` after the last.
+    fn hear(mut self, news: WireLookNews) -> Result<Option<Self>, WireError> {
+        let news = match news {
+            WireLookNews::Answer {
+                prompt,
+                model_size,
+                answer,
+            } => {
+                let unasked = || wire::malformed(format!("an answer to no open prompt {prompt}"));
+                let asked = Arc::clone(self.open.answer(prompt).ok_or_else(unasked)?);
+                let region = self.open.region_of(&asked);
+                LookNews::Answer {
+                    frame: self.open.frame().clone(),
+                    model_size,
+                    answer: answer.answer(asked, region),
+                }
+            }
+            WireLookNews::ShortAnswered => {
+                self.place = None;
+                LookNews::ShortAnswered(self.open.frame().clone())
+            }
+            WireLookNews::Answered => {
+                if !self.open.is_answered() {
+                    return Err(wire::malformed("an answered look without all its answers"));
+                }
+                self.end(|look| Outcome::Answered(look.frame().clone()));
+                return Ok(None);
+            }
+            WireLookNews::Late => {
+                self.end(|look| Outcome::Late(look.unanswered()));
+                return Ok(None);
+            }
+            WireLookNews::Failed(why) => {
+                self.end(|look| Outcome::Failed(look.unanswered(), why));
+                return Ok(None);
+            }
+        };
+        // No caller waits when the daemon is shutting down.
+        let _ = self.news.try_send(news);
+        Ok(Some(self))
+    }
+
+    /// The place is free before the caller learns the end.
+    fn end(self, outcome: impl FnOnce(OpenLook) -> Outcome) {
+        drop(self.place);
+        let _ = self.news.try_send(LookNews::Ended(outcome(self.open)));
+    }
 }
 
 impl Inside {
@@ -308,6 +355,13 @@ impl Inside {
         }
     }
 
+    /// As [`Self::put`] for a look that has more news.
+    fn put_back(&self, id: u64, waiting: Option<WaitingLook>) {
+        if let Some(waiting) = waiting {
+            self.put(id, waiting);
+        }
+    }
+
     fn take(&self, id: u64) -> Option<WaitingLook> {
         match &mut *self.state() {
             OutsideState::Open(all) => all.remove(&id),
@@ -319,7 +373,7 @@ impl Inside {
     fn take_unwanted(&self) -> Vec<u64> {
         match &mut *self.state() {
             OutsideState::Open(all) => {
-                let unwanted = all.extract_if(|_, waiting| waiting.reply.is_closed());
+                let unwanted = all.extract_if(|_, waiting| waiting.news.is_closed());
                 unwanted.map(|(id, _)| id).collect()
             }
             OutsideState::Left | OutsideState::Closed => Vec::new(),

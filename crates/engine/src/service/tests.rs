@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, LookNews, handle};
+use super::{Engine, EngineError, EngineNews, handle};
 use crate::{
     scheduler::{
         Options,
@@ -21,6 +21,7 @@ use crate::{
         },
         request::Work,
         sequence::Bounds,
+        still::{Detail, ReuseRule},
     },
     testing::{
         self,
@@ -28,8 +29,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, Clock as _, FoundObject, Look, ManualClock, Mono, NormBox, Outcome, Picture,
-    Prompt, PromptId, PromptRegion, PromptView, RegionBox, Task, WallTime,
+    AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
+    Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, Task, WallTime, WholeLook,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -46,6 +47,8 @@ struct Seen {
     steps: usize,
     rows: usize,
     in_use: HashSet<PageId>,
+    /// Of each prepared shape, the images of the step that ran meanwhile; `None` between steps.
+    prepared: Vec<Option<usize>>,
 }
 
 /// Ends every detect row after as many boxes as its prompt has tokens modulo three, and checks each step.
@@ -133,6 +136,12 @@ impl Backend for Scripted {
     fn commit(&mut self, _: SlotId) -> Result<StepResult, BackendError> {
         Ok(self.ready.take().expect("commit without launch"))
     }
+
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        let images = self.ready.as_ref().map(|ready| ready.model_sizes.len());
+        self.seen.lock().expect("one thread").prepared.push(images);
+        Ok(false)
+    }
 }
 
 fn engine(
@@ -163,6 +172,7 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 1,
     positions: 400,
     tokens: 400,
+    kept_crops: 0,
 };
 
 fn look(prompts: usize, start_by: Mono) -> Look {
@@ -212,9 +222,8 @@ fn prompts_of_one_region_share_one_image() {
     let (fixed, whole) = (PromptRegion::Fixed(region), PromptRegion::Whole);
     let mut asked = look_at_regions(&[fixed, whole, PromptRegion::Motion, fixed]);
     asked.moved = Some(region);
-    let Ok(Outcome::Answered { answers, .. }) = engine.look(asked.clone()) else {
-        panic!("not answered")
-    };
+    let whole = engine.look(asked.clone()).expect("a device");
+    let answers = whole.into_answers().expect("answered");
     let pictures = seen.lock().expect("one thread").pictures.clone();
     assert_eq!(pictures, [(200, 150), (400, 300)]);
     let ids: Vec<&str> = answers.iter().map(|a| a.prompt.id.as_str()).collect();
@@ -238,20 +247,51 @@ fn prompts_of_one_region_share_one_image() {
 }
 
 #[test]
-fn late_or_cancelled_view_leaves_nothing_of_its_look_inside() {
+fn late_view_leaves_the_answers_of_the_others() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
     let look = |answer_by| Look {
         answer_by,
         ..look_at_regions(&[fixed, PromptRegion::Whole])
     };
-    // A step takes ten milliseconds, and each image has a step of its own.
-    let late = look(clock.now().after(Duration::from_millis(15)));
-    assert!(matches!(engine.look(late), Ok(Outcome::Late(_))));
+    let ids = |late: &Look| -> Vec<String> {
+        let prompts = late.prompts.iter();
+        prompts.map(|prompt| prompt.id.to_string()).collect()
+    };
+    let began = clock.now();
+    assert_answered(engine.look(look_at_regions(&[fixed])));
+    let first_view = clock.now().since(began);
+    // A step takes ten milliseconds, and each image has a step of its own, so the other view ends a step later.
+    let answer_by = clock.now().after(first_view - Duration::from_millis(5));
+    let whole = engine.look(look(answer_by)).expect("a device");
+    let answered: Vec<String> = (whole.answers.iter().map(|a| a.prompt.id.to_string())).collect();
+    let Some(Outcome::Late(late)) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    assert_eq!(
+        (answered, ids(&late)),
+        (vec!["p0".into()], vec!["p1".into()])
+    );
     assert!(engine.is_idle());
-    let id = engine
-        .submit(look(Mono::from_nanos(u64::MAX)), false)
-        .expect("valid prompts");
+    // Nothing of the look is begun when its first view is late.
+    let whole = engine.look(Look {
+        start_by: Mono::from_nanos(0),
+        ..look(Mono::from_nanos(u64::MAX))
+    });
+    let whole = whole.expect("a device");
+    let Some(Outcome::Late(late)) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    assert_eq!((whole.answers.len(), ids(&late).len()), (0, 2));
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn cancelled_look_leaves_no_view_inside() {
+    let (mut engine, _, _) = engine(LIMITS, None);
+    let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
+    let look = look_at_regions(&[fixed, PromptRegion::Whole]);
+    let id = engine.submit(look, false).expect("valid prompts");
     engine.turn().expect("the device works");
     engine.cancel(id);
     while !engine.is_idle() {
@@ -259,10 +299,65 @@ fn late_or_cancelled_view_leaves_nothing_of_its_look_inside() {
     }
 }
 
+/// The places of an answer are relative to its region, so a kept answer is one of the same region.
+#[test]
+fn still_scene_is_unchanged_in_the_same_region_alone() {
+    let limits = BackendLimits {
+        kept_crops: 64,
+        ..LIMITS
+    };
+    let (mut engine, _, seen) = engine(limits, None);
+    let reuse = Some(ReuseRule {
+        detail: Detail::Bytes,
+        max_age: Duration::from_secs(3600),
+    });
+    engine.restart(
+        BOUNDS,
+        Options {
+            reuse,
+            ..Options::default()
+        },
+    );
+    let part = |x0| RegionBox::new(NormBox::from_corners(x0, 0.0, x0 + 0.5, 0.5));
+    let mut unchanged = |region, moved| {
+        let look = Look {
+            moved,
+            ..look_at_regions(&[region])
+        };
+        let mut whole = WholeLook::new(&look);
+        engine.submit(look, false).expect("valid prompts");
+        while whole.outcome.is_none() {
+            for (_, news) in engine.turn().expect("the device works") {
+                let EngineNews::Look(news) = news else {
+                    continue;
+                };
+                whole.add(news);
+            }
+        }
+        let answers = whole.into_answers().expect("answered");
+        let images = seen.lock().expect("one thread").pictures.len();
+        (answers[0].unchanged, images)
+    };
+    let fixed = |x0| PromptRegion::Fixed(part(x0));
+    // The picture is grey all over.
+    assert_eq!(unchanged(fixed(0.0), None), (false, 1));
+    assert_eq!(unchanged(fixed(0.0), None), (true, 1));
+    assert_eq!(unchanged(fixed(0.5), None), (false, 2));
+    assert_eq!(unchanged(fixed(0.0), None), (true, 2));
+    assert_eq!(unchanged(PromptRegion::Whole, None), (false, 3));
+    // Where something moves, nothing is kept.
+    for images in [4, 5] {
+        let moved = Some(part(0.25));
+        assert_eq!(unchanged(PromptRegion::Motion, moved), (false, images));
+    }
+    // Nothing moves: the prompt sees the whole picture, to which its answer is known.
+    assert_eq!(unchanged(PromptRegion::Motion, None), (true, 5));
+}
+
 #[track_caller]
-fn assert_answered(outcome: Result<Outcome, EngineError>) {
-    let is_answered = matches!(outcome, Ok(Outcome::Answered { .. }));
-    assert!(is_answered, "{outcome:?}");
+fn assert_answered(look: Result<WholeLook, EngineError>) {
+    let answers = look.map(WholeLook::into_answers);
+    assert!(matches!(answers, Ok(Ok(_))), "{answers:?}");
 }
 
 proptest! {
@@ -271,8 +366,9 @@ proptest! {
     fn prompts_are_answered_in_order_with_one_image_encoding(prompts in 1_usize..11) {
         let (mut engine, clock, seen) = engine(LIMITS, None);
         for round in 1..4 {
-            let outcome = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
-            let Outcome::Answered { answers, model_size, .. } = outcome else { panic!("not answered") };
+            let whole = engine.look(look(prompts, clock.now())).expect("enough pages, round after round");
+            let model_size = whole.model_size;
+            let answers = whole.into_answers().expect("answered");
             let asked: Vec<_> = answers.iter().map(|a| a.prompt.id.to_string()).collect();
             prop_assert_eq!(asked, (0..prompts).map(|i| format!("p{i}")).collect::<Vec<_>>());
             prop_assert_eq!(model_size, (84, 84));
@@ -292,10 +388,8 @@ fn a_restarted_engine_works_by_other_bounds_and_remembers_nothing() {
     let (mut engine, _, _) = engine(LIMITS, None);
     let boxes = |engine: &mut Engine| {
         let whenever = Mono::from_nanos(u64::MAX);
-        let outcome = engine.look(look(3, whenever)).expect("answered");
-        let Outcome::Answered { answers, .. } = outcome else {
-            panic!("not answered")
-        };
+        let whole = engine.look(look(3, whenever)).expect("a device");
+        let answers = whole.into_answers().expect("answered");
         let counts = answers.iter().filter_map(|answer| answer.body.count());
         counts.max()
     };
@@ -321,31 +415,37 @@ fn prompts_share_steps() {
 #[test]
 fn streamed_objects_equal_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
-    let asked = engine.submit(look(3, clock.now()), true).expect("a prompt");
+    let look = look(3, clock.now());
+    let mut whole = WholeLook::new(&look);
+    let asked = engine.submit(look, true).expect("a prompt");
     let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {
             assert_eq!(id, asked);
             match news {
-                LookNews::Object(prompt, AnswerBody::Boxes(found)) => {
+                EngineNews::Object(prompt, AnswerBody::Boxes(found)) => {
                     assert_eq!(found.len(), 1);
                     reported.entry(prompt.id.clone()).or_default().extend(found);
                     turns_with_objects.push(turn);
                 }
-                LookNews::Ended(Outcome::Answered { answers, .. }) => {
-                    assert!(answers.iter().any(|a| a.body.count() > Some(2)));
-                    for answer in answers {
+                EngineNews::Look(news) => {
+                    if let LookNews::Answer { answer, .. } = &news {
                         let reported = reported.remove(&answer.prompt.id).expect("an object");
                         assert_eq!(answer.body, AnswerBody::Boxes(reported));
                     }
-                    assert!(reported.is_empty(), "{reported:?}");
-                    assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
-                    assert!(engine.is_idle());
-                    return;
+                    whole.add(news);
                 }
                 other => panic!("{other:?}"),
             }
+        }
+        if whole.outcome.is_some() {
+            let answers = whole.into_answers().expect("answered");
+            assert!(answers.iter().any(|a| a.body.count() > Some(2)));
+            assert!(reported.is_empty(), "{reported:?}");
+            assert!(turns_with_objects[0] + 2 < turn, "{turns_with_objects:?}");
+            assert!(engine.is_idle());
+            return;
         }
     }
 }
@@ -355,8 +455,8 @@ fn a_late_look_is_not_begun() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let start_by = clock.now();
     clock.advance(Duration::from_millis(1));
-    let outcome = engine.look(look(1, start_by));
-    assert!(matches!(outcome, Ok(Outcome::Late(_))), "{outcome:?}");
+    let outcome = engine.look(look(1, start_by)).expect("a device").outcome;
+    assert!(matches!(outcome, Some(Outcome::Late(_))), "{outcome:?}");
     assert_eq!(seen.lock().expect("one thread").steps, 0);
 }
 
@@ -374,7 +474,8 @@ fn a_look_that_never_fits_fails_alone() {
         task: Task::Detect { object },
         ..(*long.prompts[0]).clone()
     })];
-    let Ok(Outcome::Failed(_, why)) = engine.look(long) else {
+    let outcome = engine.look(long).expect("a device").outcome;
+    let Some(Outcome::Failed(_, why)) = outcome else {
         panic!("eight pages are enough for this prompt");
     };
     let expected = "look with 1 prompts: prompt 0 does not fit into the 18 KV pages";
@@ -421,8 +522,8 @@ async fn engine_admits_the_configured_number_of_looks() {
     assert!(fourth.as_mut().poll(&mut context).is_pending());
     // A permit is free again when its look is answered.
     let permit = permits.pop().expect("three");
-    let outcome = permit.look(look(1, Mono::from_nanos(u64::MAX))).await;
-    assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
+    let whole = permit.whole_look(look(1, Mono::from_nanos(u64::MAX))).await;
+    assert_answered(Ok(whole));
     assert!(fourth.poll(&mut context).is_ready());
 }
 
@@ -430,14 +531,36 @@ async fn engine_admits_the_configured_number_of_looks() {
 async fn device_failure_is_reported_to_waiting_and_later_looks() {
     let build = || Ok((engine(LIMITS, Some(3)).0, 2));
     let (handle, mut end) = handle::start(build).await.expect("an engine");
-    let ask = |permit: handle::Permit| permit.look(look(1, Mono::from_nanos(u64::MAX)));
+    let ask = |permit: handle::Permit| permit.whole_look(look(1, Mono::from_nanos(u64::MAX)));
     let (one, two) = (handle.permit().await, handle.permit().await);
-    for outcome in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
-        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    for whole in <[_; 2]>::from(tokio::join!(ask(one), ask(two))) {
+        assert!(
+            matches!(whole.outcome, Some(Outcome::Failed(..))),
+            "{whole:?}"
+        );
     }
     let reason = end.reason().await.to_string();
     assert_eq!(reason, "device: the device fell off the bus");
     let late = ask(handle.permit().await).await;
-    assert!(matches!(late, Outcome::Failed(..)), "{late:?}");
+    assert!(
+        matches!(late.outcome, Some(Outcome::Failed(..))),
+        "{late:?}"
+    );
     end.over().await;
+}
+
+/// Never before a launch, and never beside a short step: the answer would wait for it.
+#[test]
+fn shapes_are_prepared_beside_images_and_while_idle() {
+    let (mut engine, clock, seen) = engine(LIMITS, None);
+    let start_by = clock.now().after(Duration::from_secs(1));
+    engine.submit(look(2, start_by), false).expect("a look");
+    while !engine.is_idle() {
+        engine.turn().expect("a sound device");
+    }
+    let steps = seen.lock().expect("one thread").steps;
+    assert!(steps > 3, "{steps}");
+    assert_eq!(seen.lock().expect("one thread").prepared, [Some(1)]);
+    engine.prepare_shape().expect("a sound device");
+    assert_eq!(seen.lock().expect("one thread").prepared, [Some(1), None]);
 }

@@ -10,7 +10,7 @@
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
 //!         ◀────────────────────────────── Request      looks and cancelled looks
-//!   News ───────────────────────────────▶              outcomes, beats, the reason of the end
+//!   News ───────────────────────────────▶              answers, ends of looks, beats, the reason of the end
 //! ```
 //!
 //! Both ends are the same program, so there are no versions. Both check what they receive all the same: lengths are checked
@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::PictureShape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, Mono, NormBox, NormPoint, Outcome, Picture, Prompt,
-    RegionBox, StageTimes,
+    Answer, AnswerBody, CameraId, Frame, Look, LookNews, Mono, NormBox, NormPoint, Outcome,
+    Picture, Prompt, RegionBox, StageTimes,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -117,9 +117,9 @@ pub struct WireLook {
 /// A message of the engine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum WireNews {
-    Ended {
+    Look {
         id: u64,
-        ending: WireOutcome,
+        news: WireLookNews,
     },
     Beat {
         /// Turns of the engine's loop.
@@ -135,16 +135,20 @@ pub enum WireNews {
     },
 }
 
-/// An outcome without what the daemon knows itself.
+/// News of a look without what the daemon knows itself.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum WireOutcome {
-    /// In the order of the look's prompts.
-    Answered {
-        /// As in [`Outcome::Answered`].
+pub enum WireLookNews {
+    /// As [`LookNews::Answer`].
+    Answer {
+        /// Index in the look.
+        prompt: usize,
         model_size: (u32, u32),
-        /// One for each prompt.
-        answers: Vec<WireAnswer>,
+        answer: WireAnswer,
     },
+    /// As [`LookNews::ShortAnswered`].
+    ShortAnswered,
+    /// As [`Outcome::Answered`].
+    Answered,
     /// As [`Outcome::Late`].
     Late,
     /// As [`Outcome::Failed`].
@@ -156,6 +160,7 @@ pub enum WireOutcome {
 pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
+    unchanged: bool,
     marks: StageTimes,
 }
 
@@ -231,7 +236,7 @@ fn lengths(header: usize, body: usize) -> Result<[u32; 2], WireError> {
     ])
 }
 
-fn malformed(reason: impl ToString) -> WireError {
+pub(super) fn malformed(reason: impl ToString) -> WireError {
     WireError::Malformed(reason.to_string())
 }
 
@@ -254,62 +259,58 @@ impl WireLook {
     }
 }
 
-impl WireOutcome {
-    /// How a look ended.
-    pub fn of(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Late(_) => Self::Late,
-            Outcome::Failed(_, why) => Self::Failed(why),
-            Outcome::Answered { answers, .. } if !answers.iter().all(are_numbers) => Self::Failed(
+impl WireLookNews {
+    /// News of a look with these prompts.
+    pub fn of(news: LookNews, prompts: &[Arc<Prompt>]) -> Self {
+        let (model_size, answer) = match news {
+            LookNews::ShortAnswered(_) => return Self::ShortAnswered,
+            LookNews::Ended(Outcome::Answered(_)) => return Self::Answered,
+            LookNews::Ended(Outcome::Late(_)) => return Self::Late,
+            LookNews::Ended(Outcome::Failed(_, why)) => return Self::Failed(why),
+            LookNews::Answer {
+                model_size, answer, ..
+            } => (model_size, answer),
+        };
+        let mut prompts = prompts.iter();
+        let prompt = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
+        match prompt.filter(|_| are_numbers(&answer)) {
+            Some(prompt) => Self::Answer {
+                prompt,
+                model_size,
+                answer: WireAnswer {
+                    body: answer.body,
+                    truncated: answer.truncated,
+                    unchanged: answer.unchanged,
+                    marks: answer.marks,
+                },
+            },
+            None => Self::Failed(
                 "the model's answer has places or scores that are no numbers; check its weights"
                     .into(),
             ),
-            Outcome::Answered {
-                model_size,
-                answers,
-                ..
-            } => {
-                let said = |answer: Answer| WireAnswer {
-                    body: answer.body,
-                    truncated: answer.truncated,
-                    marks: answer.marks,
-                };
-                Self::Answered {
-                    model_size,
-                    answers: answers.into_iter().map(said).collect(),
-                }
-            }
         }
     }
 
-    /// The outcome of the look that was asked.
-    pub fn outcome(self, asked: Look) -> Result<Outcome, WireError> {
-        let (model_size, said) = match self {
-            Self::Late => return Ok(Outcome::Late(asked)),
-            Self::Failed(why) => return Ok(Outcome::Failed(asked, why)),
-            Self::Answered {
-                model_size,
-                answers,
-            } => (model_size, answers),
-        };
-        if said.len() != asked.prompts.len() {
-            let (answers, prompts) = (said.len(), asked.prompts.len());
-            return Err(malformed(format!("{answers} answers to {prompts} prompts")));
+    /// True when nothing follows.
+    pub fn is_end(&self) -> bool {
+        match self {
+            Self::Answer { .. } | Self::ShortAnswered => false,
+            Self::Answered | Self::Late | Self::Failed(_) => true,
         }
-        let region = |prompt: &Prompt| asked.region_of(&prompt.view);
-        let answer = |(prompt, said): (&Arc<Prompt>, WireAnswer)| Answer {
-            prompt: Arc::clone(prompt),
-            region: region(prompt),
-            body: said.body,
-            truncated: said.truncated,
-            marks: said.marks,
-        };
-        let answers = asked.prompts.iter().zip(said).map(answer).collect();
-        Ok(Outcome::Answered {
-            frame: asked.frame,
-            model_size,
-            answers,
-        })
+    }
+}
+
+impl WireAnswer {
+    /// The answer to a prompt that saw `region` of the picture.
+    pub fn answer(self, prompt: Arc<Prompt>, region: Option<NormBox>) -> Answer {
+        Answer {
+            prompt,
+            region,
+            body: self.body,
+            truncated: self.truncated,
+            unchanged: self.unchanged,
+            marks: self.marks,
+        }
     }
 }
 

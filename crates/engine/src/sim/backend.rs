@@ -10,22 +10,23 @@
 //! So an answer is a function of image, prompt and what was decided before, like a model's, and every stale, foreign or
 //! missing page changes it. Cells of released pages are emptied; reading one is an error.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::{
     scheduler::{
         backend::{
-            Backend, BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable,
-            MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
+            Backend, BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob,
+            KvTable, MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
             StepTimes, TokenMask,
         },
         decision::Decision,
+        still::CropRegion,
     },
     step_check::check,
 };
-use spotter_core::{CameraId, Clock as _, ManualClock, Mono};
+use spotter_core::{Clock as _, ManualClock, Mono, Picture};
 
 /// What a simulated device costs.
 #[derive(Clone)]
@@ -71,7 +72,8 @@ pub struct SimBackend {
     wait: Option<Box<dyn FnMut(Mono)>>,
     /// `None` was never written, or was released since.
     cells: Vec<Option<u64>>,
-    tiles: HashMap<CameraId, Vec<Vec<u8>>>,
+    /// Features in their entries; `None` was never filled.
+    kept: Vec<Option<u64>>,
     slots: Vec<Option<SimStep>>,
     device_free: Mono,
 }
@@ -100,7 +102,7 @@ impl SimBackend {
             clock,
             wait: None,
             cells: vec![None; limits.pages * limits.page_tokens],
-            tiles: HashMap::new(),
+            kept: vec![None; limits.kept_crops],
             slots: (0..limits.slots).map(|_| None).collect(),
             device_free: Mono::default(),
         }
@@ -125,20 +127,27 @@ impl SimBackend {
     }
 
     fn encode(&mut self, image: &ImageJob, results: &mut StepResult) -> Result<(), BackendError> {
-        let picture = &image.picture;
-        let rows: Vec<&[u8]> = (0..picture.height()).map(|y| picture.row(0, y)).collect();
-        let strip = rows.len().div_ceil(self.model.crops).max(1);
-        let crops: Vec<Vec<u8>> = rows.chunks(strip).map(<[&[u8]]>::concat).collect();
-        let before = image.camera.as_ref().and_then(|c| self.tiles.get(c));
-        let same = |(i, crop): (usize, &Vec<u8>)| before.and_then(|b| b.get(i)) == Some(crop);
-        let reused = crops.iter().enumerate().filter(|&c| same(c)).count();
-        results.crops_reused += reused;
-        results.crops_encoded += crops.len() - reused;
-        let features = crops
-            .iter()
-            .fold(0, |all, crop| xxh3_64_with_seed(crop, all));
-        if let Some(camera) = &image.camera {
-            self.tiles.insert(camera.clone(), crops);
+        let crops = strips(&image.picture, self.model.crops);
+        let sources = image.sources(crops.len())?;
+        let mut features = 0;
+        for (crop, source) in crops.iter().zip(sources) {
+            let of_crop = match source {
+                CropSource::Kept(entry) => self.kept[entry.0 as usize].ok_or_else(|| {
+                    BackendError(format!("{entry:?} is read and was never filled"))
+                })?,
+                CropSource::Encoded(keep) => {
+                    let encoded = crop.digest(&image.picture);
+                    if let Some(entry) = keep {
+                        self.kept[entry.0 as usize] = Some(encoded);
+                    }
+                    encoded
+                }
+            };
+            match source {
+                CropSource::Kept(_) => results.crops_reused += 1,
+                CropSource::Encoded(_) => results.crops_encoded += 1,
+            }
+            features = mix(features, of_crop);
         }
         let kv = KvTable {
             prefix: image.pages.clone(),
@@ -346,6 +355,14 @@ impl SimBackend {
         flight.results.times.sampling = flight.sampling;
         self.device_free = flight.results.times.ended();
     }
+}
+
+/// The crops of a picture: as many strips of rows, or one for each row.
+pub fn strips(picture: &Picture, count: usize) -> Vec<CropRegion> {
+    let height = picture.height();
+    let rows = height.div_ceil(count).max(1);
+    let strip = |top: usize| CropRegion::band(picture, top..(top + rows).min(height));
+    (0..height).step_by(rows).map(strip).collect()
 }
 
 fn mix(a: u64, b: u64) -> u64 {

@@ -5,4 +5,4 @@
 
 mod backend;
 
-pub use backend::{SimBackend, SimCosts, SimModel};
+pub use backend::{SimBackend, SimCosts, SimModel, strips};

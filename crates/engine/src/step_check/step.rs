@@ -1,7 +1,8 @@
 //! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
 
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row, Step,
+    BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource,
+    PageId, Pick, Row, Step,
 };
 
 /// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.
@@ -18,6 +19,7 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
         let who = format!("image {i} of the step");
         room(&who, &image.pages, limits.prefix_positions, limits)?;
         written.add(&who, &image.pages)?;
+        check_entries(&who, image, limits)?;
     }
     for (i, row) in step.rows.iter().enumerate() {
         let who = format!("row {i} of the step");
@@ -28,6 +30,21 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
         written.add(&who, row.kv.own.get(read_only..).unwrap_or_default())?;
     }
     Ok(())
+}
+
+fn check_entries(who: &str, image: &ImageJob, limits: &BackendLimits) -> Result<(), BackendError> {
+    let entry = |source: &CropSource| match source {
+        CropSource::Encoded(entry) => *entry,
+        CropSource::Kept(entry) => Some(*entry),
+    };
+    let mut entries = image.crops.iter().filter_map(entry);
+    match entries.find(|entry| entry.0 as usize >= limits.kept_crops) {
+        None => Ok(()),
+        Some(entry) => violation(format!(
+            "{who} names entry {}, the backend has {}",
+            entry.0, limits.kept_crops
+        )),
+    }
 }
 
 fn check_positions(who: &str, row: &Row, limits: &BackendLimits) -> Result<(), BackendError> {

@@ -113,9 +113,10 @@ pub fn run(
 pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
     ImageJob {
         view: Default::default(),
+        camera: None,
         picture,
         pages: pages(backend, 0).0,
-        camera: None,
+        crops: Vec::new(),
     }
 }
 

@@ -28,6 +28,7 @@ pub fn device(objects: u64) -> SimBackend {
         images: 1,
         positions: 400,
         tokens: 400,
+        kept_crops: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

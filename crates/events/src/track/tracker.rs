@@ -90,6 +90,16 @@ impl Tracker {
         wall: WallTime,
     ) -> Vec<PromptChange> {
         self.suspended.insert(camera.clone());
+        self.lose(camera, reason, wall)
+    }
+
+    /// The looks in flight are lost, and others follow: open events end, and states are unknown until the next answer.
+    pub fn lose(
+        &mut self,
+        camera: &CameraId,
+        reason: EndReason,
+        wall: WallTime,
+    ) -> Vec<PromptChange> {
         self.changes(|(of, _), prompt| (of == camera).then(|| prompt.lose(reason, wall)))
     }
 

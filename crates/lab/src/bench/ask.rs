@@ -1,8 +1,6 @@
 //! One picture with several prompts, submitted to the engine directly.
 
-use anyhow::bail;
-
-use spotter_core::{Answer, Look, Outcome, Picture, Task};
+use spotter_core::{Answer, Look, Picture, Task, WholeLook};
 use spotter_engine::service::Engine;
 
 /// Submits all tasks in one look, so that they share the picture's prefix; answers are in the order of `tasks`. Blocks for
@@ -16,10 +14,7 @@ pub(super) fn ask(
 }
 
 /// The answers of a look, or why it has none.
-pub(super) fn answers_of(outcome: Outcome) -> anyhow::Result<Vec<Answer>> {
-    match outcome {
-        Outcome::Answered { answers, .. } => Ok(answers),
-        Outcome::Late(_) => bail!("answering: the look was late"),
-        Outcome::Failed(_, reason) => bail!("answering: {reason}"),
-    }
+pub(super) fn answers_of(look: WholeLook) -> anyhow::Result<Vec<Answer>> {
+    let answers = look.into_answers();
+    answers.map_err(|reason| anyhow::anyhow!("answering: {reason}"))
 }

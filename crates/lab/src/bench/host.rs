@@ -44,6 +44,7 @@ const LIMITS: BackendLimits = BackendLimits {
     images: LOOKS,
     positions: 4096,
     tokens: 4096,
+    kept_crops: 0,
 };
 
 /// A model that never ends an answer by itself. Its vocabulary is small, because the search for its token would be measured
@@ -199,6 +200,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         view: Default::default(),
         camera: None,
         picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),
+        measured: None,
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..PROMPTS).map(|_| ask()).collect(),

@@ -7,6 +7,7 @@
 //!   host    scheduler ─▶ simulated device ─▶ table       the host's work for a step
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, compared with what the device sustains
 //!   steps   backend alone ─▶ periods      ─▶ table        speed of a device, step by step
+//!   still   encoded video ─▶ scheduler    ─▶ table        work that unchanged pictures save; with a model, right answers
 //!   cameras (delays, and figures of the caller) ─▶ its table    costs and delays of cameras
 //!   soak    chance ─▶ engine              ─▶ verdict      correctness under random load
 //! ```
@@ -29,17 +30,21 @@ mod soak;
 mod spread;
 mod stays;
 mod steps;
+mod still;
+mod still_check;
 mod table;
 mod tracks;
 
 pub use eval::{EvalOptions, eval};
 pub use host::host;
-pub use load::{Ceiling, Load, LoadSubject, MachineCeilings};
+pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
 pub use regions::{RegionOptions, regions};
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;
 pub use steps::{STEPS_MIN, Steps, StepsReport};
+pub use still::{StillOptions, still};
+pub use still_check::{CheckOptions, check_still};
 pub(crate) use table::TextTable;
 pub use tracks::{TrackOptions, track};
 

@@ -92,6 +92,8 @@ pub fn soak(
 }
 
 struct LookInside {
+    /// Of each prompt, when it is answered.
+    found: Vec<SequenceOutput>,
     /// Index in the pool.
     request: usize,
     /// Turn at which it was admitted.
@@ -146,15 +148,18 @@ impl SoakRun {
     }
 
     fn answer_alone(&mut self, request: usize) -> anyhow::Result<Vec<SequenceOutput>> {
-        self.worker.admit(self.requests[request].request(None));
+        let request = self.requests[request].request(None);
+        let mut found = vec![SequenceOutput::default(); request.asks.len()];
+        self.worker.admit(request);
         for _ in 0..TURNS_MAX {
             for event in self.worker.turn()? {
                 match event {
-                    LookEvent::Answered { findings, .. } => {
-                        return Ok(findings.into_iter().map(|f| f.found).collect());
-                    }
+                    LookEvent::Answer { prompt, result, .. } => found[prompt] = result.found,
+                    LookEvent::Answered { .. } => return Ok(found),
                     LookEvent::Failed { why, .. } => bail!("{why}"),
-                    LookEvent::Late { .. } | LookEvent::Object(..) => {}
+                    LookEvent::Late { .. }
+                    | LookEvent::Object(..)
+                    | LookEvent::ShortAnswered { .. } => {}
                 }
             }
         }
@@ -176,6 +181,7 @@ impl SoakRun {
             let cancel = self.random.random_bool(0.1);
             let look = LookInside {
                 request: index,
+                found: vec![SequenceOutput::default(); request.asks.len()],
                 since: self.turns,
                 cancel: cancel.then(|| self.turns + self.random.random_range(0..60)),
             };
@@ -208,19 +214,27 @@ impl SoakRun {
 
     fn event(&mut self, event: LookEvent) {
         match event {
-            LookEvent::Answered { look, findings, .. } => {
+            LookEvent::Answer {
+                look,
+                prompt,
+                result,
+                ..
+            } => {
+                if let Some(look) = self.inside.get_mut(&look) {
+                    look.found[prompt] = result.found;
+                }
+            }
+            LookEvent::Answered { look } => {
                 if let Some(look) = self.inside.remove(&look) {
                     self.report.tally.answered += 1;
-                    let found: Vec<SequenceOutput> =
-                        findings.into_iter().map(|f| f.found).collect();
-                    self.compare(look.request, &found);
+                    self.compare(look.request, &look.found);
                 }
             }
             LookEvent::Late { look } | LookEvent::Failed { look, .. } => {
                 let failed = self.inside.remove(&look).is_some();
                 self.report.tally.failed += u64::from(failed);
             }
-            LookEvent::Object(..) => {}
+            LookEvent::Object(..) | LookEvent::ShortAnswered { .. } => {}
         }
     }
 

@@ -144,9 +144,10 @@ impl Steps<'_> {
     fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
             view: Default::default(),
+            camera: None,
             picture: picture.clone(),
             pages: self.prefix(image),
-            camera: None,
+            crops: Vec::new(),
         };
         Step {
             images: (0..images).map(job).collect(),
@@ -218,6 +219,8 @@ impl Steps<'_> {
                     .launch(SlotId(launched % depth), step.clone())?;
                 launched += 1;
             }
+            // Afterwards every part of a step is one launch, as in a daemon that runs for a while.
+            while commits.len() < WARM_UP && self.backend.prepare_shape()? {}
             if enough || launched - commits.len() == depth {
                 let slot = SlotId(commits.len() % depth);
                 times.push(self.backend.commit(slot)?.times);

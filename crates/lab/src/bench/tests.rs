@@ -30,7 +30,7 @@ fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, Model
         images: 4,
         pages: 256,
         page_tokens: 16,
-        tile_difference: 0.0,
+        kept_crops: 0,
     };
     let backend = CpuBackend::new(&model.config, model.weights, capacity, clock);
     let backend = Box::new(backend.expect("a backend"));
@@ -82,6 +82,7 @@ pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox
         }),
         body: AnswerBody::Boxes(boxes),
         truncated: false,
+        unchanged: false,
         marks: StageTimes::default(),
     }
 }

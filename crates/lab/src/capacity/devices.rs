@@ -56,7 +56,7 @@ impl DeviceProfile {
     }
 
     /// Milliseconds of the rows of a step, with one position each.
-    fn decode_ms(&self, rows: usize) -> f64 {
+    pub fn decode_ms(&self, rows: usize) -> f64 {
         let after = self.decode.partition_point(|(known, _)| *known < rows);
         let Some(&(high_rows, high_ms)) = self.decode.get(after) else {
             return self.decode.last().map_or(0.0, |(_, ms)| *ms);

@@ -1,11 +1,12 @@
 //! The figures of runs. Pure.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::simulated_box::{BoxSetup, DeviceUse, LookEnd, LookRecord};
+use super::simulated_box::{BoxSetup, DeviceUse, LookEnd, LookRecord, TextRecord};
 use crate::bench::{Spread, TextTable};
+use spotter_core::Mono;
 
 /// Of one run.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +21,14 @@ pub struct RunFigures {
     pub p95_ms: f64,
     /// The camera with the fewest answers against the mean.
     pub fairness: f64,
+    pub texts_per_s: f64,
+    pub text_p95_ms: f64,
     pub wasted_share: f64,
     pub images_per_step: f64,
     /// At the end.
     pub in_flight: usize,
+    /// Age of each answered look, milliseconds, by camera and the time of its frame.
+    pub ages_ms: BTreeMap<(usize, Mono), f64>,
 }
 
 impl RunFigures {
@@ -32,10 +37,14 @@ impl RunFigures {
             .iter()
             .filter(|look| look.end == LookEnd::Answered)
             .collect();
-        let ages = answered
+        let ages_ms: BTreeMap<_, _> = answered
             .iter()
-            .map(|look| look.ended.since(look.received).as_secs_f64() * 1e3);
-        let ages = Spread::of(ages);
+            .map(|look| {
+                let age = look.ended.since(look.received);
+                ((look.camera, look.received), age.as_secs_f64() * 1e3)
+            })
+            .collect();
+        let ages = Spread::of(ages_ms.values().copied());
         let share = |with_objects: bool| {
             let of = |look: &&LookRecord| look.has_objects == with_objects;
             let begun = records.iter().filter(of).count();
@@ -57,8 +66,16 @@ impl RunFigures {
             p50_ms: ages.median_ms,
             p95_ms: ages.p95_ms,
             fairness: least as f64 / mean.max(1e-9),
+            ages_ms,
             ..Self::default()
         }
+    }
+
+    /// Free texts that were published in the run.
+    pub fn texts(&mut self, texts: &[TextRecord], took: Duration) {
+        let age_ms = |text: &TextRecord| text.ended.since(text.received).as_secs_f64() * 1e3;
+        self.text_p95_ms = Spread::of(texts.iter().map(age_ms)).p95_ms;
+        self.texts_per_s = texts.len() as f64 / took.as_secs_f64().max(1e-9);
     }
 
     pub fn device(&mut self, before: DeviceUse, after: DeviceUse) {
@@ -91,7 +108,7 @@ pub struct CapacityRow {
     pub best_fixed: Option<usize>,
     /// The learned number at the end.
     pub in_flight: usize,
-    /// Age at publication.
+    /// Age at publication, of the last short answer of each look.
     pub p50_ms: f64,
     pub p95_ms: f64,
     /// What `p95_ms` keeps to.
@@ -99,6 +116,45 @@ pub struct CapacityRow {
     pub wasted_share: f64,
     pub images_per_step: f64,
     pub fairness: f64,
+    /// With a query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<QueryFigures>,
+}
+
+/// What a question with a free text on every camera costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueryFigures {
+    pub texts_per_s: f64,
+    /// Age of the texts.
+    pub text_p95_ms: f64,
+    /// When no camera has the question.
+    pub looks_per_s_without: f64,
+    /// Ages of the looks at frames that are looked at with the question and without it.
+    pub common_p95_ms: f64,
+    pub common_p95_ms_without: f64,
+    /// By how many decode steps these differ.
+    pub more_steps: f64,
+}
+
+impl QueryFigures {
+    /// Of two runs with the same load, with the question and without it.
+    pub fn of(setup: &BoxSetup, with: &RunFigures, without: &RunFigures) -> Self {
+        // A long answer takes many times as long as a short one, so the same answers are compared.
+        let common = |these: &RunFigures, others: &RunFigures| {
+            let looks = these.ages_ms.iter();
+            let common = looks.filter(|(frame, _)| others.ages_ms.contains_key(frame));
+            Spread::of(common.map(|(_, age_ms)| *age_ms)).p95_ms
+        };
+        let (with_ms, without_ms) = (common(with, without), common(without, with));
+        Self {
+            texts_per_s: with.texts_per_s,
+            text_p95_ms: with.text_p95_ms,
+            looks_per_s_without: without.looks_per_s,
+            common_p95_ms: with_ms,
+            common_p95_ms_without: without_ms,
+            more_steps: (with_ms - without_ms) / setup.device.decode_ms(1),
+        }
+    }
 }
 
 impl CapacityRow {
@@ -130,6 +186,7 @@ impl CapacityRow {
             wasted_share: learned.wasted_share,
             images_per_step: learned.images_per_step,
             fairness: learned.fairness,
+            query: None,
         }
     }
 }
@@ -150,7 +207,7 @@ impl fmt::Display for CapacityTable {
                 (Some(looks), Some(rate)) => format!("{rate:.2} ({looks})"),
                 _ => "-".into(),
             };
-            vec![
+            let mut cells = vec![
                 ("device", row.device.clone()),
                 ("cameras", row.cameras.to_string()),
                 ("prompts", row.prompts.to_string()),
@@ -169,7 +226,21 @@ impl fmt::Display for CapacityTable {
                 ("wasted %", percent(Some(row.wasted_share))),
                 ("images/step", format!("{:.2}", row.images_per_step)),
                 ("fairness", format!("{:.2}", row.fairness)),
-            ]
+            ];
+            if let Some(query) = &row.query {
+                cells.extend([
+                    (
+                        "without: looks/s",
+                        format!("{:.2}", query.looks_per_s_without),
+                    ),
+                    ("common p95 ms", format!("{:.1}", query.common_p95_ms)),
+                    ("without", format!("{:.1}", query.common_p95_ms_without)),
+                    ("more steps", format!("{:.2}", query.more_steps)),
+                    ("texts/s", format!("{:.2}", query.texts_per_s)),
+                    ("text p95 ms", format!("{:.0}", query.text_p95_ms)),
+                ]);
+            }
+            cells
         };
         write!(f, "{}", TextTable::new(self.rows.iter().map(cells)))
     }

@@ -1,4 +1,5 @@
-//! `spotter-lab capacity`: what a box answers at every load, through the daemon's own path in virtual time.
+//! `spotter-lab capacity`: what a box answers at every load, through the daemon's own path: on simulated devices in virtual time
+//! (below), or on the device of this machine in real time (`real_box`).
 //!
 //! ```text
 //!   devices ─▶ simulated_box ─▶ LookRecords ─▶ figures ─▶ CapacityTable
@@ -6,24 +7,27 @@
 //!
 //! Load 1 is the rate of looks that find nothing, one after the other. Each load is run with the learned number of looks in
 //! flight, and with every fixed number; the best of these is that with the highest rate whose ages keep to the same bound.
+//! With a query, each load is also run without it: free texts may delay no other answer by more than two decode steps.
 //! Publishing takes no virtual time: an age ends when the tracker has the answer.
 
 mod devices;
 mod figures;
+mod real_box;
 mod simulated_box;
 
 pub use figures::{CapacityRow, CapacityTable};
+pub use real_box::{REAL, RealOptions, real_capacity};
 
 use std::time::Duration;
 
 use devices::DeviceProfile;
-use figures::RunFigures;
+use figures::{QueryFigures, RunFigures};
 use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empty_look};
 use spotter_engine::{open::GPU_PERMITS, service::InFlight};
 
 /// Looks that are run before anything counts: the number in flight is to follow within 20.
-const WARM_UP_LOOKS: usize = 40;
-const LOOKS: usize = 400;
+const WARM_UP_LOOKS: usize = 100;
+const LOOKS: usize = 800;
 /// A box that answers less than a look in this time is measured for so long.
 const LIMIT: Duration = Duration::from_secs(600);
 const ALONE_LOOKS: usize = 200;
@@ -39,6 +43,8 @@ pub struct CapacityOptions {
     pub cameras: Vec<usize>,
     pub prompts: Vec<usize>,
     pub objects: Vec<u64>,
+    /// Each camera also has a question with a free text as its answer.
+    pub has_query: bool,
     pub loads: Vec<f64>,
 }
 
@@ -79,6 +85,7 @@ fn setups(options: &CapacityOptions) -> anyhow::Result<Vec<BoxSetup>> {
                     device: device.clone(),
                     cameras,
                     prompts,
+                    has_query: options.has_query,
                     objects,
                     looks_hz: 0.0,
                     in_flight: InFlight::Fixed(1),
@@ -129,6 +136,14 @@ fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<Capac
     setup.looks_hz = load / alone.empty.as_secs_f64();
     setup.in_flight = InFlight::Learned(GPU_PERMITS);
     let learned = run(&setup)?;
+    let alone = BoxSetup {
+        has_query: false,
+        ..setup.clone()
+    };
+    let query = match setup.has_query {
+        true => Some(QueryFigures::of(&setup, &learned, &run(&alone)?)),
+        false => None,
+    };
     let mut best: Option<(usize, RunFigures)> = None;
     for looks in 1..=GPU_PERMITS {
         setup.in_flight = InFlight::Fixed(looks);
@@ -141,13 +156,16 @@ fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<Capac
             best = Some((looks, fixed));
         }
     }
-    Ok(CapacityRow::new(&setup, load, bound, learned, best))
+    let mut row = CapacityRow::new(&setup, load, bound, learned, best);
+    row.query = query;
+    Ok(row)
 }
 
 /// Mean age of looks of one camera that asks for few.
 fn look_alone(setup: &BoxSetup, empty: Duration) -> anyhow::Result<Duration> {
     let setup = BoxSetup {
         cameras: 1,
+        has_query: false,
         looks_hz: ALONE_LOAD / empty.as_secs_f64(),
         in_flight: InFlight::Fixed(1),
         ..setup.clone()
@@ -163,10 +181,12 @@ fn run(setup: &BoxSetup) -> anyhow::Result<RunFigures> {
     let mut site = SimulatedBox::new(setup)?;
     site.run(WARM_UP_LOOKS, LIMIT)?;
     let (from, skipped, before) = (site.now(), site.records().len(), site.device_use());
+    let texts_before = site.texts().len();
     site.run(LOOKS, LIMIT)?;
     let records = site.records();
     let took = site.now().since(from);
     let mut figures = RunFigures::of(&records[skipped..], setup.cameras, took);
+    figures.texts(&site.texts()[texts_before..], took);
     figures.device(before, site.device_use());
     figures.in_flight = site.in_flight();
     Ok(figures)

@@ -3,12 +3,12 @@
 //! ```text
 //!   frames ─▶ Sampler ─▶ EngineSlot ─▶ EngineLoop ─▶ SimBackend     the device's wait is where time passes:
 //!                           │                                       frames arrive and looks begin in it
-//!                           └─▶ outcomes in order ─▶ Tracker
+//!                           └─▶ answers in order ─▶ Tracker
 //! ```
 //!
 //! Nothing depends on real time or on chance, so a run gives the same figures each time.
 
-use std::{cell::RefCell, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{runtime::Runtime, task::yield_now};
@@ -17,8 +17,8 @@ use super::devices::DeviceProfile;
 use spotter::app::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock as _, Frame, FrameTimes, Look, ManualClock, Mono, Outcome, Picture, Task,
-    WallTime,
+    Answer, CameraId, Clock as _, Frame, FrameTimes, Look, LookNews, ManualClock, Mono, Outcome,
+    Picture, Task, WallTime,
     config::{self, CameraConfig, Environment, ModelSettings, ModelSource},
 };
 use spotter_engine::{
@@ -43,6 +43,8 @@ pub struct BoxSetup {
     pub device: DeviceProfile,
     pub cameras: usize,
     pub prompts: usize,
+    /// Each camera has a question besides, with a free text as its answer, at each look that may ask it.
+    pub has_query: bool,
     /// Objects of an answer, mean of a geometric distribution.
     pub objects: u64,
     /// Looks a second that all cameras ask for together.
@@ -62,6 +64,7 @@ impl BoxSetup {
 /// How a look ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookEnd {
+    /// All its short answers were published.
     Answered,
     Late,
 }
@@ -75,6 +78,13 @@ pub struct LookRecord {
     pub end: LookEnd,
     /// Of a late look, what its answer would have had.
     pub has_objects: bool,
+}
+
+/// A free text that was published.
+#[derive(Clone, Copy, Debug)]
+pub struct TextRecord {
+    pub received: Mono,
+    pub ended: Mono,
 }
 
 /// What the engine did between two moments.
@@ -104,6 +114,9 @@ struct Outside {
     /// Answers what came too late, to know what was lost.
     reference: Engine,
     records: Vec<LookRecord>,
+    texts: Vec<TextRecord>,
+    /// Looks with published answers that are not recorded yet, by camera and frame: whether they have objects.
+    open: BTreeMap<(CameraId, u64), bool>,
 }
 
 struct SimulatedCamera {
@@ -129,7 +142,12 @@ impl SimulatedBox {
             }
         });
         let mut engine = simulated_engine(setup, backend, clock.clone());
-        let cameras = configured(setup)?;
+        let cameras = configured_cameras(
+            setup.cameras,
+            setup.prompts,
+            setup.has_query,
+            setup.looks_hz,
+        )?;
         let measured = measured_look(&mut engine, &clock, setup.prompts)?;
         let limits = TimeLimits::new(budget(), Some(measured));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -163,6 +181,8 @@ impl SimulatedBox {
             sampler,
             reference: simulated_engine(setup, reference, reference_clock),
             records: Vec::new(),
+            texts: Vec::new(),
+            open: BTreeMap::new(),
         }));
         *outside.borrow_mut() = Some(Rc::clone(&all));
         Ok(Self {
@@ -192,6 +212,18 @@ impl SimulatedBox {
     /// All looks that have ended so far.
     pub fn records(&self) -> Vec<LookRecord> {
         self.outside.borrow().records.clone()
+    }
+
+    /// All free texts so far.
+    pub fn texts(&self) -> Vec<TextRecord> {
+        self.outside.borrow().texts.clone()
+    }
+
+    /// The frames of all cameras.
+    #[cfg(test)]
+    pub fn frames(&self) -> Vec<spotter_core::FrameCounters> {
+        let counters = self.outside.borrow().sampler.counters();
+        counters.into_iter().map(|(_, frames)| frames).collect()
     }
 
     /// Since the start.
@@ -241,10 +273,10 @@ impl Outside {
         self.settle();
     }
 
-    /// Looks begin while there are permits and frames; outcomes reach the tracker.
+    /// Looks begin while there are permits and frames; answers reach the tracker.
     fn settle(&mut self) {
         let Self { runtime, slot, .. } = self;
-        let outcomes = runtime.block_on(async {
+        let all = runtime.block_on(async {
             let mut all = Vec::new();
             let settled = async {
                 for _ in 0..SETTLED_AFTER {
@@ -255,40 +287,56 @@ impl Outside {
             loop {
                 tokio::select! {
                     biased;
-                    outcomes = slot.next() => match outcomes {
-                        Ok(outcomes) => all.extend(outcomes),
+                    news = slot.next() => match news {
+                        Ok(news) => all.extend(news),
                         Err(_) => return all,
                     },
                     () = &mut settled => return all,
                 }
             }
         });
-        for outcome in outcomes {
-            self.publish(&outcome);
+        for news in all {
+            self.publish(news);
         }
     }
 
-    fn publish(&mut self, outcome: &Outcome) {
-        self.sampler.done(outcome);
-        let now = self.clock.now();
-        let (frame, end, has_objects) = match outcome {
-            Outcome::Answered { frame, answers, .. } => {
-                for answer in answers {
-                    self.tracker.update(frame, answer);
+    fn publish(&mut self, news: LookNews) {
+        self.sampler.news(&news);
+        let key = |frame: &Frame| (frame.camera.clone(), frame.number);
+        match news {
+            LookNews::Answer { frame, answer, .. } => {
+                self.tracker.update(&frame, &answer);
+                let received = frame.times.received;
+                match answer.prompt.task.is_free_text() {
+                    true => self.texts.push(TextRecord {
+                        received,
+                        ended: self.clock.now(),
+                    }),
+                    false => {
+                        *self.open.entry(key(&frame)).or_default() |= has_objects(&answer);
+                    }
                 }
-                let found = answers.iter().any(|answer| answer.body.count() > Some(0));
-                (frame, LookEnd::Answered, found)
             }
-            Outcome::Late(look) | Outcome::Failed(look, _) => {
-                self.tracker.unanswered(look);
-                (&look.frame, LookEnd::Late, self.would_find(look))
+            LookNews::ShortAnswered(frame) => {
+                let has_objects = self.open.remove(&key(&frame)).unwrap_or_default();
+                self.record(&frame, LookEnd::Answered, has_objects);
             }
-        };
+            LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
+                self.tracker.unanswered(&look);
+                let had_objects = self.open.remove(&key(&look.frame)).unwrap_or_default();
+                let has_objects = had_objects || self.would_find(&look);
+                self.record(&look.frame, LookEnd::Late, has_objects);
+            }
+        }
+    }
+
+    fn record(&mut self, frame: &Frame, end: LookEnd, has_objects: bool) {
         let camera = self.cameras.iter().position(|c| c.id == frame.camera);
         self.records.push(LookRecord {
             camera: camera.unwrap_or_default(),
             received: frame.times.received,
-            ended: now,
+            ended: self.clock.now(),
             end,
             has_objects,
         });
@@ -298,13 +346,13 @@ impl Outside {
         let mut look = look.clone();
         let never = Mono::from_nanos(u64::MAX);
         (look.start_by, look.answer_by) = (never, never);
-        match self.reference.look(look) {
-            Ok(Outcome::Answered { answers, .. }) => {
-                answers.iter().any(|answer| answer.body.count() > Some(0))
-            }
-            _ => false,
-        }
+        let found = self.reference.look(look);
+        found.is_ok_and(|found| found.answers.iter().any(has_objects))
     }
+}
+
+fn has_objects(answer: &Answer) -> bool {
+    answer.body.count() > Some(0)
 }
 
 impl SimulatedCamera {
@@ -385,30 +433,38 @@ fn object(number: usize) -> String {
     format!("thing {number}")
 }
 
-fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
+pub fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
     (0..prompts).map(|number| Task::Detect {
         object: object(number),
     })
 }
 
 /// The cameras as a file configures them, each with its part of the looks.
-fn configured(setup: &BoxSetup) -> anyhow::Result<Vec<CameraConfig>> {
+pub fn configured_cameras(
+    cameras: usize,
+    prompts: usize,
+    has_query: bool,
+    looks_hz: f64,
+) -> anyhow::Result<Vec<CameraConfig>> {
     let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
-    for camera in 0..setup.cameras {
+    for camera in 0..cameras {
         text += &format!("[camera.c{camera}]\nurl = \"test://\"\n");
-        for prompt in 0..setup.prompts {
+        for prompt in 0..prompts {
             text += &format!("prompt.p{prompt}.detect = \"{}\"\n", object(prompt));
+        }
+        if has_query {
+            text += "prompt.scene.query = \"What happens here?\"\n";
         }
     }
     let loaded = config::of_text("the simulated cameras", &text, &Environment::process())?;
-    let mut cameras = loaded.config.cameras;
-    for camera in &mut cameras {
-        camera.rate_hz = setup.looks_hz / setup.cameras as f64;
+    let mut configured = loaded.config.cameras;
+    for camera in &mut configured {
+        camera.rate_hz = looks_hz / cameras as f64;
         for prompt in &mut camera.prompts {
             prompt.rate_hz = camera.rate_hz;
         }
     }
-    Ok(cameras)
+    Ok(configured)
 }
 
 /// `[model]` of a configuration that sets nothing but a directory.
@@ -450,6 +506,7 @@ fn simulated_backend(setup: &BoxSetup, clock: ManualClock) -> SimBackend {
         images: setup.device.images_a_step,
         positions: ROWS * context,
         tokens: ROWS * context,
+        kept_crops: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

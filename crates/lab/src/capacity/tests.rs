@@ -7,6 +7,7 @@ fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
         device: device.expect("a device of the file"),
         cameras: 8,
         prompts: 1,
+        has_query: false,
         objects: 2,
         looks_hz: 0.0,
         in_flight,
@@ -40,4 +41,32 @@ fn unknown_device_is_reported_with_the_known_ones() {
         error.contains("RTX 9999") && error.contains("Orin NX 360p"),
         "{error}"
     );
+}
+
+/// One camera with a detect prompt and a question that is answered with 128 tokens, at light load.
+#[test]
+fn free_text_delays_detect_by_at_most_two_decode_steps() {
+    for device in ["H200 720p", "Orin NX 360p"] {
+        let mut setup = setup(device, InFlight::Learned(GPU_PERMITS));
+        setup.cameras = 1;
+        setup.looks_hz /= 15.0;
+        let without = run(&setup).expect("a sound device");
+        setup.has_query = true;
+        let mut site = SimulatedBox::new(&setup).expect("a sound device");
+        site.run(WARM_UP_LOOKS + LOOKS, LIMIT)
+            .expect("a sound device");
+        let with = RunFigures::of(&site.records()[WARM_UP_LOOKS..], 1, LIMIT);
+        let query = QueryFigures::of(&setup, &with, &without);
+        assert!(query.more_steps <= 2.0, "{device}: {query:?}");
+        assert!(with.answered * 100 >= with.begun * 99, "{device}");
+        // A text is under way most of the time, and every one ends as an answer.
+        let texts = site.texts().len();
+        assert!(texts * 6 > LOOKS, "{device}: {texts} texts");
+        for frames in site.frames() {
+            assert!(frames.balanced(), "{device}: {frames:?}");
+            assert!(frames.late * 100 <= frames.looked, "{device}: {frames:?}");
+            assert_eq!(frames.failed, 0, "{device}: {frames:?}");
+            assert!(frames.in_flight <= 2, "{device}: {frames:?}");
+        }
+    }
 }

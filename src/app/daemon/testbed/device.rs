@@ -91,6 +91,7 @@ impl SceneDevice {
                 images: 2,
                 positions: 800,
                 tokens: 800,
+                kept_crops: 0,
             },
             vocab: config.text.vocab_size as u32,
             cameras: HashMap::new(),

@@ -176,6 +176,6 @@ impl PipelineProbes {
         };
         drop(omissions);
         let (camera, suppressed) = (&self.outlet.camera, (suppressed > 0).then_some(suppressed));
-        warn!(%camera, suppressed, "frames are left out: {why}");
+        warn!(%camera, suppressed, "frames dropped: {why}");
     }
 }

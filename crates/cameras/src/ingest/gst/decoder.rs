@@ -220,9 +220,9 @@ impl Decoders {
                 hardware: chain.hardware,
                 place: place(chain),
                 reason: match (chain.hardware, hardware_failed) {
-                    (true, _) => "a hardware decoder is there",
+                    (true, _) => "a hardware decoder is installed",
                     (false, true) => "the hardware decoder failed before",
-                    (false, false) => "no hardware decoder is there",
+                    (false, false) => "no hardware decoder is installed",
                 },
             })
     }

@@ -138,31 +138,31 @@ fn prompts() {
 }
 
 #[test]
-fn tiles_that_are_only_similar_are_warned_about() {
+fn removed_tile_difference_names_the_key_that_replaces_it() {
     let model = |line: &str| said(&person(&format!("[model]\n{line}")));
-    assert_eq!(model("tile_difference = 0"), [""; 0]);
-    let warning = "warning: a tile that changed by less is not encoded again, which can change answers; 0 is exact";
-    for (value, text) in [
-        ("1.5", warning),
-        ("256", "256 is above 255"),
-        ("-1", "-1 is below 0"),
+    let removed = model("tile_difference = 2");
+    assert_eq!(removed.len(), 1);
+    assert!(removed[0].starts_with("9:1 model.tile_difference: removed; write reuse = \"auto\""));
+    for fine in [
+        "reuse = \"auto\"",
+        "reuse = \"exact\"\nreuse_max_age = \"1m\"",
+        "reuse = \"off\"",
     ] {
-        let line = format!("9:19 model.tile_difference: {text}");
-        assert_eq!(model(&format!("tile_difference = {value}")), [line]);
+        assert_eq!(model(fine), [""; 0]);
     }
-    let file = person("[model]\ntile_difference = 1.5");
-    let loaded = loaded(&file);
-    assert_eq!(loaded.config.model.tile_difference, 1.5);
+    assert!(model("reuse_max_age = \"100ms\"")[0].contains("is below 1s"));
+    let idle = model("reuse = \"off\"\nreuse_max_age = \"1m\"");
+    assert!(idle.len() == 1 && idle[0].contains("warning: has no effect with reuse"));
 }
 
 #[test]
-fn gpu_frames_reject_motion_gate_and_tile_difference() {
+fn gpu_frames_reject_motion_gate_and_reuse() {
     let model = |lines: &str| said(&person(&format!("[model]\n{lines}")));
     assert_eq!(model("frames = \"gpu\""), [""; 0]);
     let on_cpu = model("device = \"cpu\"\nframes = \"gpu\"");
     assert!(on_cpu.len() == 1 && on_cpu[0].contains("model.frames: warning: has no effect"));
-    let compared = model("frames = \"gpu\"\ntile_difference = 2");
-    assert!(compared.len() == 1 && compared[0].contains("tile_difference: warning: has no effect"));
+    let compared = model("frames = \"gpu\"\nreuse = \"exact\"");
+    assert!(compared.len() == 1 && compared[0].contains("reuse: warning: has no effect"));
     let unknown = model("frames = \"cuda\"");
     assert!(unknown.len() == 1 && unknown[0].contains("model.frames"));
     let place = |text: &str| loaded(text).config.model.frames;

@@ -4,16 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    cases::compare_objects,
-    config,
-    golden::{CAMERA, assert_exact},
-    picture, run_with,
-};
+use super::{cases::compare_objects, config, golden::assert_exact, picture, run_with};
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
-    model::{SequenceOutput, Weights},
-    scheduler::backend::{ImageJob, Pick, PickResult},
+    model::{SequenceOutput, Weights, tiling},
+    scheduler::backend::{CropSource, FeatureEntry, ImageJob, Pick, PickResult},
     testing::{
         golden_full::FullSet,
         golden_model::{job, prompt, run_step, sequence, step_of},
@@ -21,7 +16,7 @@ use crate::{
         rule::Rule,
     },
 };
-use spotter_core::{CameraId, ManualClock};
+use spotter_core::ManualClock;
 
 #[test]
 #[ignore = "takes minutes of all cores and 9 GB of memory; run make test-full"]
@@ -35,7 +30,7 @@ fn true_widths() {
         images: 1,
         pages: 23 + 4 * 5,
         page_tokens: 32,
-        tile_difference: 0.0,
+        kept_crops: config.vision.max_crops + 1,
     };
     let mut backend =
         CpuBackend::new(&config, weights, capacity, Arc::new(ManualClock::default())).unwrap();
@@ -50,10 +45,13 @@ fn true_widths() {
             Pick::CoordOrEnd => Pick::Coord,
             other => other,
         };
+        let picture = picture(&set, image);
+        let tiling = tiling(picture.width(), picture.height(), &config.vision);
+        // For the comparison of features, which are not encoded again.
+        let keep = |entry| CropSource::Encoded(Some(FeatureEntry(entry)));
         let job = ImageJob {
-            view: Default::default(),
-            camera: Some(CameraId::new(CAMERA).unwrap()),
-            ..job(&backend, picture(&set, image))
+            crops: (0..tiling.crops() as u32).map(keep).collect(),
+            ..job(&backend, picture)
         };
         let found = run_with(&mut backend, Some(job), sequences, go_on);
         for ((name, case), found) in cases.iter().zip(found) {

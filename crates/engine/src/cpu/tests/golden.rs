@@ -9,9 +9,10 @@ use crate::{
         CpuBackend,
         device::CpuDevice,
         text::{BlockOutputs, PositionSpan, Sees},
+        tiles::CropsToEncode,
     },
     model::crops,
-    scheduler::backend::{Backend, KvTable},
+    scheduler::backend::{Backend, CropSource, FeatureEntry, KvTable},
     testing::{
         golden_figures::SmallSet,
         golden_report::Report,
@@ -19,10 +20,7 @@ use crate::{
         golden_tests,
     },
 };
-use spotter_core::{CameraId, Picture};
-
-/// Whose crops are looked at twice, and encoded once.
-pub(super) const CAMERA: &str = "golden";
+use spotter_core::Picture;
 
 /// Where the prefix is that golden runs read.
 fn prefix_table(backend: &CpuBackend) -> KvTable {
@@ -34,16 +32,22 @@ fn prefix_table(backend: &CpuBackend) -> KvTable {
 }
 
 impl Inside for CpuBackend {
-    /// Encoded once more, if it did not come as a picture of [`CAMERA`]: of others the backend keeps nothing.
+    /// Encoded once more, unless the last picture's features are in the first entries.
     fn image(&mut self, picture: &Picture) -> [Vec<f32>; 2] {
         let picture = picture.clone();
         let encode = move |device: &mut CpuDevice| {
             let crops = crops(&picture, &device.config.vision);
-            let camera = CameraId::new(CAMERA).unwrap();
-            let encoded = device
-                .tiles
-                .encode(&device.vision, &[(Some(&camera), &crops)]);
-            let features = encoded.features.concat();
+            let entries = (0..crops.encoded as u32).map(FeatureEntry);
+            let source = |entry| match device.tiles.has(entry) {
+                true => CropSource::Kept(entry),
+                false => CropSource::Encoded(None),
+            };
+            let wanted = CropsToEncode {
+                sources: entries.map(source).collect(),
+                crops: Some(&crops),
+            };
+            let encoded = device.tiles.encode(&device.vision, &[wanted]);
+            let features = encoded.unwrap().features.concat();
             let tokens = device.vision.image_tokens(&features, crops.tiling);
             [features, tokens]
         };

@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{backend_with, pages, pipelined::micro};
+use super::{pages, pipelined::micro};
 use crate::{
-    cpu::{CpuBackend, tiles::KEPT_IMAGES},
+    cpu::CpuBackend,
+    model,
     scheduler::backend::{
-        Backend, ImageJob, KvTable, PageId, Pick, PickResult, Row, Step, StepResult,
+        Backend, CropSource, FeatureEntry, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
+        StepResult,
     },
     testing::{
         ahead::{DETECT, IMAGE, micro_picture},
-        golden_model::{prompt, run_step},
+        golden_model::{config, prompt, run_step},
         golden_set,
     },
 };
-use spotter_core::{CameraId, Picture};
-
-fn camera(name: &str) -> Option<CameraId> {
-    CameraId::new(name).ok()
-}
+use spotter_core::Picture;
 
 /// Pages for the prefix of picture `index`, apart from those of the first rows.
 fn prefix_pages(backend: &CpuBackend, index: usize) -> Arc<[PageId]> {
@@ -27,20 +25,16 @@ fn prefix_pages(backend: &CpuBackend, index: usize) -> Arc<[PageId]> {
 }
 
 /// A job in these pages, and a detect prompt on it.
-fn look(
-    backend: &CpuBackend,
-    index: usize,
-    picture: Picture,
-    camera: Option<CameraId>,
-) -> (ImageJob, Row) {
+fn look(backend: &CpuBackend, index: usize, picture: Picture) -> (ImageJob, Row) {
     let prefix = prefix_pages(backend, index);
     let mut row = prompt(backend, index, DETECT, Pick::CoordOrEnd);
     row.kv.prefix = prefix.clone();
     let job = ImageJob {
         view: Default::default(),
+        camera: None,
         picture,
         pages: prefix,
-        camera,
+        crops: Vec::new(),
     };
     (job, row)
 }
@@ -72,13 +66,13 @@ fn pictures_in_one_step_are_as_pictures_one_by_one() {
     let mut together = micro();
     let looks = names.iter().enumerate();
     let looks = looks
-        .map(|(i, name)| look(&together, i, micro_picture(name), None))
+        .map(|(i, name)| look(&together, i, micro_picture(name)))
         .collect();
     let all = run(&mut together, looks);
     let mut crops = 0;
     for (i, name) in names.iter().enumerate() {
         let mut alone = micro();
-        let one = look(&alone, i, micro_picture(name), None);
+        let one = look(&alone, i, micro_picture(name));
         let one = run(&mut alone, vec![one]);
         assert_eq!(one.picked[0], all.picked[i], "{name}");
         assert_eq!(one.model_sizes[0], all.model_sizes[i], "{name}");
@@ -95,7 +89,7 @@ fn pictures_in_one_step_are_as_pictures_one_by_one() {
 
 const SIZE: (usize, usize) = (640, 480);
 
-/// A picture of blocks, with `value` in the top left corner.
+/// A picture of blocks, with `value` in the top left corner, which is in the whole picture and in one tile.
 fn street(value: u8) -> Picture {
     let (width, height) = SIZE;
     let byte = |i: usize| {
@@ -107,78 +101,72 @@ fn street(value: u8) -> Picture {
     Picture::from_rgb(width, height, bytes).unwrap()
 }
 
-/// Shows pictures one after the other; decisions, and crops encoded and reused.
-fn show(
-    backend: &mut CpuBackend,
-    pictures: &[(Picture, Option<CameraId>)],
-) -> (Vec<PickResult>, Vec<(usize, usize)>) {
-    let mut shown = (Vec::new(), Vec::new());
-    for (picture, camera) in pictures {
-        let look = look(backend, 0, picture.clone(), camera.clone());
-        let committed = run(backend, vec![look]);
-        shown.0.extend(committed.picked.concat());
-        let crops = (committed.crops_encoded, committed.crops_reused);
-        shown.1.push(crops);
-    }
-    shown
-}
-
 #[test]
-fn unchanged_crops_are_not_encoded_again_and_nothing_else_changes() {
-    let pictures = [
-        (street(10), camera("gate")),
-        (street(10), camera("gate")),
-        (street(200), camera("gate")),
-        (street(200), camera("yard")),
-        (street(200), None),
-        (street(200), camera("gate")),
-    ];
-    let of_no_camera = pictures.clone().map(|(picture, _)| (picture, None));
-    let (without, counts) = show(&mut micro(), &of_no_camera);
-    let all = counts[0].0;
-    assert!(all > 4 && counts.iter().all(|&crops| crops == (all, 0)));
-    let (with, counts) = show(&mut micro(), &pictures);
-    assert_eq!(with, without);
-    let expected = [
-        (all, 0),
-        (0, all),
-        // The corner is in the whole picture and in one tile.
-        (2, all - 2),
-        (all, 0),
-        (all, 0),
-        (0, all),
-    ];
-    assert_eq!(counts, expected);
-}
-
-#[test]
-fn cameras_are_forgotten_after_so_many_pictures() {
+fn kept_features_decide_as_encoded_ones() {
     let mut backend = micro();
-    let mut is_reused = |name| {
-        let (_, counts) = show(&mut backend, &[(street(0), camera(name))]);
-        counts[0].1 > 0
+    let all = model::tiling(SIZE.0, SIZE.1, &config(&golden_set("md2-micro")).vision).crops();
+    let keep = |i: usize| CropSource::Encoded(Some(FeatureEntry(i as u32)));
+    let kept = |i: usize| CropSource::Kept(FeatureEntry(i as u32));
+    let mut decide = |value, crops: Vec<CropSource>| {
+        let (mut job, row) = look(&backend, 0, street(value));
+        job.crops = crops;
+        let done = run(&mut backend, vec![(job, row)]);
+        (
+            done.picked.concat(),
+            (done.crops_encoded, done.crops_reused),
+        )
     };
-    let others = KEPT_IMAGES as usize;
-    assert!(!is_reused("gate"));
-    assert!(!is_reused("yard"));
-    assert!((1..others - 1).all(|_| is_reused("yard")));
-    assert!(is_reused("gate"), "after {} of others", others - 1);
-    assert!((0..others).all(|_| is_reused("yard")));
-    assert!(!is_reused("gate"), "after {others} of others");
-    let kept = backend.inspect(|device| device.tiles.cameras()).unwrap();
-    assert_eq!(kept, 2);
+    let (before, counts) = decide(10, (0..all).map(keep).collect());
+    assert_eq!(counts, (all, 0));
+    assert_eq!(
+        decide(10, (0..all).map(kept).collect()),
+        (before.clone(), (0, all))
+    );
+    // The pixels of a kept crop are not read.
+    assert_eq!(decide(200, (0..all).map(kept).collect()).0, before);
+    let (after, _) = decide(200, Vec::new());
+    assert_ne!(after, before, "the change is seen");
+    let changed = |i: usize| if i < 2 { keep(i) } else { kept(i) };
+    let (mixed, counts) = decide(200, (0..all).map(changed).collect());
+    assert_eq!((mixed, counts), (after.clone(), (2, all - 2)));
+    assert_eq!(decide(10, (0..all).map(kept).collect()).0, after);
 }
 
 #[test]
-fn changes_below_the_threshold_count_when_their_sum_exceeds_it() {
-    let pictures = [100, 106, 112].map(|value| (street(value), camera("gate")));
-    let (_, exact) = show(&mut micro(), &pictures);
-    let all = exact[0].0;
-    // The corner is in the whole picture and in one tile.
-    assert_eq!(exact[1..], [(2, all - 2); 2], "zero is exact");
-    let mut tolerant = backend_with(&golden_set("md2-micro"), 0.1);
-    let (_, counts) = show(&mut tolerant, &pictures);
-    assert_eq!(counts[1], (0, all), "the corner by six");
-    // By six again, which is twelve from what was encoded; in the whole picture the corner is small.
-    assert_eq!(counts[2], (1, all - 1));
+fn images_of_one_step_read_entries_in_their_order() {
+    let mut backend = micro();
+    let all = model::tiling(SIZE.0, SIZE.1, &config(&golden_set("md2-micro")).vision).crops();
+    let keep = |i: usize| CropSource::Encoded(Some(FeatureEntry(i as u32)));
+    let kept = |i: usize| CropSource::Kept(FeatureEntry(i as u32));
+    let job = |backend: &CpuBackend, index, value, crop: &dyn Fn(usize) -> CropSource| {
+        let (mut job, row) = look(backend, index, street(value));
+        job.crops = (0..all).map(crop).collect();
+        (job, row)
+    };
+    let first = job(&backend, 0, 10, &keep);
+    let before = run(&mut backend, vec![first]).picked.concat();
+    let looks = [
+        (0, 0, &kept as &dyn Fn(usize) -> _),
+        (1, 200, &keep),
+        (2, 0, &kept),
+    ];
+    let looks = looks.map(|(index, value, crop)| job(&backend, index, value, crop));
+    let picked = run(&mut backend, looks.into()).picked;
+    assert_eq!(picked[0], before);
+    assert_ne!(picked[1], before);
+    assert_eq!(picked[2], picked[1]);
+}
+
+#[test]
+fn entry_that_was_never_filled_is_an_error() {
+    let backend = &mut micro();
+    let (mut job, row) = look(backend, 0, micro_picture("small_50x40"));
+    job.crops = vec![CropSource::Kept(FeatureEntry(3))];
+    let step = Step {
+        images: vec![job],
+        rows: vec![row],
+    };
+    backend.launch(SlotId(0), step).unwrap();
+    let error = backend.commit(SlotId(0)).unwrap_err().to_string();
+    assert!(error.contains("never filled"), "{error}");
 }

@@ -35,20 +35,13 @@ pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuCapacity 
         images: 4,
         pages,
         page_tokens,
-        tile_difference: 0.0,
+        kept_crops: 64,
     }
 }
 
 pub(super) fn backend(set: &Path) -> CpuBackend {
-    backend_with(set, 0.0)
-}
-
-pub(super) fn backend_with(set: &Path, tile_difference: f32) -> CpuBackend {
     let config = config(set);
-    let capacity = CpuCapacity {
-        tile_difference,
-        ..capacity(&config, 16)
-    };
+    let capacity = capacity(&config, 16);
     let clock = Arc::new(ManualClock::default());
     CpuBackend::new(&config, weights(set, &config), capacity, clock).unwrap()
 }

@@ -10,7 +10,7 @@ fn micro() -> CudaBackend {
     let capacity = CudaCapacity {
         slots: 3,
         images: 1,
-        cameras: 0,
+        kept_crops: 0,
         ..settings().capacity
     };
     cuda_micro(CudaSettings {

@@ -31,6 +31,7 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 256,
     tokens: 16,
+    kept_crops: 0,
 };
 
 /// A row of the test: its look (if any), its own pages, where it begins and how much it feeds.
@@ -116,9 +117,10 @@ impl Bench {
         let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
         let image = |look: &usize| ImageJob {
             view: Default::default(),
+            camera: None,
             picture: picture.clone(),
             pages: prefix_pages(*look),
-            camera: None,
+            crops: Vec::new(),
         };
         let step = Step {
             images: images.iter().map(image).collect(),

@@ -67,8 +67,7 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
         rows: 32,
         images: IMAGES,
         pages: 512,
-        cameras: 0,
-        tile_difference: 0,
+        kept_crops: 0,
     };
     let settings = CudaSettings {
         capacity,
@@ -82,9 +81,10 @@ fn images(prefix_positions: usize) -> Step {
     let prefix_pages = prefix_positions.div_ceil(16);
     let image = |i: usize| ImageJob {
         view: Default::default(),
+        camera: None,
         picture: picture(i),
         pages: prefix(i, prefix_pages),
-        camera: None,
+        crops: Vec::new(),
     };
     Step {
         images: (0..IMAGES).map(image).collect(),

@@ -32,7 +32,7 @@ use crate::{
         golden_set,
     },
 };
-use spotter_core::{Look, Outcome, SystemClock, Task};
+use spotter_core::{Look, Outcome, SystemClock, Task, WholeLook};
 
 /// The address is too low to be valid.
 const FAULT: KernelSource = KernelSource {
@@ -86,15 +86,15 @@ fn build(gpu: u32) -> (Engine, usize) {
     (Engine::new(Box::new(backend), model, bounds, clock), 2)
 }
 
-async fn ask(engine: &EngineHandle) -> Outcome {
+async fn ask(engine: &EngineHandle) -> WholeLook {
     let picture = picture(&golden_set("md2-micro"), "gray_200x200");
     let object = "car".to_owned();
     let look = Look::still(picture, [Task::Detect { object }]).unwrap();
-    engine.permit().await.look(look).await
+    engine.permit().await.whole_look(look).await
 }
 
-fn answered(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Answered { .. })
+fn answered(look: &WholeLook) -> bool {
+    matches!(look.outcome, Some(Outcome::Answered(_)))
 }
 
 #[tokio::test]
@@ -104,7 +104,10 @@ async fn one_gpu_breaks() {
     assert!(answered(&ask(&engine).await));
     break_gpu(0);
     let failed = ask(&engine).await;
-    assert!(matches!(failed, Outcome::Failed(..)), "{failed:?}");
+    assert!(
+        matches!(failed.outcome, Some(Outcome::Failed(..))),
+        "{failed:?}"
+    );
     let reason = end.reason().await.to_string();
     println!("{reason}");
     assert!(reason.contains("restart Spotter"), "{reason}");

@@ -23,7 +23,7 @@ use crate::{
         stage::FrameStage,
     },
     model::VisionConfig,
-    scheduler::backend::{Backend, ImageJob, Pick, PickResult, SlotId, Step},
+    scheduler::backend::{Backend, Pick, PickResult, SlotId, Step},
     testing::golden_model::{job, prompt},
 };
 use spotter_cameras::testing::uploaded;
@@ -253,11 +253,7 @@ fn step_holds_gpu_frames_until_commit_and_encodes_all() {
     let on_host = picture(&mut Random::new(12), PixelFormat::Nv12, (1280, ROWS));
     let row = prompt(&backend, 0, &[1, 498, 95], Pick::Coord);
     let mut decide = |picture: Picture| -> (Vec<PickResult>, usize) {
-        let image = ImageJob {
-            view: Default::default(),
-            camera: Some(spotter_core::CameraId::new("gate").unwrap()),
-            ..job(&backend, picture)
-        };
+        let image = job(&backend, picture);
         let step = Step {
             images: vec![image],
             rows: vec![row.clone()],

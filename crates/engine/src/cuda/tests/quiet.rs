@@ -48,6 +48,11 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
     step
 }
 
+/// Records all shapes that ran.
+fn prepare(backend: &mut CudaBackend) {
+    while backend.prepare_shape().unwrap() {}
+}
+
 /// Runs steps, two in flight. Returns the decisions of each.
 fn run(
     backend: &mut CudaBackend,
@@ -55,6 +60,17 @@ fn run(
     vocab: usize,
     steps: usize,
 ) -> Vec<Vec<Vec<PickResult>>> {
+    run_and(backend, picture, (vocab, steps), |_| {})
+}
+
+/// The same, with a call while the newest step runs.
+fn run_and(
+    backend: &mut CudaBackend,
+    picture: &Picture,
+    sizes: (usize, usize),
+    mut while_running: impl FnMut(&mut CudaBackend),
+) -> Vec<Vec<Vec<PickResult>>> {
+    let (vocab, steps) = sizes;
     let mut picked = Vec::with_capacity(steps);
     for number in 0..steps {
         let slot = SlotId(number % 2);
@@ -66,6 +82,7 @@ fn run(
             (100..200).for_each(|id| mask.allow(id));
             backend.finalize(slot, vec![RowMask { row, mask }]).unwrap();
         }
+        while_running(backend);
         if number > 0 {
             picked.push(backend.commit(SlotId((number - 1) % 2)).unwrap().picked);
         }
@@ -74,7 +91,7 @@ fn run(
     picked
 }
 
-/// Queued at first, recorded at the second time, launched as graphs then.
+/// Queued at first, recorded when no step waits, launched as graphs then.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn graphs_decide_as_what_they_recorded() {
@@ -84,9 +101,47 @@ fn graphs_decide_as_what_they_recorded() {
     // Each kind of step has run in both slots.
     let round = 2 * KINDS;
     let queued = run(&mut backend, &picture, vocab, round);
+    let before = backend.graph_use();
+    assert!(
+        before.queued > 0 && before.recorded == 0 && before.launched == 0,
+        "{before:?}"
+    );
+    assert_eq!(run(&mut backend, &picture, vocab, round), queued);
+    assert_eq!(backend.graph_use().recorded, 0, "no step records");
+    prepare(&mut backend);
+    let prepared = backend.graph_use();
+    assert!(prepared.recorded > 0, "{prepared:?}");
     for _ in 0..3 {
         assert_eq!(run(&mut backend, &picture, vocab, round), queued);
     }
+    let after = backend.graph_use();
+    assert_eq!(
+        (after.recorded, after.queued),
+        (prepared.recorded, prepared.queued)
+    );
+    assert_eq!(after.launched, 3 * before.queued);
+}
+
+/// A saturated engine is never idle, so it records while steps run.
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn recordings_beside_running_steps_change_no_decision() {
+    let picture = micro_picture(IMAGE);
+    let vocab = micro_config().text.vocab_size;
+    let round = 2 * KINDS;
+    let queued = run(&mut micro(), &picture, vocab, round);
+    let mut backend = micro();
+    for _ in 0..4 {
+        let decided = run_and(&mut backend, &picture, (vocab, round), |backend| {
+            backend.prepare_shape().unwrap();
+        });
+        assert_eq!(decided, queued);
+    }
+    let counts = backend.graph_use();
+    assert!(
+        counts.recorded > 0 && counts.launched > counts.queued,
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -96,7 +151,9 @@ fn steps_of_known_shapes_allocate_nothing_and_wait_once_each() {
     let picture = micro_picture(IMAGE);
     let vocab = micro_config().text.vocab_size;
     // Each shape is queued, recorded and launched as a graph in each slot.
-    run(&mut backend, &picture, vocab, 2 * KINDS * 4);
+    run(&mut backend, &picture, vocab, 2 * KINDS);
+    prepare(&mut backend);
+    run(&mut backend, &picture, vocab, 2 * KINDS * 2);
     let free = || library::open(0).unwrap().free_bytes().unwrap();
     let (calls, free_before) = (DriverCalls::so_far(), free());
     let steps = 10 * KINDS;

@@ -1,14 +1,26 @@
 //! Crops that are kept give the answers of crops that are encoded.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::whole::micro;
+use super::{inside::crops, whole::micro};
 use crate::{
     cuda::CudaBackend,
-    scheduler::backend::{Backend, ImageJob, PageId, Pick, PickResult, Step},
-    testing::golden_model::{prompt, run_step},
+    model::{SequenceOutput, Skill, tiling},
+    scheduler::{
+        Options,
+        backend::{Backend, CropSource, FeatureEntry, ImageJob, PageId, Pick, PickResult, Step},
+        draft::DraftKey,
+        request::{Ask, LookEvent, LookRequest, MeasuredView, Work},
+        sequence::{Bounds, Sequence},
+        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
+        worker::Worker,
+    },
+    testing::{
+        golden_model::{config, prompt, run_step, tokens},
+        golden_set,
+    },
 };
-use spotter_core::{CameraId, Picture};
+use spotter_core::{CameraId, Mono, Picture, Prompt, PromptId, SystemClock, Task};
 
 const PROMPT: [u32; 6] = [1, 498, 95, 376, 2, 345];
 
@@ -23,21 +35,24 @@ fn picture(changed: bool) -> Picture {
     Picture::from_rgb(200, 200, bytes).unwrap()
 }
 
+/// A picture of a step: whether it is changed, and where its crops come from by their numbers.
+type SentPicture<'a> = (bool, &'a dyn Fn(usize) -> CropSource);
+
 /// What a step with these pictures decides for each, and its crops: encoded, reused.
-fn decide(
-    backend: &mut CudaBackend,
-    images: &[(Option<&str>, bool)],
-) -> (Vec<PickResult>, [usize; 2]) {
+fn decide(backend: &mut CudaBackend, images: &[SentPicture<'_>]) -> (Vec<PickResult>, [usize; 2]) {
     let limits = backend.limits();
     let each = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
     let mut step = Step::default();
-    for (index, &(camera, changed)) in (0..).zip(images) {
+    for (index, &(changed, crop)) in (0..).zip(images) {
         let prefix: Arc<[PageId]> = (index * each..(index + 1) * each).map(PageId).collect();
+        let picture = picture(changed);
+        let crops = crops(backend, &picture);
         step.images.push(ImageJob {
             view: Default::default(),
-            picture: picture(changed),
+            camera: None,
+            picture,
             pages: prefix.clone(),
-            camera: camera.map(|name| CameraId::new(name).unwrap()),
+            crops: (0..crops).map(crop).collect(),
         });
         let mut row = prompt(backend, 10 + index as usize, &PROMPT, Pick::Coord);
         row.kv.prefix = prefix;
@@ -46,6 +61,10 @@ fn decide(
     let done = run_step(backend, step);
     let crops = [done.crops_encoded, done.crops_reused];
     (done.picked.concat(), crops)
+}
+
+fn entry(camera: usize, crop: usize) -> FeatureEntry {
+    FeatureEntry((camera * 16 + crop) as u32)
 }
 
 /// The sharpness of a coordinate says more than its bin, which jumps where a network of noise sees no difference.
@@ -64,30 +83,136 @@ fn assert_alike(a: &[PickResult], b: &[PickResult]) {
 #[ignore = "needs a GPU; run make test-gpu"]
 fn kept_crops_decide_as_encoded_ones() {
     let mut backend = micro();
-    let mut decide = |images: &[_]| decide(&mut backend, images);
-    let (off, [all, _]) = decide(&[(None, false)]);
-    let (off_changed, _) = decide(&[(None, true)]);
-    assert!(all > 4, "many tiles: {all}");
+    let mut decide = |images: &[SentPicture<'_>]| decide(&mut backend, images);
+    let fresh = |_| CropSource::Encoded(None);
+    let keep = |crop| CropSource::Encoded(Some(entry(0, crop)));
+    let kept = |crop| CropSource::Kept(entry(0, crop));
+    let (off, [all, _]) = decide(&[(false, &fresh)]);
+    let (off_changed, _) = decide(&[(true, &fresh)]);
+    assert!(all > 4 && all <= 16, "many tiles: {all}");
     assert_ne!(off, off_changed, "the change is seen");
 
     // The same work in the same shape gives equal bits.
-    assert_eq!(decide(&[(Some("gate"), false)]), (off.clone(), [all, 0]));
-    assert_eq!(decide(&[(Some("gate"), false)]), (off.clone(), [0, all]));
+    assert_eq!(decide(&[(false, &keep)]), (off.clone(), [all, 0]));
+    assert_eq!(decide(&[(false, &kept)]), (off.clone(), [0, all]));
+    // The pixels of a kept crop are not read.
+    assert_eq!(decide(&[(true, &kept)]), (off.clone(), [0, all]));
 
-    let (changed, [encoded, reused]) = decide(&[(Some("gate"), true)]);
-    assert!(encoded >= 2 && reused > 0 && encoded + reused == all);
+    // The change is in the whole picture and in the last tile.
+    let last = all - 1;
+    let some = |crop| match crop == 0 || crop == last {
+        true => keep(crop),
+        false => kept(crop),
+    };
+    let (changed, counts) = decide(&[(true, &some)]);
+    assert_eq!(counts, [2, all - 2]);
     assert_alike(&changed, &off_changed);
-    assert_eq!(decide(&[(Some("gate"), true)]), (changed, [0, all]));
+    assert_eq!(decide(&[(true, &kept)]), (changed, [0, all]));
 
-    // In one step: an image reads what a later one of its camera replaces, and another camera is not mixed up.
-    let cameras = [
-        (Some("gate"), true),
-        (Some("yard"), false),
-        (Some("gate"), false),
+    // In one step: an image reads what a later one replaces, one behind that reads the new features, and others' entries are
+    // not mixed up.
+    let other = |crop| CropSource::Encoded(Some(entry(1, crop)));
+    let images: [SentPicture<'_>; 4] = [
+        (true, &kept),
+        (true, &other),
+        (false, &keep),
+        (false, &kept),
     ];
-    let (beside, [encoded, reused]) = decide(&cameras);
-    assert!(encoded > all && reused > all && encoded + reused == 3 * all);
-    let (off, _) = decide(&cameras.map(|(_, changed)| (None, changed)));
+    let (beside, counts) = decide(&images);
+    assert_eq!(counts, [2 * all, 2 * all]);
+    let (off, _) = decide(&[true, true, false, false].map(|changed| (changed, &fresh as _)));
     assert_alike(&beside, &off);
-    assert_eq!(decide(&cameras[1..]).1, [0, 2 * all], "both are kept");
+    let other = |crop| CropSource::Kept(entry(1, crop));
+    assert_eq!(decide(&[(true, &other), (false, &kept)]).1, [0, 2 * all]);
+}
+
+/// Runs a look through the scheduler; its answer, and the work that it took.
+fn answer(worker: &mut Worker, request: LookRequest) -> (SequenceOutput, Work) {
+    let before = worker.work();
+    worker.admit(request);
+    let mut found = None;
+    while !worker.is_idle() {
+        for event in worker.turn().unwrap() {
+            if let LookEvent::Answer { result, .. } = event {
+                found = Some(result.found);
+            }
+        }
+    }
+    let mut work = worker.work();
+    work.images -= before.images;
+    work.prefixes_reused -= before.prefixes_reused;
+    work.unchanged -= before.unchanged;
+    (found.unwrap(), work)
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
+    let config = config(&golden_set("md2-micro"));
+    let options = Options {
+        reuse: Some(ReuseRule {
+            detail: Detail::Cells,
+            max_age: Duration::from_secs(3600),
+        }),
+        ..Options::default()
+    };
+    let clock = Arc::new(SystemClock::new());
+    let mut worker = Worker::new(Box::new(micro()), config.text.vocab_size, options, clock);
+    let gate = CameraId::new("gate").unwrap();
+    let request = |name: &str, reused: bool| {
+        let picture = picture(false);
+        let tiling = tiling(picture.width(), picture.height(), &config.vision);
+        let measure = PictureMeasure::of(&picture, tiling, &config.vision, Detail::Cells);
+        let bounds = Bounds {
+            max_objects: 3,
+            max_tokens: 8,
+        };
+        let sequence = Sequence::new(config.grammar(Skill::Detect), tokens(&PROMPT), bounds);
+        let task = Task::Detect {
+            object: "car".into(),
+        };
+        let prompt = Prompt {
+            id: PromptId::new(name).unwrap(),
+            revision: 1,
+            task,
+            view: Default::default(),
+        };
+        LookRequest {
+            camera: Some(gate.clone()),
+            measured: reused.then(|| MeasuredView {
+                view: ViewKey {
+                    camera: gate.clone(),
+                    part: None,
+                    tiling,
+                },
+                measure,
+            }),
+            picture: Some(picture),
+            view: Default::default(),
+            start_by: Mono::from_nanos(u64::MAX),
+            answer_by: Mono::from_nanos(u64::MAX),
+            asks: vec![Ask {
+                sequence,
+                draft: reused.then(|| DraftKey::new(&gate, &prompt)),
+            }],
+            objects: false,
+        }
+    };
+    let (fresh, work) = answer(&mut worker, request("a", false));
+    assert_eq!((work.images, work.prefixes_reused), (1, 0));
+    let (first, work) = answer(&mut worker, request("a", true));
+    assert_eq!((first, work.images), (fresh.clone(), 1));
+    // Another prompt on the same picture, then the same one.
+    let (other, work) = answer(&mut worker, request("b", true));
+    assert_eq!(
+        (work.images, work.prefixes_reused, work.unchanged),
+        (0, 1, 0)
+    );
+    assert_eq!(other, fresh);
+    let (again, work) = answer(&mut worker, request("b", true));
+    assert_eq!(
+        (work.images, work.prefixes_reused, work.unchanged),
+        (0, 0, 1)
+    );
+    assert_eq!(again, fresh);
 }

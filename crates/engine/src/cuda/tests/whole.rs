@@ -47,8 +47,7 @@ pub(super) fn settings() -> CudaSettings<'static> {
             rows: 32,
             images: 4,
             pages: 1024,
-            cameras: 3,
-            tile_difference: 0,
+            kept_crops: 64,
         },
         precision: Precision::Bf16,
     }
@@ -65,8 +64,7 @@ pub(super) fn cuda_for_one(
         rows: 2,
         images: 1,
         pages: 256,
-        cameras: 0,
-        tile_difference: 0,
+        kept_crops: 0,
     };
     let settings = CudaSettings {
         capacity,
@@ -101,7 +99,7 @@ pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
         images: 1,
         pages: 512,
         page_tokens: 16,
-        tile_difference: 0.0,
+        kept_crops: 0,
     };
     let clock = Arc::new(ManualClock::default());
     CpuBackend::new(config, weights, capacity, clock).unwrap()

@@ -1,21 +1,26 @@
 //! An answer is the answer that the same request gets alone, with other requests around it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 
 use super::{BOUNDS, grammar};
 use crate::{
-    model::{SequenceOutput, Skill},
+    model::{SequenceOutput, Skill, Tiling},
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
-        request::{Ask, Decide, LookEvent, LookId, LookRequest, Options},
+        request::{Ask, Decide, LookEvent, LookId, LookRequest, MeasuredView, Options},
         sequence::Sequence,
+        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
-    sim::{SimBackend, SimCosts, SimModel},
+    sim::{SimBackend, SimCosts, SimModel, strips},
 };
 use spotter_core::{
     CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime,
@@ -31,6 +36,7 @@ pub(super) const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 400,
     tokens: 100,
+    kept_crops: 20,
 };
 
 const MODEL: SimModel = SimModel {
@@ -84,6 +90,9 @@ fn picture(look: u8) -> Picture {
     Picture::from_rgb(2, 6, bytes.collect()).expect("a picture")
 }
 
+/// The kind of a prompt whose answer is a free text.
+const FREE_TEXT: u8 = 3;
+
 fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     // The first tokens are those of a template, so that texts begin alike.
     let template = [20 + u32::from(kind % 2), 5, 9, 9, 8];
@@ -123,10 +132,20 @@ fn request(plan: &Plan, now: Mono) -> LookRequest {
         Some(ms) => now.after(Duration::from_millis(ms)),
         None => Mono::from_nanos(u64::MAX),
     });
+    let picture = plan.picture.map(picture);
+    let measured = picture.as_ref().map(|picture| MeasuredView {
+        view: ViewKey {
+            camera: camera_id(plan.camera),
+            part: None,
+            tiling: Tiling { rows: 1, cols: 1 },
+        },
+        measure: PictureMeasure::of_regions(picture, &strips(picture, MODEL.crops), (84, 84)),
+    });
     LookRequest {
         view: Default::default(),
         camera: Some(camera_id(plan.camera)),
-        picture: plan.picture.map(picture),
+        picture,
+        measured,
         start_by,
         answer_by,
         asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
@@ -160,7 +179,7 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
         depth: 1,
         decide: Decide::Host,
         draft: false,
-        tile_reuse: false,
+        reuse: None,
     };
     let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let plan = Plan {
@@ -168,14 +187,16 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
         ..plan.clone()
     };
     worker.admit(request(&plan, clock.now()));
+    let mut found = vec![SequenceOutput::default(); plan.prompts.len()];
     loop {
         for event in worker.turn().expect("a sound engine") {
             match event {
-                LookEvent::Answered { findings, .. } => {
-                    return Some(findings.into_iter().map(|f| f.found).collect());
-                }
+                LookEvent::Answer { prompt, result, .. } => found[prompt] = result.found,
+                LookEvent::Answered { .. } => return Some(found),
                 LookEvent::Failed { .. } => return None,
-                LookEvent::Late { .. } | LookEvent::Object(..) => {}
+                LookEvent::Late { .. }
+                | LookEvent::Object(..)
+                | LookEvent::ShortAnswered { .. } => {}
             }
         }
     }
@@ -186,6 +207,8 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
     let (mut worker, clock) = worker(limits, options, Duration::ZERO);
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
     let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
+    let mut answers: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
+    let mut short_answered = HashSet::new();
     let mut next = plans.iter().enumerate().peekable();
     let (mut pause, mut ended, mut turns) = (0, 0, 0);
     while next.peek().is_some() || !worker.is_idle() {
@@ -210,20 +233,45 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
         for event in events {
             match event {
                 LookEvent::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
-                LookEvent::Answered { look, findings, .. } => {
+                LookEvent::Answer {
+                    look,
+                    prompt,
+                    result,
+                    ..
+                } => {
+                    prop_assert!(inside.contains_key(&look), "after the end, or a cancel");
+                    let reported = shown.remove(&(look, prompt)).unwrap_or(0);
+                    prop_assert_eq!(reported, result.found.objects.len());
+                    let before = answers.insert((look, prompt), result.found);
+                    prop_assert_eq!(before, None, "answered twice");
+                }
+                LookEvent::ShortAnswered { look } => {
+                    let (i, _) = &inside[&look];
+                    let mut prompts = plans[*i].prompts.iter().enumerate();
+                    let is_left = |(index, (kind, _)): (usize, &(u8, u8))| {
+                        *kind != FREE_TEXT && !answers.contains_key(&(look, index))
+                    };
+                    prop_assert!(!prompts.any(is_left), "a short answer is left");
+                    prop_assert!(short_answered.insert(look), "once");
+                }
+                LookEvent::Answered { look } => {
                     let Some((i, _)) = inside.remove(&look) else {
                         return Err(TestCaseError::fail("answered twice, or after a cancel"));
                     };
-                    for (index, finding) in findings.iter().enumerate() {
-                        let reported = shown.remove(&(look, index)).unwrap_or(0);
-                        prop_assert_eq!(reported, finding.found.objects.len());
-                    }
-                    let found = findings.into_iter().map(|f| f.found).collect::<Vec<_>>();
-                    prop_assert_eq!(Some(found), alone(&plans[i], limits), "{:?}", plans[i]);
+                    let found =
+                        (0..plans[i].prompts.len()).map(|index| answers.remove(&(look, index)));
+                    let found: Option<Vec<_>> = found.collect();
+                    prop_assert!(found.is_some(), "an answer is missing");
+                    prop_assert_eq!(found, alone(&plans[i], limits), "{:?}", plans[i]);
+                    prop_assert!(short_answered.contains(&look), "before the end");
                     ended += 1;
                 }
                 LookEvent::Late { look } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
+                    prop_assert!(
+                        !short_answered.contains(&look),
+                        "no other look waited for it"
+                    );
                     prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
                     ended += 1;
                 }
@@ -242,14 +290,17 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (1_usize..4, any::<[bool; 3]>()).prop_map(|(depth, [device, draft, tile_reuse])| Options {
+    (1_usize..4, any::<[bool; 3]>()).prop_map(|(depth, [device, draft, reuse])| Options {
         depth,
         decide: match device {
             true => Decide::Device,
             false => Decide::Host,
         },
         draft,
-        tile_reuse,
+        reuse: reuse.then_some(ReuseRule {
+            detail: Detail::Bytes,
+            max_age: Duration::from_millis(40),
+        }),
     })
 }
 
@@ -257,7 +308,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(5_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20) {
-        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, ..LIMITS }, options)?;
+    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20, kept_crops in 0_usize..12) {
+        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, kept_crops, ..LIMITS }, options)?;
     }
 }

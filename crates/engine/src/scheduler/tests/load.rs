@@ -38,7 +38,6 @@ impl Rig {
             ..LIMITS
         };
         let options = Options {
-            tile_reuse: false,
             draft: false,
             ..Options::default()
         };
@@ -62,6 +61,7 @@ impl Rig {
             view: Default::default(),
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),
+            measured: None,
             start_by: received.after(start),
             answer_by: received.after(answer),
             asks: vec![Ask {
@@ -77,14 +77,15 @@ impl Rig {
         let events = self.worker.turn().expect("a sound engine");
         let end = |event| {
             let (look, answered) = match event {
-                LookEvent::Answered { look, .. } => (look, true),
+                LookEvent::Answer { .. } | LookEvent::ShortAnswered { .. } => return None,
+                LookEvent::Answered { look } => (look, true),
                 LookEvent::Late { look } => (look, false),
                 other => panic!("{other:?}"),
             };
             let (camera, received) = self.asked.remove(&look).expect("asked once");
-            (camera, self.clock.now().since(received), answered)
+            Some((camera, self.clock.now().since(received), answered))
         };
-        events.into_iter().map(end).collect()
+        events.into_iter().filter_map(end).collect()
     }
 
     /// Time of a look alone.
@@ -102,6 +103,33 @@ impl Rig {
         }
         longest
     }
+}
+
+/// The answers of looks that share steps report the time of the device, each its part; rows that ran on for nothing are left out.
+#[test]
+fn answers_report_what_their_looks_cost() {
+    let mut rig = Rig::new();
+    for camera in 0..6 {
+        rig.clock.advance(MS);
+        rig.ask(camera, rig.clock.now(), EVER);
+    }
+    let mut costs: HashMap<LookId, Duration> = HashMap::new();
+    while !rig.worker.is_idle() {
+        for event in rig.worker.turn().expect("a sound engine") {
+            if let LookEvent::Answer { look, result, .. } = event {
+                *costs.entry(look).or_default() += result.marks.device;
+            }
+        }
+    }
+    let (sum, busy): (Duration, _) = (costs.values().sum(), rig.worker.work().busy);
+    assert!(
+        costs.len() == 6 && costs.values().all(|cost| *cost > MS),
+        "{costs:?}"
+    );
+    assert!(
+        sum <= busy && sum >= busy.mul_f64(0.8),
+        "{sum:?} of {busy:?}"
+    );
 }
 
 /// Cameras whose newest frame is taken when a permit is free, as the sampler does, at three times what the engine can:

@@ -10,7 +10,7 @@ use crate::{
     testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
 };
 use spotter_core::{
-    Answer, AnswerBody, Look, ManualClock, Outcome, Picture, SystemClock, Task, WallTime, config,
+    Answer, AnswerBody, Look, ManualClock, Picture, SystemClock, Task, WallTime, config,
 };
 use spotter_street::{Street, draw};
 
@@ -24,7 +24,7 @@ fn babbling_engine() -> Engine {
         images: 1,
         pages: 100,
         page_tokens: 16,
-        tile_difference: 0.0,
+        kept_crops: 0,
     };
     let clock = Arc::new(ManualClock::default());
     let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();
@@ -51,9 +51,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
         choices: choices.to_vec(),
     };
     let look = Look::still(picture, [task]).unwrap();
-    let Outcome::Answered { mut answers, .. } = engine.look(look).unwrap() else {
-        panic!("not answered");
-    };
+    let mut answers = engine.look(look).unwrap().into_answers().unwrap();
     let answer: Answer = answers.pop().unwrap();
     let AnswerBody::Text { text, score } = answer.body else {
         panic!("{:?}", answer.body);

@@ -14,10 +14,10 @@ use crate::{
     scheduler::backend::{
         Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
     },
-    service::{Engine, handle, inside, wire::WireOutcome},
+    service::{Engine, handle, inside},
     testing::simulated::{self, FragileDevice},
 };
-use spotter_core::{ManualClock, Mono, Picture, Task};
+use spotter_core::{Look, ManualClock, Mono, Picture, Task, WholeLook};
 
 /// Generous, because it says nothing about speed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,15 +143,15 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("it takes too long")
 }
 
-async fn ask(engine: &EngineHandle, prompts: usize, start_by: Mono) -> Outcome {
+async fn ask(engine: &EngineHandle, prompts: usize, start_by: Mono) -> WholeLook {
     let permit = within(engine.permit()).await;
-    within(permit.look(look(prompts, start_by))).await
+    within(permit.whole_look(look(prompts, start_by))).await
 }
 
 /// A look that is under way when this returns, or will be in a moment.
-async fn begin(engine: &EngineHandle) -> JoinHandle<Outcome> {
+async fn begin(engine: &EngineHandle) -> JoinHandle<WholeLook> {
     let permit = within(engine.permit()).await;
-    let begun = tokio::spawn(permit.look(look(1, WHENEVER)));
+    let begun = tokio::spawn(permit.whole_look(look(1, WHENEVER)));
     // It runs up to where it waits for the answer.
     tokio::task::yield_now().await;
     begun
@@ -169,8 +169,16 @@ fn look(prompts: usize, start_by: Mono) -> Look {
     }
 }
 
-fn is_answered(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Answered { .. })
+fn is_answered(look: &WholeLook) -> bool {
+    matches!(look.outcome, Some(Outcome::Answered(_)))
+}
+
+#[track_caller]
+fn assert_failed(look: &WholeLook) {
+    assert!(
+        matches!(look.outcome, Some(Outcome::Failed(..))),
+        "{look:?}"
+    );
 }
 
 #[tokio::test]
@@ -183,13 +191,9 @@ async fn answers_are_those_of_the_same_engine_on_a_thread() {
     for prompts in 1..9 {
         let there = ask(&engine, prompts, WHENEVER).await;
         let here = ask(&thread, prompts, WHENEVER).await;
-        let [there, here] = [there, here].map(|outcome| match outcome {
-            Outcome::Answered {
-                model_size,
-                answers,
-                ..
-            } => (model_size, answers),
-            other => panic!("not answered: {other:?}"),
+        let [there, here] = [there, here].map(|look| {
+            let model_size = look.model_size;
+            (model_size, look.into_answers().expect("answered"))
         });
         assert_eq!(there.0, here.0);
         assert_eq!(there.1.len(), prompts);
@@ -206,8 +210,8 @@ async fn answers_are_those_of_the_same_engine_on_a_thread() {
 async fn a_late_look_is_late() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
     drop(gate);
-    let outcome = ask(&engine, 1, START.before(Duration::from_nanos(1))).await;
-    assert!(matches!(outcome, Outcome::Late(_)), "{outcome:?}");
+    let look = ask(&engine, 1, START.before(Duration::from_nanos(1))).await;
+    assert!(matches!(look.outcome, Some(Outcome::Late(_))), "{look:?}");
 }
 
 #[tokio::test]
@@ -265,13 +269,11 @@ async fn engine_failure_reason_reaches_all_waiting_looks() {
     let begun = [begin(&site.engine).await, begin(&site.engine).await];
     drop(site.gate);
     for look in begun {
-        let outcome = within(look).await.unwrap();
-        assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+        assert_failed(&within(look).await.unwrap());
     }
     let reason = within(site.end.reason()).await.to_string();
     assert_eq!(reason, "device: it fell off the bus");
-    let outcome = ask(&site.engine, 1, WHENEVER).await;
-    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    assert_failed(&ask(&site.engine, 1, WHENEVER).await);
     within(site.end.over()).await;
     assert!(site.its_side.load(Ordering::Relaxed));
 }
@@ -291,8 +293,7 @@ async fn lost_engine_process_is_reported_with_its_exit() {
     site.its_socket.shutdown(Shutdown::Both).unwrap();
     drop(site.gate);
     assert_eq!(within(site.end.reason()).await.to_string(), "it is gone");
-    let outcome = within(begun).await.unwrap();
-    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    assert_failed(&within(begun).await.unwrap());
     within(site.end.over()).await;
 }
 
@@ -313,8 +314,7 @@ async fn an_engine_s_side_that_reads_no_more_is_left() {
     let picture = Picture::from_rgb(2000, 1000, vec![0; 6_000_000]).unwrap();
     let mut large = look(1, WHENEVER);
     large.frame.picture = picture;
-    let outcome = within(within(engine.permit()).await.look(large)).await;
-    assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    assert_failed(&within(within(engine.permit()).await.whole_look(large)).await);
     assert_eq!(within(end.reason()).await.to_string(), "it had to be ended");
     within(end.over()).await;
     drop(theirs);
@@ -406,7 +406,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
         match bare.next() {
             WireNews::Stopped { reason } => break reason,
             WireNews::Beat { .. } | WireNews::Places { .. } => {}
-            WireNews::Ended { .. } => panic!("the gate is shut"),
+            WireNews::Look { .. } => panic!("the gate is shut"),
         }
     };
     drop(bare.gate);
@@ -429,16 +429,18 @@ fn a_look_that_is_cancelled_makes_room_for_another() {
     // They are taken before the second beat, or hardly later; the number of places is news too.
     for _ in 0..3 {
         let news = bare.next();
-        let is_ended = matches!(news, WireNews::Ended { .. } | WireNews::Stopped { .. });
+        let is_ended = matches!(news, WireNews::Look { .. } | WireNews::Stopped { .. });
         assert!(!is_ended, "{news:?}");
     }
     drop(bare.gate.0);
     let mut ended = Vec::new();
     while ended.len() < 2 {
         match wire::read(&mut &bare.socket).unwrap().0 {
-            WireNews::Ended { id, ending } => {
-                assert!(matches!(ending, WireOutcome::Answered { .. }), "{ending:?}");
-                ended.push(id);
+            WireNews::Look { id, news } => {
+                if news.is_end() {
+                    assert_eq!(news, WireLookNews::Answered);
+                    ended.push(id);
+                }
             }
             WireNews::Beat { .. } | WireNews::Places { .. } => {}
             WireNews::Stopped { reason } => panic!("{reason}"),

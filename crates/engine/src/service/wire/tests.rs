@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool) {
+    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool, unchanged: bool) {
         let mut asked = look(picture(PixelFormat::Rgb, (20, 10), 0));
         let area = NormBox::from_corners(0.2, 0.0, 0.4, 0.6);
         let view = PromptView { region: PromptRegion::Fixed(RegionBox::new(area)), ..PromptView::default() };
@@ -137,25 +137,25 @@ proptest! {
             prompt: Arc::clone(prompt),
             body: body.clone(),
             truncated,
+            unchanged,
             marks,
         };
-        let outcome = Outcome::Answered {
-            frame: asked.frame.clone(),
-            model_size: (84, 56),
-            answers: asked.prompts.iter().zip(&bodies).map(answer).collect(),
-        };
-        let news = WireNews::Ended { id: u64::MAX, ending: WireOutcome::of(outcome) };
-        let WireNews::Ended { id: u64::MAX, ending } = carried(&news) else { panic!("another message") };
-        let Outcome::Answered { frame, model_size, answers } = ending.outcome(asked.clone()).unwrap() else {
-            panic!("not answered")
-        };
-        prop_assert_eq!((&frame.camera, model_size), (&asked.frame.camera, (84, 56)));
-        for ((answer, prompt), body) in answers.iter().zip(&asked.prompts).zip(&bodies) {
-            prop_assert!(Arc::ptr_eq(&answer.prompt, prompt));
-            prop_assert_eq!(answer.region, asked.region_of(&prompt.view));
+        for (index, (prompt, body)) in asked.prompts.iter().zip(&bodies).enumerate() {
+            let news = LookNews::Answer {
+                frame: asked.frame.clone(),
+                model_size: (84, 56),
+                answer: answer((prompt, body)),
+            };
+            let news = WireNews::Look { id: u64::MAX, news: WireLookNews::of(news, &asked.prompts) };
+            let WireNews::Look { id: u64::MAX, news } = carried(&news) else { panic!("another message") };
+            let WireLookNews::Answer { prompt: its_index, model_size, answer } = news else {
+                panic!("no answer")
+            };
+            prop_assert_eq!((its_index, model_size), (index, (84, 56)));
+            let answer = answer.answer(Arc::clone(prompt), asked.region_of(&prompt.view));
             // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
-            prop_assert_eq!((answer.truncated, answer.marks), (truncated, marks));
+            prop_assert_eq!((answer.truncated, answer.unchanged, answer.marks), (truncated, unchanged, marks));
         }
     }
 
@@ -198,10 +198,12 @@ fn short_messages_arrive() {
     }
     let cancel = WireRequest::Cancel { id: 3 };
     assert_eq!(carried(&cancel), cancel);
-    let ended = |ending| WireNews::Ended { id: 1, ending };
+    let look = |news| WireNews::Look { id: 1, news };
     for news in [
-        ended(WireOutcome::Late),
-        ended(WireOutcome::Failed("the prompt is too long".into())),
+        look(WireLookNews::ShortAnswered),
+        look(WireLookNews::Answered),
+        look(WireLookNews::Late),
+        look(WireLookNews::Failed("the prompt is too long".into())),
         WireNews::Beat { beats: u64::MAX },
         WireNews::Stopped {
             reason: "device: it fell off the bus".into(),
@@ -277,17 +279,6 @@ fn a_look_too_large_for_a_message_is_not_begun() {
 }
 
 #[test]
-fn an_answer_to_another_look_is_refused() {
-    let ending = WireOutcome::Answered {
-        model_size: (1, 1),
-        answers: Vec::new(),
-    };
-    let error = ending.outcome(look(picture(PixelFormat::Rgb, (1, 1), 0)));
-    let text = error.unwrap_err().to_string();
-    assert!(text.ends_with("0 answers to 4 prompts"), "{text}");
-}
-
-#[test]
 fn an_answer_that_json_cannot_say_is_a_failure() {
     let asked = look(picture(PixelFormat::Rgb, (1, 1), 0));
     let answer = Answer {
@@ -298,12 +289,14 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
             score: f64::NAN,
         },
         truncated: false,
+        unchanged: false,
         marks: StageTimes::default(),
     };
-    let ending = WireOutcome::of(Outcome::Answered {
+    let news = LookNews::Answer {
         frame: asked.frame,
         model_size: (1, 1),
-        answers: vec![answer],
-    });
-    assert!(matches!(ending, WireOutcome::Failed(why) if why.contains("no numbers")));
+        answer,
+    };
+    let news = WireLookNews::of(news, &asked.prompts);
+    assert!(matches!(news, WireLookNews::Failed(why) if why.contains("no numbers")));
 }

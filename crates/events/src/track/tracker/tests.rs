@@ -42,6 +42,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
+        unchanged: false,
         marks: StageTimes::default(),
     }
 }

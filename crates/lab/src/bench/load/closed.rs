@@ -9,14 +9,14 @@ use anyhow::bail;
 use serde::Serialize;
 
 use crate::bench::ask::answers_of;
-use spotter_core::{Clock, Look, Mono, Outcome};
+use spotter_core::{Clock, Look, Mono, WholeLook};
 use spotter_engine::{
     scheduler::{
         backend::{SlotId, StepTimes},
         request::{LookId, Work},
         timeline::{TimeSpan, working},
     },
-    service::{Engine, LookNews},
+    service::{Engine, EngineNews},
 };
 
 /// Least number of requests that count, even in a short load.
@@ -132,16 +132,28 @@ struct ClosedLoop<'a, 'b> {
     engine: &'b mut Engine,
     clients: Clients<'a>,
     clock: &'b dyn Clock,
-    inside: HashMap<LookId, (usize, Mono)>,
+    inside: HashMap<LookId, OpenRequest>,
     counters: LoadCounters,
+}
+
+/// A look that a client has in the engine.
+struct OpenRequest {
+    client: usize,
+    at: Mono,
+    look: WholeLook,
 }
 
 impl ClosedLoop<'_, '_> {
     fn submit(&mut self, client: usize) -> anyhow::Result<()> {
         let at = self.clock.now();
         let look = (self.clients.next)(client)?;
+        let open = OpenRequest {
+            client,
+            at,
+            look: WholeLook::new(&look),
+        };
         let id = self.engine.submit(look, false)?;
-        self.inside.insert(id, (client, at));
+        self.inside.insert(id, open);
         self.counters.asked += 1;
         Ok(())
     }
@@ -150,13 +162,17 @@ impl ClosedLoop<'_, '_> {
     fn turn(&mut self) -> anyhow::Result<Vec<f64>> {
         let mut ended = Vec::new();
         for (id, news) in self.engine.turn()? {
-            let LookNews::Ended(outcome) = news else {
+            let (EngineNews::Look(news), Some(open)) = (news, self.inside.get_mut(&id)) else {
                 continue;
             };
-            let Some((client, at)) = self.inside.remove(&id) else {
+            open.look.add(news);
+            if open.look.outcome.is_none() {
+                continue;
+            }
+            let Some(OpenRequest { client, at, look }) = self.inside.remove(&id) else {
                 continue;
             };
-            check_objects(outcome, self.clients.objects)?;
+            check_objects(look, self.clients.objects)?;
             let age = self.clock.now().since(at);
             ended.push(age.as_secs_f64() * 1e3);
             self.counters.answered += 1;
@@ -179,8 +195,8 @@ impl ClosedLoop<'_, '_> {
 }
 
 /// Fails if an answer has another number of objects: the figures would be of other work.
-fn check_objects(outcome: Outcome, objects: usize) -> anyhow::Result<()> {
-    let answers = answers_of(outcome)?;
+fn check_objects(look: WholeLook, objects: usize) -> anyhow::Result<()> {
+    let answers = answers_of(look)?;
     let mut counts = answers.iter().map(|answer| answer.body.count());
     match counts.find(|&count| count != Some(objects)) {
         None => Ok(()),

@@ -10,7 +10,7 @@ use spotter_core::{ColourMatrix, ColourRange, Picture, PictureError, PictureLayo
 /// Frames of a size, used in turn: more than any cache keeps of one camera.
 const POOL: usize = 16;
 /// Noise: no two frames share a tile.
-pub(super) fn noise(width: usize, height: usize) -> Result<Vec<Picture>, PictureError> {
+pub fn noise(width: usize, height: usize) -> Result<Vec<Picture>, PictureError> {
     let mut random = Pcg64::seed_from_u64((width * 10_000 + height) as u64);
     let mut frame = || {
         let mut plane = |index| {

@@ -1,4 +1,4 @@
-//! Detect requests in a closed loop: by size, clients and objects; by prompts; on a picture that stays the same.
+//! Detect requests in a closed loop: by size, clients and objects; by prompts.
 
 use std::fmt;
 
@@ -23,15 +23,13 @@ use spotter_engine::{
 
 /// Prompts on one frame.
 const PROMPTS: [usize; 4] = [1, 2, 4, 8];
-/// Prompts of the steady picture: as many as those of the demo's camera.
-const STEADY_PROMPTS: usize = 4;
 
 /// Without reuse of earlier answers or pictures.
 const FRESH: Options = Options {
     depth: 2,
     decide: Decide::Device,
     draft: false,
-    tile_reuse: false,
+    reuse: None,
 };
 
 /// The requests of a figure.
@@ -141,39 +139,6 @@ impl PromptsRow {
     }
 }
 
-/// One picture that does not change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SteadyRow {
-    /// Draft and tile reuse are on.
-    pub reuse: bool,
-    /// What it took; the arithmetic is that without reuse.
-    #[serde(flatten)]
-    pub load: LoadRow,
-    /// Crops of a request that went through the vision encoder.
-    pub crops_encoded: f64,
-    /// Crops of a request that were reused.
-    pub crops_reused: f64,
-    /// Decisions of a request that were offered as drafts.
-    pub drafted: f64,
-    /// Of these, confirmed by the model.
-    pub accepted: f64,
-}
-
-impl SteadyRow {
-    pub(super) fn cells(&self) -> TableRow {
-        let mut cells = self.load.cells();
-        cells.push(("reuse", if self.reuse { "on" } else { "off" }.into()));
-        let counts = [
-            ("encoded", self.crops_encoded),
-            ("reused", self.crops_reused),
-            ("drafted", self.drafted),
-            ("accepted", self.accepted),
-        ];
-        cells.extend(counts.map(|(heading, each)| (heading, format!("{each:.2}"))));
-        cells
-    }
-}
-
 impl Load<'_> {
     /// Every size with every number of clients and objects.
     pub(super) fn looks(&mut self) -> anyhow::Result<Vec<LoadRow>> {
@@ -213,32 +178,6 @@ impl Load<'_> {
             let one = rows.first().map_or(&load, |row| &row.load).latency;
             let ratio = load.latency.median_ms / one.median_ms;
             rows.push(PromptsRow { load, ratio });
-        }
-        Ok(rows)
-    }
-
-    /// One picture that does not change, without and with reuse.
-    pub(super) fn steady(&mut self) -> anyhow::Result<Vec<SteadyRow>> {
-        let size = self.scene_size();
-        let frames = noise(size.0, size.1)?;
-        let objects = self.args.objects.last().map_or(1, |n| n.get());
-        let mut rows = Vec::new();
-        for &clients in &self.args.clients {
-            for reuse in [false, true] {
-                let case = LoadCase {
-                    size,
-                    clients: clients.get(),
-                    prompts: STEADY_PROMPTS,
-                    objects,
-                };
-                let options = Options {
-                    draft: reuse,
-                    tile_reuse: reuse,
-                    ..FRESH
-                };
-                let (load, window) = self.figure(case, &frames[..1], options)?;
-                rows.push(steady_row(reuse, load, &window));
-            }
         }
         Ok(rows)
     }
@@ -331,18 +270,6 @@ impl Load<'_> {
         let first = work.vision + work.prefix + work.prompts;
         let ceilings = self.ceilings;
         Some(ceilings.product_tflop?.ms(first) + ceilings.copy_gb?.ms(steps * read_mb))
-    }
-}
-
-fn steady_row(reuse: bool, load: LoadRow, window: &CountWindow) -> SteadyRow {
-    let each = |count: u64| count as f64 / load.requests.max(1) as f64;
-    SteadyRow {
-        reuse,
-        crops_encoded: each(window.count(|work| work.crops_encoded)),
-        crops_reused: each(window.count(|work| work.crops_reused)),
-        drafted: each(window.count(|work| work.drafted)),
-        accepted: each(window.count(|work| work.accepted)),
-        load,
     }
 }
 

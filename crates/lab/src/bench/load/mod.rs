@@ -3,7 +3,6 @@
 //! ```text
 //!   looks    sizes x clients x objects, every frame another one      ─▶ closed loop ─▶ requests/s, latency, power
 //!   prompts  1, 2, 4, 8 prompts on one frame                         ─▶ closed loop ─▶ cost of another prompt
-//!   steady   a picture that does not change, reuse off and on        ─▶ closed loop ─▶ work saved by reuse
 //! ```
 //!
 //! Answers end at their bounds and never before (`model::without_ends`), so every request is the same work; one that is
@@ -18,7 +17,8 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 
-use self::looks::{LoadRow, PromptsRow, SteadyRow};
+pub use self::frames::noise;
+use self::looks::{LoadRow, PromptsRow};
 use super::table::{TextTable, known};
 use crate::args::{LoadArgs, LoadPart};
 use spotter::ops::machine::Machine;
@@ -91,16 +91,12 @@ impl Load<'_> {
             load_s: self.load.as_secs_f64(),
             looks: Vec::new(),
             prompts: Vec::new(),
-            steady: Vec::new(),
         };
         if has(LoadPart::Looks) {
             report.looks = self.looks()?;
         }
         if has(LoadPart::Prompts) {
             report.prompts = self.prompts()?;
-        }
-        if has(LoadPart::Steady) {
-            report.steady = self.steady()?;
         }
         report.machine = Machine {
             gpu: self.gauge.map(|gauge| gauge.card().clone()),
@@ -124,8 +120,6 @@ pub struct LoadReport {
     pub looks: Vec<LoadRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<PromptsRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub steady: Vec<SteadyRow>,
 }
 
 impl fmt::Display for LoadReport {
@@ -133,16 +127,11 @@ impl fmt::Display for LoadReport {
         self.write_setting(f)?;
         let looks = TextTable::new(self.looks.iter().map(LoadRow::cells));
         let prompts = TextTable::new(self.prompts.iter().map(PromptsRow::cells));
-        let steady = TextTable::new(self.steady.iter().map(SteadyRow::cells));
         for (heading, table) in [
             ("fresh frames, nothing known before, one prompt", looks),
             (
                 "prompts on one frame; ratio: median to that of one prompt",
                 prompts,
-            ),
-            (
-                "one picture that does not change; draft and tile reuse off and on; crops and drafted decisions a request",
-                steady,
             ),
         ] {
             if !table.is_empty() {

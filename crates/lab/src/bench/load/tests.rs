@@ -164,20 +164,3 @@ fn prompts_share_a_frame() {
     }
     assert_eq!(json["ceilings"]["copy_gb"]["per_s"], 20.0);
 }
-
-#[test]
-fn a_still_scene_is_not_encoded_again() {
-    let report = measure("steady");
-    for pair in report.steady.chunks(2) {
-        let [off, on] = pair else {
-            panic!("off and on")
-        };
-        assert_eq!((off.reuse, on.reuse), (false, true));
-        assert_eq!((off.crops_reused, off.drafted), (0.0, 0.0));
-        assert_eq!(on.crops_encoded, 0.0);
-        assert!(on.crops_reused >= 1.0);
-        assert!(on.accepted > 0.0 && on.accepted <= on.drafted);
-        assert!(on.load.steps_per_request < off.load.steps_per_request);
-    }
-    assert_eq!(report.steady.len(), 4);
-}

@@ -50,6 +50,7 @@ impl PoolRequest {
             view: Default::default(),
             camera: camera.cloned(),
             picture: self.picture.clone(),
+            measured: None,
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),

@@ -36,6 +36,8 @@ const RECOVERED_WITHIN: Duration = Duration::from_secs(310);
 const RECONNECT_COMMAND_AFTER: Duration = Duration::from_secs(20);
 /// A camera that sends undamaged pictures for this long must be online; a busy machine needs seconds to connect and decode.
 const ONLINE_WITHIN: Duration = Duration::from_secs(30);
+/// The end of a pipeline whose camera is silent takes seconds; what is in use for longer than this after the faults is a leak.
+const TORN_DOWN_WITHIN: Duration = Duration::from_secs(60);
 /// Allowed growth over the idle state before the faults: pools of threads and their queues.
 const MORE_THREADS: u64 = 6;
 const MORE_FILES: u64 = 6;
@@ -49,7 +51,7 @@ fn minute_of_faults_loses_nothing() {
     let refused = [
         "new configuration rejected",
         "gopher",
-        "another client has our id",
+        "another client uses this client id",
     ];
     if is_alone(test, &[], |log| {
         let errors = lines_but(log, " ERROR ", &refused);

@@ -2,6 +2,7 @@
 
 use std::{fmt, fs};
 
+use super::{MORE_FILES, MORE_THREADS};
 use crate::ops::process;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,11 @@ impl ProcessUse {
             files: count("fd"),
             mib: process::resident_mib().unwrap(),
         }
+    }
+
+    /// True when it has no more threads and descriptors than `before`, but for those of pools.
+    pub(super) fn is_near(self, before: Self) -> bool {
+        self.threads <= before.threads + MORE_THREADS && self.files <= before.files + MORE_FILES
     }
 
     /// The minimum of each figure over several moments.
@@ -44,6 +50,13 @@ impl fmt::Display for ProcessUse {
         } = self;
         write!(f, "{threads} threads, {files} descriptors, {mib:.1} MiB")
     }
+}
+
+/// What the open descriptors of the process are.
+pub(super) fn descriptors() -> Vec<String> {
+    let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.map(|target| target.display().to_string()).collect()
 }
 
 /// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times

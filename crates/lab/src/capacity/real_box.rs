@@ -1,0 +1,501 @@
+//! One box in real time: cameras that deliver noise, sampler, permits, the engine's thread on this machine's device, tracker.
+//!
+//! ```text
+//!   frames (thread) ─▶ Sampler ─▶ EngineSlot ─▶ engine (thread) on the CPU or a GPU
+//!                                    └─▶ outcomes in order ─▶ Tracker
+//! ```
+//!
+//! Load 1 is the rate of looks one after the other. Every answer has the same number of objects, so a rate can be compared with
+//! that of `spotter-lab load`, which asks the engine directly. The number in flight is learned, as in the daemon; fixed numbers
+//! are not run.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    CapacityOptions, LOOKS_ALONE,
+    figures::{CapacityRow, CapacityTable, RunFigures},
+    simulated_box::{LookEnd, LookRecord, budget, configured_cameras, tasks},
+};
+use crate::bench::noise;
+use spotter::app::engine_slot::EngineSlot;
+use spotter_cameras::sampler::{Sampler, TimeLimits};
+use spotter_core::{
+    CameraId, Clock, Frame, FrameTimes, Look, LookNews, Mono, Outcome, Picture, SystemClock,
+    WallTime,
+    config::{CameraConfig, ModelSettings},
+};
+use spotter_engine::{
+    open::{self, ExpectedLook},
+    service::handle::{self, EngineHandle},
+};
+use spotter_events::track::Tracker;
+use spotter_street::calibration_pictures;
+
+/// Frames a second of a camera that is looked at less often.
+const CAMERA_HZ: f64 = 15.0;
+/// Looks for the time of one alone.
+const ALONE_LOOKS: usize = 5;
+/// Part of a row's time before anything counts: the number in flight is to follow.
+const WARM_UP_PART: f64 = 0.4;
+/// Load of the last row of each set-up: more frames than any number in flight can answer.
+const SATURATED_LOAD: f64 = 8.0;
+/// Between two checks whether the last looks of a row have ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// Grace for the last looks and the engine.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// The name of this machine's device.
+pub const REAL: &str = "real";
+
+/// This machine's device.
+#[derive(Clone, Debug)]
+pub struct RealOptions {
+    pub settings: ModelSettings,
+    /// Random weights in the shape of Moondream 2 instead of the configured model.
+    pub is_noise: bool,
+    /// Pixels across and down of the frames.
+    pub size: (usize, usize),
+    /// Of each row.
+    pub time: Duration,
+}
+
+/// A row of this machine's device.
+#[derive(Clone, Debug, Serialize)]
+pub struct RealRow {
+    #[serde(flatten)]
+    pub row: CapacityRow,
+    /// Cameras have more frames than the engine can answer, so the rate is the highest.
+    pub is_saturated: bool,
+    /// Median of looks with nothing else in the engine. Under light load ages are as low: no look waits for a batch.
+    pub alone_ms: f64,
+}
+
+/// `Display` gives the table, serde the JSON.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct RealTable {
+    pub rows: Vec<RealRow>,
+}
+
+impl fmt::Display for RealTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.rows.iter().map(|real| real.row.clone()).collect();
+        write!(f, "{}", CapacityTable { rows })?;
+        let saturated = self.rows.iter().filter(|real| real.is_saturated);
+        for RealRow { row, alone_ms, .. } in saturated {
+            let CapacityRow {
+                cameras,
+                prompts,
+                objects,
+                looks_per_s,
+                ..
+            } = row;
+            write!(
+                f,
+                "\n{cameras} cameras, {prompts} prompts, {objects} objects: alone {alone_ms:.1} ms, saturated {looks_per_s:.1} looks/s"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures every combination of cameras, prompts and objects under every load and saturated. Blocks.
+pub fn real_capacity(
+    options: &CapacityOptions,
+    real: &RealOptions,
+    progress: impl Fn(&str),
+) -> anyhow::Result<RealTable> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let mut rows = Vec::new();
+    for &objects in &options.objects {
+        for &prompts in &options.prompts {
+            progress(&format!(
+                "opening the engine: {prompts} prompts, {objects} objects"
+            ));
+            let case = RealCase { objects, prompts };
+            let measured = runtime.block_on(case.rows(options, real, &progress))?;
+            rows.extend(measured);
+        }
+    }
+    Ok(RealTable { rows })
+}
+
+/// Looks of one kind; an engine is opened for each, because its answers have a fixed length.
+#[derive(Clone, Copy)]
+struct RealCase {
+    objects: u64,
+    prompts: usize,
+}
+
+/// The engine of a case, with the time of a look that is alone.
+struct OpenedBox {
+    slot: EngineSlot,
+    engine: EngineHandle,
+    device: String,
+    alone: Duration,
+    sampler: Arc<Sampler>,
+    pictures: Arc<[Picture]>,
+    clock: Arc<dyn Clock>,
+}
+
+impl RealCase {
+    async fn rows(
+        self,
+        options: &CapacityOptions,
+        real: &RealOptions,
+        progress: &impl Fn(&str),
+    ) -> anyhow::Result<Vec<RealRow>> {
+        let mut opened = self.open(real).await?;
+        let mut rows = Vec::new();
+        for &cameras in &options.cameras {
+            let loads = options.loads.iter().copied().chain([SATURATED_LOAD]);
+            for load in loads {
+                progress(&format!(
+                    "{}: {cameras} cameras, load {load}",
+                    opened.device
+                ));
+                rows.push(self.row(&mut opened, cameras, load, real.time).await?);
+            }
+        }
+        let OpenedBox {
+            mut slot, engine, ..
+        } = opened;
+        drop(engine);
+        slot.close(Instant::now() + STOP_LIMIT).await;
+        Ok(rows)
+    }
+
+    async fn open(self, real: &RealOptions) -> anyhow::Result<OpenedBox> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (width, height) = real.size;
+        let pictures: Arc<[Picture]> = noise(width, height)?.into();
+        let settings = ModelSettings {
+            max_objects: self.objects.max(1) as u32,
+            budget: budget(),
+            ..real.settings.clone()
+        };
+        let (own, its_pictures) = (Arc::clone(&clock), Arc::clone(&pictures));
+        let is_noise = real.is_noise;
+        let build = move || {
+            let shared = Arc::clone(&own);
+            let built =
+                open::build_endless_engine(&settings, is_noise, calibration_pictures, shared);
+            let (mut engine, card) = built?;
+            let tasks: Vec<_> = tasks(self.prompts).collect();
+            let look = open::measured_look(&mut engine, &tasks, own.as_ref())?;
+            let expected = ExpectedLook {
+                width: width as u32,
+                tasks: tasks.clone(),
+            };
+            open::warm_up(&mut engine, &[expected], own.as_ref())?;
+            let mut alone = Vec::new();
+            for picture in its_pictures.iter().take(ALONE_LOOKS) {
+                let look = Look::still(picture.clone(), tasks.iter().cloned());
+                let from = own.now();
+                let look = look.map_err(|error| error.to_string())?;
+                engine.look(look).map_err(|error| error.to_string())?;
+                alone.push(own.now().since(from));
+            }
+            alone.sort();
+            let rule = card.look_rule(settings.budget);
+            Ok((engine, rule, (card, look, alone[alone.len() / 2])))
+        };
+        let started = handle::start_and_report(build).await?;
+        let (engine, end, (card, look, alone)) = started;
+        let sampler = Sampler::new(&[], Arc::clone(&clock));
+        let share = sampler.share(TimeLimits::new(budget(), look));
+        let (label, started) = (card.label.clone(), (engine.clone(), end));
+        Ok(OpenedBox {
+            slot: EngineSlot::new(label, started, Vec::new(), share),
+            engine,
+            device: format!("{}, {}", card.label, card.precision),
+            alone,
+            sampler,
+            pictures,
+            clock,
+        })
+    }
+
+    async fn row(
+        self,
+        opened: &mut OpenedBox,
+        cameras: usize,
+        load: f64,
+        time: Duration,
+    ) -> anyhow::Result<RealRow> {
+        let looks_hz = load / opened.alone.as_secs_f64().max(1e-6);
+        let configured = configured_cameras(cameras, self.prompts, false, looks_hz)?;
+        opened.sampler.change(&configured);
+        let ids: Vec<CameraId> = configured.iter().map(|camera| camera.id.clone()).collect();
+        opened.slot.set_cameras(ids.clone());
+        opened.slot.seat(&opened.sampler);
+        let source = FrameSource::start(&configured, opened)?;
+        let mut run = RealRun {
+            tracker: Tracker::new("real".into(), &configured),
+            ids,
+            records: Vec::new(),
+            steps: HashSet::new(),
+            in_flight: 0,
+            has_objects: self.objects > 0,
+        };
+        let warm_up = time.mul_f64(WARM_UP_PART);
+        run.until(opened, warm_up).await?;
+        let mut run = RealRun {
+            records: Vec::new(),
+            steps: HashSet::new(),
+            in_flight: 0,
+            ..run
+        };
+        let from = opened.clock.now();
+        run.until(opened, time - warm_up).await?;
+        let took = opened.clock.now().since(from);
+        source.stop();
+        let row = self.figures(opened, &run, (load, took));
+        // The looks in flight belong to no row.
+        opened.slot.set_cameras(Vec::new());
+        opened.slot.seat(&opened.sampler);
+        while opened.in_flight() > 0 {
+            run.until(opened, DRAIN_POLL).await?;
+        }
+        Ok(row)
+    }
+
+    fn figures(self, opened: &OpenedBox, run: &RealRun, of: (f64, Duration)) -> RealRow {
+        let ((load, took), cameras) = (of, run.ids.len());
+        let mut figures = RunFigures::of(&run.records, cameras, took);
+        let late = (figures.begun - figures.answered) as f64;
+        // What late looks cost is not reported; at most as much as answered ones.
+        figures.wasted_share = late / figures.begun.max(1) as f64;
+        figures.images_per_step = figures.answered as f64 / run.steps.len().max(1) as f64;
+        let bound = budget().max(opened.alone.mul_f64(LOOKS_ALONE));
+        let row = CapacityRow {
+            device: opened.device.clone(),
+            cameras,
+            prompts: self.prompts,
+            objects: self.objects,
+            load,
+            begun: figures.begun,
+            answered: figures.answered,
+            answered_share: figures.answered as f64 / figures.begun.max(1) as f64,
+            answered_share_with_objects: figures.with_objects,
+            answered_share_without_objects: figures.without_objects,
+            looks_per_s: figures.looks_per_s,
+            best_fixed_looks_per_s: None,
+            best_fixed: None,
+            in_flight: run.in_flight,
+            p50_ms: figures.p50_ms,
+            p95_ms: figures.p95_ms,
+            bound_ms: bound.as_secs_f64() * 1e3,
+            wasted_share: figures.wasted_share,
+            images_per_step: figures.images_per_step,
+            fairness: figures.fairness,
+            query: None,
+        };
+        RealRow {
+            row,
+            is_saturated: load >= SATURATED_LOAD,
+            alone_ms: opened.alone.as_secs_f64() * 1e3,
+        }
+    }
+}
+
+impl OpenedBox {
+    fn in_flight(&self) -> u64 {
+        let counters = self.sampler.counters();
+        counters.iter().map(|(_, frames)| frames.in_flight).sum()
+    }
+}
+
+/// The looks of a row.
+struct RealRun {
+    tracker: Tracker,
+    ids: Vec<CameraId>,
+    records: Vec<LookRecord>,
+    /// Images of one step are all encoded at the same nanosecond, those of two steps are not.
+    steps: HashSet<Mono>,
+    /// The most looks that were allowed at once.
+    in_flight: usize,
+    has_objects: bool,
+}
+
+impl RealRun {
+    async fn until(&mut self, opened: &mut OpenedBox, time: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + time;
+        loop {
+            tokio::select! {
+                () = sleep_until(end) => return Ok(()),
+                news = opened.slot.next() => {
+                    for news in news? {
+                        opened.sampler.news(&news);
+                        self.publish(news, opened.clock.now())?;
+                    }
+                    let places = *opened.engine.places().borrow();
+                    self.in_flight = self.in_flight.max(places);
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, news: LookNews, now: Mono) -> anyhow::Result<()> {
+        match news {
+            LookNews::Answer { frame, answer, .. } => {
+                self.tracker.update(&frame, &answer);
+                self.steps.insert(answer.marks.encoded);
+            }
+            LookNews::ShortAnswered(frame) => self.record(&frame, LookEnd::Answered, now),
+            LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Ended(Outcome::Late(look)) => {
+                self.tracker.unanswered(&look);
+                self.record(&look.frame, LookEnd::Late, now);
+            }
+            LookNews::Ended(Outcome::Failed(_, reason)) => bail!("a look failed: {reason}"),
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, frame: &Frame, end: LookEnd, now: Mono) {
+        let camera = self.ids.iter().position(|id| *id == frame.camera);
+        self.records.push(LookRecord {
+            camera: camera.unwrap_or_default(),
+            received: frame.times.received,
+            ended: now,
+            end,
+            // Every answer of a case has as many, also those that came too late.
+            has_objects: self.has_objects,
+        });
+    }
+}
+
+/// The cameras: a thread that delivers every frame when it is due.
+struct FrameSource {
+    stops: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+struct NoiseCamera {
+    id: CameraId,
+    sink: Box<dyn Fn(Frame) + Send>,
+    period: Duration,
+    next: Mono,
+    frames: u64,
+    /// Where in the pictures it begins, so that no two cameras show the same.
+    first: usize,
+}
+
+impl FrameSource {
+    fn start(cameras: &[CameraConfig], opened: &OpenedBox) -> anyhow::Result<Self> {
+        let (clock, pictures) = (Arc::clone(&opened.clock), Arc::clone(&opened.pictures));
+        let now = clock.now();
+        let all = cameras.iter().enumerate().map(|(index, camera)| {
+            let sink = opened.sampler.camera_sink(&camera.id);
+            let sink = sink.context("a camera that the sampler does not know")?;
+            let period = Duration::from_secs_f64(1.0 / camera.rate_hz.max(CAMERA_HZ));
+            Ok(NoiseCamera {
+                id: camera.id.clone(),
+                sink: Box::new(sink),
+                period,
+                next: now.after(period.mul_f64(index as f64 / cameras.len() as f64)),
+                frames: 0,
+                first: index * 5,
+            })
+        });
+        let mut all: Vec<NoiseCamera> = all.collect::<anyhow::Result<_>>()?;
+        let stops = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&stops);
+        let body = move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let Some(camera) = all.iter_mut().min_by_key(|camera| camera.next) else {
+                    return;
+                };
+                thread::sleep(camera.next.since(clock.now()));
+                camera.deliver(&pictures, clock.now());
+            }
+        };
+        let thread = thread::Builder::new().name("cameras".into()).spawn(body)?;
+        Ok(Self { stops, thread })
+    }
+
+    fn stop(self) {
+        self.stops.store(true, Ordering::Relaxed);
+        // It only sleeps and puts frames in; a panic of it is in the log.
+        let _ = self.thread.join();
+    }
+}
+
+impl NoiseCamera {
+    fn deliver(&mut self, pictures: &[Picture], now: Mono) {
+        self.frames += 1;
+        // A source that was held up does not deliver a burst.
+        self.next = self.next.after(self.period).max(now);
+        let picture = pictures[(self.first + self.frames as usize) % pictures.len()].clone();
+        (self.sink)(Frame {
+            camera: self.id.clone(),
+            number: self.frames,
+            camera_size: (picture.width() as u32, picture.height() as u32),
+            key: false,
+            times: FrameTimes {
+                received: now,
+                received_wall: WallTime::default(),
+                decoded: now,
+                capture: None,
+                rtp: None,
+            },
+            picture,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::config::{DevicePreference, ModelSource};
+
+    /// The embedded model on the processor.
+    #[test]
+    fn real_device_answers_every_row_and_the_saturated_one() {
+        let options = CapacityOptions {
+            device: Some(REAL.into()),
+            cameras: vec![1, 2],
+            prompts: vec![1],
+            objects: vec![1],
+            has_query: false,
+            loads: vec![0.5],
+        };
+        let real = RealOptions {
+            settings: ModelSettings {
+                device: DevicePreference::Cpu,
+                ..ModelSettings::of(ModelSource::Embedded)
+            },
+            is_noise: false,
+            size: (64, 48),
+            time: Duration::from_secs(2),
+        };
+        let table = real_capacity(&options, &real, |_| {}).expect("the embedded model");
+        let saturated: Vec<bool> = table.rows.iter().map(|real| real.is_saturated).collect();
+        assert_eq!(saturated, [false, true, false, true]);
+        for real in &table.rows {
+            let row = &real.row;
+            assert!(row.answered > 0 && row.answered <= row.begun, "{row:?}");
+            assert!(row.in_flight > 0 && real.alone_ms > 0.0, "{row:?}");
+        }
+        let json = serde_json::to_value(&table).expect("numbers");
+        assert_eq!(json[1]["is_saturated"], true);
+        assert_eq!(json[1]["cameras"], 1);
+    }
+}
