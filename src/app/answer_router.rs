@@ -215,6 +215,7 @@ impl AnswerRouter {
         let detection = Detection {
             frame: FrameInfo::from(frame),
             prompt: Arc::clone(&answer.prompt),
+            region: answer.region,
             body,
             truncated: answer.truncated,
             unchanged: answer.unchanged,

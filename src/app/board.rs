@@ -21,7 +21,7 @@ pub use engine::Batches;
 use engine::EngineBoard;
 use tokio::task::spawn_blocking;
 
-use super::{camera_assignment::CameraAssignment, snapshot};
+use super::{camera_assignment::CameraAssignment, costs::CostBasis, snapshot};
 use crate::ops::{
     facts::Facts,
     page::{DaemonStatus, StatusSource, Thumbnail},
@@ -54,6 +54,7 @@ struct BoardState {
     page_asked: Option<Mono>,
     address: NodeAddress,
     model: String,
+    costs: Option<CostBasis>,
     cameras: Vec<CameraBoard>,
     engines: Vec<EngineBoard>,
     totals: PercentileWindow,
@@ -111,6 +112,7 @@ impl Board {
             page_asked: None,
             address: NodeAddress::of(config),
             model: model(card),
+            costs: None,
             cameras: config.cameras.iter().map(CameraBoard::new).collect(),
             engines,
             totals: PercentileWindow::new(LATENCY_SPAN, LATENCY_VALUES),
@@ -125,6 +127,11 @@ impl Board {
         };
         let state = Arc::new(Mutex::new(state));
         Self { state, clock }
+    }
+
+    /// From now on the page shows what prompts cost.
+    pub fn show_costs(&self, basis: CostBasis) {
+        self.lock().costs = Some(basis);
     }
 
     /// Replaces the cameras and their engines; looks of a camera with the same id are kept.

@@ -295,7 +295,7 @@ impl SupervisedCamera {
 fn is_same_stream(a: &config::CameraConfig, b: &config::CameraConfig) -> bool {
     let stream = |camera: &config::CameraConfig| {
         (
-            camera.width,
+            camera.frame_width(),
             camera.stall,
             camera.first_frame,
             camera.decode,

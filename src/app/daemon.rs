@@ -30,11 +30,12 @@ use super::{
     command_handler::{CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, restart_reasons},
     console,
+    costs::CostBasis,
     engine_slot::LostEngine,
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
     housekeeping::{Housekeeping, TickInput},
     lines::Lines,
-    node_reporter::{NodeReporter, node_info},
+    node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     remember_secrets,
     report::RunReport,
 };
@@ -48,7 +49,10 @@ use spotter_core::{
     CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock,
     config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
-use spotter_engine::{model::check_model, open::ModelCard};
+use spotter_engine::{
+    model::{check_model, model_config},
+    open::ModelCard,
+};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
@@ -274,6 +278,16 @@ impl Daemon {
         publisher.listen(subscriptions(&publisher, file));
         let effective = config.effective();
         let board = Board::new(&effective, &card, &engines.assignment(), Arc::clone(clock));
+        match model_config(&effective.model.source) {
+            Ok(model) => {
+                let measured = longest_look(&expected_looks(&effective.cameras)).len();
+                let count = engines.progress().count();
+                board.show_costs(CostBasis::new(model, engines.look(), measured, count));
+            }
+            Err(error) => {
+                tracing::warn!("the status page does not show what prompts cost: {error}")
+            }
+        }
         let mut info = node_info(&effective, &identity, &card, clock.wall());
         info.gpus = engines.gpus();
         let mut reporter = NodeReporter::new(

@@ -12,7 +12,7 @@
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`report`] | figures, health, watchdogs |
-//! | [`board`], [`canvas`] | what the status page shows |
+//! | [`board`], [`canvas`], [`costs`] | what the status page shows |
 //! | [`console`], [`lines`], [`demo`] | output for people, output for programs, the demo |
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
@@ -26,6 +26,7 @@ mod canvas;
 mod command_handler;
 mod config_store;
 mod console;
+pub mod costs;
 mod daemon;
 mod demo;
 mod engine_launch;

@@ -51,6 +51,7 @@ impl<T> PendingQuestions<T> {
             choices: Vec::new(),
         };
         let prompt = Arc::new(Prompt {
+            view: Default::default(),
             id,
             revision: Prompt::ONCE,
             task,
@@ -163,6 +164,7 @@ mod tests {
 
     fn look(prompts: Vec<Arc<Prompt>>) -> Look {
         Look {
+            moved: None,
             frame: test_support::frame(&gate(), 1, at(1)),
             prompts,
             start_by: at(2),
@@ -184,6 +186,7 @@ mod tests {
             score: 0.5,
         };
         let answer = |prompt: &Arc<Prompt>, body| Answer {
+            region: None,
             prompt: Arc::clone(prompt),
             body,
             truncated: false,

@@ -8,16 +8,25 @@ use super::{
     args::CheckArgs,
     out::{remark, say},
 };
-use crate::{app, ops::page::counted};
+use crate::{
+    app::{
+        self,
+        costs::{CostBasis, frame_size},
+    },
+    ops::page::counted,
+};
 use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_core::{
     Clock, SystemClock,
     config::{self, CameraConfig, Environment},
 };
+use spotter_engine::model::{ModelConfig, model_config};
 use spotter_mqtt::discovery::collisions;
 
 /// Time for the broker to accept a connection.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
+/// Pixels across and down that a camera is taken to send.
+const ASSUMED_SIZE: (usize, usize) = (1920, 1080);
 
 /// Prints warnings, then one line about the configuration. Fails with all its errors.
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -45,12 +54,65 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         config.mqtt.host,
         config.mqtt.port,
     ))?;
+    costs(config)?;
     if args.probe {
         app::start_logging(0, config)?;
         probe(&args.config, config)
     } else {
         Ok(())
     }
+}
+
+/// One line for each prompt with what it asks of the device, and one for all of them.
+fn costs(config: &config::Config) -> anyhow::Result<()> {
+    let of_released = |_| {
+        say("the model is not on this machine; costs are those of Moondream 2")?;
+        anyhow::Ok(ModelConfig::default())
+    };
+    let model = model_config(&config.model.source).or_else(of_released)?;
+    let basis = CostBasis::new(model, None, 0, 0);
+    let mut all = 0.0;
+    for camera in &config.cameras {
+        let size = frame_size(camera, ASSUMED_SIZE);
+        for (prompt, cost) in camera.prompts.iter().zip(basis.prompts(camera, size)) {
+            all += cost.tflop_per_s;
+            let (width, height) = cost.pixels;
+            let seen = match cost.follows_motion {
+                true => format!("at least {width}x{height}"),
+                false => format!("{width}x{height}"),
+            };
+            let shared = match cost.shared_by {
+                1 => String::new(),
+                prompts => format!(", image shared by {prompts} prompts"),
+            };
+            say(format_args!(
+                "camera {}, prompt {}: sees {seen} of {}x{}: {}, {} TFLOP a look, {} TFLOP/s at rate {}{shared}",
+                camera.id,
+                prompt.id,
+                size.0,
+                size.1,
+                counted(cost.crops, "crop"),
+                rounded(cost.tflop),
+                rounded(cost.tflop_per_s),
+                prompt.rate_hz,
+            ))?;
+        }
+    }
+    let (width, height) = ASSUMED_SIZE;
+    say(format_args!(
+        "all prompts: {} TFLOP/s, with cameras of {width}x{height} and one object in each answer",
+        rounded(all)
+    ))
+}
+
+/// Three significant digits, as far as decimals go.
+fn rounded(value: f64) -> String {
+    let decimals = match value {
+        ten if ten >= 10.0 => 1,
+        one if one >= 0.1 => 2,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
 }
 
 /// Connects to every camera, one after the other, and to the broker, and prints what it finds.

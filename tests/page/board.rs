@@ -7,8 +7,8 @@ use std::sync::{
 
 use spotter::ops::page::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
-    LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus, PromptStatus, StatusSource,
-    Thumbnail,
+    LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus, PromptCost, PromptStatus,
+    StatusSource, Thumbnail,
 };
 use spotter_core::{
     CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
@@ -286,13 +286,31 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     ]
     .map(|(id, task, body, age_ms)| PromptStatus {
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: PromptId::new(id).expect("an id"),
             revision: 1,
             task,
         }),
         answer: asked.then_some(LastAnswer { age_ms, body }),
+        cost: Some(cost(id)),
     })
     .to_vec()
+}
+
+fn cost(prompt: &str) -> PromptCost {
+    let (crops, tflop, shared_by) = match prompt {
+        "what" => (1, 2.58, 1),
+        _ => (9, 7.98, 3),
+    };
+    PromptCost {
+        pixels: (1280, 720),
+        crops,
+        follows_motion: prompt == "what",
+        shared_by,
+        tflop,
+        tflop_per_s: tflop / shared_by as f64,
+        share: Some(0.021),
+    }
 }
 
 fn latency(index: usize) -> MinuteLatency {

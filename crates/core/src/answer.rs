@@ -5,15 +5,18 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId, Task,
+    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
+    PromptView, RegionBox, Task,
 };
 
-/// A frame with every prompt that is due on it. The image is encoded once for all of them.
+/// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
 #[derive(Clone, Debug)]
 pub struct Look {
     pub frame: Frame,
     /// Never empty: at least one prompt.
     pub prompts: Vec<Arc<Prompt>>,
+    /// What [`PromptRegion::Motion`](super::PromptRegion::Motion) means in this look; `None`: the whole picture.
+    pub moved: Option<RegionBox>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
     /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit. Free texts may
@@ -38,15 +41,23 @@ impl Look {
                 id,
                 revision: 1,
                 task,
+                view: PromptView::default(),
             }))
         };
         let prompts = tasks.into_iter().enumerate().map(prompt);
         Ok(Self {
             frame,
             prompts: prompts.collect::<Result<_, IdError>>()?,
+            moved: None,
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
         })
+    }
+
+    /// The part of the picture that a prompt of this look sees; `None`: all of it.
+    pub fn region_of(&self, view: &PromptView) -> Option<NormBox> {
+        let size = self.frame.picture.size();
+        Some(view.part(size, self.moved)?.norm_box(size))
     }
 }
 
@@ -128,6 +139,8 @@ pub struct StageTimes {
 pub struct Answer {
     /// The prompt as it was when the look began.
     pub prompt: Arc<Prompt>,
+    /// The part of the picture that the model saw; `None`: all of it. Locations in `body` are in the whole picture.
+    pub region: Option<NormBox>,
     pub body: AnswerBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,

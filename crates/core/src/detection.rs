@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    CameraId, Frame, FrameTimes, Location, Mono, Prompt, ScoreSource, SkippedSinceLast, StageTimes,
-    TrackId, WallTime, ZoneId,
+    CameraId, Frame, FrameTimes, Location, Mono, NormBox, Prompt, ScoreSource, SkippedSinceLast,
+    StageTimes, TrackId, WallTime, ZoneId,
 };
 
 /// A frame without its pixels: a message that waits for the broker must not hold a decoder's memory.
@@ -80,6 +80,8 @@ pub struct Detection {
     pub frame: FrameInfo,
     /// The prompt as it was when the look began.
     pub prompt: Arc<Prompt>,
+    /// The part of the picture that the model saw; `None`: all of it.
+    pub region: Option<NormBox>,
     pub body: DetectionBody,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,

@@ -4,7 +4,7 @@ use std::{any::Any, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CameraId, Capture, Mono, WallTime};
+use super::{CameraId, Capture, Mono, PixelRect, WallTime};
 
 /// Memory that holds the planes of a picture: a mapped GStreamer frame, a `Vec`, or memory of a GPU.
 pub trait Planes: Send + Sync {
@@ -65,6 +65,16 @@ pub enum PixelFormat {
 }
 
 impl PixelFormat {
+    /// Bytes from one column of plane `index` to the next, and columns and rows of the picture that one of the plane covers.
+    fn plane_step(self, index: usize) -> (usize, usize) {
+        match (self, index) {
+            (Self::Rgb, _) => (3, 1),
+            (_, 0) => (1, 1),
+            (Self::Nv12, _) => (2, 2),
+            (Self::I420, _) => (1, 2),
+        }
+    }
+
     /// Width in bytes and height in rows of plane `index` of a picture of `width` x `height` pixels.
     pub fn plane_size(self, index: usize, width: usize, height: usize) -> Option<(usize, usize)> {
         let half = (width.div_ceil(2), height.div_ceil(2));
@@ -129,6 +139,8 @@ pub struct PictureLayout {
 #[derive(Clone)]
 pub struct Picture {
     layout: PictureLayout,
+    /// Bytes of each plane before the first pixel: a part of a picture shares its memory.
+    starts: [usize; 3],
     planes: Arc<dyn Planes>,
 }
 
@@ -153,7 +165,11 @@ impl Picture {
                 });
             }
         }
-        Ok(Self { layout, planes })
+        Ok(Self {
+            layout,
+            starts: [0; 3],
+            planes,
+        })
     }
 
     /// A packed RGB picture, `width * height * 3` bytes.
@@ -170,8 +186,31 @@ impl Picture {
         )
     }
 
+    /// A part of the picture, in the same memory; what of `part` is beyond the picture is left out. Its left and top are even, so
+    /// that it begins with a sample of chroma.
+    pub fn part(&self, part: PixelRect) -> Self {
+        let (width, height) = self.layout.size;
+        let left = part.left.min((width - 1) / 2 * 2);
+        let top = part.top.min((height - 1) / 2 * 2);
+        let mut cut = self.clone();
+        cut.layout.size = (
+            part.width.clamp(1, width - left),
+            part.height.clamp(1, height - top),
+        );
+        for (index, start) in cut.starts.iter_mut().enumerate() {
+            let (bytes, pixels) = self.layout.format.plane_step(index);
+            *start += top / pixels * self.layout.strides[index] + left / pixels * bytes;
+        }
+        cut
+    }
+
     pub fn format(&self) -> PixelFormat {
         self.layout.format
+    }
+
+    /// Width and height in pixels.
+    pub fn size(&self) -> (usize, usize) {
+        self.layout.size
     }
 
     pub fn width(&self) -> usize {
@@ -199,7 +238,9 @@ impl Picture {
 
     /// Its planes in the memory of a device, when they are there.
     pub fn on_device(&self) -> Option<DevicePlanes<'_>> {
-        self.planes.on_device()
+        let planes = self.planes.on_device()?;
+        let offsets = std::array::from_fn(|index| planes.offsets[index] + self.starts[index]);
+        Some(DevicePlanes { offsets, ..planes })
     }
 
     /// False while [`Picture::row`] would have to copy the picture from a device.
@@ -217,7 +258,7 @@ impl Picture {
         let PictureLayout { format, size, .. } = self.layout;
         let row = format.plane_size(index, size.0, size.1);
         let row_bytes = row.map_or(0, |(row_bytes, _)| row_bytes);
-        let start = y * self.layout.strides[index];
+        let start = self.starts[index] + y * self.layout.strides[index];
         &self.planes.plane(index)[start..start + row_bytes]
     }
 }
@@ -260,8 +301,61 @@ pub struct Frame {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::testing::FakeDevicePlanes;
+
+    /// A picture whose bytes all differ from their neighbours, with padded rows.
+    fn numbered(format: PixelFormat, size: (usize, usize)) -> Picture {
+        let (mut planes, mut strides) = (Vec::new(), [0; 3]);
+        for (index, stride) in strides.iter_mut().enumerate() {
+            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
+                break;
+            };
+            *stride = row_bytes + 5;
+            let byte = |at: usize| (at * 7 + index) as u8;
+            planes.push((0..*stride * rows).map(byte).collect::<Vec<_>>());
+        }
+        let layout = PictureLayout {
+            format,
+            size,
+            strides,
+            colour: (ColourMatrix::Bt709, ColourRange::Limited),
+        };
+        Picture::new(layout, Arc::new(planes)).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn part_has_the_rows_of_its_picture_and_no_others(
+            format in prop::sample::select(vec![PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420]),
+            size in (1usize..40, 1usize..40),
+            corner in (0usize..20, 0usize..20),
+            part in (1usize..40, 1usize..40),
+        ) {
+            let picture = numbered(format, size);
+            let wanted = PixelRect { left: corner.0 * 2, top: corner.1 * 2, width: part.0, height: part.1 };
+            let cut = picture.part(wanted);
+            let left = wanted.left.min((size.0 - 1) / 2 * 2);
+            let top = wanted.top.min((size.1 - 1) / 2 * 2);
+            prop_assert_eq!(cut.size(), (wanted.width.min(size.0 - left), wanted.height.min(size.1 - top)));
+            for index in 0..3 {
+                let Some((row_bytes, rows)) = format.plane_size(index, cut.width(), cut.height()) else { break };
+                let (bytes, pixels) = match (format, index) {
+                    (PixelFormat::Rgb, _) => (3, 1),
+                    (_, 0) => (1, 1),
+                    (PixelFormat::Nv12, _) => (2, 2),
+                    (PixelFormat::I420, _) => (1, 2),
+                };
+                for y in 0..rows {
+                    let from = left / pixels * bytes;
+                    let whole = picture.row(index, top / pixels + y);
+                    prop_assert_eq!(cut.row(index, y), &whole[from..from + row_bytes]);
+                }
+            }
+        }
+    }
 
     #[test]
     fn device_picture_is_copied_once_when_a_row_is_read() {
@@ -290,6 +384,14 @@ mod tests {
         );
         assert!(picture.is_on_host() && picture.on_device().is_some());
         assert_eq!(planes.copies(), 1);
+
+        let part = picture.part(PixelRect {
+            left: 2,
+            top: 2,
+            width: 4,
+            height: 2,
+        });
+        assert_eq!(part.on_device().unwrap().offsets[..2], [18, 42]);
 
         let (short, planes) = of([9, 8, 0]);
         assert!(matches!(short, Err(PictureError::Short { plane: 0, .. })));

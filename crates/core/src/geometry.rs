@@ -67,6 +67,28 @@ impl NormBox {
         }
     }
 
+    /// A box inside of this one, given in shares of this one, in shares of the picture.
+    pub fn box_in_picture(&self, inner: &Self) -> Self {
+        let [from, to] = [(inner.x0, inner.y0), (inner.x1, inner.y1)]
+            .map(|(x, y)| self.point_in_picture(NormPoint { x, y }));
+        Self::from_corners(from.x, from.y, to.x, to.y)
+    }
+
+    /// The same for a point.
+    pub fn point_in_picture(&self, inner: NormPoint) -> NormPoint {
+        NormPoint::new(
+            self.x0 + inner.x * (self.x1 - self.x0),
+            self.y0 + inner.y * (self.y1 - self.y0),
+        )
+    }
+
+    /// True when all of `other` is inside, edges included.
+    pub fn covers(&self, other: &Self) -> bool {
+        let corners = [(other.x0, other.y0), (other.x1, other.y1)];
+        let inside = |(x, y)| self.contains(NormPoint { x, y });
+        corners.into_iter().all(inside)
+    }
+
     /// True when `point` is inside or on the edge.
     pub fn contains(&self, point: NormPoint) -> bool {
         (self.x0..=self.x1).contains(&point.x) && (self.y0..=self.y1).contains(&point.y)
@@ -91,6 +113,19 @@ mod tests {
         let b = NormBox::from_centre(0.95, 0.5, 0.2, 0.5);
         assert_eq!((b.x1, b.y0, b.y1), (1.0, 0.25, 0.75));
         assert!((b.x0 - 0.85).abs() < 1e-12);
+    }
+
+    #[test]
+    fn box_of_a_part_is_scaled_and_moved() {
+        let part = NormBox::from_corners(0.5, 0.25, 1.0, 0.5);
+        let inner = NormBox::from_corners(0.0, 0.5, 0.5, 1.0);
+        let expected = NormBox::from_corners(0.5, 0.375, 0.75, 0.5);
+        assert_eq!(part.box_in_picture(&inner), expected);
+        assert_eq!(
+            part.point_in_picture(NormPoint::new(0.5, 1.0)),
+            NormPoint::new(0.75, 0.5)
+        );
+        assert!(part.covers(&expected) && !expected.covers(&part));
     }
 
     #[test]

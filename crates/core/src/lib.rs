@@ -29,6 +29,7 @@ mod stream_counters;
 )]
 pub mod testing;
 mod time;
+mod view;
 
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, LookNews, Outcome, ScoreSource, StageTimes, WholeLook,
@@ -52,3 +53,4 @@ pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
+pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::PromptId;
+use super::{PromptId, PromptView};
 
 /// How long a caption may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,6 +77,8 @@ pub struct Prompt {
     /// Starts at 1; [`Prompt::ONCE`] for a question that is asked once.
     pub revision: u32,
     pub task: Task,
+    /// The part of the picture that it is about.
+    pub view: PromptView,
 }
 
 impl Prompt {

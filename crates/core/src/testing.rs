@@ -10,7 +10,8 @@ use std::{
 };
 
 use crate::{
-    CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, Task, WallTime,
+    CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, PromptRegion, Task,
+    WallTime,
     config::{
         CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig, MqttConfig,
         OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
@@ -57,6 +58,7 @@ pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
         source: SourceConfig::Test,
         rate_hz: 1.0,
         width: 1280,
+        crops_max: None,
         stall: Duration::from_secs(5),
         first_frame: Duration::from_secs(15),
         decode: Decode::All,
@@ -80,6 +82,8 @@ pub fn prompt(id: &str) -> PromptConfig {
         enabled: true,
         revision: 1,
         task: Task::Detect { object: id.into() },
+        region: PromptRegion::Whole,
+        crops_max: None,
         rate_hz: 1.0,
         min_score: 0.0,
         min_area: 0.0,

@@ -46,6 +46,8 @@ pub enum LabCommand {
     Still(StillArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
+    /// Measure what a model finds of small things, in the whole picture and in a region of it
+    Regions(RegionsArgs),
 }
 
 /// `spotter-lab cameras`
@@ -311,6 +313,32 @@ pub struct EvalArgs {
     /// Bit rate of the H.264 that the pictures pass through, kbit/s; 0 = none
     #[arg(long, value_name = "KBIT/S", default_value_t = 1000)]
     pub bitrate: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which model
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `spotter-lab regions`
+#[derive(Debug, Args)]
+pub struct RegionsArgs {
+    /// How many scenes
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub scenes: u64,
+    /// Seed of the first scene; training used seeds below 2^40
+    #[arg(long, value_name = "N", default_value_t = 1 << 41)]
+    pub seed: u64,
+    /// Pixels of the picture across and down
+    #[arg(long, value_name = "WxH", value_parser = size, default_value = "1920x1080")]
+    pub size: (usize, usize),
+    /// Times as far away as in the scenes of `eval`; at 4, things are 1 to 8 % of the picture's height
+    #[arg(long, value_name = "X", default_value_t = 4.0)]
+    pub far: f32,
+    /// Sides of the region, pixels
+    #[arg(long, value_name = "N", default_value_t = 378, value_parser = clap::value_parser!(u32).range(16..=4096))]
+    pub region: u32,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

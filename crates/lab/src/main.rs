@@ -24,5 +24,6 @@ fn main() -> ExitCode {
         LabCommand::Soak(args) => measure::soak(&args),
         LabCommand::Still(args) => measure::still(&args),
         LabCommand::Eval(args) => measure::eval(&args),
+        LabCommand::Regions(args) => measure::regions(&args),
     })
 }

@@ -12,12 +12,13 @@ use spotter::cli::{
 
 use crate::bench::{
     self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine,
-    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, StillOptions, TrackOptions,
+    RegionOptions, STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, StillOptions,
+    TrackOptions,
 };
 use crate::{
     args::{
-        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, SoakArgs, StepsArgs,
-        StillArgs,
+        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, RegionsArgs, SoakArgs,
+        StepsArgs, StillArgs,
     },
     capacity::{self, CapacityOptions, REAL, RealOptions},
     fleet,
@@ -243,6 +244,29 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     print(&report, args.json)
 }
 
+/// `spotter-lab regions`
+pub fn regions(args: &RegionsArgs) -> anyhow::Result<()> {
+    let clock = real_clock();
+    let opened = Engine::open(
+        &args.model.settings(),
+        calibration_pictures,
+        Arc::clone(&clock),
+    );
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
+    let options = RegionOptions {
+        model: card.name.to_string(),
+        scenes: args.scenes,
+        first_seed: args.seed,
+        far: args.far,
+        picture: (args.size.0 as u32, args.size.1 as u32),
+        region_px: args.region,
+    };
+    let mut progress = ProgressLine::new("scenes", options.scenes);
+    let report = bench::regions(&mut engine, &options, clock.as_ref(), &mut progress)?;
+    print(&report, args.json)
+}
+
+/// `spotter-lab still`
 pub fn still(args: &StillArgs) -> anyhow::Result<()> {
     if !args.check {
         let options = StillOptions {

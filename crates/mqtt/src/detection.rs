@@ -41,6 +41,8 @@ struct DetectionPayload<'a> {
     objects: Vec<ObjectPart<'a>>,
     prompt: PromptPart<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<[f64; 4]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     score_src: Option<&'static str>,
@@ -150,6 +152,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
             rev: prompt.revision,
             text: prompt.task.text(),
         },
+        region: detection.region.as_ref().map(corners),
         score,
         score_src: answer.map(|_| source(ScoreSource::TokenProb)),
         seq: label.seq,

@@ -60,10 +60,12 @@ fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
     Detection {
         frame,
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: PromptId::new("person").unwrap(),
             revision: 3,
             task,
         }),
+        region: None,
         body,
         truncated: false,
         unchanged: false,
@@ -185,6 +187,22 @@ proptest! {
         let sum: f64 = STAGES.iter().map(|stage| fields[*stage].as_f64().unwrap()).sum();
         prop_assert!((sum - fields["total"].as_f64().unwrap()).abs() < 1e-6);
     }
+}
+
+#[test]
+fn detection_names_its_region_in_shares_of_the_picture() {
+    let whole = timed("gate", boxes(&[]));
+    let part = Detection {
+        region: Some(NormBox::from_corners(0.25, 0.5, 1.0 / 3.0, 1.0)),
+        ..whole.clone()
+    };
+    let keys = |detection: &Detection| -> Value {
+        let payload = to_json(detection, &label(), ms(1066.0));
+        serde_json::from_slice(&payload).unwrap()
+    };
+    assert_eq!(keys(&whole).get("region"), None);
+    let expected = json!([0.25, 0.5, 0.3333, 1.0]);
+    assert_eq!(keys(&part)["region"], expected);
 }
 
 /// One payload of each kind, for other tests of the crate.

@@ -91,6 +91,7 @@ impl Site {
         };
         for prompt in &look.prompts {
             let answer = Answer {
+                region: None,
                 prompt: Arc::clone(prompt),
                 body: body(prompt),
                 truncated: false,

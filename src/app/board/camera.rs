@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::minute::Minute;
+use super::{super::costs::CostBasis, minute::Minute};
 use crate::ops::page::{CameraStatus, LastAnswer, LookAnswer, LookStatus, PromptStatus, Thumbnail};
-use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, config};
+use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, PromptId, config};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
@@ -17,6 +17,7 @@ const PROMPTS_MAX: usize = 32;
 pub struct CameraBoard {
     pub id: CameraId,
     pub minute: Minute,
+    config: config::CameraConfig,
     prompts: Vec<PromptBoard>,
     last: Option<BoardLook>,
     pictured: Option<PicturedLook>,
@@ -52,6 +53,7 @@ fn prompts(camera: &config::CameraConfig) -> Vec<PromptBoard> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let board = enabled.map(|prompt| PromptBoard {
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: prompt.id.clone(),
             revision: Prompt::ONCE,
             task: prompt.task.clone(),
@@ -66,6 +68,7 @@ impl CameraBoard {
         Self {
             id: camera.id.clone(),
             minute: Minute::default(),
+            config: camera.clone(),
             prompts: prompts(camera),
             last: None,
             pictured: None,
@@ -76,6 +79,7 @@ impl CameraBoard {
 
     /// Replaces the prompts. The answer to one with the same id and words is kept.
     pub fn set_prompts(&mut self, camera: &config::CameraConfig) {
+        self.config = camera.clone();
         let mut before = std::mem::replace(&mut self.prompts, prompts(camera));
         for new in &mut self.prompts {
             let same = |old: &PromptBoard| {
@@ -157,7 +161,12 @@ impl CameraBoard {
 
     /// The camera's looks and answers; the caller adds health and frame counters. A browser gets the look with the
     /// thumbnail, a program the last one.
-    pub fn status(&mut self, now: Mono, is_watched: bool) -> CameraStatus {
+    pub fn status(
+        &mut self,
+        now: Mono,
+        is_watched: bool,
+        basis: Option<&CostBasis>,
+    ) -> CameraStatus {
         let age_ms = |received| now.since(received).as_millis() as u64;
         let pictured = self.pictured.as_ref().map(|pictured| &pictured.look);
         let shown = match is_watched {
@@ -169,7 +178,21 @@ impl CameraBoard {
             pictured: pictured.is_some_and(|pictured| pictured.status.frame == look.status.frame),
             ..look.status.clone()
         });
+        let size = self.last.as_ref().map(|look| look.status.size);
+        let costs = basis.zip(size).map(|(basis, (width, height))| {
+            let enabled = self.config.prompts.iter().filter(|prompt| prompt.enabled);
+            let costs = basis.prompts(&self.config, (width as usize, height as usize));
+            enabled.map(|prompt| &prompt.id).zip(costs).collect()
+        });
+        let costs: Vec<_> = costs.unwrap_or_default();
+        let cost = |id: &PromptId| {
+            costs
+                .iter()
+                .find(|(of, _)| *of == id)
+                .map(|(_, cost)| *cost)
+        };
         let prompt = |board: &PromptBoard| PromptStatus {
+            cost: cost(&board.prompt.id),
             prompt: Arc::clone(&board.prompt),
             answer: board.answer.as_ref().map(|answer| LastAnswer {
                 age_ms: age_ms(answer.received),

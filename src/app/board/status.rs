@@ -25,10 +25,11 @@ impl BoardState {
             rss_mib: facts.process.rss_mib,
             cpu_pct: facts.process.cpu_pct,
         };
+        let costs = self.costs.as_ref();
         let mut cameras: Vec<CameraStatus> = self
             .cameras
             .iter_mut()
-            .map(|camera| camera.status(now, is_watched))
+            .map(|camera| camera.status(now, is_watched, costs))
             .collect();
         for camera in &mut cameras {
             add_facts(camera, facts);

@@ -37,6 +37,7 @@ fn board() -> (Board, ManualClock, CameraId) {
 fn answer(left: f64, ended: Mono) -> Answer {
     let object = "person".to_owned();
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new("person").unwrap(),
         revision: 1,
         task: Task::Detect { object },
@@ -50,6 +51,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
         device: Duration::ZERO,
     };
     Answer {
+        region: None,
         prompt: Arc::new(prompt),
         body: AnswerBody::Boxes(vec![FoundObject {
             place: NormBox::from_corners(left, 0.2, 0.9, 0.8),
@@ -70,6 +72,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
     let answer = answer(left, now);
     board.look(&frame, &answer.marks);
     board.answer(&Detection {
+        region: None,
         frame: (&frame).into(),
         prompt: Arc::clone(&answer.prompt),
         body: DetectionBody::Objects(vec![TrackedObject {

@@ -247,11 +247,13 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
             id: prompt.id.clone(),
             revision: 1,
             task: prompt.task.clone(),
+            view: Default::default(),
         })
     };
     let look = Look {
         frame: frame(&camera, number, Mono::default()),
         prompts: chosen.map(prompt).collect(),
+        moved: None,
         start_by: Mono::default(),
         answer_by: Mono::default(),
     };
@@ -259,6 +261,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
         frame: look.frame.clone(),
         model_size: (1, 1),
         answer: Answer {
+            region: None,
             prompt: Arc::clone(prompt),
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,

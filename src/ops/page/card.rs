@@ -204,6 +204,7 @@ fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
         details {
             summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(health.since_ms, status.time_ms)) } }
             (facts(&lines))
+            (costs(&camera.prompts))
             (frame_counts(&camera.frames))
             (stages(&camera.latency, &status.stages))
         }
@@ -217,6 +218,39 @@ fn clock(clock: &CameraClockHealth) -> String {
         (true, _) => format!("trusted, {offset}, drift {drift}"),
         (false, Some(note)) => format!("not trusted: {}", note.replace('_', " ")),
         (false, None) => "unknown".to_owned(),
+    }
+}
+
+/// What each prompt asks of the device.
+fn costs(prompts: &[PromptStatus]) -> Markup {
+    let known = || {
+        prompts
+            .iter()
+            .filter_map(|prompt| Some((prompt, prompt.cost?)))
+    };
+    if known().next().is_none() {
+        return html! {};
+    }
+    html! {
+        table.sums {
+            caption { "Cost of prompts" }
+            thead { tr {
+                th scope="col" { "prompt" }
+                th scope="col" { "crops" }
+                th scope="col" { "TFLOP" }
+                th scope="col" { "share" }
+            } }
+            tbody {
+                @for (prompt, cost) in known() {
+                    tr {
+                        th scope="row" { (prompt.prompt.id) }
+                        td { @if cost.follows_motion { "≥ " } (cost.crops) }
+                        td { (format!("{:.2}", cost.tflop)) }
+                        td { (cost.share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))) }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -25,8 +25,8 @@ use axum::body::Bytes;
 pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
-    LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptStatus,
-    STAGES,
+    LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptCost,
+    PromptStatus, STAGES,
 };
 pub use words::counted;
 

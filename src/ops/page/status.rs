@@ -112,6 +112,26 @@ pub struct LookAnswer {
 pub struct PromptStatus {
     pub prompt: std::sync::Arc<Prompt>,
     pub answer: Option<LastAnswer>,
+    /// `None` before the camera's first look.
+    pub cost: Option<PromptCost>,
+}
+
+/// What a prompt asks of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PromptCost {
+    /// What it sees of a frame, pixels across and down.
+    pub pixels: (u32, u32),
+    pub crops: usize,
+    /// It looks where something moved; the figures are those of its smallest region.
+    pub follows_motion: bool,
+    /// Prompts that share the image, itself included.
+    pub shared_by: usize,
+    /// A look with this prompt alone.
+    pub tflop: f64,
+    /// At its rate, with its part of the images that it shares.
+    pub tflop_per_s: f64,
+    /// The same as a share of what the devices were measured to do; `None` when they were not.
+    pub share: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -331,11 +351,24 @@ impl Serialize for PromptStatus {
                 "score": answer.score(),
             })
         });
+        let exact = |value: f64| (value * 1e4).round() / 1e4;
+        let cost = self.cost.map(|cost| {
+            json!({
+                "pixels": cost.pixels,
+                "crops": cost.crops,
+                "follows_motion": cost.follows_motion,
+                "shared_by": cost.shared_by,
+                "tflop": exact(cost.tflop),
+                "tflop_per_s": exact(cost.tflop_per_s),
+                "share": cost.share.map(exact),
+            })
+        });
         json!({
             "id": self.prompt.id.as_str(),
             "kind": self.prompt.task.kind(),
             "words": self.words(),
             "answer": answer,
+            "cost": cost,
         })
         .serialize(serializer)
     }

@@ -27,12 +27,14 @@ mod gate;
 mod limits;
 mod mask;
 mod motion;
+mod motion_region;
 mod sampled_camera;
 mod share;
 mod slot;
 mod stage;
 
 pub use limits::TimeLimits;
+pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;
 pub use share::CameraShare;
 pub use stage::Sampler;
 

@@ -7,7 +7,7 @@
 use std::cmp::min_by_key;
 
 use super::mask::Mask;
-use spotter_core::{NormPoint, Picture, PixelFormat};
+use spotter_core::{NormBox, NormPoint, Picture, PixelFormat};
 
 /// Cells across: 16:9 with about 16 pixels a cell at the usual width of 1280.
 const COLUMNS: usize = 80;
@@ -42,6 +42,15 @@ impl BrightnessGrid {
     }
 }
 
+/// What changed between two grids.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PictureMotion {
+    /// Share of the watched cells that changed beyond noise and light, 0..1.
+    pub share: f64,
+    /// The box around these cells; `None` without one.
+    pub changed: Option<NormBox>,
+}
+
 /// Compares grids of one camera.
 #[derive(Clone, Debug)]
 pub struct MotionMeter {
@@ -61,14 +70,17 @@ impl MotionMeter {
         }
     }
 
-    /// Share of the watched cells that changed beyond noise and light, 0..1.
-    pub fn changed(&self, before: &BrightnessGrid, now: &BrightnessGrid) -> f64 {
+    /// What changed beyond noise and light.
+    pub fn motion(&self, before: &BrightnessGrid, now: &BrightnessGrid) -> PictureMotion {
         let brightness = before.0.iter().zip(&now.0);
-        let cells = brightness.map(|(&before, &now)| Cell { before, now });
+        let cells =
+            brightness
+                .enumerate()
+                .map(|(index, (&before, &now))| Cell { index, before, now });
         let watched = cells.zip(&self.watched).filter(|(_, watched)| **watched);
         let cells: Vec<Cell> = watched.map(|(cell, _)| cell).collect();
         if cells.is_empty() {
-            return 0.0;
+            return PictureMotion::default();
         }
         let (shifted, fitted) = (LightChange::shifted(&cells), LightChange::fitted(&cells));
         // Things that moved pull a fit away; the cells that the better one explains give a fit without them.
@@ -76,16 +88,42 @@ impl MotionMeter {
         let explained = cells.iter().copied().filter(|cell| better.explains(*cell));
         let explained: Vec<_> = explained.collect();
         let again = LightChange::fitted(&explained);
-        let unexplained = better.unexplained(&cells).min(again.unexplained(&cells));
-        unexplained as f64 / cells.len() as f64
+        let best = min_by_key(better, again, |light| light.unexplained(&cells));
+        let changed = cells.iter().filter(|cell| !best.explains(**cell));
+        let boxes = changed.map(|cell| cell.norm_box());
+        PictureMotion {
+            share: best.unexplained(&cells) as f64 / cells.len() as f64,
+            changed: boxes.reduce(|a, b| NormBox {
+                x0: a.x0.min(b.x0),
+                y0: a.y0.min(b.y0),
+                x1: a.x1.max(b.x1),
+                y1: a.y1.max(b.y1),
+            }),
+        }
     }
 }
 
 /// The brightness of a cell in two grids.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    /// Row by row.
+    index: usize,
     before: f32,
     now: f32,
+}
+
+impl Cell {
+    /// Its part of the picture.
+    fn norm_box(self) -> NormBox {
+        let (column, row) = (self.index % COLUMNS, self.index / COLUMNS);
+        let (columns, rows) = (COLUMNS as f64, ROWS as f64);
+        NormBox {
+            x0: column as f64 / columns,
+            y0: row as f64 / rows,
+            x1: (column + 1) as f64 / columns,
+            y1: (row + 1) as f64 / rows,
+        }
+    }
 }
 
 /// A change of light: `now = gain * before + offset`.
@@ -113,7 +151,7 @@ impl LightChange {
         let mean_before = cells.iter().map(|cell| cell.before).sum::<f32>() / count;
         let mean_now = cells.iter().map(|cell| cell.now).sum::<f32>() / count;
         let (mut covariance, mut variance) = (0.0, 0.0);
-        for &Cell { before, now } in cells {
+        for &Cell { before, now, .. } in cells {
             covariance += (before - mean_before) * (now - mean_now);
             variance += (before - mean_before).powi(2);
         }
@@ -208,16 +246,26 @@ mod tests {
         for (gain, offset) in [(1.0, 0.0), (1.0, 40.0), (1.3, 0.0), (0.7, 5.0)] {
             let still = picture(2, |x, y| street(x, y) * gain + offset);
             let car = picture(3, |x, y| with_car(x, y) * gain + offset);
-            let changed = [still, car].map(|now| meter().changed(&before, &now));
+            let motion = [still, car].map(|now| meter().motion(&before, &now));
+            let changed = motion.map(|motion| motion.share);
             let is_right = changed[0] < 0.001 && (0.006..0.02).contains(&changed[1]);
             assert!(is_right, "{gain} {offset}: {changed:?}");
+            // The car is in the box of what moved, which reaches at most one cell beyond it.
+            let car =
+                NormBox::from_corners(300.0 / 640.0, 250.0 / 360.0, 364.0 / 640.0, 286.0 / 360.0);
+            let moved = motion[1].changed.unwrap();
+            let (x, y) = (1.01 / COLUMNS as f64, 1.01 / ROWS as f64);
+            let around = NormBox::from_corners(car.x0 - x, car.y0 - y, car.x1 + x, car.y1 + y);
+            assert!(around.covers(&moved) && moved.iou(&car) > 0.6, "{moved:?}");
         }
     }
 
     #[test]
     fn another_scene_is_much_motion() {
         let other = picture(2, |x, y| ((x / 40 + y / 40) % 2) as f32 * 180.0 + 30.0);
-        assert!(meter().changed(&picture(1, street), &other) > 0.3);
+        let motion = meter().motion(&picture(1, street), &other);
+        assert!(motion.share > 0.3);
+        assert!(motion.changed.unwrap().area() > 0.9);
     }
 
     #[test]
@@ -226,8 +274,8 @@ mod tests {
         for top in [0.66, 0.0] {
             let mask = Mask::new(&[vec![(0.0, top), (1.0, top), (1.0, 1.0), (0.0, 1.0)]]);
             let meter = MotionMeter::new(&mask);
-            let changed = meter.changed(&picture(1, street), &picture(2, with_car));
-            assert_eq!(changed, 0.0, "{top}");
+            let motion = meter.motion(&picture(1, street), &picture(2, with_car));
+            assert_eq!(motion, PictureMotion::default(), "{top}");
         }
     }
 

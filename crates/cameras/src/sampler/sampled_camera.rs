@@ -8,13 +8,14 @@ use super::{
     gate::MotionGate,
     limits::TimeLimits,
     mask::Mask,
-    motion::{BrightnessGrid, MotionMeter},
-    slot::FrameSlot,
+    motion::{BrightnessGrid, MotionMeter, PictureMotion},
+    motion_region::MotionRegion,
+    slot::{FrameSlot, MovedRecently, TakenLook},
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, Mono, Prompt,
-    config::{CameraConfig, PromptConfig},
+    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion,
+    config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
 pub struct SampledCamera {
@@ -32,7 +33,13 @@ pub struct SampledCamera {
 struct FrameFilter {
     gate: MotionGate,
     meter: MotionMeter,
+    rules: MotionConfig,
+    /// A prompt looks where something moved.
+    follows_motion: bool,
+    moved: MotionRegion,
+    /// The last frame that was looked at, and the last that was measured after it.
     looked_at: Option<BrightnessGrid>,
+    measured: Option<BrightnessGrid>,
     mask: Mask,
 }
 
@@ -94,18 +101,24 @@ impl SampledCamera {
             slot.let_go(FrameEnd::Gated, now);
             return None;
         }
-        let (prompts, unneeded) = slot.look(now);
+        let TakenLook {
+            prompts,
+            moved,
+            unneeded,
+        } = slot.look(filter.moved_recently(now), now);
         drop(slot);
         drop(unneeded);
         if prompts.is_empty() {
             return None;
         }
+        filter.looked();
         frame.picture = filter.mask.paint(&frame.picture);
         Some(Look {
             start_by: limits.start_by(frame.times.received),
             answer_by: limits.answer_by(frame.times.received),
             frame,
             prompts,
+            moved,
         })
     }
 }
@@ -118,6 +131,7 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
             id: p.id.clone(),
             revision: p.revision,
             task: p.task.clone(),
+            view: camera.view_of(p),
         };
         (Arc::new(prompt), p.rate_hz)
     });
@@ -130,7 +144,11 @@ impl FrameFilter {
         Self {
             gate: MotionGate::new(camera.motion),
             meter: MotionMeter::new(&mask),
+            rules: camera.motion,
+            follows_motion: follows_motion(camera),
+            moved: MotionRegion::default(),
             looked_at: None,
+            measured: None,
             mask,
         }
     }
@@ -138,6 +156,7 @@ impl FrameFilter {
     /// Another mask makes another picture, with which the last one is not compared.
     fn change(&mut self, camera: &CameraConfig) {
         self.gate.set_rules(camera.motion);
+        (self.rules, self.follows_motion) = (camera.motion, follows_motion(camera));
         let mask = Mask::new(&camera.mask);
         if mask != self.mask {
             (self.meter, self.looked_at) = (MotionMeter::new(&mask), None);
@@ -147,21 +166,37 @@ impl FrameFilter {
 
     /// True when it reads pixels.
     fn reads_pixels(&self) -> bool {
-        self.gate.is_on() || !self.mask.is_empty()
+        self.gate.is_on() || self.follows_motion || !self.mask.is_empty()
     }
 
     fn passes(&mut self, frame: &Frame, now: Mono) -> bool {
-        let is_on = self.gate.is_on();
-        let grid = is_on.then(|| BrightnessGrid::measure(&frame.picture));
-        let changed = match (&self.looked_at, &grid) {
-            (Some(before), Some(now)) => self.meter.changed(before, now),
-            _ => 0.0,
+        let is_measured = self.gate.is_on() || self.follows_motion;
+        self.measured = is_measured.then(|| BrightnessGrid::measure(&frame.picture));
+        let motion = match (&self.looked_at, &self.measured) {
+            (Some(before), Some(now)) => self.meter.motion(before, now),
+            _ => PictureMotion::default(),
         };
-        let passes = self.gate.passes(changed, now);
-        if passes {
-            // Compared with the last look and not with the last frame, slow changes add up until they count.
-            self.looked_at = grid;
+        if let Some(changed) = motion.changed {
+            self.moved.moved(changed, frame.picture.size(), now);
         }
-        passes
+        self.gate.passes(motion.share, now)
     }
+
+    fn moved_recently(&self, now: Mono) -> MovedRecently {
+        MovedRecently {
+            region: self.moved.current(self.rules.hold, now),
+            whole_every: self.rules.at_least_every,
+        }
+    }
+
+    /// The measured frame is looked at. Compared with the last look and not with the last frame, slow changes add up until they
+    /// count.
+    fn looked(&mut self) {
+        self.looked_at = self.measured.take();
+    }
+}
+
+fn follows_motion(camera: &CameraConfig) -> bool {
+    let mut prompts = camera.prompts.iter().filter(|prompt| prompt.enabled);
+    prompts.any(|prompt| prompt.region == PromptRegion::Motion)
 }

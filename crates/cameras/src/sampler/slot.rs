@@ -1,9 +1,12 @@
 //! One camera's newest frame, with its schedule and its counters: one lock keeps all of them consistent.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::cadence::Cadence;
-use spotter_core::{Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, SkippedSinceLast};
+use spotter_core::{
+    Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, PromptRegion, RegionBox,
+    SkippedSinceLast,
+};
 
 /// One camera. The newest frame wins.
 ///
@@ -24,9 +27,42 @@ pub struct FrameSlot {
 struct PromptEntry {
     prompt: Arc<Prompt>,
     cadence: Cadence,
+    /// With the region `motion`: its last look at the whole picture.
+    whole_at: Option<Mono>,
     /// It asks for a free text, and the last one is still being written.
     is_open: bool,
     since_last: SkippedSinceLast,
+}
+
+/// Where something moved, for the prompts that look there.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedRecently {
+    /// `None`: nothing moved for a while.
+    pub region: Option<RegionBox>,
+    /// Such a prompt looks at the whole picture at least so often.
+    pub whole_every: Duration,
+}
+
+/// What becomes of a taken frame.
+#[derive(Debug, Default)]
+pub struct TakenLook {
+    /// Empty: the frame is let go.
+    pub prompts: Vec<Arc<Prompt>>,
+    /// As [`Look::moved`](spotter_core::Look::moved).
+    pub moved: Option<RegionBox>,
+    /// A frame that arrived meanwhile and has nothing due on it any more.
+    pub unneeded: Option<Frame>,
+}
+
+impl PromptEntry {
+    fn follows_motion(&self) -> bool {
+        self.prompt.view.region == PromptRegion::Motion
+    }
+
+    /// True when it has to look at the whole picture, moved or not.
+    fn is_whole_due(&self, every: Duration, now: Mono) -> bool {
+        self.whole_at.is_none_or(|at| now.since(at) >= every)
+    }
 }
 
 impl FrameSlot {
@@ -60,6 +96,7 @@ impl FrameSlot {
             self.prompts.push(PromptEntry {
                 prompt,
                 cadence,
+                whole_at: same.and_then(|same| same.whole_at),
                 is_open: old.is_some_and(|old| old.is_open),
                 since_last: old.map(|old| old.since_last).unwrap_or_default(),
             });
@@ -80,6 +117,7 @@ impl FrameSlot {
         self.cadence.make_due();
         for entry in &mut self.prompts {
             entry.cadence.make_due();
+            entry.whole_at = None;
         }
     }
 
@@ -153,11 +191,29 @@ impl FrameSlot {
     }
 
     /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was filtered
-    /// has nothing due on it any more, is counted as skipped and handed back. Without prompts, because they were changed
-    /// meanwhile, the taken frame is let go as skipped.
-    pub fn look(&mut self, now: Mono) -> (Vec<Arc<Prompt>>, Option<Frame>) {
-        let mut prompts = Vec::new();
+    /// has nothing due on it any more, is counted as skipped and handed back. Prompts that follow motion are not asked, and stay
+    /// due, while nothing moved. Without prompts the taken frame is let go: as gated when only motion was missing, as skipped
+    /// when the prompts were changed meanwhile.
+    pub fn look(&mut self, moved: MovedRecently, now: Mono) -> TakenLook {
+        let MovedRecently {
+            region,
+            whole_every,
+        } = moved;
+        // One look has one region for what moved, so one prompt that needs the whole picture gives it to all of them.
+        let whole = self
+            .due_prompts(now)
+            .any(|entry| entry.follows_motion() && entry.is_whole_due(whole_every, now));
+        let moved = region.filter(|_| !whole);
+        let (mut prompts, mut is_still) = (Vec::new(), false);
         for entry in self.due_prompts(now) {
+            if entry.follows_motion() {
+                if whole {
+                    entry.whole_at = Some(now);
+                } else if moved.is_none() {
+                    is_still = true;
+                    continue;
+                }
+            }
             entry.cadence.looked(now);
             entry.is_open = entry.prompt.task.is_free_text();
             prompts.push(Arc::clone(&entry.prompt));
@@ -167,15 +223,23 @@ impl FrameSlot {
             self.cadence.looked(now);
         }
         prompts.append(&mut self.once);
+        if prompts.is_empty() && is_still {
+            self.let_go(FrameEnd::Gated, now);
+            return TakenLook::default();
+        }
         if prompts.is_empty() {
             self.counters.end(FrameEnd::Skipped);
-            return (prompts, None);
+            return TakenLook::default();
         }
         let skipped = self.waiting.take();
         if skipped.is_some() {
             self.counters.end_waiting(FrameEnd::Skipped);
         }
-        (prompts, skipped)
+        TakenLook {
+            prompts,
+            moved,
+            unneeded: skipped,
+        }
     }
 
     /// The engine is done with a frame; `prompts` are those of its look.

@@ -12,11 +12,14 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{slot::FrameSlot, *};
+use super::{
+    slot::{FrameSlot, MovedRecently},
+    *,
+};
 use spotter_core::{
     Answer, AnswerBody, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look,
-    LookNews, ManualClock, Mono, Outcome, Picture, PictureLayout, PixelFormat, Prompt, PromptId,
-    SkippedSinceLast, StageTimes, Task,
+    LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout, PixelFormat, Prompt,
+    PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
     config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at},
 };
@@ -241,6 +244,7 @@ fn answer(look: &Look, prompt: &str) -> LookNews {
         frame: look.frame.clone(),
         model_size: (2, 2),
         answer: Answer {
+            region: None,
             prompt: Arc::clone(asked.unwrap()),
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
@@ -428,6 +432,7 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
     let configs = [person("gate")];
     let mut bench = Bench::new(&configs);
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new("person").unwrap(),
         revision: 1,
         task: configs[0].prompts[0].task.clone(),
@@ -438,10 +443,73 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
     assert!(matches!(slot.put(first, now), (true, None)));
     assert!(slot.take().is_some());
     assert!(matches!(slot.put(second, now), (true, None)));
-    let (prompts, skipped) = slot.look(now);
-    assert_eq!((prompts.len(), skipped.unwrap().number), (1, 2));
+    let moved = MovedRecently {
+        region: None,
+        whole_every: ms(30_000),
+    };
+    let look = slot.look(moved, now);
+    assert_eq!((look.prompts.len(), look.unneeded.unwrap().number), (1, 2));
     assert_eq!(slot.due_since(), None);
     assert!(slot.counters().balanced());
+}
+
+/// A street of 1920 x 1080 pixels, with a person of 20 x 60 pixels at `x`, if any.
+fn street(x: Option<usize>) -> Picture {
+    let mut bytes = vec![90; 1920 * 1080 * 3];
+    for y in x.map_or(0..0, |_| 500..560) {
+        let from = (y * 1920 + x.unwrap_or_default()) * 3;
+        bytes[from..from + 60].fill(220);
+    }
+    Picture::from_rgb(1920, 1080, bytes).unwrap()
+}
+
+#[test]
+fn prompt_with_the_region_motion_looks_where_something_moved() {
+    let mut walker = camera("gate", 1.0, &[("person", 1.0), ("door", 0.1)]);
+    walker.prompts[0].region = PromptRegion::Motion;
+    let mut bench = Bench::new(&[walker]);
+    let second = |bench: &mut Bench, x: Option<usize>| {
+        let mut frame = bench.frame(0, ms(20), 0);
+        frame.picture = street(x);
+        bench.put_frame(frame);
+        let look = bench.share.try_next();
+        bench.clock.advance(ms(1000));
+        look.map(|look| {
+            let ids: Vec<String> = look.prompts.iter().map(|p| p.id.to_string()).collect();
+            let region = look.moved.map(|moved| moved.norm_box());
+            bench.answer(look);
+            (ids.join(" "), region)
+        })
+    };
+    let both = "person door".to_owned();
+    assert_eq!(second(&mut bench, None), Some((both, None)), "never looked");
+    assert_eq!(second(&mut bench, None), None, "nothing moved");
+    let (prompts, region) = second(&mut bench, Some(960)).expect("a person came");
+    let region = region.expect("a region");
+    assert_eq!(prompts, "person");
+    let person = NormBox::from_corners(0.5, 500.0 / 1080.0, 980.0 / 1920.0, 560.0 / 1080.0);
+    assert!(region.covers(&person) && region.area() < 0.1, "{region:?}");
+    // The person does not move any more: the region stays for `hold`, then nothing is worth a look until the whole picture is due.
+    let mut looks = Vec::new();
+    for after_motion in 1..=40 {
+        if let Some((prompts, region)) = second(&mut bench, Some(960)) {
+            looks.push((after_motion, prompts, region.is_some()));
+        }
+    }
+    // The region stays for `hold`; then the whole picture is looked at thirty seconds after the last time.
+    let parts = (1..=10).map(|after| match after {
+        3 => (after, "person door", true),
+        _ => (after, "person", true),
+    });
+    let whole = [(13, "door"), (23, "door"), (28, "person"), (33, "door")];
+    let whole = whole.map(|(after, prompts)| (after, prompts, false));
+    let expected = parts.chain(whole);
+    let expected: Vec<_> = expected
+        .map(|(after, prompts, part)| (after, prompts.to_owned(), part))
+        .collect();
+    assert_eq!(looks, expected);
+    let counters = bench.counters(0);
+    assert!(counters.balanced() && counters.gated > 20, "{counters:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::{
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
+    region,
     schedule::schedule,
     source::source,
 };
@@ -32,6 +33,7 @@ pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraCon
 struct CameraDefaults {
     rate_hz: f64,
     width: u32,
+    crops_max: Option<u8>,
     transport: Transport,
     stall: std::time::Duration,
     first_frame: std::time::Duration,
@@ -49,6 +51,10 @@ impl CameraDefaults {
         Self {
             rate_hz: table.read_or(&settings::RATE, base.map(|base| base.rate_hz)),
             width: table.read_or(&settings::WIDTH, width) as u32,
+            crops_max: crops(
+                table.get(&settings::CROPS),
+                base.and_then(|base| base.crops_max),
+            ),
             transport: table.read_or(&settings::TRANSPORT, base.map(|base| base.transport)),
             stall: table.read_or(&settings::STALL, base.map(|base| base.stall)),
             first_frame: table.read_or(&settings::FIRST_FRAME, base.map(|base| base.first_frame)),
@@ -92,6 +98,7 @@ fn camera(
         source: source?,
         rate_hz: settings.rate_hz,
         width: settings.width,
+        crops_max: settings.crops_max,
         stall: settings.stall,
         first_frame: settings.first_frame,
         decode: settings.decode,
@@ -101,6 +108,18 @@ fn camera(
         schedule: settings.schedule,
         prompts,
     })
+}
+
+/// `"auto"` or a number; without a valid value, `base`.
+fn crops(value: Option<ConfigValue<'_>>, base: Option<u8>) -> Option<u8> {
+    match value {
+        None => base,
+        Some(value) if value.is_text() => {
+            value.choice(&[("auto", ())]);
+            None
+        }
+        Some(value) => value.whole(d::CROPS_RANGE).map(|crops| crops as u8),
+    }
 }
 
 fn motion(mut table: Reader<'_>, base: Option<MotionConfig>) -> MotionConfig {
@@ -182,6 +201,8 @@ fn prompt(
             "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
+    let region = table.get(&keys::prompt::REGION);
+    let crops_max = crops(table.get(&keys::prompt::CROPS), camera.crops_max);
     let min_score = table.read_or_default(&keys::prompt::MIN_SCORE);
     let area = table.get(&keys::prompt::MIN_AREA);
     let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
@@ -200,17 +221,23 @@ fn prompt(
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
         value.error("has no effect on an answer without boxes; use it with detect");
     }
+    let region = region.and_then(|value| region::read(&value, camera_zones));
+    let zones = zones.and_then(|value| {
+        let named = prompt_zones(&value, camera_zones)?;
+        region::check_zones(&value, region.unwrap_or_default(), &named, camera_zones);
+        Some(named)
+    });
     Some(PromptConfig {
         id,
         enabled: true,
         revision: 1,
         task: task?,
+        region: region.unwrap_or_default(),
+        crops_max,
         rate_hz,
         min_score,
         min_area,
-        zones: zones
-            .and_then(|value| prompt_zones(&value, camera_zones))
-            .unwrap_or_default(),
+        zones: zones.unwrap_or_default(),
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         events,

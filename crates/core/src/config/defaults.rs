@@ -8,6 +8,10 @@ use super::EventConfig;
 pub const RATE_HZ_RANGE: RangeInclusive<f64> = 0.01..=30.0;
 /// Range of scores, thresholds, coordinates and areas.
 pub const SHARE_RANGE: RangeInclusive<f64> = 0.0..=1.0;
+/// Range of `crops`.
+pub(super) const CROPS_RANGE: RangeInclusive<u64> = 1..=12;
+/// The smallest region, share of the picture's width and height: below it, a 4K picture has too few pixels for any model.
+pub const REGION_MIN: f64 = 0.01;
 /// Range of one index in `model.gpus`.
 pub(super) const GPU_RANGE: RangeInclusive<u64> = 0..=63;
 /// Range of `model.budget`.

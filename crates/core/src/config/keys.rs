@@ -337,7 +337,9 @@ sections! {
         RATE: NumberForm = "rate", NumberForm { range: d::RATE_HZ_RANGE, unit: "looks per second", default: 1.0 }, "rate = 2",
             "The most looks per second. Each look uses the newest frame; older frames are dropped and counted.";
         WIDTH: WholeForm = "width", WholeForm { range: 64..=7680, unit: "pixels", default: 1280 }, "width = 1920",
-            "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged.";
+            "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` is decoded at its full size, and the width applies to the looks at the whole picture alone.";
+        CROPS: CustomForm = "crops", CustomForm("`\"auto\"`, or a whole number, 1 to 12", "`\"auto\"`"), "crops = 5",
+            "The most crops of a look, the crop of the whole picture included. Fewer crops cost less and show less detail. `auto` uses as many as the model's rule makes of the picture's size.";
         TRANSPORT: WordForm<Transport> = "transport",
             WordForm(&[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("auto", Transport::Auto)], Transport::Auto),
             "transport = \"udp\"",
@@ -423,6 +425,11 @@ sections! {
             "choices = [\"open\", \"closed\"]", "The only answers to `query` that the model may give.";
         RATE: CustomForm = "rate", CustomForm("number, 0.01 to 30 (looks per second)", "the camera's rate"), "rate = 0.2",
             "Looks per second for this prompt; at most the camera's rate.";
+        REGION: CustomForm = "region", CustomForm("`[x0, y0, x1, y1]`, shares 0 to 1; a zone's name; or `\"motion\"`", "the whole picture"),
+            "region = [0.4, 0.3, 0.6, 0.5]",
+            "The part of the picture that the model sees, cut from the camera's full-size frame: left, top, right, bottom; the box around a zone, with a tenth of its size on each side; or the box in which something moved (see [Regions](gpu.md#regions)). Positions in messages stay those in the whole picture.";
+        CROPS: CustomForm = "crops", CustomForm("`\"auto\"`, or a whole number, 1 to 12", "the camera's `crops`"), "crops = 1",
+            "The most crops of this prompt's look. Prompts with the same `region` and `crops` share the encoding of their image.";
         MIN_SCORE: NumberForm = "min_score", NumberForm { range: d::SHARE_RANGE, unit: "", default: 0.0 }, "min_score = 0.4",
             "Objects with a lower score are not reported.";
         MIN_AREA: NumberForm = "min_area", NumberForm { range: d::SHARE_RANGE, unit: "share of the picture", default: 0.0 },

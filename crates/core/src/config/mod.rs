@@ -26,6 +26,7 @@ mod polygon;
 mod problem;
 mod reader;
 mod reference;
+mod region;
 mod schedule;
 mod secret;
 mod sections;

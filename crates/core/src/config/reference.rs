@@ -55,8 +55,8 @@ mod tests {
     use crate::{
         ID_MAX_CHARS,
         config::defaults::{
-            BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, EVENTS, GPU_RANGE,
-            PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
+            BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, CROPS_RANGE, EVENTS,
+            GPU_RANGE, PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
         },
         config::parse::duration_text,
     };
@@ -116,6 +116,9 @@ mod tests {
         assert!(form(prompt, "choices").contains(&choices));
         let gpus = format!("{} to {}", GPU_RANGE.start(), GPU_RANGE.end());
         assert!(form("`[model]`", "gpus").contains(&gpus));
+        let crops = format!("{} to {}", CROPS_RANGE.start(), CROPS_RANGE.end());
+        assert!(form("`[defaults]` and `[camera.NAME]`", "crops").contains(&crops));
+        assert!(form(prompt, "crops").contains(&crops));
         let (low, high) = (RATE_HZ_RANGE.start(), RATE_HZ_RANGE.end());
         assert!(form(prompt, "rate").contains(&format!("{low} to {high}")));
         let [low, high] = [BUDGET_RANGE.start(), BUDGET_RANGE.end()].map(|d| duration_text(*d));

@@ -14,6 +14,7 @@ use crate::Task;
 mod choices;
 mod examples;
 mod mistakes;
+mod regions;
 mod secrets;
 
 /// An environment with the given variables and nothing else.

@@ -8,7 +8,7 @@ use super::{
     SourceConfig,
     keys::{KeyForm, model as keys},
 };
-use crate::{CameraId, NodeId, PromptId, Setting, Task, ZoneId};
+use crate::{CameraId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task, ZoneId};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -244,8 +244,11 @@ pub struct CameraConfig {
     pub source: SourceConfig,
     /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
     pub rate_hz: f64,
-    /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280.
+    /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280. With a prompt that has a region
+    /// they are not scaled, see [`CameraConfig::frame_width`].
     pub width: u32,
+    /// The most crops of a look at the whole picture or at a region; `None` = as many as the model's rule makes.
+    pub crops_max: Option<u8>,
     /// No frame for so long = stalled; default 5 s.
     pub stall: Duration,
     /// Time from connecting to the first frame; default 15 s.
@@ -268,6 +271,21 @@ impl CameraConfig {
         all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
             .cloned()
             .collect()
+    }
+
+    /// Width to which frames are scaled while decoding; `None`: a prompt has a region, which is cut from the camera's own pixels.
+    pub fn frame_width(&self) -> Option<u32> {
+        let is_whole = |prompt: &PromptConfig| prompt.region == PromptRegion::Whole;
+        self.prompts.iter().all(is_whole).then_some(self.width)
+    }
+
+    /// How a prompt of this camera sees the picture.
+    pub fn view_of(&self, prompt: &PromptConfig) -> PromptView {
+        PromptView {
+            region: prompt.region,
+            crops_max: prompt.crops_max,
+            width_max: (prompt.region == PromptRegion::Whole).then_some(self.width),
+        }
     }
 
     /// The values that a command may change.
@@ -335,6 +353,10 @@ pub struct PromptConfig {
     /// Rises by one with each change of the words while Spotter runs; 1 in the file.
     pub revision: u32,
     pub task: Task,
+    /// The part of the picture that it is about.
+    pub region: PromptRegion,
+    /// The most crops of its look; `None` = as many as the model's rule makes.
+    pub crops_max: Option<u8>,
     /// Looks a second; at most the camera's.
     pub rate_hz: f64,
     /// Found things below it are not reported; default 0.

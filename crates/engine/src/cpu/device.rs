@@ -168,14 +168,14 @@ impl CpuDevice {
 
     /// Scales and cuts a picture, unless all features are kept.
     fn prepare(&self, image: &ImageJob) -> Result<PreparedPicture, BackendError> {
-        let (width, height) = (image.picture.width(), image.picture.height());
-        let tiling = model::tiling(width, height, &self.config.vision);
+        let vision = &self.config.vision;
+        let tiling = model::view_tiling(image.picture.size(), &image.view, vision);
         let sources = image.sources(tiling.crops())?;
         let is_encoded = |source: &CropSource| matches!(source, CropSource::Encoded(_));
         let crops = sources.iter().any(is_encoded);
         Ok(PreparedPicture {
             tiling,
-            crops: crops.then(|| model::crops(&image.picture, &self.config.vision)),
+            crops: crops.then(|| model::cut_crops(&image.picture, tiling, vision)),
             sources,
         })
     }

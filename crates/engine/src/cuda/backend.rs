@@ -8,7 +8,7 @@ use super::{
     clock::StepClock,
     error::CudaError,
     fp8,
-    frames::FramePreprocessor,
+    frames::{FramePreprocessor, WantedCrops},
     graphs::{GraphShape, Graphs, UnrecordedShape},
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
@@ -22,7 +22,7 @@ use super::{
     weights::GpuWeights,
 };
 use crate::{
-    model::{self, ModelConfig, Tiling},
+    model::{self, ModelConfig, Tiling, view_tiling},
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
         StepResult,
@@ -222,8 +222,12 @@ impl CudaBackend {
         for (frame, cut) in staged.iter().zip(cuts) {
             let out = rows.from(crop * self.config.image_tokens());
             let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
+            let crops = WantedCrops {
+                tiling: cut.tiling,
+                wanted: &wanted,
+            };
             let kernels = &self.network.runner.kernels;
-            self.frames.patches(kernels, frame, &wanted, out)?;
+            self.frames.patches(kernels, frame, crops, out)?;
             crop += wanted.iter().filter(|wanted| **wanted).count();
         }
         let fresh = crop;
@@ -252,7 +256,7 @@ impl CudaBackend {
         let (image, source) = (self.layout.image, self.layout.crop_source);
         let (mut cuts, mut first) = (Vec::with_capacity(step.images.len()), 0);
         for (index, job) in step.images.iter().enumerate() {
-            let tiling = self.frames.tiling(&job.picture);
+            let tiling = view_tiling(job.picture.size(), &job.view, &self.config.vision);
             let crops = places.place(&job.sources(tiling.crops())?);
             let most = self.network.vision.crops_max;
             if first + crops.len() > source.len || places.batch() > most {

@@ -172,6 +172,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
     let prefix: Arc<[PageId]> = (0..prefix).map(PageId).collect();
     Step {
         images: vec![ImageJob {
+            view: Default::default(),
             camera: None,
             picture: picture.clone(),
             pages: prefix.clone(),

@@ -18,8 +18,7 @@ use super::{
     kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapTables},
     memory::Buffer,
 };
-use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps, tiling};
-use spotter_core::Picture;
+use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps};
 
 /// Scales and cuts frames.
 pub struct FramePreprocessor {
@@ -34,6 +33,15 @@ pub struct FramePreprocessor {
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
+}
+
+/// What is made of a frame.
+#[derive(Clone, Copy)]
+pub struct WantedCrops<'a> {
+    /// How it is cut.
+    pub tiling: Tiling,
+    /// By crop, of which the whole picture is the first: whether its patches are made.
+    pub wanted: &'a [bool],
 }
 
 /// How a frame is scaled and cut.
@@ -64,30 +72,25 @@ impl FramePreprocessor {
         })
     }
 
-    /// How a picture is cut.
-    pub fn tiling(&self, picture: &Picture) -> Tiling {
-        tiling(picture.width(), picture.height(), &self.config)
-    }
-
-    /// Queues everything up to the patches of the `wanted` crops, of which the whole picture is the first. `out` has a row
-    /// for each of their patches.
+    /// Queues everything up to the patches of the wanted crops. `out` has a row for each of their patches.
     pub fn patches(
         &mut self,
         kernels: &Kernels,
         frame: &PlanarFrame,
-        wanted: &[bool],
+        crops: WantedCrops<'_>,
         out: StridedRows,
     ) -> Result<(), CudaError> {
         let PixelSize { width, height } = frame.size;
         grow(&mut self.rgb, &self.stream, width * height * 3)?;
         kernels.rgb_from_planes(frame, self.rgb.start())?;
+        let WantedCrops { tiling, wanted } = crops;
         let (whole, parts) = wanted.split_at(1.min(wanted.len()));
         let mut cut = FrameCut {
             from: frame.size,
             tiling: Tiling { rows: 1, cols: 1 },
         };
         let out = self.cut(kernels, cut, whole, out)?;
-        cut.tiling = tiling(width, height, &self.config);
+        cut.tiling = tiling;
         self.cut(kernels, cut, parts, out)?;
         Ok(())
     }

@@ -72,10 +72,12 @@ pub fn load_model(source: &ModelSource) -> Result<LoadedModel, ModelError> {
 /// disk.
 pub fn check_model(source: &ModelSource) -> Result<(), ModelError> {
     let files = ModelFiles::find(source)?;
-    let json = files.config.read()?;
-    let json = String::from_utf8_lossy(&json);
-    let config = ModelConfig::from_json(&json, &files.config.origin())?;
-    files.tokenizer(&config).map(drop)
+    files.tokenizer(&files.dimensions()?).map(drop)
+}
+
+/// The dimensions of a model, from its configuration alone. All its files must be there. Blocks on the disk.
+pub fn model_config(source: &ModelSource) -> Result<ModelConfig, ModelError> {
+    ModelFiles::find(source)?.dimensions()
 }
 
 impl ModelFiles {
@@ -89,9 +91,7 @@ impl ModelFiles {
 
     /// Reads and checks everything. Blocks on the disk.
     fn load(&self) -> Result<LoadedModel, ModelError> {
-        let json = self.config.read()?;
-        let json = String::from_utf8_lossy(&json);
-        let config = ModelConfig::from_json(&json, &self.config.origin())?;
+        let config = self.dimensions()?;
         let tokenizer = self.tokenizer(&config)?;
         // The hash needs a second pass over the file, which the page cache serves.
         let (weights, sha256) = rayon::join(|| self.weights(&config), || self.weights.sha256());
@@ -103,6 +103,12 @@ impl ModelFiles {
             weights: weights?,
             tokenizer,
         })
+    }
+
+    fn dimensions(&self) -> Result<ModelConfig, ModelError> {
+        let json = self.config.read()?;
+        let json = String::from_utf8_lossy(&json);
+        Ok(ModelConfig::from_json(&json, &self.config.origin())?)
     }
 
     /// The model inside of the binary: a small network trained on the drawn street (`models/embedded`).

@@ -19,7 +19,7 @@ use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
 const ANSWER_MAX_TOKENS: usize = 128;
 /// Size of the picture that the engine is measured with: what most cameras are scaled to.
-const MEASURED_SIZE: (usize, usize) = (1280, 720);
+pub const MEASURED_SIZE: (usize, usize) = (1280, 720);
 /// A look that takes longer is not repeated to know it better.
 const SLOW_LOOK: Duration = Duration::from_secs(2);
 

@@ -8,5 +8,7 @@ pub use device::{
     CalibrationPictures, GPU_PERMITS, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose,
     choose_one, frames_on,
 };
-pub use engine::{Bare, ModelCard, build_backend, build_endless_engine, measured_look};
+pub use engine::{
+    Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,
+};
 pub use warm_up::{ExpectedLook, warm_up};

@@ -30,7 +30,7 @@
 pub use crate::model::DecoderInput;
 use std::sync::Arc;
 
-use spotter_core::{CameraId, Mono, Picture};
+use spotter_core::{CameraId, Mono, Picture, PromptView};
 
 /// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,6 +105,8 @@ pub enum CropSource {
 #[derive(Clone, Debug)]
 pub struct ImageJob {
     pub picture: Picture,
+    /// How it is looked at: decides the crops. The picture is already the view's part of the frame.
+    pub view: PromptView,
     /// Whose picture it is; a device without a model answers by it.
     pub camera: Option<CameraId>,
     /// Pages that take its prefix.

@@ -412,6 +412,7 @@ fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option
     }
     Some(ImageJob {
         picture,
+        view: look.request.view,
         camera: look.request.camera.clone(),
         pages,
         crops,

@@ -8,7 +8,7 @@ use super::{
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
 use crate::model::{ObjectBins, SequenceOutput};
-use spotter_core::{CameraId, Mono, Picture, StageTimes};
+use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,8 @@ pub struct LookRequest {
     pub camera: Option<CameraId>,
     /// `None`: text alone.
     pub picture: Option<Picture>,
+    /// How the picture is looked at, which is already the view's part of the frame.
+    pub view: PromptView,
     /// What the picture is compared by; `None`: all of it is encoded, and nothing is kept.
     pub measured: Option<MeasuredView>,
     /// To be started by then; later it is not begun.

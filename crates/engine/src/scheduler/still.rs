@@ -22,10 +22,10 @@ use super::{
     backend::{CropSource, DecoderInput, FeatureEntry},
     draft::DraftKey,
 };
-use crate::model::SequenceOutput;
+use crate::model::{SequenceOutput, Tiling};
 use cells::{CropMeasure, PixelEncoding};
 use floor::NoiseFloor;
-use spotter_core::{CameraId, Mono};
+use spotter_core::{CameraId, Mono, PixelRect};
 
 pub use cells::{CropRegion, Detail, PictureMeasure, crop_regions};
 
@@ -40,9 +40,14 @@ pub struct ReuseRule {
     pub max_age: Duration,
 }
 
-/// What a look sees: a camera.
+/// What prompts see, in each look that asks them: places in their answers are relative to the part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ViewKey(pub CameraId);
+pub struct ViewKey {
+    pub camera: CameraId,
+    /// Of the camera's picture; `None`: all of it.
+    pub part: Option<PixelRect>,
+    pub tiling: Tiling,
+}
 
 /// Number of an encoded image; rises with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,21 +4,28 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{choices, open_look::OpenLook};
+use super::{
+    choices,
+    open_look::OpenLook,
+    open_views::{OpenViews, ViewEnd, ViewsNews},
+    views::{LookView, views},
+};
 use crate::{
     model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         draft::DraftKey,
-        request::{Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult},
+        request::{
+            Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult, UnfitPrompt,
+        },
         sequence::{Bounds, Sequence},
         still::{PictureMeasure, ReuseRule, ViewKey},
         worker::{DeviceError, Worker},
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Look, LookNews, NormBox, NormPoint, Outcome, Prompt,
-    ScoreSource, Task, WholeLook,
+    Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookNews, NormBox, NormPoint, Outcome,
+    Picture, Prompt, PromptRegion, ScoreSource, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -69,7 +76,16 @@ pub struct Engine {
     tokenizer: Tokenizer,
     bounds: Bounds,
     reuse: Option<ReuseRule>,
-    inside: HashMap<LookId, OpenLook>,
+    inside: HashMap<LookId, AdmittedViews>,
+    /// The look of each view that has not ended; the scheduler knows views alone.
+    look_of_view: HashMap<LookId, LookId>,
+    looks: u64,
+}
+
+/// A look that has not ended.
+struct AdmittedViews {
+    look: OpenLook,
+    views: OpenViews,
 }
 
 impl Engine {
@@ -93,6 +109,8 @@ impl Engine {
             bounds,
             reuse: None,
             inside: HashMap::new(),
+            look_of_view: HashMap::new(),
+            looks: 0,
         }
     }
 
@@ -132,67 +150,105 @@ impl Engine {
 
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
-        let mut request = self.request(&look, false)?;
-        (request.camera, request.measured) = (None, None);
-        request.asks.iter_mut().for_each(|ask| ask.draft = None);
-        let id = self.worker.admit(request);
-        self.inside.insert(id, OpenLook::new(look));
-        Ok(id)
+        let mut requests = self.requests(&look, false)?;
+        for (_, request) in &mut requests {
+            (request.camera, request.measured) = (None, None);
+            request.asks.iter_mut().for_each(|ask| ask.draft = None);
+        }
+        Ok(self.admit(look, requests))
     }
 
     /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
-        let request = self.request(&look, objects)?;
-        let id = self.worker.admit(request);
-        self.inside.insert(id, OpenLook::new(look));
-        Ok(id)
+        let requests = self.requests(&look, objects)?;
+        Ok(self.admit(look, requests))
     }
 
-    fn request(&self, look: &Look, objects: bool) -> Result<LookRequest, EngineError> {
-        let (width, height) = (look.frame.picture.width(), look.frame.picture.height());
+    /// One request for each view of the look.
+    fn requests(
+        &self,
+        look: &Look,
+        objects: bool,
+    ) -> Result<Vec<(LookView, LookRequest)>, EngineError> {
         let vision = &self.config.vision;
-        let (crops, limit) = (
-            model::tiling(width, height, vision).crops(),
-            vision.max_crops + 1,
-        );
-        if crops > limit {
-            return Err(EngineError::Picture {
-                width,
-                height,
-                crops,
-                limit,
-            });
-        }
-        let asks = look
-            .prompts
-            .iter()
-            .map(|prompt| self.ask(look, prompt))
-            .collect::<Result<Vec<Ask>, EngineError>>()?;
-        Ok(LookRequest {
-            camera: Some(look.frame.camera.clone()),
-            measured: self.measured(look),
-            picture: Some(look.frame.picture.clone()),
-            start_by: look.start_by,
-            answer_by: look.answer_by,
-            asks,
-            objects,
-        })
+        let request = |(index, seen): (usize, LookView)| {
+            let picture = seen.picture(&look.frame.picture);
+            let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
+            if crops > limit {
+                let (width, height) = picture.size();
+                return Err(EngineError::Picture {
+                    width,
+                    height,
+                    crops,
+                    limit,
+                });
+            }
+            let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
+            let asks = prompts.map(|prompt| self.ask(look, prompt));
+            let request = LookRequest {
+                camera: Some(look.frame.camera.clone()),
+                measured: self.measured(look, &seen, &picture),
+                picture: Some(picture),
+                view: seen.view,
+                // The look begins with its first view; another one that waits for the next step is not late.
+                start_by: match index {
+                    0 => look.start_by,
+                    _ => look.answer_by,
+                },
+                answer_by: look.answer_by,
+                asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
+                objects,
+            };
+            Ok((seen, request))
+        };
+        let size = look.frame.picture.size();
+        let seen = look.prompts.iter().map(|prompt| prompt.view);
+        let views = views(seen, size, look.moved, vision).into_iter();
+        views.enumerate().map(request).collect()
     }
 
-    /// What the look's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its copy.
-    fn measured(&self, look: &Look) -> Option<MeasuredView> {
-        let picture = &look.frame.picture;
+    /// Hands the views of a look to the scheduler.
+    fn admit(&mut self, look: Look, requests: Vec<(LookView, LookRequest)>) -> LookId {
+        let look_id = LookId(self.looks);
+        self.looks += 1;
+        let requests = requests.into_iter();
+        let admitted = requests.map(|(seen, request)| (self.worker.admit(request), seen));
+        let views: Vec<(LookId, LookView)> = admitted.collect();
+        let of_look = |(view, _): &(LookId, LookView)| (*view, look_id);
+        self.look_of_view.extend(views.iter().map(of_look));
+        let inside = AdmittedViews {
+            look: OpenLook::new(look),
+            views: OpenViews::new(views),
+        };
+        self.inside.insert(look_id, inside);
+        look_id
+    }
+
+    /// What the view's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its
+    /// copy. Nor is a part in which something moves: the next one is elsewhere.
+    fn measured(&self, look: &Look, seen: &LookView, picture: &Picture) -> Option<MeasuredView> {
         let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        if seen.part.is_some() && seen.view.region == PromptRegion::Motion {
+            return None;
+        }
+        let vision = &self.config.vision;
         Some(MeasuredView {
-            view: ViewKey(look.frame.camera.clone()),
-            measure: PictureMeasure::of(picture, &self.config.vision, rule.detail),
+            view: ViewKey {
+                camera: look.frame.camera.clone(),
+                part: seen.part,
+                tiling: seen.tiling,
+            },
+            measure: PictureMeasure::of(picture, seen.tiling, vision, rule.detail),
         })
     }
 
-    /// Cancels the look; no news of it will come.
+    /// Cancels the look with all its views; no news of it will come.
     pub fn cancel(&mut self, look: LookId) {
-        self.worker.cancel(look);
-        self.inside.remove(&look);
+        let inside = self.inside.remove(&look);
+        for view in inside.iter().flat_map(|inside| inside.views.open()) {
+            self.look_of_view.remove(&view);
+            self.worker.cancel(view);
+        }
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
@@ -234,77 +290,125 @@ impl Engine {
 
     fn news(&mut self, event: LookEvent) -> Option<(LookId, EngineNews)> {
         let (id, news) = match event {
-            LookEvent::Object(id, index, object) => {
-                let prompt = Arc::clone(self.inside.get(&id)?.prompts().get(index)?);
-                let body = objects(&prompt.task, &[object])?;
+            LookEvent::Object(view, index, object) => {
+                let id = *self.look_of_view.get(&view)?;
+                let AdmittedViews { look, views } = self.inside.get(&id)?;
+                let seen = views.seen(view)?;
+                let prompt = Arc::clone(look.prompts().get(*seen.prompts.get(index)?)?);
+                let region = seen.region(look.frame().picture.size());
+                let body = objects(&prompt.task, &[object], region)?;
                 return Some((id, EngineNews::Object(prompt, body)));
             }
             LookEvent::Answer {
-                look: id,
+                look: view,
                 prompt,
                 result,
                 model_size,
-            } => (id, self.answered(id, prompt, result, model_size)?),
-            LookEvent::ShortAnswered { look: id } => {
-                let frame = self.inside.get(&id)?.frame().clone();
-                (id, LookNews::ShortAnswered(frame))
+            } => match self.answered(view, prompt, result)? {
+                Ok((id, frame, answer)) => {
+                    let news = LookNews::Answer {
+                        frame,
+                        model_size,
+                        answer,
+                    };
+                    (id, news)
+                }
+                Err(error) => {
+                    self.worker.cancel(view);
+                    self.view_ended(view, ViewEnd::Failed(error.to_string()))?
+                }
+            },
+            LookEvent::ShortAnswered { look: view } => {
+                let id = *self.look_of_view.get(&view)?;
+                self.inside.get_mut(&id)?.views.short_answered(view);
+                (id, self.look_news(id)?)
             }
-            LookEvent::Answered { look: id } => {
-                let frame = self.inside.remove(&id)?.frame().clone();
-                (id, LookNews::Ended(Outcome::Answered(frame)))
-            }
-            LookEvent::Late { look: id } => {
-                let look = self.inside.remove(&id)?.unanswered();
-                (id, LookNews::Ended(Outcome::Late(look)))
-            }
-            LookEvent::Failed { look: id, why } => {
-                let open = self.inside.remove(&id)?;
-                let text = format!("look with {} prompts: {why}", open.prompts().len());
-                let outcome = Outcome::Failed(open.unanswered(), text);
-                (id, LookNews::Ended(outcome))
+            LookEvent::Answered { look: view } => self.view_ended(view, ViewEnd::Answered)?,
+            LookEvent::Late { look: view } => self.view_ended(view, ViewEnd::Late)?,
+            LookEvent::Failed { look: view, why } => {
+                let text = self.failure(view, why)?;
+                self.view_ended(view, ViewEnd::Failed(text))?
             }
         };
         Some((id, EngineNews::Look(news)))
     }
 
-    /// A prompt is answered. A look with an answer that is no text fails.
+    /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.
     fn answered(
         &mut self,
-        id: LookId,
+        view: LookId,
         prompt: usize,
         result: PromptResult,
-        model_size: (u32, u32),
-    ) -> Option<LookNews> {
-        let asked = Arc::clone(self.inside.get(&id)?.prompts().get(prompt)?);
-        let error = match self.answer(&asked, result) {
-            Ok(answer) => {
-                let open = self.inside.get_mut(&id)?;
-                open.answer(prompt)?;
-                return Some(LookNews::Answer {
-                    frame: open.frame().clone(),
-                    model_size,
-                    answer,
-                });
-            }
-            Err(error) => error,
+    ) -> Option<Result<(LookId, Frame, Answer), EngineError>> {
+        let id = *self.look_of_view.get(&view)?;
+        let AdmittedViews { look, views } = self.inside.get(&id)?;
+        let seen = views.seen(view)?;
+        let index = *seen.prompts.get(prompt)?;
+        let region = seen.region(look.frame().picture.size());
+        let answer = match self.answer(look.prompts().get(index)?, region, result) {
+            Ok(answer) => answer,
+            Err(error) => return Some(Err(error)),
         };
-        self.worker.cancel(id);
-        let look = self.inside.remove(&id)?.unanswered();
-        Some(LookNews::Ended(Outcome::Failed(look, error.to_string())))
+        let look = &mut self.inside.get_mut(&id)?.look;
+        look.answer(index)?;
+        Some(Ok((id, look.frame().clone(), answer)))
     }
 
-    fn answer(&self, prompt: &Arc<Prompt>, finding: PromptResult) -> Result<Answer, EngineError> {
+    /// Why a view failed, with the prompt's index in the look.
+    fn failure(&self, view: LookId, why: UnfitPrompt) -> Option<String> {
+        let AdmittedViews { look, views } = self.inside.get(self.look_of_view.get(&view)?)?;
+        let why = UnfitPrompt {
+            prompt: *views.seen(view)?.prompts.get(why.prompt)?,
+            ..why
+        };
+        Some(format!("look with {} prompts: {why}", look.prompts().len()))
+    }
+
+    /// A view has ended, which may be the end of its look.
+    fn view_ended(&mut self, view: LookId, end: ViewEnd) -> Option<(LookId, LookNews)> {
+        let id = self.look_of_view.remove(&view)?;
+        for late in self.inside.get_mut(&id)?.views.end(view, end) {
+            self.look_of_view.remove(&late);
+            self.worker.cancel(late);
+        }
+        Some((id, self.look_news(id)?))
+    }
+
+    /// What is new of the look, after news of a view.
+    fn look_news(&mut self, id: LookId) -> Option<LookNews> {
+        let inside = self.inside.get_mut(&id)?;
+        let end = match inside.views.news()? {
+            ViewsNews::ShortAnswered => {
+                return Some(LookNews::ShortAnswered(inside.look.frame().clone()));
+            }
+            ViewsNews::Ended(end) => end,
+        };
+        let look = self.inside.remove(&id)?.look;
+        Some(LookNews::Ended(match end {
+            ViewEnd::Answered => Outcome::Answered(look.frame().clone()),
+            ViewEnd::Late => Outcome::Late(look.unanswered()),
+            ViewEnd::Failed(why) => Outcome::Failed(look.unanswered(), why),
+        }))
+    }
+
+    fn answer(
+        &self,
+        prompt: &Arc<Prompt>,
+        region: Option<NormBox>,
+        finding: PromptResult,
+    ) -> Result<Answer, EngineError> {
         let PromptResult {
             found,
             marks,
             unchanged,
         } = finding;
-        let body = match objects(&prompt.task, &found.objects) {
+        let body = match objects(&prompt.task, &found.objects, region) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
         };
         Ok(Answer {
             prompt: Arc::clone(prompt),
+            region,
             body,
             truncated: found.truncated,
             unchanged,
@@ -332,18 +436,22 @@ fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError 
     }
 }
 
-/// Objects as places in the picture; `None` for tasks whose answer is a text.
-fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
+/// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.
+fn objects(task: &Task, objects: &[ObjectBins], region: Option<NormBox>) -> Option<AnswerBody> {
     let objects = objects.iter();
+    let whole_box = |inner: NormBox| region.map_or(inner, |region| region.box_in_picture(&inner));
+    let whole_point =
+        |inner: NormPoint| region.map_or(inner, |region| region.point_in_picture(inner));
     match task {
         Task::Detect { .. } => {
-            let boxes = objects.filter_map(|object| Some(scored(place(object)?, object)));
+            let boxes =
+                objects.filter_map(|object| Some(scored(whole_box(place(object)?), object)));
             Some(AnswerBody::Boxes(boxes.collect()))
         }
         Task::Point { .. } => {
             let point = |o: &ObjectBins| {
                 let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
-                scored(NormPoint::new(x, y), o)
+                scored(whole_point(NormPoint::new(x, y)), o)
             };
             Some(AnswerBody::Points(objects.map(point).collect()))
         }
@@ -351,7 +459,7 @@ fn objects(task: &Task, objects: &[ObjectBins]) -> Option<AnswerBody> {
     }
 }
 
-/// The box, clamped to the picture.
+/// The box in the picture that the model saw, clamped to it.
 fn place(object: &ObjectBins) -> Option<NormBox> {
     let (width, height) = object.size_bins?;
     let [x, y] = [object.x_bin, object.y_bin].map(model::coord_from_bin);

@@ -17,13 +17,16 @@ pub mod handle;
 pub mod inside;
 mod look_limit;
 mod open_look;
+mod open_views;
 pub mod outside;
 mod places;
 mod process;
+mod views;
 mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};
+pub use views::{LookView, views};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spotter_core::{Frame, Look, Prompt};
+use spotter_core::{Frame, Look, NormBox, Prompt};
 
 pub(super) struct OpenLook {
     look: Look,
@@ -24,6 +24,11 @@ impl OpenLook {
 
     pub fn prompts(&self) -> &[Arc<Prompt>] {
         &self.look.prompts
+    }
+
+    /// The part of the picture that the prompt sees; `None`: all of it.
+    pub fn region_of(&self, prompt: &Prompt) -> Option<NormBox> {
+        self.look.region_of(&prompt.view)
     }
 
     /// A prompt, given by its index, is answered now; `None` when it was before, or does not exist.

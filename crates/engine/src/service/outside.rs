@@ -298,12 +298,13 @@ impl WaitingLook {
                 model_size,
                 answer,
             } => {
-                let asked = self.open.answer(prompt).map(Arc::clone);
                 let unasked = || wire::malformed(format!("an answer to no open prompt {prompt}"));
+                let asked = Arc::clone(self.open.answer(prompt).ok_or_else(unasked)?);
+                let region = self.open.region_of(&asked);
                 LookNews::Answer {
                     frame: self.open.frame().clone(),
                     model_size,
-                    answer: answer.answer(asked.ok_or_else(unasked)?),
+                    answer: answer.answer(asked, region),
                 }
             }
             WireLookNews::ShortAnswered => {

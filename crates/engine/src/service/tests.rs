@@ -21,6 +21,7 @@ use crate::{
         },
         request::Work,
         sequence::Bounds,
+        still::{Detail, ReuseRule},
     },
     testing::{
         self,
@@ -29,7 +30,7 @@ use crate::{
 };
 use spotter_core::{
     AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
-    Picture, Prompt, PromptId, Task, WallTime, WholeLook,
+    Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, Task, WallTime, WholeLook,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -41,6 +42,8 @@ const BOUNDS: Bounds = Bounds {
 #[derive(Default)]
 struct Seen {
     images: usize,
+    /// Sizes of the pictures, in the order of their steps.
+    pictures: Vec<(usize, usize)>,
     steps: usize,
     rows: usize,
     in_use: HashSet<PageId>,
@@ -75,6 +78,8 @@ impl Backend for Scripted {
         let mut seen = self.seen.lock().expect("one thread");
         seen.steps += 1;
         seen.images += step.images.len();
+        let sizes = step.images.iter().map(|image| image.picture.size());
+        seen.pictures.extend(sizes);
         seen.rows += step.rows.len();
         if self.fail_at_step == Some(seen.steps) {
             return Err(BackendError("the device fell off the bus".into()));
@@ -173,6 +178,7 @@ const LIMITS: BackendLimits = BackendLimits {
 fn look(prompts: usize, start_by: Mono) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
     let prompt = |i: usize| Prompt {
+        view: Default::default(),
         id: PromptId::new(&format!("p{i}")).expect("id"),
         revision: 1,
         task: Task::Detect {
@@ -184,6 +190,168 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         start_by,
         ..Look::still(picture, []).expect("valid ids")
     }
+}
+
+/// A look at a picture of 400 x 300 pixels whose prompts, all with the same words, have these regions.
+fn look_at_regions(regions: &[PromptRegion]) -> Look {
+    let picture = Picture::from_rgb(400, 300, vec![0; 400 * 300 * 3]).expect("a picture");
+    let template = look(1, Mono::from_nanos(u64::MAX));
+    let prompt = |(index, &region): (usize, &PromptRegion)| {
+        let view = PromptView {
+            region,
+            ..PromptView::default()
+        };
+        Arc::new(Prompt {
+            id: PromptId::new(&format!("p{index}")).expect("id"),
+            view,
+            ..(*template.prompts[0]).clone()
+        })
+    };
+    Look {
+        prompts: regions.iter().enumerate().map(prompt).collect(),
+        frame: Look::still(picture, []).expect("valid ids").frame,
+        ..template
+    }
+}
+
+#[test]
+fn prompts_of_one_region_share_one_image() {
+    let (mut engine, _, seen) = engine(LIMITS, None);
+    let area = NormBox::from_corners(0.25, 0.5, 0.75, 1.0);
+    let region = RegionBox::new(area);
+    let (fixed, whole) = (PromptRegion::Fixed(region), PromptRegion::Whole);
+    let mut asked = look_at_regions(&[fixed, whole, PromptRegion::Motion, fixed]);
+    asked.moved = Some(region);
+    let whole = engine.look(asked.clone()).expect("a device");
+    let answers = whole.into_answers().expect("answered");
+    let pictures = seen.lock().expect("one thread").pictures.clone();
+    assert_eq!(pictures, [(200, 150), (400, 300)]);
+    let ids: Vec<&str> = answers.iter().map(|a| a.prompt.id.as_str()).collect();
+    assert_eq!(ids, ["p0", "p1", "p2", "p3"]);
+    let boxes = |index: usize| match &answers[index].body {
+        AnswerBody::Boxes(found) => found.iter().map(|f| f.place).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let in_part: Vec<NormBox> = boxes(1).iter().map(|b| area.box_in_picture(b)).collect();
+    assert!(!in_part.is_empty());
+    for index in [0, 2, 3] {
+        assert_eq!(answers[index].region, Some(area), "{index}");
+        assert_eq!(boxes(index), in_part, "{index}");
+    }
+    assert_eq!(answers[1].region, None);
+    // Nothing moved: the prompt that follows motion sees the whole picture.
+    let moved = None;
+    assert_answered(engine.look(Look { moved, ..asked }));
+    assert_eq!(seen.lock().expect("one thread").pictures.len(), 4);
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn late_view_leaves_the_answers_of_the_others() {
+    let (mut engine, clock, _) = engine(LIMITS, None);
+    let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
+    let look = |answer_by| Look {
+        answer_by,
+        ..look_at_regions(&[fixed, PromptRegion::Whole])
+    };
+    let ids = |late: &Look| -> Vec<String> {
+        let prompts = late.prompts.iter();
+        prompts.map(|prompt| prompt.id.to_string()).collect()
+    };
+    let began = clock.now();
+    assert_answered(engine.look(look_at_regions(&[fixed])));
+    let first_view = clock.now().since(began);
+    // A step takes ten milliseconds, and each image has a step of its own, so the other view ends a step later.
+    let answer_by = clock.now().after(first_view - Duration::from_millis(5));
+    let whole = engine.look(look(answer_by)).expect("a device");
+    let answered: Vec<String> = (whole.answers.iter().map(|a| a.prompt.id.to_string())).collect();
+    let Some(Outcome::Late(late)) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    assert_eq!(
+        (answered, ids(&late)),
+        (vec!["p0".into()], vec!["p1".into()])
+    );
+    assert!(engine.is_idle());
+    // Nothing of the look is begun when its first view is late.
+    let whole = engine.look(Look {
+        start_by: Mono::from_nanos(0),
+        ..look(Mono::from_nanos(u64::MAX))
+    });
+    let whole = whole.expect("a device");
+    let Some(Outcome::Late(late)) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    assert_eq!((whole.answers.len(), ids(&late).len()), (0, 2));
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn cancelled_look_leaves_no_view_inside() {
+    let (mut engine, _, _) = engine(LIMITS, None);
+    let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
+    let look = look_at_regions(&[fixed, PromptRegion::Whole]);
+    let id = engine.submit(look, false).expect("valid prompts");
+    engine.turn().expect("the device works");
+    engine.cancel(id);
+    while !engine.is_idle() {
+        assert!(engine.turn().expect("the device works").is_empty());
+    }
+}
+
+/// The places of an answer are relative to its region, so a kept answer is one of the same region.
+#[test]
+fn still_scene_is_unchanged_in_the_same_region_alone() {
+    let limits = BackendLimits {
+        kept_crops: 64,
+        ..LIMITS
+    };
+    let (mut engine, _, seen) = engine(limits, None);
+    let reuse = Some(ReuseRule {
+        detail: Detail::Bytes,
+        max_age: Duration::from_secs(3600),
+    });
+    engine.restart(
+        BOUNDS,
+        Options {
+            reuse,
+            ..Options::default()
+        },
+    );
+    let part = |x0| RegionBox::new(NormBox::from_corners(x0, 0.0, x0 + 0.5, 0.5));
+    let mut unchanged = |region, moved| {
+        let look = Look {
+            moved,
+            ..look_at_regions(&[region])
+        };
+        let mut whole = WholeLook::new(&look);
+        engine.submit(look, false).expect("valid prompts");
+        while whole.outcome.is_none() {
+            for (_, news) in engine.turn().expect("the device works") {
+                let EngineNews::Look(news) = news else {
+                    continue;
+                };
+                whole.add(news);
+            }
+        }
+        let answers = whole.into_answers().expect("answered");
+        let images = seen.lock().expect("one thread").pictures.len();
+        (answers[0].unchanged, images)
+    };
+    let fixed = |x0| PromptRegion::Fixed(part(x0));
+    // The picture is grey all over.
+    assert_eq!(unchanged(fixed(0.0), None), (false, 1));
+    assert_eq!(unchanged(fixed(0.0), None), (true, 1));
+    assert_eq!(unchanged(fixed(0.5), None), (false, 2));
+    assert_eq!(unchanged(fixed(0.0), None), (true, 2));
+    assert_eq!(unchanged(PromptRegion::Whole, None), (false, 3));
+    // Where something moves, nothing is kept.
+    for images in [4, 5] {
+        let moved = Some(part(0.25));
+        assert_eq!(unchanged(PromptRegion::Motion, moved), (false, images));
+    }
+    // Nothing moves: the prompt sees the whole picture, to which its answer is known.
+    assert_eq!(unchanged(PromptRegion::Motion, None), (true, 5));
 }
 
 #[track_caller]

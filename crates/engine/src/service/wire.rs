@@ -30,7 +30,7 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, LookNews, Mono, NormBox, NormPoint, Outcome,
-    Picture, Prompt, StageTimes,
+    Picture, Prompt, RegionBox, StageTimes,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -111,6 +111,7 @@ pub struct WireLook {
     start_by: Mono,
     answer_by: Mono,
     prompts: Vec<Arc<Prompt>>,
+    moved: Option<RegionBox>,
 }
 
 /// A message of the engine.
@@ -178,6 +179,7 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
         start_by: look.start_by,
         answer_by: look.answer_by,
         prompts: look.prompts.clone(),
+        moved: look.moved,
     };
     write_with(out, &WireRequest::Look(asked), Some(picture))
 }
@@ -250,6 +252,7 @@ impl WireLook {
                 ..still.frame
             },
             prompts: self.prompts,
+            moved: self.moved,
             start_by: self.start_by,
             answer_by: self.answer_by,
         })
@@ -298,9 +301,11 @@ impl WireLookNews {
 }
 
 impl WireAnswer {
-    pub fn answer(self, prompt: Arc<Prompt>) -> Answer {
+    /// The answer to a prompt that saw `region` of the picture.
+    pub fn answer(self, prompt: Arc<Prompt>, region: Option<NormBox>) -> Answer {
         Answer {
             prompt,
+            region,
             body: self.body,
             truncated: self.truncated,
             unchanged: self.unchanged,

@@ -112,6 +112,7 @@ pub fn run(
 /// A picture of no camera, whose prefix comes where all rows look for it.
 pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
     ImageJob {
+        view: Default::default(),
         camera: None,
         picture,
         pages: pages(backend, 0).0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::settings::{checked_text, in_range};
 use spotter_core::{
-    CameraId, Mono, NewPrompt, PromptId, Refusal, RefusalCode, Task,
+    CameraId, Mono, NewPrompt, PromptId, PromptRegion, Refusal, RefusalCode, Task,
     config::{CameraConfig, PromptConfig, defaults as d},
 };
 
@@ -90,6 +90,8 @@ impl AddedPrompt {
             enabled: true,
             revision: 1,
             task,
+            region: PromptRegion::Whole,
+            crops_max: camera.crops_max,
             rate_hz: rate_hz.unwrap_or(camera.rate_hz).min(camera.rate_hz),
             min_score,
             min_area: 0.0,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::{
     filter::Candidate,
     hysteresis::{Hysteresis, HysteresisRules},
+    seen_part::SeenPart,
     verification::{PendingVerification, VerificationResult},
     zones::ZoneCounts,
 };
@@ -51,6 +52,8 @@ pub struct LookContext<'a> {
     pub wall: WallTime,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
+    /// The part of the picture that the look saw; `None`: everything that the prompt ever sees.
+    pub part: Option<SeenPart>,
 }
 
 /// A track as its first look finds it.
@@ -68,6 +71,8 @@ pub struct TrackLifecycle {
     /// The event with the values of now; `step` is the last that was published.
     event: Event,
     first_seen: Mono,
+    /// The last look that saw the part of the picture where the object was.
+    looked_at: Mono,
     rules: TrackRules,
     presence: Hysteresis,
     zones: ZoneCounts,
@@ -128,6 +133,7 @@ impl TrackLifecycle {
         Self {
             event,
             first_seen: look.at,
+            looked_at: look.at,
             rules,
             presence: Hysteresis::new(rules.hysteresis),
             zones: ZoneCounts::new(zones, rules.hysteresis),
@@ -179,6 +185,7 @@ impl TrackLifecycle {
             (event.score, event.top_score) = (seen.score, self.best);
         }
         event.looks += 1;
+        self.looked_at = look.at;
         let (looks_to_confirm, _) = self.rules.hysteresis.confirm;
         self.resting.look(seen.location, look.at, looks_to_confirm);
         event.still = look.at.since(self.resting.since) >= self.rules.still_after;
@@ -193,8 +200,33 @@ impl TrackLifecycle {
         self.step(look)
     }
 
+    /// True while the look saw another part of the picture than the one where the object was. Its track waits then, but not
+    /// longer than states stay known without a look.
+    pub fn waits(&self, look: &LookContext) -> bool {
+        let covers = look
+            .part
+            .is_none_or(|part| part.covers(self.event.location));
+        !covers && look.at.since(self.looked_at) <= self.rules.hysteresis.stale_after
+    }
+
+    /// Confirmed, and not over.
+    pub fn is_present(&self) -> bool {
+        self.presence.presence() == Presence::On
+    }
+
+    /// The zones that the object is in.
+    pub fn occupied_zones(&self) -> &[ZoneId] {
+        &self.event.zones
+    }
+
     /// A look did not see the object. Returns the message of the event, if there is one.
     pub fn unseen(&mut self, look: &LookContext) -> Option<Event> {
+        if look
+            .part
+            .is_none_or(|part| part.covers(self.event.location))
+        {
+            self.looked_at = look.at;
+        }
         self.presence.look(0, look.at);
         self.step(look)
     }

@@ -21,6 +21,7 @@ mod hysteresis;
 mod lifecycle;
 mod motion;
 mod prompt_tracker;
+mod seen_part;
 mod track_set;
 mod tracker;
 mod verification;

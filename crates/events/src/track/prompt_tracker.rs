@@ -7,13 +7,14 @@ use super::{
     filter::Filter,
     hysteresis::{Hysteresis, HysteresisRules},
     lifecycle::{LookContext, TrackRules},
+    seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
     verification::{VerificationQuestion, VerificationResult},
     zones::ZoneCounts,
 };
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, Mono, Prompt, PromptId,
-    PromptState, Task, TrackId, WallTime, ZoneId,
+    PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -68,6 +69,7 @@ pub(super) struct PromptTracker {
     tracks: TrackSet,
     verification: VerificationQuestion,
     answer: BelievedAnswer,
+    view: PromptView,
     revision: u32,
     enabled: bool,
     last_look: Option<Mono>,
@@ -88,6 +90,7 @@ impl PromptTracker {
             tracks: TrackSet::new(zones, rules),
             verification: VerificationQuestion::default(),
             answer: BelievedAnswer::new(rules.hysteresis),
+            view: camera.view_of(prompt),
             revision: 1,
             enabled: true,
             last_look: None,
@@ -117,7 +120,7 @@ impl PromptTracker {
         }
         self.last_look = Some(now);
         let before = self.states();
-        let candidates = match &answer.body {
+        let mut candidates = match &answer.body {
             AnswerBody::Boxes(found) => self.filter.boxes(found),
             AnswerBody::Points(found) => self.filter.points(found),
             AnswerBody::Text { text, score } => {
@@ -131,10 +134,8 @@ impl PromptTracker {
                 });
             }
         };
-        let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
-        self.count.look(count, now);
-        let occupied = candidates.iter().flat_map(|candidate| &candidate.zones);
-        self.zones.look(occupied, now);
+        let part = SeenPart::of(answer);
+        candidates.retain(|candidate| part.is_none_or(|part| !part.cuts(candidate.location)));
         let look = LookContext {
             camera: &frame.camera,
             prompt: &asked.id,
@@ -142,8 +143,18 @@ impl PromptTracker {
             at: now,
             wall,
             camera_size: frame.camera_size,
+            part,
         };
-        let FollowedLook { objects, events } = self.tracks.look(candidates, &look, ids);
+        let FollowedLook {
+            objects,
+            events,
+            waiting,
+        } = self.tracks.look(candidates, &look, ids);
+        // What is elsewhere in the picture is still there.
+        let count = u32::try_from(objects.len() + waiting.len()).unwrap_or(u32::MAX);
+        self.count.look(count, now);
+        let seen = objects.iter().flat_map(|object| &object.zones);
+        self.zones.look(seen.chain(waiting.iter().flatten()), now);
         let question = self.ask(&look, ids);
         let changed = self.change(changed(&before, self.states()), events);
         Some(TrackedAnswer {
@@ -176,8 +187,8 @@ impl PromptTracker {
         }
         let ask = self.verification.is_free() && self.tracks.ask(look);
         ask.then(|| {
-            self.verification
-                .ask(question, ids.next_question(), look.at)
+            let number = ids.next_question();
+            self.verification.ask(question, self.view, number, look.at)
         })?
     }
 
@@ -239,6 +250,7 @@ impl PromptTracker {
         self.stale_after = rules.hysteresis.stale_after;
         self.filter = filter;
         self.prompt = prompt.clone();
+        self.view = camera.view_of(prompt);
         let after = self.states();
         let mut states = removed_zones(&before, &after);
         states.extend(changed(&before, after));
@@ -346,7 +358,7 @@ fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
 /// so that a gate that is closed over a quiet scene keeps the states.
 fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
     let period = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
-    let gate = if camera.motion.on {
+    let gate = if camera.motion.on || prompt.region == PromptRegion::Motion {
         camera.motion.at_least_every
     } else {
         Duration::ZERO

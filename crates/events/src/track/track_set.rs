@@ -23,6 +23,8 @@ use spotter_core::{
 const SURPRISE_MAX: f64 = 4.6;
 /// Of boxes it must be less by this: the sizes of new ones are all within about a fifth of the picture, across and down.
 const SURPRISE_OF_SIZES: f64 = 3.2;
+/// And by this for a track that waits: that it is missed is no surprise, because the look saw another part of the picture.
+const SURPRISE_OF_A_MISS: f64 = SURPRISE_MAX / 2.0;
 
 /// Gives the tracks of one camera, and its verification questions, their ids.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub struct TrackSet {
 struct ActiveTrack {
     motion: MotionFilter,
     lifecycle: TrackLifecycle,
+    /// The last look saw another part of the picture: the one where something moved. So this object did not.
+    waited: bool,
 }
 
 /// What a look means for a prompt's tracks.
@@ -77,6 +81,8 @@ pub struct FollowedLook {
     pub objects: Vec<TrackedObject>,
     /// In the order of the track ids.
     pub events: Vec<Event>,
+    /// The zones of each confirmed track that waits, because the look saw another part of the picture.
+    pub waiting: Vec<Vec<ZoneId>>,
 }
 
 impl TrackSet {
@@ -101,24 +107,34 @@ impl TrackSet {
             let order = numbers(a.location).partial_cmp(&numbers(b.location));
             order.unwrap_or(std::cmp::Ordering::Equal)
         });
-        let expected = self.tracks.iter().map(|track| track.expected(look.at));
-        let expected: Vec<MotionFilter> = expected.collect();
+        let expected = self.tracks.iter().map(|track| track.expected(look));
+        let expected: Vec<ExpectedTrack> = expected.collect();
         let mut pairs = pairs(&expected, &by_location).into_iter().peekable();
 
         let mut unmatched: Vec<_> = by_location.into_iter().map(Some).collect();
         let (mut objects, mut events) = (Vec::with_capacity(unmatched.len()), Vec::new());
+        let mut waiting = Vec::new();
         let mut kept = Vec::with_capacity(self.tracks.len() + unmatched.len());
         let before = std::mem::take(&mut self.tracks).into_iter().zip(expected);
         for (row, (mut track, expected)) in before.enumerate() {
             let pair = pairs.next_if(|&(of, _)| of == row);
             let event = match pair.and_then(|(_, column)| unmatched[column].take()) {
                 Some((index, candidate)) => {
-                    track.motion = expected.seen(candidate.location);
+                    track.waited = false;
+                    track.motion = expected.motion.seen(candidate.location);
                     let event = track.lifecycle.seen(&candidate, look);
                     objects.push((index, track.tracked(candidate, look.at)));
                     event
                 }
+                None if expected.waits => {
+                    track.waited = true;
+                    if track.lifecycle.is_present() {
+                        waiting.push(track.lifecycle.occupied_zones().to_vec());
+                    }
+                    None
+                }
                 None => {
+                    track.waited = false;
                     track.motion.missed();
                     track.lifecycle.unseen(look)
                 }
@@ -139,6 +155,7 @@ impl TrackSet {
         FollowedLook {
             objects: objects.into_iter().map(|(_, object)| object).collect(),
             events,
+            waiting,
         }
     }
 
@@ -212,17 +229,20 @@ impl TrackSet {
         ActiveTrack {
             motion: MotionFilter::new(first.location, look.at),
             lifecycle: TrackLifecycle::new(track, look),
+            waited: false,
         }
     }
 }
 
 impl ActiveTrack {
-    fn expected(&self, now: Mono) -> MotionFilter {
-        if self.lifecycle.is_still() {
-            self.motion.at_rest(now)
+    fn expected(&self, look: &LookContext) -> ExpectedTrack {
+        let waits = self.lifecycle.waits(look);
+        let motion = if self.lifecycle.is_still() || self.waited || waits {
+            self.motion.at_rest(look.at)
         } else {
-            self.motion.expected(now)
-        }
+            self.motion.expected(look.at)
+        };
+        ExpectedTrack { motion, waits }
     }
 
     fn tracked(&self, candidate: Candidate, now: Mono) -> TrackedObject {
@@ -238,18 +258,30 @@ impl ActiveTrack {
     }
 }
 
+/// A track before its look.
+#[derive(Clone)]
+struct ExpectedTrack {
+    motion: MotionFilter,
+    /// The look did not see the part of the picture where the object was.
+    waits: bool,
+}
+
 /// The matches of this look: (index in `expected`, index in `candidates`), in the order of the former.
-fn pairs(expected: &[MotionFilter], candidates: &[(usize, Candidate)]) -> Vec<(usize, usize)> {
+fn pairs(expected: &[ExpectedTrack], candidates: &[(usize, Candidate)]) -> Vec<(usize, usize)> {
     // The answers to one prompt are all of one kind. Costs are relative to their limit, so that one limit serves all.
-    let cost = |track: &MotionFilter, location: Location| {
+    let cost = |track: &ExpectedTrack, location: Location| {
         let limit = match location {
             Location::Point(_) => SURPRISE_MAX,
             Location::Box(_) => SURPRISE_MAX - SURPRISE_OF_SIZES,
         };
-        let surprise = track.surprise(location);
+        let limit = match track.waits {
+            true => limit - SURPRISE_OF_A_MISS,
+            false => limit,
+        };
+        let surprise = track.motion.surprise(location);
         surprise.map_or(f64::MAX, |surprise| surprise - limit)
     };
-    let costs_of = |track: &MotionFilter| {
+    let costs_of = |track: &ExpectedTrack| {
         let costs = candidates
             .iter()
             .map(|(_, seen)| cost(track, seen.location));

@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use spotter_core::{AnswerBody, Mono, Prompt, PromptId, Task, yes_or_no};
+use spotter_core::{AnswerBody, Mono, Prompt, PromptId, PromptView, Task, yes_or_no};
 
 /// Pause after the first no; it doubles with each.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
@@ -102,8 +102,15 @@ struct OpenQuestion {
 }
 
 impl VerificationQuestion {
-    /// A new question with a `number` that no other of the camera has. `None` when the number makes no prompt id.
-    pub fn ask(&mut self, question: &str, number: u64, now: Mono) -> Option<Arc<Prompt>> {
+    /// A new question about what the prompt sees, with a `number` that no other of the camera has. `None` when the number makes
+    /// no prompt id.
+    pub fn ask(
+        &mut self,
+        question: &str,
+        view: PromptView,
+        number: u64,
+        now: Mono,
+    ) -> Option<Arc<Prompt>> {
         let prompt = Arc::new(Prompt {
             id: PromptId::new(&format!("verify-{number}")).ok()?,
             revision: Prompt::ONCE,
@@ -111,6 +118,7 @@ impl VerificationQuestion {
                 question: question.to_owned(),
                 choices: CHOICES.map(str::to_owned).to_vec(),
             },
+            view,
         });
         let asked = Arc::clone(&prompt);
         self.0 = Some(OpenQuestion {
@@ -190,10 +198,14 @@ mod tests {
     #[test]
     fn question_is_settled_once_and_by_its_own_answer() {
         let mut question = VerificationQuestion::default();
-        let first = question.ask("Is it?", 1, at(0)).unwrap();
+        let first = question
+            .ask("Is it?", PromptView::default(), 1, at(0))
+            .unwrap();
         assert!(!question.give_up(at(30), Duration::from_secs(30)));
         assert!(question.give_up(at(31), Duration::from_secs(30)));
-        let second = question.ask("Is it?", 2, at(40)).unwrap();
+        let second = question
+            .ask("Is it?", PromptView::default(), 2, at(40))
+            .unwrap();
         assert!(!question.settle(&first), "too late");
         assert!(question.settle(&second) && !question.settle(&second));
         assert!(question.is_free());

@@ -197,6 +197,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         draft: None,
     };
     LookRequest {
+        view: Default::default(),
         camera: None,
         picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),
         measured: None,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      accuracy, over scenes of unseen seeds
+//!   regions scene ─▶ engine, whole and part ─▶ its report     accuracy of small things
 //!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   track ids and events
 //!   host    scheduler ─▶ simulated device ─▶ table       the host's work for a step
 //!   load    clients ─▶ engine             ─▶ tables      requests a second, compared with what the device sustains
@@ -11,7 +12,7 @@
 //!   soak    chance ─▶ engine              ─▶ verdict      correctness under random load
 //! ```
 //!
-//! `scores`, `stays`, `report`, `work` and `cameras` are pure. The caller builds the engine; `spotter_street` has the scenes and
+//! `scores`, `stays`, `report` and `cameras` are pure. The caller builds the engine; `spotter_street` has the scenes and
 //! scores single answers.
 
 mod ask;
@@ -22,6 +23,7 @@ mod eval;
 mod host;
 mod load;
 mod progress;
+mod regions;
 mod report;
 mod scores;
 mod soak;
@@ -32,12 +34,12 @@ mod still;
 mod still_check;
 mod table;
 mod tracks;
-mod work;
 
 pub use eval::{EvalOptions, eval};
 pub use host::host;
 pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
+pub use regions::{RegionOptions, regions};
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub use spread::Spread;
 pub use steps::{STEPS_MIN, Steps, StepsReport};

@@ -7,15 +7,11 @@ use std::{fmt, ops::Range, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{
-    Spread,
-    table::TextTable,
-    work::{decoder_mb, kv_mb, look_work, vision_mb},
-};
+use super::{Spread, table::TextTable};
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, Mono, Picture};
 use spotter_engine::{
-    model::ModelConfig,
+    model::{ModelConfig, decoder_mb, kv_mb, look_work, tiling, vision_mb},
     scheduler::backend::{
         Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step, StepTimes,
     },
@@ -94,7 +90,9 @@ impl Steps<'_> {
                 .collect();
             let picture = Picture::from_rgb(width, height, bytes)?;
             let step = self.image_step(images, &picture);
-            let work = look_work(self.config, width, height, &[]).total() * images as f64;
+            let work = look_work(self.config, tiling(width, height, &self.config.vision), &[])
+                .total()
+                * images as f64;
             let what = format!("{images} x {width}x{height}");
             let read_mb = decoder_mb(self.config) + vision_mb(self.config);
             rows.push(self.measure(what, &step, work, read_mb)?);
@@ -145,6 +143,7 @@ impl Steps<'_> {
 
     fn image_step(&self, images: usize, picture: &Picture) -> Step {
         let job = |image| ImageJob {
+            view: Default::default(),
             camera: None,
             picture: picture.clone(),
             pages: self.prefix(image),

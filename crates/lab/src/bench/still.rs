@@ -325,7 +325,9 @@ fn row(
         let picture = picture?;
         if LOOKED_AT.contains(&(number % FPS as usize)) {
             let began = real.now();
-            let measure = PictureMeasure::of(&picture, &engine.model().0.vision, REUSE.detail);
+            let vision = &engine.model().0.vision;
+            let tiling = tiling(picture.width(), picture.height(), vision);
+            let measure = PictureMeasure::of(&picture, tiling, vision, REUSE.detail);
             measured += real.now().since(began);
             anyhow::ensure!(measure.crops() > 0, "a picture without crops");
             let mut look = spotter_core::Look::still(picture, [task.clone()])?;

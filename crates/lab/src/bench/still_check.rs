@@ -237,7 +237,11 @@ impl ChangingScene {
         let [before, after] = [&self.before, &self.after].map(|scene| drawn(scene.clone(), size));
         let mut noise = SensorNoise::new(self.before.lens.seed);
         let frames = (0..BEFORE + AFTER).map(move |number| {
-            let mut frame = if number < BEFORE { before.clone() } else { after.clone() };
+            let mut frame = if number < BEFORE {
+                before.clone()
+            } else {
+                after.clone()
+            };
             noise.add(&mut frame, size.0, NOISE_LEVELS, 0.0);
             frame
         });
@@ -250,7 +254,9 @@ impl ChangingScene {
                         looked_at.1.push(picture);
                     }
                 }
-                number if number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) => looked_at.0.push(picture),
+                number if number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) => {
+                    looked_at.0.push(picture)
+                }
                 _ => {}
             }
         }
@@ -405,7 +411,10 @@ mod tests {
         let report = check_still(&mut engine, "embedded", &options, &mut progress).unwrap();
         let looks = [report.appears, report.moves, report.leaves].map(|looks| looks.looks);
         assert_eq!(looks.iter().sum::<u64>(), 12);
-        assert!(report.before.looks <= 24 && report.before.unchanged > 0, "{report}");
+        assert!(
+            report.before.looks <= 24 && report.before.unchanged > 0,
+            "{report}"
+        );
         assert_eq!(report.different_seeds, [0; 0]);
         assert_eq!(report.f1_with, report.f1_without);
     }

@@ -73,7 +73,9 @@ pub(super) fn found<T>(place: T) -> FoundObject<T> {
 
 pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
     Answer {
+        region: None,
         prompt: Arc::new(Prompt {
+            view: Default::default(),
             id: prompt.id.clone(),
             revision: 1,
             task: prompt.task.clone(),

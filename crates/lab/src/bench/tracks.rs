@@ -232,12 +232,14 @@ fn answers(
     let prompts = camera.prompts.iter().map(|prompt| {
         let (id, task) = (prompt.id.clone(), prompt.task.clone());
         Prompt {
+            view: Default::default(),
             id,
             revision: 1,
             task,
         }
     });
     let look = Look {
+        moved: None,
         frame,
         prompts: prompts.map(Into::into).collect(),
         start_by: Mono::from_nanos(u64::MAX),

@@ -103,7 +103,7 @@ impl PipelineProbes {
             kind,
             memory: Arc::clone(&opener.memory),
             keyframes_only: opener.camera.decode == Decode::KeyFrames,
-            width: opener.camera.width,
+            width: opener.camera.frame_width().unwrap_or(u32::MAX),
             device: opener.device,
             refused: AtomicBool::new(false),
             decoding: Mutex::default(),

@@ -82,6 +82,7 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
     bench.answer(bench.look());
     bench.clock.advance(ms(10));
     let prompt = Arc::new(Prompt {
+        view: Default::default(),
         id: PromptId::new("ask").unwrap(),
         revision: 0,
         task: spotter_core::testing::prompt("rain").task,

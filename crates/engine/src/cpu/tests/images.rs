@@ -30,6 +30,7 @@ fn look(backend: &CpuBackend, index: usize, picture: Picture) -> (ImageJob, Row)
     let mut row = prompt(backend, index, DETECT, Pick::CoordOrEnd);
     row.kv.prefix = prefix.clone();
     let job = ImageJob {
+        view: Default::default(),
         camera: None,
         picture,
         pages: prefix,

@@ -116,6 +116,7 @@ impl Bench {
         let Past { looks, own } = past;
         let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
         let image = |look: &usize| ImageJob {
+            view: Default::default(),
             camera: None,
             picture: picture.clone(),
             pages: prefix_pages(*look),

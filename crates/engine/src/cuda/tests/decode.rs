@@ -80,6 +80,7 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
 fn images(prefix_positions: usize) -> Step {
     let prefix_pages = prefix_positions.div_ceil(16);
     let image = |i: usize| ImageJob {
+        view: Default::default(),
         camera: None,
         picture: picture(i),
         pages: prefix(i, prefix_pages),

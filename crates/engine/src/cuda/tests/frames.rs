@@ -5,12 +5,12 @@ use half::bf16;
 use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
-        frames::FramePreprocessor,
+        frames::{FramePreprocessor, WantedCrops},
         kernels::{PlanarFrame, StridedRows},
         memory::Buffer,
         stage::FrameStage,
     },
-    model::{VisionConfig, crops, normalise_table},
+    model::{VisionConfig, crops, normalise_table, tiling},
     testing::planar_picture,
 };
 use spotter_core::{Picture, PixelFormat};
@@ -35,12 +35,16 @@ pub(super) fn patches(
     picture: &Picture,
 ) -> Buffer<bf16> {
     let config = VisionConfig::default();
-    let tiling = frames.tiling(picture);
+    let tiling = tiling(picture.width(), picture.height(), &config);
     let (count, row) = (tiling.crops(), row_values(&config));
     let out = rig.room(count * config.grid() * config.grid() * row);
     let wanted = vec![true; count];
     let rows = StridedRows::packed(out.start(), row);
-    frames.patches(&rig.kernels, staged, &wanted, rows).unwrap();
+    let crops = WantedCrops {
+        tiling,
+        wanted: &wanted,
+    };
+    frames.patches(&rig.kernels, staged, crops, rows).unwrap();
     out
 }
 
@@ -70,7 +74,6 @@ fn frames_become_the_patches_of_the_cpu() {
                 row_values(&config),
             );
             let wanted = crops(picture, &config);
-            assert_eq!(wanted.encoded, frames.tiling(picture).crops());
             let table = normalise_table().map(bf16::from_f32);
             let (size, patch, grid) = (config.crop_size, config.enc_patch_size, config.grid());
             let got = rig.down(&out);

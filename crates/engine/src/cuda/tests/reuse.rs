@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{inside::crops, whole::micro};
 use crate::{
     cuda::CudaBackend,
-    model::{SequenceOutput, Skill},
+    model::{SequenceOutput, Skill, tiling},
     scheduler::{
         Options,
         backend::{Backend, CropSource, FeatureEntry, ImageJob, PageId, Pick, PickResult, Step},
@@ -48,6 +48,7 @@ fn decide(backend: &mut CudaBackend, images: &[SentPicture<'_>]) -> (Vec<PickRes
         let picture = picture(changed);
         let crops = crops(backend, &picture);
         step.images.push(ImageJob {
+            view: Default::default(),
             camera: None,
             picture,
             pages: prefix.clone(),
@@ -160,7 +161,8 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     let gate = CameraId::new("gate").unwrap();
     let request = |name: &str, reused: bool| {
         let picture = picture(false);
-        let measure = PictureMeasure::of(&picture, &config.vision, Detail::Cells);
+        let tiling = tiling(picture.width(), picture.height(), &config.vision);
+        let measure = PictureMeasure::of(&picture, tiling, &config.vision, Detail::Cells);
         let bounds = Bounds {
             max_objects: 3,
             max_tokens: 8,
@@ -173,14 +175,20 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
             id: PromptId::new(name).unwrap(),
             revision: 1,
             task,
+            view: Default::default(),
         };
         LookRequest {
             camera: Some(gate.clone()),
             measured: reused.then(|| MeasuredView {
-                view: ViewKey(gate.clone()),
+                view: ViewKey {
+                    camera: gate.clone(),
+                    part: None,
+                    tiling,
+                },
                 measure,
             }),
             picture: Some(picture),
+            view: Default::default(),
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             asks: vec![Ask {

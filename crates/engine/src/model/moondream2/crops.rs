@@ -28,11 +28,16 @@ impl Crops {
     }
 }
 
-/// Scales and cuts `picture`, on all cores.
+/// Scales and cuts `picture` by the model's own rule, on all cores.
 pub fn crops(picture: &Picture, vision: &VisionConfig) -> Crops {
-    let source = (picture.width(), picture.height());
+    let tiling = tiling(picture.width(), picture.height(), vision);
+    cut_crops(picture, tiling, vision)
+}
+
+/// Scales and cuts `picture` into these tiles, on all cores.
+pub fn cut_crops(picture: &Picture, tiling: Tiling, vision: &VisionConfig) -> Crops {
+    let source = picture.size();
     let rgb = colour::rgb_from_picture(picture);
-    let tiling = tiling(source.0, source.1, vision);
     let size = vision.crop_size;
     let mut bytes = resize_rgb(&rgb, source, (size, size));
     if tiling.is_single() {

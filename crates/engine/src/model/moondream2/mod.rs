@@ -11,21 +11,23 @@ mod region;
 mod templates;
 mod tiling;
 mod weights;
+mod work;
 
 pub use config::{
     CaptionTemplates, LAYER_NORM_EPS, ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM,
     RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
 };
-pub use crops::{Crops, crops, normalise_table};
+pub use crops::{Crops, crops, cut_crops, normalise_table};
 pub use endless::without_ends;
 pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use templates::prompt_tokens;
-pub use tiling::{Tiling, tiling};
+pub use tiling::{Tiling, tiling, view_tiling};
 pub use weights::{
     LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
     Weights,
 };
+pub use work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, vision_mb};
 
 use super::{
     family::{ModelFamily, ModelFile},

@@ -1,6 +1,7 @@
 //! Into how many local crops a picture is cut (docs/moondream.md section 4).
 
 use super::config::VisionConfig;
+use spotter_core::PromptView;
 
 /// Rows and columns of local crops; at least one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +69,32 @@ pub fn tiling(width: usize, height: usize, vision: &VisionConfig) -> Tiling {
     }
 }
 
+/// The tiling of a picture of `size` pixels that `view` looks at. A limit keeps the rows and columns that the model's own rule
+/// would choose or fewer: as many tiles as fit, and of equally many the ones whose shape is nearest to a square in the picture.
+pub fn view_tiling(size: (usize, usize), view: &PromptView, vision: &VisionConfig) -> Tiling {
+    let (width, height) = match view.width_max.map(|most| most as usize) {
+        // As the decoder scales: to an even height.
+        Some(most) if most < size.0 => (most, (size.1 * most / size.0).next_multiple_of(2)),
+        _ => size,
+    };
+    let own = tiling(width, height, vision);
+    let most = view.crops_max.map_or(usize::MAX, usize::from);
+    if own.crops() <= most {
+        return own;
+    }
+    let all = (1..=own.rows).flat_map(|rows| (1..=own.cols).map(move |cols| Tiling { rows, cols }));
+    let fit = all.filter(|tiling| tiling.crops() <= most);
+    let stretch = |tiling: &Tiling| {
+        let tile = (width as f64 / tiling.cols as f64) / (height as f64 / tiling.rows as f64);
+        tile.ln().abs()
+    };
+    let better = |a: &Tiling, b: &Tiling| {
+        let order = a.crops().cmp(&b.crops());
+        order.then(stretch(b).total_cmp(&stretch(a)))
+    };
+    fit.max_by(better).unwrap_or(Tiling { rows: 1, cols: 1 })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -98,7 +125,56 @@ mod tests {
         assert!(rows_seen > 300, "only {rows_seen} golden sizes");
     }
 
+    #[test]
+    fn limit_makes_the_most_tiles_that_fit() {
+        let vision = VisionConfig::default();
+        let of = |size, crops_max| {
+            let view = PromptView {
+                crops_max,
+                ..PromptView::default()
+            };
+            let Tiling { rows, cols } = view_tiling(size, &view, &vision);
+            (rows, cols)
+        };
+        let hd = (1280, 720);
+        assert_eq!(of(hd, None), (2, 4));
+        for (most, expected) in [
+            (12, (2, 4)),
+            (9, (2, 4)),
+            (8, (2, 3)),
+            (7, (2, 3)),
+            (6, (2, 2)),
+            (4, (1, 3)),
+            (3, (1, 2)),
+            (2, (1, 1)),
+            (1, (1, 1)),
+        ] {
+            assert_eq!(of(hd, Some(most)), expected, "{most}");
+        }
+        // As a camera that is scaled to 640 pixels while decoding.
+        let narrow = PromptView {
+            width_max: Some(640),
+            ..PromptView::default()
+        };
+        assert!(view_tiling((1920, 1080), &narrow, &vision).is_single());
+    }
+
     proptest! {
+        #[test]
+        fn limited_tiling_keeps_its_limit_and_no_limit_changes_nothing(
+            size in (1usize..9000, 1usize..9000),
+            crops_max in 1u8..=12,
+        ) {
+            let vision = VisionConfig::default();
+            let mut view = PromptView::default();
+            let own = tiling(size.0, size.1, &vision);
+            prop_assert_eq!(view_tiling(size, &view, &vision), own);
+            view.crops_max = Some(crops_max);
+            let limited = view_tiling(size, &view, &vision);
+            prop_assert!(limited.crops() <= usize::from(crops_max));
+            prop_assert!(limited.rows <= own.rows && limited.cols <= own.cols);
+        }
+
         /// Only a picture far longer than wide may exceed the limit.
         #[test]
         fn there_are_always_tiles(width in 1usize..20_000, height in 1usize..20_000) {

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::model::{ResizeTaps, Tiling, VisionConfig, taps, tiling};
+use crate::model::{ResizeTaps, Tiling, VisionConfig, taps};
 use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
 
 /// Cells of a patch, across and down.
@@ -71,15 +71,13 @@ pub(super) struct PixelEncoding {
 }
 
 impl PictureMeasure {
-    /// Measures a picture that is on the host; one that is on a device alone would be copied. Takes one pass over its bytes, or
+    /// Measures a picture that is cut by `tiling` and is on the host; one that is on a device alone would be copied. Takes one pass over its bytes, or
     /// for digests one over the bytes of each crop.
-    pub fn of(picture: &Picture, vision: &VisionConfig, detail: Detail) -> Self {
-        let size = (picture.width(), picture.height());
-        let tiling = tiling(size.0, size.1, vision);
+    pub fn of(picture: &Picture, tiling: Tiling, vision: &VisionConfig, detail: Detail) -> Self {
         let (width, height) = tiling.resized(vision);
         let crops = match detail {
             Detail::Cells => cells_of_crops(picture, tiling, vision),
-            Detail::Bytes => digests(picture, &crop_regions(size, tiling, vision)),
+            Detail::Bytes => digests(picture, &crop_regions(picture.size(), tiling, vision)),
         };
         Self {
             model_size: (width as u32, height as u32),

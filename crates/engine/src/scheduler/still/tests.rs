@@ -77,11 +77,16 @@ fn drawn(drawn: Drawn) -> Picture {
 }
 
 fn measure(picture: &Picture, detail: Detail) -> PictureMeasure {
-    PictureMeasure::of(picture, &vision(), detail)
+    let tiling = tiling(picture.width(), picture.height(), &vision());
+    PictureMeasure::of(picture, tiling, &vision(), detail)
 }
 
 fn view(number: usize) -> ViewKey {
-    ViewKey(CameraId::new(&format!("c{number}")).unwrap())
+    ViewKey {
+        camera: CameraId::new(&format!("c{number}")).unwrap(),
+        part: None,
+        tiling: tiling(SIZE.0, SIZE.1, &vision()),
+    }
 }
 
 /// A camera whose pictures come one after the other.
@@ -170,8 +175,9 @@ proptest! {
         let before = picture(format, size, byte);
         let after = picture(format, size, |p, y, x| byte(p, y, x) ^ if (p, (y, x)) == (plane, at) { 0x80 } else { 0 });
         let small = VisionConfig { overlap_margin: 1, enc_patch_size: 14, max_crops: 6, ..small };
-        let [a, b] = [&before, &after].map(|p| PictureMeasure::of(p, &small, Detail::Bytes));
-        let [seen, seen_after] = [&before, &after].map(|p| crate::model::crops(p, &small));
+        let cut = tiling(size.0, size.1, &small);
+        let [a, b] = [&before, &after].map(|p| PictureMeasure::of(p, cut, &small, Detail::Bytes));
+        let [seen, seen_after] = [&before, &after].map(|p| crate::model::cut_crops(p, cut, &small));
         prop_assert!(a.crops() > 1 && a.crops() == seen.encoded);
         let differs = |i: &usize| a.crops[*i] != b.crops[*i];
         for index in 0..seen.encoded {
@@ -270,13 +276,14 @@ fn answers_belong_to_an_image_and_a_text() {
     let scene = drawn(Drawn::default());
     shown.show(0, &scene, Detail::Bytes);
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new("p").unwrap(),
         revision: 1,
         task: Task::Caption {
             length: Default::default(),
         },
     };
-    let key = DraftKey::new(&view(0).0, &prompt);
+    let key = DraftKey::new(&view(0).camera, &prompt);
     let answer = KnownAnswer {
         prompt: vec![DecoderInput::Token(4)],
         found: SequenceOutput::default(),

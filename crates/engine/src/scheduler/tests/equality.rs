@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{BOUNDS, grammar};
 use crate::{
-    model::{SequenceOutput, Skill},
+    model::{SequenceOutput, Skill, Tiling},
     scheduler::{
         backend::{BackendLimits, DecoderInput},
         constraint::Choices,
@@ -109,6 +109,7 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
         sequence = sequence.choices(Arc::new(choices.expect("texts")));
     }
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new(&format!("p{index}-{kind}")).expect("id"),
         revision: 1,
         task: Task::Caption {
@@ -133,10 +134,15 @@ fn request(plan: &Plan, now: Mono) -> LookRequest {
     });
     let picture = plan.picture.map(picture);
     let measured = picture.as_ref().map(|picture| MeasuredView {
-        view: ViewKey(camera_id(plan.camera)),
+        view: ViewKey {
+            camera: camera_id(plan.camera),
+            part: None,
+            tiling: Tiling { rows: 1, cols: 1 },
+        },
         measure: PictureMeasure::of_regions(picture, &strips(picture, MODEL.crops), (84, 84)),
     });
     LookRequest {
+        view: Default::default(),
         camera: Some(camera_id(plan.camera)),
         picture,
         measured,

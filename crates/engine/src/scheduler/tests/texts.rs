@@ -47,6 +47,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         draft: None,
     };
     LookRequest {
+        view: Default::default(),
         camera: CameraId::new(&format!("c{camera}")).ok(),
         measured: None,
         picture: Picture::from_rgb(2, 4, vec![picture; 24]).ok(),

@@ -163,6 +163,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         object: "x".repeat(i % 7 + 1),
     };
     Look {
+        moved: None,
         start_by,
         ..Look::still(picture, (0..prompts).map(task)).unwrap()
     }

@@ -5,7 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::testing::planar_picture;
 use spotter_core::{
-    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, ScoreSource, Task,
+    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, PromptRegion, PromptView,
+    ScoreSource, Task,
 };
 
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
@@ -57,6 +58,7 @@ fn tasks() -> Vec<Task> {
 fn look(picture: Picture) -> Look {
     let still = Look::still(picture, tasks()).unwrap();
     Look {
+        moved: None,
         start_by: Mono::from_nanos(u64::MAX - 1),
         answer_by: Mono::from_nanos(u64::MAX),
         frame: Frame {
@@ -104,7 +106,11 @@ proptest! {
         size in (1_usize..40, 1_usize..40),
         gap in 0_usize..9,
     ) {
-        let asked = look(picture(format, size, gap));
+        let mut asked = look(picture(format, size, gap));
+        let region = RegionBox::new(NormBox::from_corners(0.1, 0.2, 0.3, 0.4));
+        asked.moved = Some(region);
+        let view = PromptView { region: PromptRegion::Fixed(region), crops_max: Some(3), width_max: None };
+        asked.prompts[0] = Arc::new(Prompt { view, ..(*asked.prompts[0]).clone() });
         let mut bytes = Vec::new();
         write_look(&mut bytes, 7, &asked).unwrap();
         let (WireRequest::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
@@ -115,15 +121,19 @@ proptest! {
         prop_assert_eq!(rows(&got.frame.picture), rows(&asked.frame.picture));
         prop_assert_eq!(PictureShape::of(&got.frame.picture), PictureShape::of(&asked.frame.picture));
         prop_assert_eq!(got.frame.camera, asked.frame.camera);
-        prop_assert_eq!(got.prompts, asked.prompts);
+        prop_assert_eq!((got.prompts, got.moved), (asked.prompts, asked.moved));
         prop_assert_eq!((got.start_by, got.answer_by), (asked.start_by, asked.answer_by));
     }
 
     #[test]
     fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool, unchanged: bool) {
-        let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
+        let mut asked = look(picture(PixelFormat::Rgb, (20, 10), 0));
+        let area = NormBox::from_corners(0.2, 0.0, 0.4, 0.6);
+        let view = PromptView { region: PromptRegion::Fixed(RegionBox::new(area)), ..PromptView::default() };
+        asked.prompts[0] = Arc::new(Prompt { view, ..(*asked.prompts[0]).clone() });
         let marks = StageTimes { taken: Mono::from_nanos(taken), ..StageTimes::default() };
         let answer = |(prompt, body): (&Arc<Prompt>, &AnswerBody)| Answer {
+            region: None,
             prompt: Arc::clone(prompt),
             body: body.clone(),
             truncated,
@@ -142,7 +152,7 @@ proptest! {
                 panic!("no answer")
             };
             prop_assert_eq!((its_index, model_size), (index, (84, 56)));
-            let answer = answer.answer(Arc::clone(prompt));
+            let answer = answer.answer(Arc::clone(prompt), asked.region_of(&prompt.view));
             // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
             prop_assert_eq!((answer.truncated, answer.unchanged, answer.marks), (truncated, unchanged, marks));
@@ -272,6 +282,7 @@ fn a_look_too_large_for_a_message_is_not_begun() {
 fn an_answer_that_json_cannot_say_is_a_failure() {
     let asked = look(picture(PixelFormat::Rgb, (1, 1), 0));
     let answer = Answer {
+        region: None,
         prompt: Arc::clone(&asked.prompts[3]),
         body: AnswerBody::Text {
             text: "a street".into(),

@@ -12,6 +12,7 @@ use spotter_core::{
 mod events;
 mod names;
 mod properties;
+mod regions;
 mod verify;
 
 pub(in crate::track) fn camera() -> CameraConfig {
@@ -28,6 +29,7 @@ fn tracker(camera: CameraConfig) -> Tracker {
 
 fn asked(revision: u32, task: Task) -> Arc<Prompt> {
     Arc::new(Prompt {
+        view: Default::default(),
         id: PromptId::new("person").unwrap(),
         revision,
         task,
@@ -36,6 +38,7 @@ fn asked(revision: u32, task: Task) -> Arc<Prompt> {
 
 fn answer(revision: u32, body: AnswerBody) -> Answer {
     Answer {
+        region: None,
         prompt: asked(revision, prompt("person").task),
         body,
         truncated: false,
@@ -259,6 +262,7 @@ fn a_question_has_an_answer_and_no_presence() {
     let says = |text: &str| {
         let (text, score) = (text.into(), 0.9);
         Answer {
+            region: None,
             prompt: asked(1, task.clone()),
             ..answer(1, AnswerBody::Text { text, score })
         }
@@ -307,6 +311,7 @@ fn configuration_change_keeps_unaffected_tracks() {
     // An answer to the old text.
     assert_ignored(&mut tracker, 6.0, &people(1, 1));
     let children = Answer {
+        region: None,
         prompt: asked(2, site.prompts[0].task.clone()),
         ..people(2, 1)
     };

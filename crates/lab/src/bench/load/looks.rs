@@ -12,12 +12,12 @@ use super::{
 use crate::bench::{
     Spread,
     table::{TableRow, known},
-    work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work},
 };
 use spotter::cli::out::remark;
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
     gpu_stats::Strain,
+    model::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, tiling},
     scheduler::{Options, request::Decide, sequence::Bounds},
 };
 
@@ -258,7 +258,8 @@ impl Load<'_> {
             boxes: case.objects,
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();
-        look_work(config, case.size.0, case.size.1, &detects)
+        let tiling = tiling(case.size.0, case.size.1, &config.vision);
+        look_work(config, tiling, &detects)
     }
 
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {

@@ -47,6 +47,7 @@ impl PoolRequest {
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
         };
         LookRequest {
+            view: Default::default(),
             camera: camera.cloned(),
             picture: self.picture.clone(),
             measured: None,
@@ -133,6 +134,7 @@ fn prompt(
         }
     }
     let prompt = Prompt {
+        view: Default::default(),
         id: PromptId::new(&format!("p{index}"))?,
         revision: 1,
         task,

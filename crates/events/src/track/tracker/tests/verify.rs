@@ -14,6 +14,7 @@ fn doubting() -> CameraConfig {
 fn says(question: &Arc<Prompt>, text: &str) -> Answer {
     let (text, score) = (text.into(), 0.75);
     Answer {
+        region: None,
         prompt: Arc::clone(question),
         ..answer(1, AnswerBody::Text { text, score })
     }
@@ -34,6 +35,7 @@ fn hear(
 
 fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
     tracker.unanswered(&Look {
+        moved: None,
         frame: frame_at(&gate(), seconds(second)),
         prompts: vec![asked(1, prompt("person").task), Arc::clone(question)],
         start_by: Mono::default(),
@@ -185,6 +187,7 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
         },
         &|tracker| {
             let child = Answer {
+                region: None,
                 prompt: asked(2, other_words.clone()),
                 ..people(2, 1)
             };

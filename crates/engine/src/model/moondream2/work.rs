@@ -4,7 +4,11 @@
 //! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
-use spotter_engine::model::{BINS, ModelConfig, TextConfig, tiling};
+use super::{
+    config::{ModelConfig, TextConfig},
+    region::BINS,
+    tiling::Tiling,
+};
 
 const GIGA: f64 = 1e9;
 
@@ -36,14 +40,9 @@ pub struct DetectWork {
     pub boxes: usize,
 }
 
-/// The work of one look at a picture of `width` x `height` pixels.
-pub fn look_work(
-    config: &ModelConfig,
-    width: usize,
-    height: usize,
-    prompts: &[DetectWork],
-) -> LookWork {
-    let crops = tiling(width, height, &config.vision).crops();
+/// The work of one look at a picture that is cut so.
+pub fn look_work(config: &ModelConfig, tiling: Tiling, prompts: &[DetectWork]) -> LookWork {
+    let crops = tiling.crops();
     let start = config.prefix_positions();
     let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
     LookWork {
@@ -147,6 +146,7 @@ fn box_flop(config: &ModelConfig) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::moondream2::tiling;
 
     fn close(found: f64, expected: f64) {
         let off = (found / expected - 1.0).abs();
@@ -176,7 +176,9 @@ mod tests {
     #[test]
     fn one_tile_is_encoded_once_and_more_beside_the_whole() {
         let released = ModelConfig::default();
-        let vision = |width, height| look_work(&released, width, height, &[]).vision;
+        let vision = |width, height| {
+            look_work(&released, tiling(width, height, &released.vision), &[]).vision
+        };
         let (crop, projection) = (
             crop_flop(&released) / GIGA,
             projection_flop(&released) / GIGA,
@@ -201,11 +203,12 @@ mod tests {
             tokens: 5,
             boxes: 3,
         };
-        let one = look_work(&released, 640, 360, &[prompt]);
-        let two = look_work(&released, 640, 360, &[prompt, prompt]);
+        let single = tiling(640, 360, &released.vision);
+        let one = look_work(&released, single, &[prompt]);
+        let two = look_work(&released, single, &[prompt, prompt]);
         assert_eq!((one.vision, one.prefix), (two.vision, two.prefix));
         close(two.total() - one.total(), one.prompts + one.generate);
         let nothing = DetectWork { boxes: 0, ..prompt };
-        assert_eq!(look_work(&released, 640, 360, &[nothing]).generate, 0.0);
+        assert_eq!(look_work(&released, single, &[nothing]).generate, 0.0);
     }
 }

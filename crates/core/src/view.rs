@@ -1,0 +1,166 @@
+//! Which part of the picture a prompt looks at, and how finely.
+
+use serde::{Deserialize, Serialize};
+
+use super::NormBox;
+
+/// Steps of a [`RegionBox`] from one side of the picture to the other.
+const STEPS: f64 = 1e6;
+
+/// A rectangle in millionths of the picture's width and height. Two are equal or they are not, which boxes of floating-point
+/// numbers cannot say: prompts with equal regions share the encoding of their image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RegionBox {
+    x0: u32,
+    y0: u32,
+    x1: u32,
+    y1: u32,
+}
+
+impl RegionBox {
+    /// The box, rounded to millionths.
+    pub fn new(area: NormBox) -> Self {
+        let steps = |share: f64| (share * STEPS).round() as u32;
+        Self {
+            x0: steps(area.x0),
+            y0: steps(area.y0),
+            x1: steps(area.x1),
+            y1: steps(area.y1),
+        }
+    }
+
+    /// In shares of the picture.
+    pub fn norm_box(self) -> NormBox {
+        let [x0, y0, x1, y1] =
+            [self.x0, self.y0, self.x1, self.y1].map(|steps| f64::from(steps) / STEPS);
+        NormBox::from_corners(x0, y0, x1, y1)
+    }
+
+    /// The pixels of a picture of `size` that the box touches, from an even column and row to an even one or to the picture's
+    /// edge, so that chroma at half size can be cut too. At least one pixel.
+    pub fn pixels(self, size: (usize, usize)) -> PixelRect {
+        let (left, width) = even_span(self.x0, self.x1, size.0);
+        let (top, height) = even_span(self.y0, self.y1, size.1);
+        PixelRect {
+            left,
+            top,
+            width,
+            height,
+        }
+    }
+}
+
+/// Begin and length of the span from `from` to `to`, millionths, of a side of `pixels` pixels.
+fn even_span(from: u32, to: u32, pixels: usize) -> (usize, usize) {
+    let at = |steps: u32| f64::from(steps) / STEPS * pixels as f64;
+    // A millionth of a pixel too much is no pixel more.
+    let begin = (at(from) + 1e-3).floor() as usize / 2 * 2;
+    let begin = begin.min(pixels.saturating_sub(1) / 2 * 2);
+    let end = ((at(to) - 1e-3).ceil().max(0.0) as usize).next_multiple_of(2);
+    (begin, end.clamp(begin + 1, pixels.max(begin + 1)) - begin)
+}
+
+/// Pixels of a picture. Left and top are even.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PixelRect {
+    pub left: usize,
+    pub top: usize,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl PixelRect {
+    /// In shares of a picture of `size`.
+    pub fn norm_box(self, size: (usize, usize)) -> NormBox {
+        let x = |pixel: usize| pixel as f64 / size.0 as f64;
+        let y = |pixel: usize| pixel as f64 / size.1 as f64;
+        NormBox::from_corners(
+            x(self.left),
+            y(self.top),
+            x(self.left + self.width),
+            y(self.top + self.height),
+        )
+    }
+}
+
+/// The part of the picture that a prompt is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PromptRegion {
+    #[default]
+    Whole,
+    Fixed(RegionBox),
+    /// The box in which something moved, chosen for each look ([`Look::moved`](super::Look::moved)).
+    Motion,
+}
+
+/// How a prompt sees the picture. Prompts of a look with equal views share one encoding of the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PromptView {
+    pub region: PromptRegion,
+    /// The most crops that are encoded, 1 or more; `None`: as many as the model's rule makes.
+    pub crops_max: Option<u8>,
+    /// The whole picture is cut into as many crops as one that was scaled down to this width, pixels. A region keeps its pixels.
+    pub width_max: Option<u32>,
+}
+
+impl PromptView {
+    /// The pixels that it sees of a picture of `size`; `None`: all of them. `moved` is as in [`Look::moved`](super::Look::moved).
+    pub fn part(&self, size: (usize, usize), moved: Option<RegionBox>) -> Option<PixelRect> {
+        let region = match self.region {
+            PromptRegion::Whole => None,
+            PromptRegion::Fixed(region) => Some(region),
+            PromptRegion::Motion => moved,
+        };
+        Some(region?.pixels(size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn share() -> impl Strategy<Value = f64> {
+        (0u32..=1_000_000).prop_map(|steps| f64::from(steps) / STEPS)
+    }
+
+    #[test]
+    fn region_of_even_pixels_is_cut_exactly() {
+        let quarter = RegionBox::new(NormBox::from_corners(0.25, 0.5, 0.75, 1.0));
+        let rect = PixelRect {
+            left: 480,
+            top: 540,
+            width: 960,
+            height: 540,
+        };
+        assert_eq!(quarter.pixels((1920, 1080)), rect);
+        let back = RegionBox::new(rect.norm_box((1920, 1080)));
+        assert_eq!(back, quarter);
+        // A third is no whole number of pixels: every pixel that it touches is in it.
+        let third = RegionBox::new(NormBox::from_corners(1.0 / 3.0, 0.0, 2.0 / 3.0, 0.1));
+        let rect = third.pixels((1000, 99));
+        assert_eq!((rect.left, rect.width), (332, 336));
+        assert_eq!((rect.top, rect.height), (0, 10));
+    }
+
+    proptest! {
+        #[test]
+        fn pixels_contain_the_region_and_stay_in_the_picture(
+            corners in [share(), share(), share(), share()],
+            size in (1usize..5000, 1usize..5000),
+        ) {
+            let [x0, y0, x1, y1] = corners;
+            let area = NormBox::from_corners(x0, y0, x1, y1);
+            let rect = RegionBox::new(area).pixels(size);
+            prop_assert!(rect.width >= 1 && rect.left + rect.width <= size.0, "{rect:?}");
+            prop_assert!(rect.height >= 1 && rect.top + rect.height <= size.1, "{rect:?}");
+            prop_assert!(rect.left.is_multiple_of(2) && rect.top.is_multiple_of(2), "{rect:?}");
+            let cut = rect.norm_box(size);
+            // Up to the rounding to millionths and to what counts as no pixel.
+            let slack = 1e-6 + 2e-3 / size.0.min(size.1) as f64;
+            prop_assert!(cut.x0 <= area.x0 + slack && cut.x1 >= area.x1 - slack, "{cut:?} {area:?}");
+            prop_assert!(cut.y0 <= area.y0 + slack && cut.y1 >= area.y1 - slack, "{cut:?} {area:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A prompt that looks where something moved, and one whose region stays.
+
+use super::*;
+use spotter_core::{PromptRegion, PromptView, RegionBox, TrackedObject};
+
+const LEFT: NormBox = NormBox {
+    x0: 0.0,
+    y0: 0.0,
+    x1: 0.4,
+    y1: 1.0,
+};
+const RIGHT: NormBox = NormBox {
+    x0: 0.5,
+    x1: 0.9,
+    ..LEFT
+};
+
+/// Camera gate with one prompt and a zone `left` over the left half of the picture.
+fn with_region(region: PromptRegion) -> Tracker {
+    let mut person = prompt("person");
+    person.region = region;
+    let mut gate = spotter_core::testing::camera("gate", vec![person]);
+    gate.zones = vec![ZoneConfig {
+        id: ZoneId::new("left").unwrap(),
+        polygon: vec![(0.0, 0.0), (0.45, 0.0), (0.45, 1.0), (0.0, 1.0)],
+        point: ZonePoint::Bottom,
+    }];
+    tracker(gate)
+}
+
+/// People at these places, those on the right farther away, in an answer about this part of the picture.
+fn seen_in(
+    tracker: &mut Tracker,
+    second: f64,
+    region: PromptRegion,
+    part: Option<NormBox>,
+    xs: &[f64],
+) -> TrackedAnswer {
+    let person = |&x: &f64| match x < 0.5 {
+        true => found(x, 0.4, x + 0.1, 0.8, 0.9),
+        false => found(x, 0.3, x + 0.06, 0.55, 0.9),
+    };
+    let boxes = xs.iter().map(person).collect();
+    let mut answer = answer(1, AnswerBody::Boxes(boxes));
+    let view = PromptView {
+        region,
+        ..PromptView::default()
+    };
+    answer.prompt = Arc::new(Prompt {
+        view,
+        ..(*answer.prompt).clone()
+    });
+    answer.region = part;
+    look(tracker, second, &answer)
+}
+
+fn objects(answer: &TrackedAnswer) -> &[TrackedObject] {
+    answer.body.objects()
+}
+
+#[test]
+fn region_that_moves_keeps_tracks_presence_and_zones() {
+    let motion = PromptRegion::Motion;
+    let mut tracker = with_region(motion);
+    let mut at = |second, part, xs: &[f64]| seen_in(&mut tracker, second, motion, part, xs);
+    let first = at(0.0, Some(LEFT), &[0.2]);
+    let track = objects(&first)[0].track.clone();
+    assert_eq!(objects(&first)[0].zones.len(), 1);
+    at(1.0, Some(LEFT), &[0.2]);
+    // Something moves elsewhere for twenty seconds, where another person is found.
+    for second in 2..22 {
+        let other = at(f64::from(second), Some(RIGHT), &[0.6]);
+        let ends = |event: &Event| matches!(event.step, EventStep::End(_));
+        assert!(!other.change.events.iter().any(ends), "{second}");
+        assert_ne!(objects(&other)[0].track, track);
+        let left =
+            |state: &PromptState| matches!(state, PromptState::ZoneCount { count: Some(0), .. });
+        assert!(!other.change.states.iter().any(left), "{second}");
+        if second == 3 {
+            assert_eq!(
+                count(&other.change),
+                Some(Some(2)),
+                "one is seen, one waits"
+            );
+        }
+    }
+    let back = at(22.0, Some(LEFT), &[0.2]);
+    assert_eq!(objects(&back)[0].track, track);
+    // Now it leaves: looks at its place do not find it, and the other one waits.
+    let gone: Vec<TrackedAnswer> = (23..30)
+        .map(|second| at(f64::from(second), Some(LEFT), &[]))
+        .collect();
+    let ended = gone.iter().flat_map(|answer| &answer.change.events);
+    let ended: Vec<&TrackId> = ended.map(|event| &event.track).collect();
+    assert_eq!(ended, [&track]);
+}
+
+#[test]
+fn track_outside_of_the_region_does_not_wait_for_ever() {
+    let motion = PromptRegion::Motion;
+    let mut tracker = with_region(motion);
+    for second in [0.0, 1.0] {
+        seen_in(&mut tracker, second, motion, Some(LEFT), &[0.2]);
+    }
+    let ends = (2..200).find(|&second| {
+        let answer = seen_in(&mut tracker, f64::from(second), motion, Some(RIGHT), &[]);
+        let ended = |event: &Event| event.step == EventStep::End(EndReason::Left);
+        answer.change.events.iter().any(ended)
+    });
+    // Three pauses of a second and of thirty seconds between looks at the whole picture, and the looks that confirm it.
+    assert!(
+        ends.is_some_and(|second| (94..100).contains(&second)),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn object_cut_by_moving_region_is_dropped() {
+    let motion = PromptRegion::Motion;
+    let mut tracker = with_region(motion);
+    let whole = seen_in(&mut tracker, 0.0, motion, None, &[0.35]);
+    let track = objects(&whole)[0].track.clone();
+    // Its right half is beyond the region, so the model sees a narrow box.
+    let cut = found(0.35, 0.4, 0.4, 0.8, 0.9);
+    let mut half = answer(1, AnswerBody::Boxes(vec![cut]));
+    let view = PromptView {
+        region: motion,
+        ..PromptView::default()
+    };
+    half.prompt = Arc::new(Prompt {
+        view,
+        ..(*half.prompt).clone()
+    });
+    half.region = Some(LEFT);
+    assert_eq!(objects(&look(&mut tracker, 1.0, &half)), []);
+    let again = seen_in(&mut tracker, 2.0, motion, None, &[0.35]);
+    assert_eq!(objects(&again)[0].track, track);
+}
+
+#[test]
+fn leaving_a_region_that_stays_is_leaving() {
+    let region = PromptRegion::Fixed(RegionBox::new(LEFT));
+    let mut tracker = with_region(region);
+    for second in [0.0, 1.0] {
+        seen_in(&mut tracker, second, region, Some(LEFT), &[0.3]);
+    }
+    let mut events = Vec::new();
+    for second in 2..7 {
+        events.extend(
+            seen_in(&mut tracker, f64::from(second), region, Some(LEFT), &[])
+                .change
+                .events,
+        );
+    }
+    assert_end(&events, EndReason::Left);
+}

@@ -1,0 +1,158 @@
+//! What each prompt asks of the device: crops, arithmetic, share of what the device can do. Pure.
+//!
+//! The arithmetic is that of [`look_work`]: the image of a view once for all prompts that share it, and each prompt with one object
+//! in its answer. Prompts of a view share the cost of its images in proportion to their rates.
+
+use std::time::Duration;
+
+use crate::ops::page::PromptCost;
+use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
+use spotter_core::{
+    NormBox, PromptRegion, RegionBox,
+    config::{CameraConfig, PromptConfig},
+};
+use spotter_engine::{
+    model::{DetectWork, ModelConfig, Tiling, look_work, tiling},
+    open::MEASURED_SIZE,
+    service::views,
+};
+
+const GFLOP_PER_TFLOP: f64 = 1e3;
+/// A prompt of a few words, and one object.
+const USUAL_PROMPT: DetectWork = DetectWork {
+    tokens: 10,
+    boxes: 1,
+};
+
+/// The model, and how fast the device was measured.
+#[derive(Clone, Debug)]
+pub struct CostBasis {
+    pub model: ModelConfig,
+    /// Of all devices together; `None` when it was not measured.
+    pub tflop_per_s: Option<f64>,
+}
+
+impl CostBasis {
+    /// `look` is the measured time of a look with `prompts` prompts, the slowest of `engines` devices.
+    pub fn new(model: ModelConfig, look: Option<Duration>, prompts: usize, engines: usize) -> Self {
+        let (width, height) = MEASURED_SIZE;
+        let measured = tiling(width, height, &model.vision);
+        let tflop = look_tflop(&model, measured, prompts);
+        let seconds = look.map(|look| look.as_secs_f64()).filter(|s| *s > 0.0);
+        Self {
+            tflop_per_s: seconds.map(|seconds| tflop / seconds * engines as f64),
+            model,
+        }
+    }
+
+    /// The cost of each enabled prompt of a camera whose frames have `size`, in the order of the configuration. A prompt that
+    /// follows motion is taken for one that always has the smallest region.
+    pub fn prompts(&self, camera: &CameraConfig, size: (usize, usize)) -> Vec<PromptCost> {
+        let enabled = |prompt: &&PromptConfig| prompt.enabled;
+        let prompts: Vec<&PromptConfig> = camera.prompts.iter().filter(enabled).collect();
+        let seen = prompts.iter().map(|prompt| camera.view_of(prompt));
+        let views = views(seen, size, Some(smallest_moved(size)), &self.model.vision);
+        let mut costs = vec![PromptCost::default(); prompts.len()];
+        for view in views {
+            let image = look_tflop(&self.model, view.tiling, 0);
+            let alone = look_tflop(&self.model, view.tiling, 1);
+            let rates = || view.prompts.iter().map(|&index| prompts[index].rate_hz);
+            // A look takes all prompts that are due, so the fastest one decides how many images there are.
+            let images_hz = rates().fold(0.0, f64::max);
+            let part = images_hz * image / rates().sum::<f64>();
+            let pixels = view.part.map_or(size, |part| (part.width, part.height));
+            for &index in &view.prompts {
+                let rate_hz = prompts[index].rate_hz;
+                let tflop_per_s = rate_hz * (part + alone - image);
+                costs[index] = PromptCost {
+                    pixels: (pixels.0 as u32, pixels.1 as u32),
+                    crops: view.tiling.crops(),
+                    follows_motion: prompts[index].region == PromptRegion::Motion,
+                    shared_by: view.prompts.len(),
+                    tflop: alone,
+                    tflop_per_s,
+                    share: self.tflop_per_s.map(|all| tflop_per_s / all),
+                };
+            }
+        }
+        costs
+    }
+}
+
+fn look_tflop(model: &ModelConfig, tiling: Tiling, prompts: usize) -> f64 {
+    look_work(model, tiling, &vec![USUAL_PROMPT; prompts]).total() / GFLOP_PER_TFLOP
+}
+
+fn smallest_moved(size: (usize, usize)) -> RegionBox {
+    let share = |pixels: usize| (MOTION_SIDE_MIN_PX as f64 / pixels as f64).min(1.0);
+    RegionBox::new(NormBox::from_corners(
+        0.0,
+        0.0,
+        share(size.0),
+        share(size.1),
+    ))
+}
+
+/// The size of frames of a camera that sends `size`, after the decoder's scaling.
+pub fn frame_size(camera: &CameraConfig, size: (usize, usize)) -> (usize, usize) {
+    match camera.frame_width() {
+        Some(width) if (width as usize) < size.0 => {
+            let width = width as usize;
+            (width, size.1 * width / size.0)
+        }
+        _ => size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::testing::{camera, prompt};
+
+    fn close(found: f64, expected: f64) {
+        assert!(
+            (found / expected - 1.0).abs() < 0.01,
+            "{found} is not {expected}"
+        );
+    }
+
+    #[test]
+    fn prompts_share_the_image_of_their_view() {
+        let region =
+            PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.4, 0.4, 0.55, 0.6)));
+        let of = |id, region, rate_hz| PromptConfig {
+            region,
+            rate_hz,
+            ..prompt(id)
+        };
+        let gate = camera(
+            "gate",
+            vec![
+                of("person", PromptRegion::Whole, 2.0),
+                of("car", PromptRegion::Whole, 1.0),
+                of("plate", region, 1.0),
+                of("dog", PromptRegion::Motion, 1.0),
+            ],
+        );
+        let look = Some(Duration::from_millis(100));
+        let basis = CostBasis::new(ModelConfig::default(), look, 1, 2);
+        let [person, car, plate, dog] = &basis.prompts(&gate, (1920, 1080))[..] else {
+            panic!("four prompts")
+        };
+        assert_eq!(
+            (person.crops, car.crops, plate.crops, dog.crops),
+            (9, 9, 1, 1)
+        );
+        assert_eq!((person.shared_by, plate.shared_by), (2, 1));
+        assert!(dog.follows_motion && !plate.follows_motion);
+        assert_eq!(plate.pixels, (288, 216));
+        // Nine crops of 0.67 TFLOP and the prefix, and one.
+        close(person.tflop, 7.89);
+        close(plate.tflop, 2.56);
+        // Two images a second, of which a third is for the slower prompt.
+        close(person.tflop_per_s / car.tflop_per_s, 2.0);
+        close(person.tflop_per_s + car.tflop_per_s, 2.0 * 7.89);
+        // Two devices, each with a look of 7.89 TFLOP in a tenth of a second.
+        close(plate.share.unwrap(), 2.56 / 157.8);
+    }
+}
