@@ -27,7 +27,7 @@ use cells::{CropMeasure, PixelEncoding};
 use floor::NoiseFloor;
 use spotter_core::{CameraId, Mono, PixelRect};
 
-pub use cells::{CropRegion, Detail, PictureMeasure, crop_regions};
+pub use cells::{CropRegion, PictureDetail, PictureMeasure, crop_regions};
 
 /// Answers that are kept of a picture; more than a camera has prompts.
 const ANSWERS_MAX: usize = 256;
@@ -35,7 +35,7 @@ const ANSWERS_MAX: usize = 256;
 /// When features, prefixes and answers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReuseRule {
-    pub detail: Detail,
+    pub detail: PictureDetail,
     /// All crops are encoded again after this time.
     pub max_age: Duration,
 }

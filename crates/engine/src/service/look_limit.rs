@@ -143,7 +143,12 @@ impl LookLimit {
     }
 
     /// The setting with the highest rate, of those near the present one whose ages keep to the bound.
-    fn choose(&self, bound: Duration, most: usize, forecaster: &Forecaster) -> (LookSetting, Forecast) {
+    fn choose(
+        &self,
+        bound: Duration,
+        most: usize,
+        forecaster: &Forecaster,
+    ) -> (LookSetting, Forecast) {
         let forecast = |looks, hurry_part| {
             let setting = LookSetting { looks, hurry_part };
             (

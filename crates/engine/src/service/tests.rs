@@ -21,7 +21,7 @@ use crate::{
         },
         request::Work,
         sequence::Bounds,
-        still::{Detail, ReuseRule},
+        still::{PictureDetail, ReuseRule},
     },
     testing::{
         self,
@@ -308,7 +308,7 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
     };
     let (mut engine, _, seen) = engine(limits, None);
     let reuse = Some(ReuseRule {
-        detail: Detail::Bytes,
+        detail: PictureDetail::Bytes,
         max_age: Duration::from_secs(3600),
     });
     engine.restart(

@@ -33,7 +33,7 @@ use spotter_engine::{
         backend::BackendLimits,
         request::Work,
         sequence::Bounds,
-        still::{Detail, PictureMeasure, ReuseRule},
+        still::{PictureDetail, PictureMeasure, ReuseRule},
     },
     service::{Engine, EngineModel, EngineNews},
     sim::{SimBackend, SimCosts, SimModel},
@@ -49,7 +49,7 @@ const FPS: u32 = 15;
 const LOOKED_AT: [usize; 2] = [0, 7];
 const VIDEO_SIZE: (usize, usize) = (1280, 720);
 const REUSE: ReuseRule = ReuseRule {
-    detail: Detail::Cells,
+    detail: PictureDetail::Cells,
     max_age: Duration::from_secs(10),
 };
 const PAGE_TOKENS: usize = 16;

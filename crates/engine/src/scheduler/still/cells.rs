@@ -12,7 +12,7 @@
 //! person 11 pixels wide who takes a step inside of a patch 32 pixels wide does not change its mean.
 //!
 //! One pass over the picture. A cell is the rectangle of source pixels that the scaling maps to it; its edges are rounded to whole
-//! pixels, and the filter's reach beyond them is left out. [`Detail::Bytes`] has no such error: a digest of all pixels that a crop
+//! pixels, and the filter's reach beyond them is left out. [`PictureDetail::Bytes`] has no such error: a digest of all pixels that a crop
 //! depends on.
 
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(super) const CHANNELS: usize = 3;
 
 /// What is measured of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum PictureDetail {
     /// Means of cells, for pictures that are alike.
     Cells,
     /// Digests of crops, for pictures that are equal to the bit.
@@ -73,11 +73,16 @@ pub(super) struct PixelEncoding {
 impl PictureMeasure {
     /// Measures a picture that is cut by `tiling` and is on the host; one that is on a device alone would be copied. Takes one pass over its bytes, or
     /// for digests one over the bytes of each crop.
-    pub fn of(picture: &Picture, tiling: Tiling, vision: &VisionConfig, detail: Detail) -> Self {
+    pub fn of(
+        picture: &Picture,
+        tiling: Tiling,
+        vision: &VisionConfig,
+        detail: PictureDetail,
+    ) -> Self {
         let (width, height) = tiling.resized(vision);
         let crops = match detail {
-            Detail::Cells => cells_of_crops(picture, tiling, vision),
-            Detail::Bytes => digests(picture, &crop_regions(picture.size(), tiling, vision)),
+            PictureDetail::Cells => cells_of_crops(picture, tiling, vision),
+            PictureDetail::Bytes => digests(picture, &crop_regions(picture.size(), tiling, vision)),
         };
         Self {
             model_size: (width as u32, height as u32),

@@ -17,7 +17,7 @@ use crate::{
         draft::DraftKey,
         request::{Ask, Decide, LookEvent, LookId, LookRequest, MeasuredView, Options},
         sequence::Sequence,
-        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
+        still::{PictureDetail, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
     sim::{SimBackend, SimCosts, SimModel, strips},
@@ -298,7 +298,7 @@ fn options() -> impl Strategy<Value = Options> {
         },
         draft,
         reuse: reuse.then_some(ReuseRule {
-            detail: Detail::Bytes,
+            detail: PictureDetail::Bytes,
             max_age: Duration::from_millis(40),
         }),
     })
