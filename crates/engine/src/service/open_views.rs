@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn look_is_short_answered_once_and_ends_with_its_last_view() {
+    fn look_is_short_answered_once_and_ends_last() {
         let mut views = three();
         for id in [0, 1] {
             views.short_answered(LookId(id));

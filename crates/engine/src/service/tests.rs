@@ -251,6 +251,7 @@ fn late_view_leaves_the_answers_of_the_others() {
     let (mut engine, clock, _) = engine(LIMITS, None);
     let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
     let look = |answer_by| Look {
+        start_by: answer_by,
         answer_by,
         ..look_at_regions(&[fixed, PromptRegion::Whole])
     };
@@ -273,7 +274,7 @@ fn late_view_leaves_the_answers_of_the_others() {
         (vec!["p0".into()], vec!["p1".into()])
     );
     assert!(engine.is_idle());
-    // Nothing of the look is begun when its first view is late.
+    // The look is not begun when its first view is late; a step may carry the other one already.
     let whole = engine.look(Look {
         start_by: Mono::from_nanos(0),
         ..look(Mono::from_nanos(u64::MAX))
@@ -283,7 +284,9 @@ fn late_view_leaves_the_answers_of_the_others() {
         panic!("{:?}", whole.outcome)
     };
     assert_eq!((whole.answers.len(), ids(&late).len()), (0, 2));
-    assert!(engine.is_idle());
+    while !engine.is_idle() {
+        assert!(engine.turn().expect("the device works").is_empty());
+    }
 }
 
 #[test]
