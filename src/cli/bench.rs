@@ -15,7 +15,7 @@ use super::{
 };
 use crate::ops::{machine::Machine, page::counted, process};
 use spotter_cameras::ingest;
-use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime};
+use spotter_core::{CameraId, Clock, Look, Outcome, Picture, SystemClock, Task, WallTime, config};
 use spotter_engine::{
     open,
     service::{Engine, LookNews},
@@ -39,7 +39,11 @@ const DECODE_TIME_MIN: Duration = Duration::from_secs(1);
 /// Runs the command. Blocks for its whole time.
 pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = args.model.settings();
+    let settings = config::ModelSettings {
+        // What a look costs when all of the picture is new.
+        reuse: config::ReuseMode::Off,
+        ..args.model.settings()
+    };
     remark("loading the model");
     let calibration = spotter_street::calibration_pictures;
     let opened = Engine::open(&settings, calibration, Arc::clone(&clock));

@@ -8,8 +8,8 @@ use serde::Serialize;
 use spotter::cli::out::{remark, say};
 
 use crate::bench::{
-    self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine, STEPS_MIN,
-    SoakOptions, SoakSubject, Steps, StepsReport, StillOptions, TrackOptions,
+    self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine,
+    STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, StillOptions, TrackOptions,
 };
 use crate::{
     args::{

@@ -50,7 +50,9 @@ pub fn recording_through_h264(
     file: &Path,
     encoding: Encoding,
 ) -> Result<impl Iterator<Item = Result<Picture, CodecError>>, CodecError> {
-    let Encoding { width, height, fps, .. } = encoding;
+    let Encoding {
+        width, height, fps, ..
+    } = encoding;
     let launch = format!(
         "filesrc name=file ! decodebin ! videoconvert ! videoscale ! videorate \
          ! {RAW},width={width},height={height},framerate={fps}/1 ! {} ! {DECODER} ! {SINK}",

@@ -18,8 +18,8 @@ use crate::{
     model::{self, Crops, ModelConfig, Tiling},
     scheduler::{
         backend::{
-            BackendError, CropSource, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row, RowMask, SlotId,
-            Step, StepResult, StepTimes,
+            BackendError, CropSource, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row,
+            RowMask, SlotId, Step, StepResult, StepTimes,
         },
         decision::Decision,
     },

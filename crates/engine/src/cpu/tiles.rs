@@ -94,7 +94,10 @@ impl FeatureStore {
     }
 
     fn kept(&self, entry: FeatureEntry) -> Result<&[f32], BackendError> {
-        let kept = self.entries.get(entry.0 as usize).and_then(Option::as_deref);
+        let kept = self
+            .entries
+            .get(entry.0 as usize)
+            .and_then(Option::as_deref);
         kept.ok_or_else(|| BackendError(format!("{entry:?} is read and was never filled")))
     }
 }

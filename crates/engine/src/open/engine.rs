@@ -255,8 +255,14 @@ mod tests {
     fn configured_reuse_decides_whether_a_look_is_unchanged() {
         use config::ReuseMode::{Auto, Exact, Off};
         let soon = Duration::from_secs(1);
-        assert_eq!([Auto, Exact, Off].map(|mode| unchanged(mode, 0, soon)), [1, 1, 0]);
-        assert_eq!([Auto, Exact, Off].map(|mode| unchanged(mode, 1, soon)), [1, 0, 0]);
+        assert_eq!(
+            [Auto, Exact, Off].map(|mode| unchanged(mode, 0, soon)),
+            [1, 1, 0]
+        );
+        assert_eq!(
+            [Auto, Exact, Off].map(|mode| unchanged(mode, 1, soon)),
+            [1, 0, 0]
+        );
         assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 20, soon)), [0, 0]);
         let late = Duration::from_secs(11);
         assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 0, late)), [0, 0]);

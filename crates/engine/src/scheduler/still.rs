@@ -198,7 +198,8 @@ impl KeptPictures {
         }
         let crops = kept.crops.iter_mut().zip(&measure.crops);
         let crops = crops.zip(&verdict.changed);
-        let source = |((kept, now), changed): ((&mut KeptCrop, &CropMeasure), &bool)| match changed {
+        let source = |((kept, now), changed): ((&mut KeptCrop, &CropMeasure), &bool)| match changed
+        {
             false => CropSource::Kept(kept.entry),
             true => {
                 kept.measure = now.clone();
@@ -241,7 +242,10 @@ impl KeptPictures {
         };
         self.views.insert(view.clone(), kept);
         EncodedCrops {
-            sources: entries.into_iter().map(|e| CropSource::Encoded(Some(e))).collect(),
+            sources: entries
+                .into_iter()
+                .map(|e| CropSource::Encoded(Some(e)))
+                .collect(),
             dropped,
         }
     }

@@ -11,6 +11,7 @@ use crate::{
 
 mod equality;
 mod load;
+mod still;
 
 const BOUNDS: Bounds = Bounds {
     max_objects: 5,

@@ -101,7 +101,8 @@ impl WorkingSet {
             let mut waiting = std::mem::take(&mut look.waiting);
             waiting.retain(|job| {
                 let key = job.draft_key.as_ref();
-                let Some(found) = key.and_then(|key| kept.answer(view, image, key, &job.prompt())) else {
+                let Some(found) = key.and_then(|key| kept.answer(view, image, key, &job.prompt()))
+                else {
                     return true;
                 };
                 self.work.unchanged += 1;

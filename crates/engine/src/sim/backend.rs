@@ -17,8 +17,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::{
     scheduler::{
         backend::{
-            Backend, BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob, KvTable,
-            MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
+            Backend, BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob,
+            KvTable, MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
             StepTimes, TokenMask,
         },
         decision::Decision,

@@ -1,8 +1,8 @@
 //! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
 
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId,
-    Pick, Row, Step,
+    BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource,
+    PageId, Pick, Row, Step,
 };
 
 /// `Err` names the first violation. A step that passes reads and writes inside of the cache and the tables only.

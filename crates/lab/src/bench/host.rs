@@ -199,7 +199,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
     LookRequest {
         camera: None,
         picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),
-            measured: None,
+        measured: None,
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..PROMPTS).map(|_| ask()).collect(),

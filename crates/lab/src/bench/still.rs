@@ -23,9 +23,7 @@ use serde::Serialize;
 use super::table::{TableRow, TextTable};
 use crate::args::StillScene;
 use spotter::ops::machine::Machine;
-use spotter_core::{
-    CameraId, Clock, ManualClock, Picture, SystemClock, Task, WallTime, config,
-};
+use spotter_core::{CameraId, Clock, ManualClock, Picture, SystemClock, Task, WallTime, config};
 use spotter_engine::{
     model::{ModelConfig, load_model, tiling},
     scheduler::{
@@ -134,7 +132,11 @@ impl fmt::Display for StillReport {
             "{}\n{} s of each video at {FPS} frames a second, two looks a second, one detect prompt; tiles of Moondream 2\n",
             self.machine, self.seconds
         )?;
-        write!(f, "{}", TextTable::new(self.rows.iter().map(StillRow::cells)))
+        write!(
+            f,
+            "{}",
+            TextTable::new(self.rows.iter().map(StillRow::cells))
+        )
     }
 }
 
@@ -250,7 +252,9 @@ impl DrawnVideo {
         };
         let at = |second: i64| street.at(WallTime::from_unix_millis(second * 1000));
         let moments = (0..24).map(|minute| FIRST_MOMENT_S + minute * 60);
-        let begins_s = moments.into_iter().find(|second| wanted(at(*second).darkness));
+        let begins_s = moments
+            .into_iter()
+            .find(|second| wanted(at(*second).darkness));
         let begins_s = begins_s.context("a street without day or night")?;
         Ok(Self {
             still: drawn(at(begins_s), size),
@@ -327,7 +331,9 @@ fn row(
             engine.submit(look, false)?;
             while !engine.is_idle() {
                 for (_, news) in engine.turn()? {
-                    let LookNews::Ended(outcome) = news else { continue };
+                    let LookNews::Ended(outcome) = news else {
+                        continue;
+                    };
                     super::ask::answers_of(outcome)?;
                 }
             }
@@ -418,7 +424,10 @@ mod tests {
         let standing = measure(StillScene::Standing);
         // Two of 24 looks are encoded: the first, and one after ten seconds.
         assert_eq!(standing.looks, 24);
-        assert!(standing.crops_saved >= 0.85 && standing.positions_saved >= 0.8, "{standing:?}");
+        assert!(
+            standing.crops_saved >= 0.85 && standing.positions_saved >= 0.8,
+            "{standing:?}"
+        );
         assert!(standing.without_step >= 0.8, "{standing:?}");
         let moving = measure(StillScene::Moving);
         assert!(moving.crops_saved < standing.crops_saved, "{moving:?}");

@@ -111,7 +111,11 @@ impl fmt::Display for CheckReport {
         let f1 = [self.f1_with, self.f1_without].map(|f1| f1.unwrap_or_default());
         writeln!(f, "F1 with reuse {:.4}, without {:.4}", f1[0], f1[1])?;
         writeln!(f, "crops encoded {}, reused {}", self.crops.0, self.crops.1)?;
-        writeln!(f, "scenes with a different look: {:?}", self.different_seeds)
+        writeln!(
+            f,
+            "scenes with a different look: {:?}",
+            self.different_seeds
+        )
     }
 }
 
@@ -161,7 +165,10 @@ pub fn check_still(
             progress.step();
         }
     }
-    ensure!(done == options.scenes, "{done} scenes have a thing that fits");
+    ensure!(
+        done == options.scenes,
+        "{done} scenes have a thing that fits"
+    );
     let work = check.engine.worker().work();
     let mut report = check.report;
     (report.f1_with, report.f1_without) = (check.with.f1(), check.without.f1());
@@ -181,7 +188,11 @@ impl ChangingScene {
     /// `None` when no thing of the scene can change in the way that the seed chooses.
     fn new(seed: u64) -> Option<Self> {
         let mut random = Pcg64::seed_from_u64(seed);
-        let changes = [SceneChange::Appears, SceneChange::Moves, SceneChange::Leaves];
+        let changes = [
+            SceneChange::Appears,
+            SceneChange::Moves,
+            SceneChange::Leaves,
+        ];
         let change = changes[random.random_range(0..changes.len())];
         let scene = Clip::new(seed).last().clone();
         let mut things: Vec<usize> = (0..scene.objects.len()).collect();
@@ -198,7 +209,11 @@ impl ChangingScene {
             let mut moved = scene.clone();
             let width = (own.x1 - own.x0) as f32 * CANVAS_WIDTH;
             let place = &mut moved.objects[index].x;
-            *place += if *place < CANVAS_WIDTH / 2.0 { width } else { -width };
+            *place += if *place < CANVAS_WIDTH / 2.0 {
+                width
+            } else {
+                -width
+            };
             let (before, after) = match change {
                 SceneChange::Appears => (without, scene.clone()),
                 SceneChange::Leaves => (scene.clone(), without),
@@ -222,7 +237,11 @@ impl ChangingScene {
         let [before, after] = [&self.before, &self.after].map(|scene| drawn(scene.clone(), size));
         let mut noise = SensorNoise::new(self.before.lens.seed);
         let frames = (0..BEFORE + AFTER).map(move |number| {
-            let mut frame = if number < BEFORE { before.clone() } else { after.clone() };
+            let mut frame = if number < BEFORE {
+                before.clone()
+            } else {
+                after.clone()
+            };
             noise.add(&mut frame, size.0, NOISE_LEVELS, 0.0);
             frame
         });
@@ -235,7 +254,9 @@ impl ChangingScene {
                         looked_at.1.push(picture);
                     }
                 }
-                number if number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) => looked_at.0.push(picture),
+                number if number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) => {
+                    looked_at.0.push(picture)
+                }
                 _ => {}
             }
         }
@@ -290,7 +311,8 @@ impl Check<'_> {
                 self.report.different_seeds.push(seed);
             }
             self.with.add(match_boxes(&boxes(&with), &things).tally());
-            self.without.add(match_boxes(&boxes(&without), &things).tally());
+            self.without
+                .add(match_boxes(&boxes(&without), &things).tally());
         }
         Ok(())
     }
@@ -389,7 +411,10 @@ mod tests {
         let report = check_still(&mut engine, "embedded", &options, &mut progress).unwrap();
         let looks = [report.appears, report.moves, report.leaves].map(|looks| looks.looks);
         assert_eq!(looks.iter().sum::<u64>(), 12);
-        assert!(report.before.looks <= 24 && report.before.unchanged > 0, "{report}");
+        assert!(
+            report.before.looks <= 24 && report.before.unchanged > 0,
+            "{report}"
+        );
         assert_eq!(report.different_seeds, [0; 0]);
         assert_eq!(report.f1_with, report.f1_without);
     }

@@ -143,7 +143,11 @@ fn removed_tile_difference_names_the_key_that_replaces_it() {
     let removed = model("tile_difference = 2");
     assert_eq!(removed.len(), 1);
     assert!(removed[0].starts_with("9:1 model.tile_difference: removed; write reuse = \"auto\""));
-    for fine in ["reuse = \"auto\"", "reuse = \"exact\"\nreuse_max_age = \"1m\"", "reuse = \"off\""] {
+    for fine in [
+        "reuse = \"auto\"",
+        "reuse = \"exact\"\nreuse_max_age = \"1m\"",
+        "reuse = \"off\"",
+    ] {
         assert_eq!(model(fine), [""; 0]);
     }
     assert!(model("reuse_max_age = \"100ms\"")[0].contains("is below 1s"));

@@ -4,12 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    cases::compare_objects,
-    config,
-    golden::assert_exact,
-    picture, run_with,
-};
+use super::{cases::compare_objects, config, golden::assert_exact, picture, run_with};
 use crate::{
     cpu::{CpuBackend, CpuCapacity},
     model::{SequenceOutput, Weights, tiling},

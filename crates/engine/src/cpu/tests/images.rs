@@ -109,11 +109,17 @@ fn kept_features_decide_as_encoded_ones() {
         let (mut job, row) = look(&backend, 0, street(value));
         job.crops = crops;
         let done = run(&mut backend, vec![(job, row)]);
-        (done.picked.concat(), (done.crops_encoded, done.crops_reused))
+        (
+            done.picked.concat(),
+            (done.crops_encoded, done.crops_reused),
+        )
     };
     let (before, counts) = decide(10, (0..all).map(keep).collect());
     assert_eq!(counts, (all, 0));
-    assert_eq!(decide(10, (0..all).map(kept).collect()), (before.clone(), (0, all)));
+    assert_eq!(
+        decide(10, (0..all).map(kept).collect()),
+        (before.clone(), (0, all))
+    );
     // The pixels of a kept crop are not read.
     assert_eq!(decide(200, (0..all).map(kept).collect()).0, before);
     let (after, _) = decide(200, Vec::new());
@@ -137,7 +143,11 @@ fn images_of_one_step_read_entries_in_their_order() {
     };
     let first = job(&backend, 0, 10, &keep);
     let before = run(&mut backend, vec![first]).picked.concat();
-    let looks = [(0, 0, &kept as &dyn Fn(usize) -> _), (1, 200, &keep), (2, 0, &kept)];
+    let looks = [
+        (0, 0, &kept as &dyn Fn(usize) -> _),
+        (1, 200, &keep),
+        (2, 0, &kept),
+    ];
     let looks = looks.map(|(index, value, crop)| job(&backend, index, value, crop));
     let picked = run(&mut backend, looks.into()).picked;
     assert_eq!(picked[0], before);

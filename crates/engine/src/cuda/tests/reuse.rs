@@ -39,10 +39,7 @@ fn picture(changed: bool) -> Picture {
 type SentPicture<'a> = (bool, &'a dyn Fn(usize) -> CropSource);
 
 /// What a step with these pictures decides for each, and its crops: encoded, reused.
-fn decide(
-    backend: &mut CudaBackend,
-    images: &[SentPicture<'_>],
-) -> (Vec<PickResult>, [usize; 2]) {
+fn decide(backend: &mut CudaBackend, images: &[SentPicture<'_>]) -> (Vec<PickResult>, [usize; 2]) {
     let limits = backend.limits();
     let each = limits.prefix_positions.div_ceil(limits.page_tokens) as u32;
     let mut step = Step::default();
@@ -113,8 +110,12 @@ fn kept_crops_decide_as_encoded_ones() {
     // In one step: an image reads what a later one replaces, one behind that reads the new features, and others' entries are
     // not mixed up.
     let other = |crop| CropSource::Encoded(Some(entry(1, crop)));
-    let images: [SentPicture<'_>; 4] =
-        [(true, &kept), (true, &other), (false, &keep), (false, &kept)];
+    let images: [SentPicture<'_>; 4] = [
+        (true, &kept),
+        (true, &other),
+        (false, &keep),
+        (false, &kept),
+    ];
     let (beside, counts) = decide(&images);
     assert_eq!(counts, [2 * all, 2 * all]);
     let (off, _) = decide(&[true, true, false, false].map(|changed| (changed, &fresh as _)));
@@ -192,9 +193,15 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     assert_eq!((first, work.images), (fresh.clone(), 1));
     // Another prompt on the same picture, then the same one.
     let (other, work) = answer(&mut worker, request("b", true));
-    assert_eq!((work.images, work.prefixes_reused, work.unchanged), (0, 1, 0));
+    assert_eq!(
+        (work.images, work.prefixes_reused, work.unchanged),
+        (0, 1, 0)
+    );
     assert_eq!(other, fresh);
     let (again, work) = answer(&mut worker, request("b", true));
-    assert_eq!((work.images, work.prefixes_reused, work.unchanged), (0, 0, 1));
+    assert_eq!(
+        (work.images, work.prefixes_reused, work.unchanged),
+        (0, 0, 1)
+    );
     assert_eq!(again, fresh);
 }

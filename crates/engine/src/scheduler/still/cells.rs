@@ -89,11 +89,7 @@ impl PictureMeasure {
     }
 
     /// Digests of a picture that is cut in another way, for simulated devices.
-    pub fn of_regions(
-        picture: &Picture,
-        regions: &[CropRegion],
-        model_size: (u32, u32),
-    ) -> Self {
+    pub fn of_regions(picture: &Picture, regions: &[CropRegion], model_size: (u32, u32)) -> Self {
         Self {
             model_size,
             encoding: PixelEncoding::of(picture),

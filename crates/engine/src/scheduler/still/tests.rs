@@ -29,7 +29,10 @@ fn picture(
     let plane = |index| {
         let (row_bytes, rows) = format.plane_size(index, size.0, size.1)?;
         let places = (0..rows).flat_map(|y| (0..row_bytes).map(move |x| (y, x)));
-        Some((row_bytes, places.map(|(y, x)| byte(index, y, x)).collect::<Vec<u8>>()))
+        Some((
+            row_bytes,
+            places.map(|(y, x)| byte(index, y, x)).collect::<Vec<u8>>(),
+        ))
     };
     let planes: Vec<_> = (0..3).map_while(plane).collect();
     let stride = |index: usize| planes.get(index).map_or(0, |plane| plane.0);
@@ -279,14 +282,21 @@ fn answers_belong_to_an_image_and_a_text() {
         found: SequenceOutput::default(),
     };
     let (image, text) = (ImageNumber(1), answer.prompt.clone());
-    shown.kept.remember_answer(&view(0), ImageNumber(7), key.clone(), answer.clone());
+    shown
+        .kept
+        .remember_answer(&view(0), ImageNumber(7), key.clone(), answer.clone());
     assert!(shown.kept.answer(&view(0), image, &key, &text).is_none());
-    shown.kept.remember_answer(&view(0), image, key.clone(), answer);
+    shown
+        .kept
+        .remember_answer(&view(0), image, key.clone(), answer);
     assert!(shown.kept.answer(&view(0), image, &key, &text).is_some());
     assert!(shown.kept.answer(&view(0), image, &key, &[]).is_none());
     assert!(shown.kept.answer(&view(1), image, &key, &text).is_none());
     shown.now = Mono::default().after(MAX_AGE);
     shown.show(0, &scene, Detail::Bytes);
     let next = ImageNumber(2);
-    assert!(shown.kept.answer(&view(0), next, &key, &text).is_none(), "encoded again");
+    assert!(
+        shown.kept.answer(&view(0), next, &key, &text).is_none(),
+        "encoded again"
+    );
 }
