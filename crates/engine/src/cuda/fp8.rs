@@ -175,6 +175,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
             picture: picture.clone(),
             pages: prefix.clone(),
             crops: Vec::new(),
+            camera: None,
         }],
         rows: vec![Row {
             inputs: Feed::Host(inputs),

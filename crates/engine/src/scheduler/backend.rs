@@ -30,7 +30,7 @@
 pub use crate::model::DecoderInput;
 use std::sync::Arc;
 
-use spotter_core::{Mono, Picture};
+use spotter_core::{CameraId, Mono, Picture};
 
 /// A fixed-size block of KV positions in the backend's cache, [`BackendLimits::page_tokens`] positions for all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,6 +109,8 @@ pub struct ImageJob {
     pub pages: Arc<[PageId]>,
     /// One for each crop, the whole picture first; empty: all are encoded and none is kept.
     pub crops: Vec<CropSource>,
+    /// Whose picture it is: for devices without a model, which answer by camera.
+    pub camera: Option<CameraId>,
 }
 
 impl ImageJob {

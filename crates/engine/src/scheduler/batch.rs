@@ -395,6 +395,7 @@ fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option
         picture,
         pages,
         crops,
+        camera: look.request.camera.clone(),
     })
 }
 

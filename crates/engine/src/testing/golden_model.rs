@@ -115,6 +115,7 @@ pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
         picture,
         pages: pages(backend, 0).0,
         crops: Vec::new(),
+        camera: None,
     }
 }
 

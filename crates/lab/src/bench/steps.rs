@@ -148,6 +148,7 @@ impl Steps<'_> {
             picture: picture.clone(),
             pages: self.prefix(image),
             crops: Vec::new(),
+            camera: None,
         };
         Step {
             images: (0..images).map(job).collect(),

@@ -248,16 +248,10 @@ impl ChangingScene {
         let mut looked_at = (Vec::new(), Vec::new());
         for (number, picture) in through_h264(encoding(FPS, kbit_per_s), frames)?.enumerate() {
             let picture = picture?;
-            match number {
-                number if number >= BEFORE => {
-                    if [BEFORE, BEFORE + AFTER - 1].contains(&number) {
-                        looked_at.1.push(picture);
-                    }
-                }
-                number if number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) => {
-                    looked_at.0.push(picture)
-                }
-                _ => {}
+            if number < BEFORE && number.is_multiple_of(BEFORE / (LOOKS_BEFORE - 1)) {
+                looked_at.0.push(picture);
+            } else if [BEFORE, BEFORE + AFTER - 1].contains(&number) {
+                looked_at.1.push(picture);
             }
         }
         ensure!(

@@ -33,6 +33,7 @@ fn look(backend: &CpuBackend, index: usize, picture: Picture) -> (ImageJob, Row)
         picture,
         pages: prefix,
         crops: Vec::new(),
+        camera: None,
     };
     (job, row)
 }

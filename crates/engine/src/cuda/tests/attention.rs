@@ -119,6 +119,7 @@ impl Bench {
             picture: picture.clone(),
             pages: prefix_pages(*look),
             crops: Vec::new(),
+            camera: None,
         };
         let step = Step {
             images: images.iter().map(image).collect(),

@@ -83,6 +83,7 @@ fn images(prefix_positions: usize) -> Step {
         picture: picture(i),
         pages: prefix(i, prefix_pages),
         crops: Vec::new(),
+        camera: None,
     };
     Step {
         images: (0..IMAGES).map(image).collect(),

@@ -51,6 +51,7 @@ fn decide(backend: &mut CudaBackend, images: &[SentPicture<'_>]) -> (Vec<PickRes
             picture,
             pages: prefix.clone(),
             crops: (0..crops).map(crop).collect(),
+            camera: None,
         });
         let mut row = prompt(backend, 10 + index as usize, &PROMPT, Pick::Coord);
         row.kv.prefix = prefix;
