@@ -52,7 +52,12 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     let time = Duration::from_secs(args.seconds);
     remark("loading the model");
     let runtime = tokio::runtime::Runtime::new()?;
-    let measured = runtime.block_on(measured(args.model.settings(), subject, time))?;
+    let settings = config::ModelSettings {
+        // What a look costs when all of the picture is new.
+        reuse: config::ReuseMode::Off,
+        ..args.model.settings()
+    };
+    let measured = runtime.block_on(measured(settings, subject, time))?;
     let EngineSpeed {
         card,
         single,

@@ -337,6 +337,59 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// Kept images use only pages that nothing else needs, and none is lost.
+        #[test]
+        fn kept_images_give_way_and_lose_no_page(acts in prop::collection::vec((0_u8..5, 0_usize..8), 1..120)) {
+            const PAGES: usize = 12;
+            let mut pool = KvPool::new(PAGES, 2);
+            let mut held: Vec<Vec<PageId>> = Vec::new();
+            let mut images = 0;
+            for (act, n) in acts {
+                let in_use = |held: &[Vec<PageId>]| {
+                    let pages: std::collections::BTreeSet<_> = held.iter().flatten().copied().collect();
+                    pages.len()
+                };
+                prop_assert_eq!(pool.available(), PAGES - in_use(&held));
+                match act {
+                    0 => {
+                        let room = PAGES - in_use(&held);
+                        match pool.take(n) {
+                            Ok(pages) => {
+                                prop_assert!(pages.iter().all(|page| !held.iter().flatten().any(|held| held == page)));
+                                held.push(pages);
+                            }
+                            Err(_) => prop_assert!(n > room, "{} wanted, {} without a look", n, room),
+                        }
+                    }
+                    1 => {
+                        // Each image has pages of its own.
+                        if let Ok(pages) = pool.take(n + 1) {
+                            images += 1;
+                            pool.keep_image(ImageNumber(images), &pages.clone().into());
+                            held.push(pages);
+                        }
+                    }
+                    2 => {
+                        let image = ImageNumber(images.saturating_sub(n as u64));
+                        let idle = pool.idle_pages(image);
+                        let before = pool.available();
+                        let found = pool.find_image(image);
+                        prop_assert_eq!(found.is_some(), idle.is_some());
+                        prop_assert_eq!(before - pool.available(), idle.unwrap_or(0));
+                        held.extend(found.map(|pages| pages.to_vec()));
+                    }
+                    3 => pool.drop_image(ImageNumber(images.saturating_sub(n as u64))),
+                    _ if !held.is_empty() => {
+                        let gone = held.swap_remove(n % held.len());
+                        pool.release(gone);
+                    }
+                    _ => {}
+                }
+            }
+            held.into_iter().for_each(|pages| pool.release(pages));
+            prop_assert_eq!(pool.take(PAGES).map(|pages| pages.len()), Ok(PAGES));
+        }
+
         #[test]
         fn no_page_is_lost_or_freed_twice(acts in prop::collection::vec((0_u8..3, 0_usize..6), 1..80)) {
             let mut pool = PagePool::new(16);

@@ -11,6 +11,7 @@ use crate::{
 
 mod equality;
 mod load;
+mod still;
 mod texts;
 
 const BOUNDS: Bounds = Bounds {

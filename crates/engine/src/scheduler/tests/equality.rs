@@ -50,15 +50,15 @@ const MODEL: SimModel = SimModel {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Turns before it arrives.
-    wait: usize,
-    camera: u8,
+    pub wait: usize,
+    pub camera: u8,
     /// `None` for text alone.
-    picture: Option<u8>,
-    prompts: Vec<(u8, u8)>,
+    pub picture: Option<u8>,
+    pub prompts: Vec<(u8, u8)>,
     /// Limits until the start and until the answer, milliseconds.
-    limits_ms: [Option<u64>; 2],
+    pub limits_ms: [Option<u64>; 2],
     /// Turns until it is cancelled.
-    cancel: Option<usize>,
+    pub cancel: Option<usize>,
 }
 
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
@@ -126,7 +126,7 @@ fn camera_id(camera: u8) -> CameraId {
     CameraId::new(&format!("c{camera}")).expect("id")
 }
 
-fn request(plan: &Plan, now: Mono) -> LookRequest {
+pub(super) fn request(plan: &Plan, now: Mono) -> LookRequest {
     let asks = plan.prompts.iter().enumerate();
     let [start_by, answer_by] = plan.limits_ms.map(|limit_ms| match limit_ms {
         Some(ms) => now.after(Duration::from_millis(ms)),
