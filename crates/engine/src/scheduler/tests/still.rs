@@ -104,7 +104,7 @@ fn unchanged_picture_needs_no_image_and_known_prompts_no_step() {
 }
 
 #[test]
-fn kept_prefix_gives_way_to_a_look_that_needs_its_pages() {
+fn kept_prefix_yields_its_pages_to_another_look() {
     // Two pages for the image, the rest for one row: too few for a second image beside it.
     let limits = BackendLimits { pages: 9, ..LIMITS };
     let mut rig = StillRig::new(limits);
