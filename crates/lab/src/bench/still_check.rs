@@ -405,12 +405,10 @@ mod tests {
         };
         let mut progress = ProgressLine::default();
         let report = check_still(&mut engine, "embedded", &options, &mut progress).unwrap();
-        let looks = [report.appears, report.moves, report.leaves].map(|looks| looks.looks);
-        assert_eq!(looks.iter().sum::<u64>(), 12);
-        assert!(
-            report.before.looks <= 24 && report.before.unchanged > 0,
-            "{report}"
-        );
+        let changes = [report.appears, report.moves, report.leaves];
+        assert_eq!(changes.iter().map(|looks| looks.looks).sum::<u64>(), 12);
+        let unchanged = changes.iter().map(|looks| looks.unchanged);
+        assert!(unchanged.sum::<u64>() > 0, "{report}");
         assert_eq!(report.different_seeds, [0; 0]);
         assert_eq!(report.f1_with, report.f1_without);
     }

@@ -61,7 +61,7 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
         assert!(with.answered * 100 >= with.begun * 99, "{device}");
         // A text is under way most of the time, and every one ends as an answer.
         let texts = site.texts().len();
-        assert!(texts * 6 > LOOKS, "{device}: {texts} texts");
+        assert!(texts * 8 > LOOKS, "{device}: {texts} texts");
         for frames in site.frames() {
             assert!(frames.balanced(), "{device}: {frames:?}");
             assert!(frames.late * 100 <= frames.looked, "{device}: {frames:?}");
