@@ -263,7 +263,7 @@ pub enum StillScene {
     Night,
     /// The same by day under passing clouds
     Light,
-    /// The street as it is
+    /// The street with all that moves
     Moving,
 }
 

@@ -10,7 +10,7 @@ use crate::{
     scheduler::{
         Options,
         sequence::Bounds,
-        still::{Detail, ReuseRule},
+        still::{CompareBy, ReuseRule},
     },
     service::{Engine, EngineError, EngineModel},
 };
@@ -169,8 +169,8 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
 /// What is used again of earlier looks, as it is configured.
 pub fn reuse_rule(settings: &config::ModelSettings) -> Option<ReuseRule> {
     let detail = match settings.reuse {
-        config::ReuseMode::Auto => Detail::Cells,
-        config::ReuseMode::Exact => Detail::Bytes,
+        config::ReuseMode::Auto => CompareBy::Cells,
+        config::ReuseMode::Exact => CompareBy::Bytes,
         config::ReuseMode::Off => return None,
     };
     Some(ReuseRule {

@@ -86,7 +86,7 @@ pub enum LookEvent {
     Failed { look: LookId, why: UnfitPrompt },
 }
 
-/// How the engine works; every combination gives the same answers, except with [`Detail::Cells`](super::still::Detail).
+/// How the engine works; every combination gives the same answers, except with [`CompareBy::Cells`](super::still::CompareBy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Steps in flight: 1 blocks, 2 is the pipeline, more runs ahead. The backend's slots bound it.

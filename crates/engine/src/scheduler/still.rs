@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A crop that did not change keeps the measure of the picture that it was encoded from, so small changes add up until they count.
-//! Whatever the comparison says, all crops are encoded again when the last time is [`ReuseRule::max_age`] ago.
+//! All crops are encoded again when the last time is [`ReuseRule::max_age`] ago.
 //!
 //! Kept features can differ by rounding from those of a new encoding, because the batch has another size.
 
@@ -27,7 +27,7 @@ use cells::{CropMeasure, PixelEncoding};
 use floor::NoiseFloor;
 use spotter_core::{CameraId, Mono};
 
-pub use cells::{CropRegion, Detail, PictureMeasure, crop_regions};
+pub use cells::{CompareBy, CropRegion, PictureMeasure, crop_regions};
 
 /// Answers that are kept of a picture; more than a camera has prompts.
 const ANSWERS_MAX: usize = 256;
@@ -35,7 +35,7 @@ const ANSWERS_MAX: usize = 256;
 /// When features, prefixes and answers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReuseRule {
-    pub detail: Detail,
+    pub detail: CompareBy,
     /// All crops are encoded again after this time.
     pub max_age: Duration,
 }

@@ -31,7 +31,7 @@ use spotter_engine::{
         backend::BackendLimits,
         request::Work,
         sequence::Bounds,
-        still::{Detail, PictureMeasure, ReuseRule},
+        still::{CompareBy, PictureMeasure, ReuseRule},
     },
     service::{Engine, EngineModel, LookNews},
     sim::{SimBackend, SimCosts, SimModel},
@@ -47,7 +47,7 @@ const FPS: u32 = 15;
 const LOOKED_AT: [usize; 2] = [0, 7];
 const VIDEO_SIZE: (usize, usize) = (1280, 720);
 const REUSE: ReuseRule = ReuseRule {
-    detail: Detail::Cells,
+    detail: CompareBy::Cells,
     max_age: Duration::from_secs(10),
 };
 const PAGE_TOKENS: usize = 16;

@@ -3,7 +3,7 @@ use super::*;
 const ENTRY: FeatureEntry = FeatureEntry(7);
 
 #[test]
-fn entry_is_read_before_it_is_filled_and_from_the_batch_after() {
+fn entry_filled_in_the_step_is_read_from_its_batch() {
     let mut step = StepCrops::default();
     let (kept, encoded) = (CropSource::Kept(ENTRY), CropSource::Encoded(Some(ENTRY)));
     let placed = |is_fresh, source| PlacedCrop { is_fresh, source };

@@ -12,7 +12,7 @@ use crate::{
         draft::DraftKey,
         request::{Ask, LookEvent, LookRequest, MeasuredView, Work},
         sequence::{Bounds, Sequence},
-        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
+        still::{CompareBy, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
     testing::{
@@ -148,7 +148,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     let config = config(&golden_set("md2-micro"));
     let options = Options {
         reuse: Some(ReuseRule {
-            detail: Detail::Cells,
+            detail: CompareBy::Cells,
             max_age: Duration::from_secs(3600),
         }),
         ..Options::default()
@@ -158,7 +158,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
     let gate = CameraId::new("gate").unwrap();
     let request = |name: &str, reused: bool| {
         let picture = picture(false);
-        let measure = PictureMeasure::of(&picture, &config.vision, Detail::Cells);
+        let measure = PictureMeasure::of(&picture, &config.vision, CompareBy::Cells);
         let bounds = Bounds {
             max_objects: 3,
             max_tokens: 8,

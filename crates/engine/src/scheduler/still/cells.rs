@@ -12,7 +12,7 @@
 //! person 11 pixels wide who takes a step inside of a patch 32 pixels wide does not change its mean.
 //!
 //! One pass over the picture. A cell is the rectangle of source pixels that the scaling maps to it; its edges are rounded to whole
-//! pixels, and the filter's reach beyond them is left out. [`Detail::Bytes`] has no such error: a digest of all pixels that a crop
+//! pixels, and the filter's reach beyond them is left out. [`CompareBy::Bytes`] has no such error: a digest of all pixels that a crop
 //! depends on.
 
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(super) const CHANNELS: usize = 3;
 
 /// What is measured of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum CompareBy {
     /// Means of cells, for pictures that are alike.
     Cells,
     /// Digests of crops, for pictures that are equal to the bit.
@@ -73,13 +73,13 @@ pub(super) struct PixelEncoding {
 impl PictureMeasure {
     /// Measures a picture that is on the host; one that is on a device alone would be copied. Takes one pass over its bytes, or
     /// for digests one over the bytes of each crop.
-    pub fn of(picture: &Picture, vision: &VisionConfig, detail: Detail) -> Self {
+    pub fn of(picture: &Picture, vision: &VisionConfig, detail: CompareBy) -> Self {
         let size = (picture.width(), picture.height());
         let tiling = tiling(size.0, size.1, vision);
         let (width, height) = tiling.resized(vision);
         let crops = match detail {
-            Detail::Cells => cells_of_crops(picture, tiling, vision),
-            Detail::Bytes => digests(picture, &crop_regions(size, tiling, vision)),
+            CompareBy::Cells => cells_of_crops(picture, tiling, vision),
+            CompareBy::Bytes => digests(picture, &crop_regions(size, tiling, vision)),
         };
         Self {
             model_size: (width as u32, height as u32),
@@ -278,12 +278,11 @@ impl<'a> GridRow<'a> {
         for (mean, ends) in means.iter_mut().zip(self.borders.windows(2)) {
             let samples = ((ends[1] - ends[0]) * (self.end - self.begin)) as f32;
             let cell = &self.sums[ends[0] * each..ends[1] * each];
-            let mut totals = [0_u32; CHANNELS];
-            for pixel in cell.chunks_exact(each) {
-                for (total, sum) in totals.iter_mut().zip(pixel) {
-                    *total += sum;
-                }
-            }
+            let totals = match each {
+                1 => [cell.iter().sum(), 0, 0],
+                2 => totals_of::<2>(cell),
+                _ => totals_of::<3>(cell),
+            };
             for (channel, total) in self.plane.channels.clone().zip(totals) {
                 mean[channel] = total as f32 / samples;
             }
@@ -293,6 +292,17 @@ impl<'a> GridRow<'a> {
         self.begin = self.end;
         self.end = border(self.row + 1, self.grid.rows, self.height);
     }
+}
+
+/// Sums of the channels of pixels with so many.
+fn totals_of<const EACH: usize>(pixels: &[u32]) -> [u32; CHANNELS] {
+    let mut totals = [0; CHANNELS];
+    for pixel in pixels.as_chunks::<EACH>().0 {
+        for channel in 0..EACH {
+            totals[channel] += pixel[channel];
+        }
+    }
+    totals
 }
 
 fn digests(picture: &Picture, regions: &[CropRegion]) -> Vec<CropMeasure> {

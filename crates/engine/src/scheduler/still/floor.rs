@@ -49,7 +49,8 @@ impl NoiseFloor {
 
     /// True when the crop changed from `before` to `now`; learns from the difference. Both have the same cells.
     pub fn has_changed(&mut self, before: &CellMeans, now: &CellMeans) -> bool {
-        let differences = before.means.iter().zip(&now.means).map(difference);
+        let cells = before.means.iter().zip(&now.means);
+        let differences = cells.map(|(before, now)| difference(before, now));
         let differences: Vec<f32> = differences.collect();
         let excess = self.excess(&differences);
         self.learn(&differences);
@@ -81,8 +82,8 @@ impl NoiseFloor {
     }
 }
 
-fn difference((a, b): (&[f32; 3], &[f32; 3])) -> f32 {
-    let channels = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+fn difference(before: &[f32; 3], now: &[f32; 3]) -> f32 {
+    let channels = before.iter().zip(now).map(|(a, b)| (a - b).abs());
     channels.fold(0.0, f32::max)
 }
 

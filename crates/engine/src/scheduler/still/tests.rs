@@ -76,7 +76,7 @@ fn drawn(drawn: Drawn) -> Picture {
     })
 }
 
-fn measure(picture: &Picture, detail: Detail) -> PictureMeasure {
+fn measure(picture: &Picture, detail: CompareBy) -> PictureMeasure {
     PictureMeasure::of(picture, &vision(), detail)
 }
 
@@ -101,7 +101,7 @@ impl Shown {
     }
 
     /// Which crops are encoded.
-    fn show(&mut self, number: usize, picture: &Picture, detail: Detail) -> Vec<bool> {
+    fn show(&mut self, number: usize, picture: &Picture, detail: CompareBy) -> Vec<bool> {
         let (view, measure) = (view(number), measure(picture, detail));
         let verdict = self.kept.judge(&view, &measure, self.now);
         self.images += 1;
@@ -115,7 +115,8 @@ impl Shown {
     }
 
     fn changed(&mut self, shown: Drawn) -> bool {
-        self.show(0, &drawn(shown), Detail::Cells).contains(&true)
+        self.show(0, &drawn(shown), CompareBy::Cells)
+            .contains(&true)
     }
 }
 
@@ -128,7 +129,7 @@ proptest! {
     ) {
         let byte = |plane: usize, y: usize, x: usize| ((plane + 1) * (x * factor / 7 + y * 3) % 251) as u8;
         let picture = picture(format, (width, height), byte);
-        let found = measure(&picture, Detail::Cells);
+        let found = measure(&picture, CompareBy::Cells);
         prop_assert_eq!(found.crops(), tiling(width, height, &vision()).crops());
         let along = |pixels: usize| 54.min((pixels / 8).max(27)).min(pixels.div_ceil(2));
         let CropMeasure::Cells(CellMeans { cols, means }) = &found.crops[0] else { panic!("digests") };
@@ -170,7 +171,7 @@ proptest! {
         let before = picture(format, size, byte);
         let after = picture(format, size, |p, y, x| byte(p, y, x) ^ if (p, (y, x)) == (plane, at) { 0x80 } else { 0 });
         let small = VisionConfig { overlap_margin: 1, enc_patch_size: 14, max_crops: 6, ..small };
-        let [a, b] = [&before, &after].map(|p| PictureMeasure::of(p, &small, Detail::Bytes));
+        let [a, b] = [&before, &after].map(|p| PictureMeasure::of(p, &small, CompareBy::Bytes));
         let [seen, seen_after] = [&before, &after].map(|p| crate::model::crops(p, &small));
         prop_assert!(a.crops() > 1 && a.crops() == seen.encoded);
         let differs = |i: &usize| a.crops[*i] != b.crops[*i];
@@ -230,7 +231,7 @@ fn all_crops_are_encoded_again_after_max_age() {
     let mut shown = Shown::new(64);
     let scene = drawn(Drawn::default());
     let crops = |shown: &mut Shown| {
-        let encoded = shown.show(0, &scene, Detail::Cells);
+        let encoded = shown.show(0, &scene, CompareBy::Cells);
         (encoded.iter().filter(|e| **e).count(), encoded.len())
     };
     let (all, count) = crops(&mut shown);
@@ -246,21 +247,21 @@ fn all_crops_are_encoded_again_after_max_age() {
 #[test]
 fn view_that_was_used_longest_ago_makes_room() {
     let scene = drawn(Drawn::default());
-    let crops = measure(&scene, Detail::Bytes).crops();
+    let crops = measure(&scene, CompareBy::Bytes).crops();
     let mut shown = Shown::new(2 * crops + crops / 2);
-    let mut is_new = |number| shown.show(number, &scene, Detail::Bytes)[0];
+    let mut is_new = |number| shown.show(number, &scene, CompareBy::Bytes)[0];
     assert!(is_new(0) && is_new(1) && !is_new(0));
     assert!(is_new(2), "instead of view 1");
     assert!(!is_new(0) && is_new(1), "instead of view 2");
     assert!(is_new(2) && is_new(0), "instead of views 0 and 1");
     let mut none = Shown::new(crops - 1);
-    assert!(none.show(0, &scene, Detail::Bytes)[0] && none.show(0, &scene, Detail::Bytes)[0]);
+    assert!(none.show(0, &scene, CompareBy::Bytes)[0] && none.show(0, &scene, CompareBy::Bytes)[0]);
     // Another size is another picture, and its entries are given back.
     let mut sizes = Shown::new(crops);
     let small = picture(PixelFormat::Rgb, (64, 48), |_, _, _| 9);
     for picture in [&scene, &small, &scene, &small] {
-        assert!(sizes.show(0, picture, Detail::Cells)[0]);
-        assert!(!sizes.show(0, picture, Detail::Cells)[0]);
+        assert!(sizes.show(0, picture, CompareBy::Cells)[0]);
+        assert!(!sizes.show(0, picture, CompareBy::Cells)[0]);
     }
 }
 
@@ -268,7 +269,7 @@ fn view_that_was_used_longest_ago_makes_room() {
 fn answers_belong_to_an_image_and_a_text() {
     let mut shown = Shown::new(64);
     let scene = drawn(Drawn::default());
-    shown.show(0, &scene, Detail::Bytes);
+    shown.show(0, &scene, CompareBy::Bytes);
     let prompt = Prompt {
         id: PromptId::new("p").unwrap(),
         revision: 1,
@@ -293,7 +294,7 @@ fn answers_belong_to_an_image_and_a_text() {
     assert!(shown.kept.answer(&view(0), image, &key, &[]).is_none());
     assert!(shown.kept.answer(&view(1), image, &key, &text).is_none());
     shown.now = Mono::default().after(MAX_AGE);
-    shown.show(0, &scene, Detail::Bytes);
+    shown.show(0, &scene, CompareBy::Bytes);
     let next = ImageNumber(2);
     assert!(
         shown.kept.answer(&view(0), next, &key, &text).is_none(),

@@ -13,7 +13,7 @@ use crate::{
         draft::DraftKey,
         request::{Ask, Decide, LookEvent, LookId, LookRequest, MeasuredView, Options},
         sequence::Sequence,
-        still::{Detail, PictureMeasure, ReuseRule, ViewKey},
+        still::{CompareBy, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
     sim::{SimBackend, SimCosts, SimModel, strips},
@@ -256,7 +256,7 @@ fn options() -> impl Strategy<Value = Options> {
         },
         draft,
         reuse: reuse.then_some(ReuseRule {
-            detail: Detail::Bytes,
+            detail: CompareBy::Bytes,
             max_age: Duration::from_millis(40),
         }),
     })

@@ -6,7 +6,7 @@ use super::equality::{LIMITS, Plan, request, worker};
 use crate::scheduler::{
     backend::BackendLimits,
     request::{LookEvent, Options, PromptResult, Work},
-    still::{Detail, ReuseRule},
+    still::{CompareBy, ReuseRule},
     worker::Worker,
 };
 use spotter_core::{Clock as _, ManualClock};
@@ -22,7 +22,7 @@ impl StillRig {
     fn new(limits: BackendLimits) -> Self {
         let options = Options {
             reuse: Some(ReuseRule {
-                detail: Detail::Bytes,
+                detail: CompareBy::Bytes,
                 max_age: MAX_AGE,
             }),
             ..Options::default()
@@ -109,7 +109,7 @@ fn unchanged_picture_needs_no_image_and_known_prompts_no_step() {
 }
 
 #[test]
-fn kept_prefix_gives_way_to_a_look_that_needs_its_pages() {
+fn kept_prefix_gives_way_when_a_look_needs_pages() {
     // Two pages for the image, the rest for one row: too few for a second image beside it.
     let limits = BackendLimits { pages: 9, ..LIMITS };
     let mut rig = StillRig::new(limits);
