@@ -281,12 +281,11 @@ impl<'a> GridRow<'a> {
         for (mean, ends) in means.iter_mut().zip(self.borders.windows(2)) {
             let samples = ((ends[1] - ends[0]) * (self.end - self.begin)) as f32;
             let cell = &self.sums[ends[0] * each..ends[1] * each];
-            let mut totals = [0_u32; CHANNELS];
-            for pixel in cell.chunks_exact(each) {
-                for (total, sum) in totals.iter_mut().zip(pixel) {
-                    *total += sum;
-                }
-            }
+            let totals = match each {
+                1 => [cell.iter().sum(), 0, 0],
+                2 => totals_of::<2>(cell),
+                _ => totals_of::<3>(cell),
+            };
             for (channel, total) in self.plane.channels.clone().zip(totals) {
                 mean[channel] = total as f32 / samples;
             }
@@ -296,6 +295,17 @@ impl<'a> GridRow<'a> {
         self.begin = self.end;
         self.end = border(self.row + 1, self.grid.rows, self.height);
     }
+}
+
+/// Sums of the channels of pixels with so many.
+fn totals_of<const EACH: usize>(pixels: &[u32]) -> [u32; CHANNELS] {
+    let mut totals = [0; CHANNELS];
+    for pixel in pixels.as_chunks::<EACH>().0 {
+        for channel in 0..EACH {
+            totals[channel] += pixel[channel];
+        }
+    }
+    totals
 }
 
 fn digests(picture: &Picture, regions: &[CropRegion]) -> Vec<CropMeasure> {
