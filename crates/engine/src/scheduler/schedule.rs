@@ -113,8 +113,10 @@ impl Scheduler {
 
     /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now.
     pub fn next_step(&mut self, now: Mono) -> Option<(SlotId, Step)> {
-        let slot = self.pipeline.free_slot()?;
         self.inside.drop_late(now);
+        // These answers need no slot.
+        self.inside.answer_unchanged(now);
+        let slot = self.pipeline.free_slot()?;
         let others = self.pipeline.in_flight();
         let draft = self.planner.draft(slot, now, others);
         let (step, record) = self.planner.plan(&mut self.inside, draft)?;
