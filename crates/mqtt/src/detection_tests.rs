@@ -232,6 +232,10 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
         asked("Yes."),
         asked("A person walks by."),
         unknown_capture,
+        Detection {
+            unchanged: true,
+            ..empty("gate")
+        },
     ];
     let payload = |detection: &Detection| to_json(detection, &label(), ms(1066.0));
     all.iter().map(payload).collect()

@@ -222,7 +222,6 @@ impl BatchPlanner {
         if self.options.draft {
             inside.admission.offer_drafts();
         }
-        inside.answer_unchanged(draft.record.launched);
         loop {
             let candidates = inside.admission.candidates(&inside.active, &inside.kv);
             let grants = plan::grants(&candidates, self.budget(inside, draft));

@@ -114,8 +114,10 @@ impl Scheduler {
     /// The next step, with the slot to launch it in; `None` when no slot is free or nothing can run now. A step of
     /// free texts alone is not launched behind another: a short answer that wants the next step would wait for it.
     pub fn next_step(&mut self, now: Mono) -> Option<(SlotId, Step)> {
-        let slot = self.pipeline.free_slot()?;
         self.inside.drop_late(now);
+        // These answers need no slot.
+        self.inside.answer_unchanged(now);
+        let slot = self.pipeline.free_slot()?;
         let others = self.pipeline.in_flight();
         if others > 0 && !self.planner.has_short_rows(&self.inside) {
             return None;

@@ -1,7 +1,7 @@
 //! `spotter-lab still --check`: answers with reuse against answers without, where something changes.
 //!
 //! ```text
-//!   scene ─▶ four looks before: the floor is learned, the picture kept
+//!   scene ─▶ thirteen looks before: the floor is learned, the picture kept
 //!         ─▶ a thing appears, moves by its own width, or leaves
 //!         ─▶ a look at once and one half a second later ─▶ with reuse ─┬─▶ the same objects? F1 of both
 //!                                                       ─▶ without ────┘
@@ -35,9 +35,9 @@ use spotter_street::{
 };
 
 const FPS: u32 = 15;
-/// Frames before the change; looks are at every sixth.
-const BEFORE: usize = 19;
-const LOOKS_BEFORE: usize = 4;
+/// Frames before the change; looks are at every third.
+const BEFORE: usize = 37;
+const LOOKS_BEFORE: usize = 13;
 /// Answers before the change are compared in one of so many scenes.
 const BEFORE_COMPARED_EVERY: u64 = 10;
 /// Frames from the change on; looks are at the first and the last.
@@ -54,8 +54,9 @@ pub struct CheckOptions {
 }
 
 /// What happens to a thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SceneChange {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SceneChange {
     Appears,
     Moves,
     Leaves,
@@ -69,6 +70,20 @@ pub struct ComparedLooks {
     pub unchanged: u64,
     /// Of these, with other objects than without reuse.
     pub different: u64,
+}
+
+/// A look that was answered otherwise than without reuse.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DifferentLook {
+    pub seed: u64,
+    pub change: SceneChange,
+    pub class: &'static str,
+    /// Of the thing that changed, pixels across and down.
+    pub thing_px: (u32, u32),
+    /// Without a step.
+    pub unchanged: bool,
+    /// Boxes with reuse and without.
+    pub boxes: (usize, usize),
 }
 
 /// `Display` gives the lines, serde the JSON.
@@ -88,8 +103,8 @@ pub struct CheckReport {
     pub f1_without: Option<f64>,
     /// Crops of all looks: encoded and reused.
     pub crops: (u64, u64),
-    /// Numbers of the scenes with a different look.
-    pub different_seeds: Vec<u64>,
+    /// After a change.
+    pub different: Vec<DifferentLook>,
 }
 
 impl fmt::Display for CheckReport {
@@ -111,11 +126,28 @@ impl fmt::Display for CheckReport {
         let f1 = [self.f1_with, self.f1_without].map(|f1| f1.unwrap_or_default());
         writeln!(f, "F1 with reuse {:.4}, without {:.4}", f1[0], f1[1])?;
         writeln!(f, "crops encoded {}, reused {}", self.crops.0, self.crops.1)?;
-        writeln!(
-            f,
-            "scenes with a different look: {:?}",
-            self.different_seeds
-        )
+        for look in &self.different {
+            let DifferentLook {
+                seed,
+                change,
+                class,
+                thing_px,
+                unchanged,
+                boxes,
+            } = look;
+            let (width, height) = thing_px;
+            let step = if *unchanged {
+                "without a step"
+            } else {
+                "with a step"
+            };
+            writeln!(
+                f,
+                "different: scene {seed}, {class} of {width}x{height} px {change:?}, {step}, {} boxes instead of {}",
+                boxes.0, boxes.1
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -151,7 +183,7 @@ pub fn check_still(
             f1_with: None,
             f1_without: None,
             crops: (0, 0),
-            different_seeds: Vec::new(),
+            different: Vec::new(),
         },
     };
     let mut done = 0;
@@ -180,6 +212,8 @@ pub fn check_still(
 struct ChangingScene {
     change: SceneChange,
     class: Class,
+    /// Size of the thing, pixels across and down.
+    thing_px: (u32, u32),
     before: Scene,
     after: Scene,
 }
@@ -225,6 +259,10 @@ impl ChangingScene {
             Some(Self {
                 change,
                 class,
+                thing_px: (
+                    ((own.x1 - own.x0) * f64::from(WIDTH)).round() as u32,
+                    ((own.y1 - own.y0) * f64::from(HEIGHT)).round() as u32,
+                ),
                 before,
                 after,
             })
@@ -304,7 +342,14 @@ impl Check<'_> {
                 SceneChange::Leaves => &mut self.report.leaves,
             };
             if looks.add(&with, &without) {
-                self.report.different_seeds.push(seed);
+                self.report.different.push(DifferentLook {
+                    seed,
+                    change: scene.change,
+                    class: scene.class.name(),
+                    thing_px: scene.thing_px,
+                    unchanged: with.unchanged,
+                    boxes: (boxes(&with).len(), boxes(&without).len()),
+                });
             }
             self.with.add(match_boxes(&boxes(&with), &things).tally());
             self.without
@@ -399,17 +444,18 @@ mod tests {
         let clock = Arc::new(ManualClock::default());
         let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
         let options = CheckOptions {
-            scenes: 6,
-            first_seed: 1 << 41,
+            scenes: 4,
+            // Answers before the change are compared in it.
+            first_seed: (1 << 41) + 8,
             kbit_per_s: 1000,
         };
         let mut progress = ProgressLine::default();
         let report = check_still(&mut engine, "embedded", &options, &mut progress).unwrap();
         let changes = [report.appears, report.moves, report.leaves];
-        assert_eq!(changes.iter().map(|looks| looks.looks).sum::<u64>(), 12);
+        assert_eq!(changes.iter().map(|looks| looks.looks).sum::<u64>(), 8);
         let unchanged = changes.iter().map(|looks| looks.unchanged);
         assert!(unchanged.sum::<u64>() > 0, "{report}");
-        assert_eq!(report.different_seeds, [0; 0]);
+        assert_eq!(report.different, []);
         assert_eq!(report.f1_with, report.f1_without);
     }
 }

@@ -19,18 +19,21 @@ use std::ops::RangeInclusive;
 use super::cells::CellMeans;
 
 /// The floor of a cell that was never compared, levels.
-const FIRST: f32 = 1.0;
+const FIRST: f32 = 0.8;
 /// Parts of a difference's distance to the floor by which the floor follows it, up and down.
 const RISE: f32 = 0.25;
 const FALL: f32 = 0.02;
 /// The most that one look raises a floor, levels: a thing that passes is no noise.
 const RISE_MAX: f32 = 0.3;
-/// The floor is at least this many medians of the crop's differences, so that noise over all of it is known at once.
-const MEDIANS: f32 = 3.0;
+/// The floor is at least this many medians of the crop's differences, so that noise over all of it is known at once: in the first
+/// looks, before the floors are learned, and later.
+const FIRST_MEDIANS: f32 = 3.0;
+const MEDIANS: f32 = 1.0;
+const FIRST_LOOKS: u32 = 8;
 /// The threshold is this many floors.
 const MARGIN: f32 = 2.5;
 /// Bounds of thresholds, levels.
-const THRESHOLDS: RangeInclusive<f32> = 2.0..=5.0;
+const THRESHOLDS: RangeInclusive<f32> = 1.25..=5.0;
 /// See above.
 const ENERGY: f32 = 4.0;
 
@@ -38,12 +41,15 @@ const ENERGY: f32 = 4.0;
 #[derive(Clone, Debug)]
 pub(super) struct NoiseFloor {
     levels: Vec<f32>,
+    /// Looks that it has learned from.
+    looks: u32,
 }
 
 impl NoiseFloor {
     pub fn new(cells: usize) -> Self {
         Self {
             levels: vec![FIRST; cells],
+            looks: 0,
         }
     }
 
@@ -59,7 +65,11 @@ impl NoiseFloor {
 
     /// Of each cell (difference / threshold)², 0 where it is not above 1.
     fn excess(&self, differences: &[f32]) -> Vec<f32> {
-        let common = MEDIANS * median(differences);
+        let medians = match self.looks < FIRST_LOOKS {
+            true => FIRST_MEDIANS,
+            false => MEDIANS,
+        };
+        let common = medians * median(differences);
         let excess = |(difference, level): (&f32, &f32)| {
             let threshold = MARGIN * level.max(common);
             let threshold = threshold.clamp(*THRESHOLDS.start(), *THRESHOLDS.end());
@@ -70,6 +80,7 @@ impl NoiseFloor {
     }
 
     fn learn(&mut self, differences: &[f32]) {
+        self.looks = self.looks.saturating_add(1);
         let highest = THRESHOLDS.end() / MARGIN;
         for (level, difference) in self.levels.iter_mut().zip(differences) {
             let above = difference - *level;
