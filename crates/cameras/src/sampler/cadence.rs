@@ -10,18 +10,24 @@ use spotter_core::Mono;
 /// than half a period late moves the grid, for two reasons: after a pause there is no burst to catch up, and with a
 /// camera about as slow as the pace the grid settles half a period away from its frames, where jitter cannot make it
 /// miss one. It follows that `k + 1` looks take at least `k - 1/2` periods, and two looks at least half a one.
+///
+/// The first look is due at once, at a start that of all cameras. Each grid then begins at a phase of its own: cameras that stayed
+/// in step would fill the engine with one look of each, and leave it idle for the rest of the period.
 #[derive(Clone, Copy, Debug)]
 pub struct Cadence {
     period: Duration,
+    /// Part of a period, below 1.
+    phase: f64,
     due: Mono,
     last: Option<Mono>,
 }
 
 impl Cadence {
-    /// `rate_hz` looks a second, above 0; the first is due at once.
-    pub fn new(rate_hz: f64) -> Self {
+    /// `rate_hz` looks a second, above 0; the first is due at once, the second half a period and `phase` periods later.
+    pub fn new(rate_hz: f64, phase: f64) -> Self {
         Self {
             period: Duration::from_secs_f64(1.0 / rate_hz),
+            phase,
             due: Mono::default(),
             last: None,
         }
@@ -41,6 +47,11 @@ impl Cadence {
         self.due = Mono::default();
     }
 
+    /// As new: after a pause of all cameras.
+    pub fn restart(&mut self) {
+        (self.due, self.last) = (Mono::default(), None);
+    }
+
     /// When the next look is due; in the past when it is overdue.
     pub fn due(&self) -> Mono {
         self.due
@@ -57,8 +68,11 @@ impl Cadence {
     }
 
     pub fn looked(&mut self, now: Mono) {
-        let on_grid = self.due.after(self.period);
-        self.due = on_grid.max(now.after(self.period / 2));
+        let soonest = now.after(self.period / 2);
+        self.due = match self.last {
+            None => soonest.after(self.period.mul_f64(self.phase)),
+            Some(_) => soonest.max(self.due.after(self.period)),
+        };
         self.last = Some(now);
     }
 }
@@ -73,7 +87,15 @@ mod tests {
 
     /// Looks taken when frames arrive at these times.
     fn looks(rate_hz: f64, frames_ns: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut cadence = Cadence::new(rate_hz);
+        looks_at_phase(rate_hz, 0.0, frames_ns)
+    }
+
+    fn looks_at_phase(
+        rate_hz: f64,
+        phase: f64,
+        frames_ns: impl IntoIterator<Item = u64>,
+    ) -> Vec<u64> {
+        let mut cadence = Cadence::new(rate_hz, phase);
         let mut taken = Vec::new();
         for at in frames_ns {
             let now = Mono::from_nanos(at);
@@ -96,7 +118,10 @@ mod tests {
     fn camera_at_the_look_rate_loses_no_frame_to_jitter() {
         let jitter_ms = [0, 30, 5, 45, 12, 38, 22, 1];
         let frames = (0..600).map(|n| 5_000 * MS + n * 1000 * MS + jitter_ms[n as usize % 8] * MS);
-        assert!(looks(1.0, frames).len() >= 599);
+        for phase in [0.0, 0.3, 0.5, 0.99] {
+            let taken = looks_at_phase(1.0, phase, frames.clone()).len();
+            assert!(taken >= 598, "{taken} at {phase}");
+        }
     }
 
     #[test]
@@ -112,11 +137,13 @@ mod tests {
     #[test]
     fn a_new_pace_counts_from_the_last_look() {
         let at = |seconds: u64| Mono::from_nanos(seconds * 1000 * MS);
-        let mut cadence = Cadence::new(0.1);
+        let mut cadence = Cadence::new(0.1, 0.5);
         cadence.set_rate(0.05);
         // The first is due at once at any pace.
         assert!(cadence.is_due(at(0)));
         cadence.looked(at(100));
+        assert_eq!(cadence.due(), at(120), "half a period and the phase");
+        cadence.set_rate(0.1);
         assert_eq!(cadence.due(), at(110));
         cadence.set_rate(1.0);
         assert_eq!(cadence.due(), at(101));
@@ -128,10 +155,11 @@ mod tests {
         #[test]
         fn the_rate_is_never_exceeded(
             rate_hz in 0.05f64..30.0,
+            phase in 0.0f64..1.0,
             gaps_ms in prop::collection::vec(1u64..3000, 2..300),
         ) {
             let frames = gaps_ms.iter().scan(0, |at, gap| { *at += gap * MS; Some(*at) });
-            let taken = looks(rate_hz, frames);
+            let taken = looks_at_phase(rate_hz, phase, frames);
             let period_ns = 1e9 / rate_hz;
             for (i, &first) in taken.iter().enumerate() {
                 for (k, &last) in taken[i..].iter().enumerate().skip(1) {

@@ -18,6 +18,9 @@ use spotter_core::{
     config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
+/// Multiples of it, without their whole parts, fill 0..1 evenly, however many they are.
+const GOLDEN_RATIO: f64 = 1.618_033_988_749_895;
+
 pub struct SampledCamera {
     pub id: CameraId,
     /// Ingest's thread takes it too, so it is held for a swap and a few counters, never while a picture is read or freed.
@@ -44,11 +47,17 @@ struct FrameFilter {
 }
 
 impl SampledCamera {
-    /// A camera that no engine has yet.
-    pub fn new(camera: &CameraConfig) -> Self {
+    /// A camera that no engine has yet. `number` counts the cameras that were made: of any that follow each other, the phases of
+    /// their looks are spread evenly.
+    pub fn new(camera: &CameraConfig, number: usize) -> Self {
+        let phase = (number as f64 * GOLDEN_RATIO).fract();
         Self {
             id: camera.id.clone(),
-            slot: Mutex::new(FrameSlot::new(camera.rate_hz, enabled_prompts(camera))),
+            slot: Mutex::new(FrameSlot::new(
+                camera.rate_hz,
+                phase,
+                enabled_prompts(camera),
+            )),
             filter: Mutex::new(FrameFilter::new(camera)),
             frame_arrived: Mutex::default(),
         }

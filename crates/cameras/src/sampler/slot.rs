@@ -66,11 +66,11 @@ impl PromptEntry {
 }
 
 impl FrameSlot {
-    /// A camera with its looks a second and its prompts with theirs.
-    pub fn new(camera_rate_hz: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
+    /// A camera with its looks a second, the [phase](Cadence::new) of them, and its prompts with their looks a second.
+    pub fn new(camera_rate_hz: f64, phase: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
         let mut slot = Self {
             waiting: None,
-            cadence: Cadence::new(camera_rate_hz),
+            cadence: Cadence::new(camera_rate_hz, phase),
             prompts: Vec::new(),
             once: Vec::new(),
             counters: FrameCounters::default(),
@@ -91,7 +91,7 @@ impl FrameSlot {
         for (prompt, rate_hz) in prompts {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
             let same = old.filter(|old| old.prompt == prompt);
-            let mut cadence = same.map_or_else(|| Cadence::new(rate_hz), |same| same.cadence);
+            let mut cadence = same.map_or_else(|| Cadence::new(rate_hz, 0.0), |same| same.cadence);
             cadence.set_rate(rate_hz);
             self.prompts.push(PromptEntry {
                 prompt,
@@ -265,8 +265,9 @@ impl FrameSlot {
         }
     }
 
-    /// The engine is gone, and the looks that it had will not end.
+    /// The engine is gone, and the looks that it had will not end. The next one begins with all cameras at once.
     pub fn abandon(&mut self) {
+        self.cadence.restart();
         for entry in &mut self.prompts {
             entry.is_open = false;
         }

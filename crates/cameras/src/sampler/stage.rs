@@ -25,6 +25,8 @@ struct CameraList {
     cameras: Arc<[Arc<SampledCamera>]>,
     /// Cameras that are no longer configured and may have looks in flight.
     removed: Vec<Arc<SampledCamera>>,
+    /// How many cameras there have been.
+    made: usize,
     /// Sums over the removed cameras that have no look in flight.
     removed_counters: FrameCounters,
 }
@@ -32,10 +34,11 @@ struct CameraList {
 impl Sampler {
     /// For these cameras, which no engine has yet.
     pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
-        let sampled = |camera| Arc::new(SampledCamera::new(camera));
+        let sampled = |(number, camera)| Arc::new(SampledCamera::new(camera, number));
         Arc::new(Self {
             cameras: Mutex::new(CameraList {
-                cameras: cameras.iter().map(sampled).collect(),
+                cameras: cameras.iter().enumerate().map(sampled).collect(),
+                made: cameras.len(),
                 removed: Vec::new(),
                 removed_counters: FrameCounters::default(),
             }),
@@ -67,7 +70,10 @@ impl Sampler {
         for camera in cameras {
             let place = known.iter().position(|sampled| sampled.id == camera.id);
             after.push(place.map_or_else(
-                || Arc::new(SampledCamera::new(camera)),
+                || {
+                    current.made += 1;
+                    Arc::new(SampledCamera::new(camera, current.made - 1))
+                },
                 |place| {
                     known[place].change(camera);
                     known.swap_remove(place)

@@ -437,7 +437,7 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
         revision: 1,
         task: configs[0].prompts[0].task.clone(),
     };
-    let mut slot = FrameSlot::new(1.0, vec![(Arc::new(prompt), 1.0)]);
+    let mut slot = FrameSlot::new(1.0, 0.0, vec![(Arc::new(prompt), 1.0)]);
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
     let now = bench.clock.now();
     assert!(matches!(slot.put(first, now), (true, None)));
@@ -591,6 +591,23 @@ fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
     assert!(looks[0].len() >= 100, "the rest is the fast one's");
 }
 
+#[test]
+fn cameras_that_start_together_look_apart() {
+    let cameras = [(40, 1.0); 16];
+    let looks = simulate(&cameras, 20, 20);
+    let mut taken: Vec<Mono> = looks.into_iter().flatten().collect();
+    taken.sort();
+    let start = taken[0];
+    // Sixteen looks a second, at most four in an eighth of a second, as soon as each camera had its first look.
+    let settled: Vec<Mono> = taken
+        .into_iter()
+        .filter(|at| at.since(start) > ms(1500))
+        .collect();
+    for five in settled.windows(5) {
+        assert!(five[4].since(five[0]) >= ms(125), "{five:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(24)))]
 
@@ -603,8 +620,10 @@ proptest! {
         let n = cameras.len() as u64;
         for (taken, &(interval_ms, rate_hz)) in looks.iter().zip(&cameras) {
             let period_ms = (1000.0 / rate_hz) as u64;
-            let longest = ms(period_ms + interval_ms + n * service_ms + 2);
-            for pair in taken.windows(2) {
+            for (index, pair) in taken.windows(2).enumerate() {
+                // The second look waits for the camera's phase.
+                let pace_ms = if index == 0 { period_ms * 3 / 2 } else { period_ms };
+                let longest = ms(pace_ms + interval_ms + n * service_ms + 2);
                 prop_assert!(pair[1].since(pair[0]) >= ms(period_ms / 2));
                 // A frame that goes stale while others are served is late, and then the next one is needed.
                 if n * service_ms + 20 < BUDGET.as_millis() as u64 {
