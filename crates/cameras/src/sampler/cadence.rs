@@ -118,7 +118,9 @@ mod tests {
     fn camera_at_the_look_rate_loses_no_frame_to_jitter() {
         let jitter_ms = [0, 30, 5, 45, 12, 38, 22, 1];
         let frames = (0..600).map(|n| 5_000 * MS + n * 1000 * MS + jitter_ms[n as usize % 8] * MS);
-        for phase in [0.0, 0.3, 0.5, 0.99] {
+        assert!(looks(1.0, frames.clone()).len() >= 599);
+        // One more may be lost until the grid of another phase is away from the frames.
+        for phase in [0.3, 0.5, 0.99] {
             let taken = looks_at_phase(1.0, phase, frames.clone()).len();
             assert!(taken >= 598, "{taken} at {phase}");
         }

@@ -127,27 +127,27 @@ impl fmt::Display for CheckReport {
         writeln!(f, "F1 with reuse {:.4}, without {:.4}", f1[0], f1[1])?;
         writeln!(f, "crops encoded {}, reused {}", self.crops.0, self.crops.1)?;
         for look in &self.different {
-            let DifferentLook {
-                seed,
-                change,
-                class,
-                thing_px,
-                unchanged,
-                boxes,
-            } = look;
-            let (width, height) = thing_px;
-            let step = if *unchanged {
-                "without a step"
-            } else {
-                "with a step"
-            };
-            writeln!(
-                f,
-                "different: scene {seed}, {class} of {width}x{height} px {change:?}, {step}, {} boxes instead of {}",
-                boxes.0, boxes.1
-            )?;
+            writeln!(f, "different: {look}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for DifferentLook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            seed,
+            change,
+            class,
+            thing_px: (width, height),
+            unchanged,
+            boxes: (with, without),
+        } = self;
+        let step = if *unchanged { "without" } else { "with" };
+        write!(
+            f,
+            "scene {seed}, {class} of {width}x{height} px {change:?}, {step} a step, {with} boxes instead of {without}"
+        )
     }
 }
 
@@ -455,6 +455,10 @@ mod tests {
         assert_eq!(changes.iter().map(|looks| looks.looks).sum::<u64>(), 8);
         let unchanged = changes.iter().map(|looks| looks.unchanged);
         assert!(unchanged.sum::<u64>() > 0, "{report}");
+        assert!(
+            report.before.looks == 13 && report.before.unchanged > 0,
+            "{report}"
+        );
         assert_eq!(report.different, []);
         assert_eq!(report.f1_with, report.f1_without);
     }
