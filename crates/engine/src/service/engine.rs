@@ -1,31 +1,27 @@
 //! The engine with a model: looks in; answers with boxes, points and texts out.
 //!
-//! Belongs here: prompts to tokens, findings to answers. Not here: when a step runs (the scheduler's).
+//! Belongs here: findings to answers. Not here: looks to requests (`requests`), when a step runs (the scheduler's).
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    choices,
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
-    views::{LookView, views},
+    requests::{RequestMaker, ViewRequests},
+    views::LookView,
 };
 use crate::{
     model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
-        draft::DraftKey,
-        request::{
-            Ask, LookEvent, LookId, LookRequest, MeasuredView, Options, PromptResult, UnfitPrompt,
-        },
-        sequence::{Bounds, Sequence},
-        still::{PictureMeasure, ReuseRule, ViewKey},
+        request::{LookEvent, LookId, Options, PromptResult, UnfitPrompt},
+        sequence::Bounds,
         worker::{DeviceError, Worker},
     },
 };
 use spotter_core::{
     Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookNews, NormBox, NormPoint, Outcome,
-    Picture, Prompt, PromptRegion, ScoreSource, Task, WholeLook,
+    Prompt, ScoreSource, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -72,10 +68,7 @@ pub struct EngineModel {
 /// A model on a device, answering looks.
 pub struct Engine {
     worker: Worker,
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    bounds: Bounds,
-    reuse: Option<ReuseRule>,
+    maker: Arc<RequestMaker>,
     inside: HashMap<LookId, AdmittedViews>,
     /// The look of each view that has not ended; the scheduler knows views alone.
     look_of_view: HashMap<LookId, LookId>,
@@ -91,7 +84,12 @@ struct AdmittedViews {
 impl Engine {
     /// Dimensions and tokenizer of the model.
     pub fn model(&self) -> (&ModelConfig, &Tokenizer) {
-        (&self.config, &self.tokenizer)
+        (&self.maker.model.config, &self.maker.model.tokenizer)
+    }
+
+    /// Makes requests of looks for [`Self::admit`], until [`Self::restart`].
+    pub(super) fn request_maker(&self) -> Arc<RequestMaker> {
+        Arc::clone(&self.maker)
     }
 
     /// An engine with the model that `backend` runs, whose answers end within `bounds`.
@@ -101,13 +99,15 @@ impl Engine {
         bounds: Bounds,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let EngineModel { config, tokenizer } = model;
-        Self {
-            worker: Worker::new(backend, config.text.vocab_size, Options::default(), clock),
-            config,
-            tokenizer,
+        let vocabulary = model.config.text.vocab_size;
+        let maker = RequestMaker {
+            model,
             bounds,
             reuse: None,
+        };
+        Self {
+            worker: Worker::new(backend, vocabulary, Options::default(), clock),
+            maker: Arc::new(maker),
             inside: HashMap::new(),
             look_of_view: HashMap::new(),
             looks: 0,
@@ -125,10 +125,10 @@ impl Engine {
     }
 
     /// Works by other bounds and in another way from now on, with nothing remembered: for measurements of one device in
-    /// several ways. Nothing may be inside. `bounds` may not ask for more than the device was built for.
+    /// several ways. Nothing may be inside, and no handle may be given out. `bounds` may not ask for more than the device was built for.
     pub fn restart(&mut self, bounds: Bounds, options: Options) {
-        self.bounds = bounds;
-        self.reuse = options.reuse;
+        let maker = Arc::make_mut(&mut self.maker);
+        (maker.bounds, maker.reuse) = (bounds, options.reuse);
         self.worker.restart(options);
     }
 
@@ -150,7 +150,7 @@ impl Engine {
 
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
-        let mut requests = self.requests(&look, false)?;
+        let mut requests = self.maker.requests(&look, false)?;
         for (_, request) in &mut requests {
             (request.camera, request.measured) = (None, None);
             request.asks.iter_mut().for_each(|ask| ask.draft = None);
@@ -160,55 +160,12 @@ impl Engine {
 
     /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
     pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
-        let requests = self.requests(&look, objects)?;
+        let requests = self.maker.requests(&look, objects)?;
         Ok(self.admit(look, requests))
     }
 
-    /// One request for each view of the look.
-    fn requests(
-        &self,
-        look: &Look,
-        objects: bool,
-    ) -> Result<Vec<(LookView, LookRequest)>, EngineError> {
-        let vision = &self.config.vision;
-        let request = |(index, seen): (usize, LookView)| {
-            let picture = seen.picture(&look.frame.picture);
-            let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
-            if crops > limit {
-                let (width, height) = picture.size();
-                return Err(EngineError::Picture {
-                    width,
-                    height,
-                    crops,
-                    limit,
-                });
-            }
-            let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
-            let asks = prompts.map(|prompt| self.ask(look, prompt));
-            let request = LookRequest {
-                camera: Some(look.frame.camera.clone()),
-                measured: self.measured(look, &seen, &picture),
-                picture: Some(picture),
-                view: seen.view,
-                // The look begins with its first view; another one that waits for the next step is not late.
-                start_by: match index {
-                    0 => look.start_by,
-                    _ => look.answer_by,
-                },
-                answer_by: look.answer_by,
-                asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
-                objects,
-            };
-            Ok((seen, request))
-        };
-        let size = look.frame.picture.size();
-        let seen = look.prompts.iter().map(|prompt| prompt.view);
-        let views = views(seen, size, look.moved, vision).into_iter();
-        views.enumerate().map(request).collect()
-    }
-
-    /// Hands the views of a look to the scheduler.
-    fn admit(&mut self, look: Look, requests: Vec<(LookView, LookRequest)>) -> LookId {
+    /// Hands the views of a look to the scheduler; their news come from later turns.
+    pub(super) fn admit(&mut self, look: Look, requests: ViewRequests) -> LookId {
         let look_id = LookId(self.looks);
         self.looks += 1;
         let requests = requests.into_iter();
@@ -222,24 +179,6 @@ impl Engine {
         };
         self.inside.insert(look_id, inside);
         look_id
-    }
-
-    /// What the view's picture is compared by. One that is only on a GPU is not compared: the engine's thread would wait for its
-    /// copy. Nor is a part in which something moves: the next one is elsewhere.
-    fn measured(&self, look: &Look, seen: &LookView, picture: &Picture) -> Option<MeasuredView> {
-        let rule = self.reuse.filter(|_| picture.is_on_host())?;
-        if seen.part.is_some() && seen.view.region == PromptRegion::Motion {
-            return None;
-        }
-        let vision = &self.config.vision;
-        Some(MeasuredView {
-            view: ViewKey {
-                camera: look.frame.camera.clone(),
-                part: seen.part,
-                tiling: seen.tiling,
-            },
-            measure: PictureMeasure::of(picture, seen.tiling, vision, rule.detail),
-        })
     }
 
     /// Cancels the look with all its views; no news of it will come.
@@ -260,32 +199,6 @@ impl Engine {
     /// True when no look is inside.
     pub fn is_idle(&self) -> bool {
         self.worker.is_idle()
-    }
-
-    fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
-        let family = self.config.family;
-        let asked = family
-            .prompt(&prompt.task, &self.config, &self.tokenizer)
-            .map_err(|e| prompt_error(prompt, &e))?;
-        let allowed = match &prompt.task {
-            Task::Query { choices, .. } => {
-                choices::allowed(choices, &self.tokenizer).map_err(|e| prompt_error(prompt, &e))?
-            }
-            _ => None,
-        };
-        let mut bounds = self.bounds;
-        if let Some(allowed) = &allowed {
-            // A choice ends where its text ends; the limit is for answers that may go on for ever.
-            bounds.max_tokens = allowed.longest;
-        }
-        let mut sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
-        if let Some(allowed) = allowed {
-            sequence = sequence.choices(Arc::new(allowed.tree));
-        }
-        Ok(Ask {
-            sequence,
-            draft: Some(DraftKey::new(&look.frame.camera, prompt)),
-        })
     }
 
     fn news(&mut self, event: LookEvent) -> Option<(LookId, EngineNews)> {
@@ -417,7 +330,7 @@ impl Engine {
     }
 
     fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
-        let text = self.tokenizer.decode(&found.tokens);
+        let text = self.maker.model.tokenizer.decode(&found.tokens);
         Ok(AnswerBody::Text {
             text: text
                 .map_err(|e| prompt_error(prompt, &e))?
@@ -429,7 +342,7 @@ impl Engine {
     }
 }
 
-fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError {
+pub(super) fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError {
     EngineError::Prompt {
         prompt: prompt.id.to_string(),
         reason: reason.to_string(),

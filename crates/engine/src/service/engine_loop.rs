@@ -200,15 +200,22 @@ impl EngineLoop {
     }
 
     fn submit(&mut self, submission: LookSubmission) {
-        let LookSubmission { look, news, place } = submission;
-        let asked = look.clone();
-        match self.engine.submit(look, false) {
-            Ok(id) => {
+        let LookSubmission {
+            look,
+            requests,
+            news,
+            place,
+        } = submission;
+        let requests =
+            requests.unwrap_or_else(|| self.engine.request_maker().requests(&look, false));
+        match requests {
+            Ok(requests) => {
+                let id = self.engine.admit(look, requests);
                 self.waiting.insert(id, WaitingCaller::new(news, place));
             }
             Err(e) => {
                 drop(place);
-                let failed = Outcome::Failed(asked, e.to_string());
+                let failed = Outcome::Failed(look, e.to_string());
                 // No caller waits when the daemon is shutting down.
                 let _ = news.try_send(LookNews::Ended(failed));
             }

@@ -7,7 +7,7 @@
 //! The engine is a thread of this process ([`handle::start`]) or a process of its own ([`outside::start`], and in it
 //! [`inside`]). Callers do not see which.
 //!
-//! Belongs here: the engine's thread or process with its permits, prompts to sequences, findings to answers. Not here: when a step runs
+//! Belongs here: the engine's thread or process with its permits, looks to requests, findings to answers. Not here: when a step runs
 //! (`engine`), which model runs where (`app`), what an answer means (`track`).
 
 mod choices;
@@ -21,6 +21,7 @@ mod open_views;
 pub mod outside;
 mod places;
 mod process;
+mod requests;
 mod views;
 mod wire;
 

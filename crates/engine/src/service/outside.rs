@@ -93,7 +93,7 @@ where
             Err(stopped) => drop(ready.send(Err(stopped))),
             Ok((permits, report)) => {
                 // Fewer when the process says so.
-                let (handle, inbox) = EngineHandle::new(LookRule::fixed(permits));
+                let (handle, inbox) = EngineHandle::new(LookRule::fixed(permits), None);
                 let _ = ready.send(Ok((handle, report)));
                 link.run(inbox, life.ended);
             }
@@ -246,7 +246,10 @@ fn ask(
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
-        let Some(LookSubmission { look, news, place }) = request else {
+        let Some(LookSubmission {
+            look, news, place, ..
+        }) = request
+        else {
             continue;
         };
         id += 1;

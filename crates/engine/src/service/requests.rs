@@ -1,0 +1,116 @@
+//! Requests to the scheduler of a look: prompts to tokens, pictures to what they are compared by.
+//!
+//! Looks become requests on the threads of their callers: a picture takes about half a millisecond, and while the engine's thread
+//! did it, no step could be planned.
+
+use super::{
+    choices,
+    engine::{EngineError, EngineModel, prompt_error},
+    views::{LookView, views},
+};
+use crate::scheduler::{
+    draft::DraftKey,
+    request::{Ask, LookRequest, MeasuredView},
+    sequence::{Bounds, Sequence},
+    still::{PictureMeasure, ReuseRule, ViewKey},
+};
+use spotter_core::{Look, Picture, Prompt, PromptRegion, Task};
+use std::sync::Arc;
+
+/// What requests are made of, beside the look. It does not change.
+#[derive(Clone, Debug)]
+pub struct RequestMaker {
+    pub model: EngineModel,
+    pub bounds: Bounds,
+    /// `None`: pictures are not compared.
+    pub reuse: Option<ReuseRule>,
+}
+
+/// The views of a look, each with its request.
+pub type ViewRequests = Vec<(LookView, LookRequest)>;
+
+impl RequestMaker {
+    /// One request for each view of the look. Measures the pictures, on the calling thread. With `objects` every object is
+    /// reported as it is found.
+    pub fn requests(&self, look: &Look, objects: bool) -> Result<ViewRequests, EngineError> {
+        let vision = &self.model.config.vision;
+        let request = |(index, seen): (usize, LookView)| {
+            let picture = seen.picture(&look.frame.picture);
+            let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
+            if crops > limit {
+                let (width, height) = picture.size();
+                return Err(EngineError::Picture {
+                    width,
+                    height,
+                    crops,
+                    limit,
+                });
+            }
+            let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
+            let asks = prompts.map(|prompt| self.ask(look, prompt));
+            let request = LookRequest {
+                camera: Some(look.frame.camera.clone()),
+                measured: self.measured(look, &seen, &picture),
+                picture: Some(picture),
+                view: seen.view,
+                // The look begins with its first view; another one that waits for the next step is not late.
+                start_by: match index {
+                    0 => look.start_by,
+                    _ => look.answer_by,
+                },
+                answer_by: look.answer_by,
+                asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
+                objects,
+            };
+            Ok((seen, request))
+        };
+        let size = look.frame.picture.size();
+        let seen = look.prompts.iter().map(|prompt| prompt.view);
+        let views = views(seen, size, look.moved, vision).into_iter();
+        views.enumerate().map(request).collect()
+    }
+
+    /// What the view's picture is compared by. One that is only on a GPU is not compared: the thread would wait for its copy. Nor
+    /// is a part in which something moves: the next one is elsewhere.
+    fn measured(&self, look: &Look, seen: &LookView, picture: &Picture) -> Option<MeasuredView> {
+        let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        if seen.part.is_some() && seen.view.region == PromptRegion::Motion {
+            return None;
+        }
+        let vision = &self.model.config.vision;
+        Some(MeasuredView {
+            view: ViewKey {
+                camera: look.frame.camera.clone(),
+                part: seen.part,
+                tiling: seen.tiling,
+            },
+            measure: PictureMeasure::of(picture, seen.tiling, vision, rule.detail),
+        })
+    }
+
+    fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
+        let EngineModel { config, tokenizer } = &self.model;
+        let asked = (config.family)
+            .prompt(&prompt.task, config, tokenizer)
+            .map_err(|e| prompt_error(prompt, &e))?;
+        let allowed = match &prompt.task {
+            Task::Query { choices, .. } => {
+                choices::allowed(choices, tokenizer).map_err(|e| prompt_error(prompt, &e))?
+            }
+            _ => None,
+        };
+        let mut bounds = self.bounds;
+        if let Some(allowed) = &allowed {
+            // A choice ends where its text ends; the limit is for answers that may go on for ever.
+            bounds.max_tokens = allowed.longest;
+        }
+        let mut sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
+        if let Some(allowed) = allowed {
+            sequence = sequence.choices(Arc::new(allowed.tree));
+        }
+        Ok(Ask {
+            sequence,
+            draft: Some(DraftKey::new(&look.frame.camera, prompt)),
+        })
+    }
+}
