@@ -59,9 +59,11 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
         let query = QueryFigures::of(&setup, &with, &without);
         assert!(query.more_steps <= 2.0, "{device}: {query:?}");
         assert!(with.answered * 100 >= with.begun * 99, "{device}");
-        // A text is under way most of the time, and every one ends as an answer.
-        let texts = site.texts().len();
-        assert!(texts * 8 > LOOKS, "{device}: {texts} texts");
+        // A text is under way most of the time, and every one ends as an answer. On the Orin NX 128 tokens of 30 ms take as long as
+        // 3.7 looks from frame to frame; a third of that time belongs to looks, and the next text begins with a look. The run may
+        // end by its limit, before all looks.
+        let (texts, looks) = (site.texts().len(), site.records().len());
+        assert!(texts * 6 > looks, "{device}: {texts} texts, {looks} looks");
         for frames in site.frames() {
             assert!(frames.balanced(), "{device}: {frames:?}");
             assert!(frames.late * 100 <= frames.looked, "{device}: {frames:?}");
