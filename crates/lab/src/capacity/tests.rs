@@ -72,3 +72,17 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
         }
     }
 }
+
+/// Every camera has a text under way, and looks with many steps wait for each other.
+#[test]
+fn texts_of_eight_cameras_delay_detect_by_few_steps() {
+    let mut setup = setup("RTX 3060 360p", InFlight::Learned(GPU_PERMITS));
+    setup.objects = 6;
+    setup.looks_hz *= 0.7 / 3.0;
+    let without = run(&setup).expect("a sound device");
+    setup.has_query = true;
+    let with = run(&setup).expect("a sound device");
+    let query = QueryFigures::of(&setup, &with, &without);
+    assert!(query.more_steps <= 3.0, "{query:?}");
+    assert!(query.texts_per_s > 0.5, "{query:?}");
+}
