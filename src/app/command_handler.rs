@@ -324,3 +324,6 @@ impl CommandHandler {
         self.publisher.publish(Update::Reply { to, payload });
     }
 }
+
+#[cfg(test)]
+mod tests;

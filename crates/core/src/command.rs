@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CameraId, PromptId, Task, ZoneId};
+use super::{
+    CameraId, PromptId, Task, ZoneId,
+    config::{RequestedCrops, RequestedRegion},
+};
 
 /// One value of a camera that may be changed while Spotter runs, with the wanted value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +67,10 @@ pub struct NewPrompt {
     pub min_score: f64,
     /// Only things in one of these zones count; empty = everywhere.
     pub zones: Vec<ZoneId>,
+    /// The part of the picture that it is about; `None` = the whole picture.
+    pub region: Option<RequestedRegion>,
+    /// The most crops of its look; `None` = the camera's.
+    pub crops: Option<RequestedCrops>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -299,6 +299,8 @@ fn requests_are_parsed_as_their_schema_defines() {
             json!({"id": "dog", "detect": "dog", "rate": 0.5, "min_score": 0.2, "zones": ["drive"]}),
         ),
         add(json!({"id": "rain", "query": "Is it raining?", "choices": ["yes", "no"]})),
+        add(json!({"id": "dog", "detect": "dog", "region": [0, 0.25, 0.5, 1], "crops": 4})),
+        add(json!({"id": "dog", "detect": "dog", "region": "drive", "crops": "auto"})),
         json!({"op": "prompt_del", "cam": "gate", "prompt": "dog"}),
         json!({"op": "reset_overrides"}),
         json!({"op": "reset_overrides", "cam": "gate"}),
@@ -318,6 +320,9 @@ fn requests_are_parsed_as_their_schema_defines() {
         add(json!({"id": "dog"})),
         add(json!({"id": "dog", "detect": "dog", "point": "dog"})),
         add(json!({"id": "dog", "detect": "dog", "choices": ["yes", "no"]})),
+        add(json!({"id": "dog", "detect": "dog", "region": true})),
+        add(json!({"id": "dog", "detect": "dog", "region": [0, "0.25", 0.5, 1]})),
+        add(json!({"id": "dog", "detect": "dog", "crops": 2.5})),
         json!({"op": "get", "what": "password"}),
         json!({"op": "log_level", "level": "debug", "minutes": 0}),
     ];

@@ -2,7 +2,7 @@
 
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
-    ZoneConfig, choices, defaults as d,
+    ZoneConfig, choices, crops, defaults as d,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
@@ -51,7 +51,7 @@ impl CameraDefaults {
         Self {
             rate_hz: table.read_or(&settings::RATE, base.map(|base| base.rate_hz)),
             width: table.read_or(&settings::WIDTH, width) as u32,
-            crops_max: crops(
+            crops_max: crops::read(
                 table.get(&settings::CROPS),
                 base.and_then(|base| base.crops_max),
             ),
@@ -108,18 +108,6 @@ fn camera(
         schedule: settings.schedule,
         prompts,
     })
-}
-
-/// `"auto"` or a number; without a valid value, `base`.
-fn crops(value: Option<ConfigValue<'_>>, base: Option<u8>) -> Option<u8> {
-    match value {
-        None => base,
-        Some(value) if value.is_text() => {
-            value.choice(&[("auto", ())]);
-            None
-        }
-        Some(value) => value.whole(d::CROPS_RANGE).map(|crops| crops as u8),
-    }
 }
 
 fn motion(mut table: Reader<'_>, base: Option<MotionConfig>) -> MotionConfig {
@@ -202,7 +190,7 @@ fn prompt(
         ));
     }
     let region = table.get(&keys::prompt::REGION);
-    let crops_max = crops(table.get(&keys::prompt::CROPS), camera.crops_max);
+    let crops_max = crops::read(table.get(&keys::prompt::CROPS), camera.crops_max);
     let min_score = table.read_or_default(&keys::prompt::MIN_SCORE);
     let area = table.get(&keys::prompt::MIN_AREA);
     let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
@@ -224,7 +212,9 @@ fn prompt(
     let region = region.and_then(|value| region::read(&value, camera_zones));
     let zones = zones.and_then(|value| {
         let named = prompt_zones(&value, camera_zones)?;
-        region::check_zones(&value, region.unwrap_or_default(), &named, camera_zones);
+        let outside =
+            region::zones_outside_region(region.unwrap_or_default(), &named, camera_zones);
+        outside.into_iter().for_each(|text| value.error(text));
         Some(named)
     });
     Some(PromptConfig {

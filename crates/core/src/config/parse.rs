@@ -1,7 +1,7 @@
 //! Values that the file writes as text, and the nearest known name. Pure: a text goes in, a value or what is wrong
 //! with the text comes out.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use super::defaults::{CHOICE_MAX_CHARS, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
 use crate::ID_MAX_CHARS;
@@ -132,6 +132,45 @@ pub(super) fn id_suggestion(text: &str) -> Option<String> {
     };
     let id: String = text.trim().chars().map(clean).take(ID_MAX_CHARS).collect();
     Some(id).filter(|id| id.contains(|c: char| c.is_ascii_alphanumeric()))
+}
+
+/// The value of one of a few words.
+pub(super) fn choice_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+    let guess = match nearest(text, words.iter().copied()) {
+        Some(word) => format!("; did you mean {word:?}?"),
+        None => String::new(),
+    };
+    let words = words.join(", ");
+    Err(format!("{text:?} is not one of {words}{guess}"))
+}
+
+/// The number, when it is within `range`.
+pub(super) fn number_in(number: f64, range: &RangeInclusive<f64>) -> Result<f64, String> {
+    if number.is_nan() {
+        return Err("nan is not a number".to_owned());
+    }
+    in_range(number, range, |number| {
+        // Debug keeps 1e300 short; whole numbers are shown without ".0".
+        format!("{number:?}").trim_end_matches(".0").to_owned()
+    })
+}
+
+/// The value, when it is within `range`; `shown` is how messages write one.
+pub(super) fn in_range<T: PartialOrd>(
+    value: T,
+    range: &RangeInclusive<T>,
+    shown: impl Fn(&T) -> String,
+) -> Result<T, String> {
+    let limit = match &value {
+        low if low < range.start() => format!("below {}", shown(range.start())),
+        high if high > range.end() => format!("above {}", shown(range.end())),
+        _ => return Ok(value),
+    };
+    Err(format!("{} is {limit}", shown(&value)))
 }
 
 /// The known name that `name` was probably meant to be: at most one edit in three characters away.

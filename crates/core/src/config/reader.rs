@@ -66,20 +66,7 @@ impl<'a> ConfigValue<'a> {
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
-        let text = self.text()?;
-        if let Some((_, value)) = choices.iter().find(|(word, _)| *word == text) {
-            return Some(*value);
-        }
-        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-        let guess = match parse::nearest(text, words.iter().copied()) {
-            Some(word) => format!("; did you mean {word:?}?"),
-            None => String::new(),
-        };
-        self.error(format!(
-            "{text:?} is not one of {}{guess}",
-            words.join(", ")
-        ));
-        None
+        self.checked(parse::choice_of(self.text()?, choices))
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
@@ -96,14 +83,7 @@ impl<'a> ConfigValue<'a> {
             _ => None,
         };
         let number: f64 = self.expect(number, "a number")?;
-        if number.is_nan() {
-            self.error("nan is not a number");
-            return None;
-        }
-        self.in_range(number, &range, |number| {
-            // Debug keeps 1e300 short; whole numbers are shown without ".0".
-            format!("{number:?}").trim_end_matches(".0").to_owned()
-        })
+        self.checked(parse::number_in(number, &range))
     }
 
     pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {
@@ -111,7 +91,7 @@ impl<'a> ConfigValue<'a> {
         let whole = whole.and_then(|w| i128::from_str_radix(w.as_str(), w.radix()).ok());
         let whole = self.expect(whole, "a whole number")?;
         let range = i128::from(*range.start())..=i128::from(*range.end());
-        let whole = self.in_range(whole, &range, |whole| format!("{whole}"))?;
+        let whole = self.checked(parse::in_range(whole, &range, i128::to_string))?;
         u64::try_from(whole).ok()
     }
 
@@ -127,7 +107,9 @@ impl<'a> ConfigValue<'a> {
             return None;
         }
         let duration = self.parsed(parse::duration)?;
-        self.in_range(duration, &range, |d| parse::duration_text(*d))
+        self.checked(parse::in_range(duration, &range, |d| {
+            parse::duration_text(*d)
+        }))
     }
 
     /// The elements of an array.
@@ -158,21 +140,6 @@ impl<'a> ConfigValue<'a> {
             self.error(format!("needs {needed}, found a value of type {found}"));
         }
         value
-    }
-
-    fn in_range<T: PartialOrd>(
-        &self,
-        value: T,
-        range: &RangeInclusive<T>,
-        shown: impl Fn(&T) -> String,
-    ) -> Option<T> {
-        let limit = match &value {
-            low if low < range.start() => format!("below {}", shown(range.start())),
-            high if high > range.end() => format!("above {}", shown(range.end())),
-            _ => return Some(value),
-        };
-        self.error(format!("{} is {limit}", shown(&value)));
-        None
     }
 }
 

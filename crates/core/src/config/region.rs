@@ -1,4 +1,6 @@
-//! `region`: the part of the picture that a prompt is about.
+//! `region`: the part of the picture that a prompt is about. Pure but for noting problems at their places.
+
+use serde::Deserialize;
 
 use super::{
     ZoneConfig,
@@ -13,46 +15,66 @@ const MOTION: &str = "motion";
 /// Room around a zone, shares of its size: an object is in a zone with its feet, and the rest of it is above.
 const ZONE_MARGIN: f64 = 0.1;
 
-/// The value of the key, or `None` after noting what is wrong.
-pub(super) fn read(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<PromptRegion> {
-    if value.is_text() {
-        return of_word(value, zones);
-    }
-    let numbers = value.list()?;
-    if numbers.len() != 4 {
-        let count = numbers.len();
-        value.error(format!(
-            "a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has {count} numbers"
-        ));
-        return None;
-    }
-    // Every number is read before the first problem ends it, so that all of them are reported.
-    let shares: Vec<Option<f64>> = numbers.iter().map(|n| n.number(SHARE_RANGE)).collect();
-    let [x0, y0, x1, y1] = shares[..] else {
-        return None;
-    };
-    let area = NormBox {
-        x0: x0?,
-        y0: y0?,
-        x1: x1?,
-        y1: y1?,
-    };
-    value.checked(checked(area)).map(PromptRegion::Fixed)
+/// A region as a file or a command requests it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a region is [x0, y0, x1, y1], a zone's name, or \"motion\""
+)]
+pub enum RequestedRegion {
+    /// Left, top, right and bottom, shares of the picture.
+    Corners(Vec<f64>),
+    /// A zone's name or `motion`.
+    Word(String),
 }
 
-fn of_word(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<PromptRegion> {
-    let word = value.text()?;
+impl RequestedRegion {
+    /// The region on a camera with these zones, or what is wrong.
+    pub fn on_camera(&self, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
+        match self {
+            Self::Corners(corners) => of_corners(corners).map(PromptRegion::Fixed),
+            Self::Word(word) => of_word(word, zones),
+        }
+    }
+}
+
+/// The value of the key, or `None` after noting what is wrong.
+pub(super) fn read(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<PromptRegion> {
+    let requested = if value.is_text() {
+        RequestedRegion::Word(value.text()?.to_owned())
+    } else {
+        // Every number is read before the first problem ends it, so that all of them are reported at their places.
+        let numbers = value.list()?.into_iter();
+        let shares: Vec<_> = numbers.map(|number| number.number(SHARE_RANGE)).collect();
+        RequestedRegion::Corners(shares.into_iter().collect::<Option<_>>()?)
+    };
+    value.checked(requested.on_camera(zones))
+}
+
+fn of_corners(corners: &[f64]) -> Result<RegionBox, String> {
+    let &[x0, y0, x1, y1] = corners else {
+        let count = corners.len();
+        return Err(format!(
+            "a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has {count} numbers"
+        ));
+    };
+    for &corner in corners {
+        parse::number_in(corner, &SHARE_RANGE)?;
+    }
+    checked(NormBox { x0, y0, x1, y1 })
+}
+
+fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
     let zone = zones.iter().find(|zone| zone.id.as_str() == word);
     match (word, zone) {
-        (MOTION, Some(_)) => {
-            value.error(
-                "is the box in which something moved and also a zone of this camera; rename the zone",
-            );
-            None
-        }
-        (MOTION, None) => Some(PromptRegion::Motion),
-        // A zone with a wrong polygon has none; that is reported at the zone.
-        (_, Some(zone)) => bounds(zone).map(|bounds| PromptRegion::Fixed(around(bounds))),
+        (MOTION, Some(_)) => Err(format!(
+            "{MOTION:?} is the box in which something moved and also a zone of this camera; rename the zone"
+        )),
+        (MOTION, None) => Ok(PromptRegion::Motion),
+        // A zone with a wrong polygon has no bounds; that is reported at the zone.
+        (_, Some(zone)) => Ok(bounds(zone).map_or(PromptRegion::Whole, |bounds| {
+            PromptRegion::Fixed(around(bounds))
+        })),
         (_, None) => {
             let names = zones.iter().map(|zone| zone.id.as_str());
             let known: Vec<_> = names.chain([MOTION]).collect();
@@ -60,8 +82,7 @@ fn of_word(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<PromptRegion
                 Some(near) => format!("; did you mean {near:?}?"),
                 None => format!("; write one of {}, or [x0, y0, x1, y1]", known.join(", ")),
             };
-            value.error(format!("{word:?} is not a zone of this camera{guess}"));
-            None
+            Err(format!("{word:?} is not a zone of this camera{guess}"))
         }
     }
 }
@@ -113,26 +134,24 @@ fn around(bounds: NormBox) -> RegionBox {
     ))
 }
 
-/// Notes zones of a prompt in which it cannot see anything.
-pub(super) fn check_zones(
-    value: &ConfigValue<'_>,
+/// A message for each zone of a prompt in which it cannot see anything.
+pub fn zones_outside_region(
     region: PromptRegion,
     named: &[ZoneId],
     zones: &[ZoneConfig],
-) {
+) -> Vec<String> {
     let PromptRegion::Fixed(region) = region else {
-        return;
+        return Vec::new();
     };
     let seen = region.norm_box();
-    for zone in zones.iter().filter(|zone| named.contains(&zone.id)) {
-        let is_apart = |zone: NormBox| {
-            zone.x0 >= seen.x1 || zone.x1 <= seen.x0 || zone.y0 >= seen.y1 || zone.y1 <= seen.y0
-        };
-        if bounds(zone).is_some_and(is_apart) {
-            let id = &zone.id;
-            value.error(format!(
-                "zone \"{id}\" is outside of the prompt's region, so nothing is found in it; change one of them"
-            ));
-        }
-    }
+    let is_apart = |zone: NormBox| {
+        zone.x0 >= seen.x1 || zone.x1 <= seen.x0 || zone.y0 >= seen.y1 || zone.y1 <= seen.y0
+    };
+    let named = zones.iter().filter(|zone| named.contains(&zone.id));
+    named
+        .filter(|zone| bounds(zone).is_some_and(is_apart))
+        .map(|ZoneConfig { id, .. }| {
+            format!("zone \"{id}\" is outside of the prompt's region, so nothing is found in it; change one of them")
+        })
+        .collect()
 }

@@ -19,7 +19,7 @@ use super::{
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::OutOfPages,
-    plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY},
+    plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY, TEXTS_BESIDE_SHORT},
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
@@ -132,14 +132,19 @@ impl BatchPlanner {
         Some((draft.step, draft.record))
     }
 
-    /// Every job that can decode does, the oldest first; texts only in some steps of short answers.
+    /// Every job that can decode does, the oldest first; few texts and only in some steps of short answers.
     fn add_decodes(&self, inside: &mut WorkingSet, draft: &mut StepDraft) {
         let carry = self.options.decide == Decide::Device;
         // A step that a look's image joins is long, so that a row more costs it nothing.
         let short_alone = !inside.admission.any_starts() && self.has_short_decodes(inside);
-        let texts_wait = short_alone && !inside.work.steps.is_multiple_of(TEXT_EVERY);
+        let mut texts = match short_alone {
+            true if !inside.work.steps.is_multiple_of(TEXT_EVERY) => 0,
+            true => TEXTS_BESIDE_SHORT,
+            false => self.limits.rows,
+        };
         for i in 0..inside.active.len() {
-            if texts_wait && inside.active.at(i).is_text {
+            let is_text = inside.active.at(i).is_text;
+            if is_text && texts == 0 {
                 continue;
             }
             self.fit_draft(inside, i, draft.spare_tokens);
@@ -159,6 +164,7 @@ impl BatchPlanner {
             if self.give_pages(inside, i, end) {
                 inside.work.decodes += 1;
                 inside.work.drafted += request.drafted() as u64;
+                texts -= usize::from(is_text);
                 draft.add_row(inside, i, request);
                 debug_assert!(inside.active.at(i).inflight_refs <= self.options.depth);
             }

@@ -13,8 +13,8 @@
 //! better; fewer would make answers end sooner.
 //!
 //! *Free texts ride along.* A text takes a step for each token, and no look waits for it: it begins when the short answers of its
-//! look are there, it does not count where images are kept out of a step, it has a row in every second step of short answers
-//! alone, texts are limited to half of the rows and pages, and when pages are short they are evicted first.
+//! look are there, it does not count where images are kept out of a step, two texts at most have rows in every second step of
+//! short answers alone, texts are limited to half of the rows and pages, and when pages are short they are evicted first.
 //!
 //! *No look is overtaken for want of pages.* When the first look in order does not get its pages, none behind it does, so
 //! that a look with many prompts is not starved by small ones.
@@ -28,6 +28,10 @@ pub const IMAGES_WITH_DECODE: usize = 4;
 /// Beside short answers, where no look begins, free texts have rows in one of this many steps: a row more makes a step longer,
 /// and a long list of objects has many steps.
 pub const TEXT_EVERY: u64 = 2;
+
+/// The most free texts that have rows in such a step, the oldest first: of many cameras that all have texts under way, each row
+/// makes the step longer.
+pub const TEXTS_BESIDE_SHORT: usize = 2;
 
 /// A look with prompts that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -50,7 +50,7 @@ impl EffectiveCameras {
     }
 
     /// Replaces the cameras of the file. An override whose value differs in the new file is discarded and returned. An added
-    /// prompt stays if its camera stays and has no prompt of the same name.
+    /// prompt stays if its camera stays, has the zone of its region and no prompt of the same name.
     pub fn replace_file(&mut self, file: Vec<CameraConfig>) -> Vec<DiscardedOverride> {
         let discarded = self.overrides.rebase(&file);
         let find = |id: &CameraId| file.iter().find(|camera| camera.id == *id);
@@ -59,7 +59,7 @@ impl EffectiveCameras {
                 let mut prompts = camera.prompts.iter();
                 prompts.any(|prompt| added.is(&camera.id, &prompt.id))
             };
-            find(&added.camera).is_some_and(|camera| !taken(camera))
+            find(&added.camera).is_some_and(|camera| !taken(camera) && added.has_region_on(camera))
         });
         self.boosts.retain(|boost| find(&boost.camera).is_some());
         self.file = file;

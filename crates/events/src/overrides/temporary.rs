@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::settings::{checked_text, in_range};
 use spotter_core::{
     CameraId, Mono, NewPrompt, PromptId, PromptRegion, Refusal, RefusalCode, Task,
-    config::{CameraConfig, PromptConfig, defaults as d},
+    config::{
+        CameraConfig, PromptConfig, RequestedCrops, RequestedRegion, defaults as d,
+        zones_outside_region,
+    },
 };
 
 /// Added prompts of one camera. Each costs a part of every look.
@@ -59,6 +62,19 @@ impl AddedPrompt {
             let text = format!("{zone} is not a zone of camera {}", camera.id);
             return Err(Refusal::new(RefusalCode::UnknownZone, text));
         }
+        let region = region_of(&prompt, camera).map_err(|text| {
+            let code = match &prompt.region {
+                Some(RequestedRegion::Word(_)) => RefusalCode::UnknownZone,
+                _ => RefusalCode::BadValue,
+            };
+            Refusal::new(code, format!("region: {text}"))
+        })?;
+        let bad_value =
+            |key: &str, text: &str| Refusal::new(RefusalCode::BadValue, format!("{key}: {text}"));
+        crops_of(&prompt, camera).map_err(|text| bad_value("crops", &text))?;
+        if let [text, ..] = &zones_outside_region(region, &prompt.zones, &camera.zones)[..] {
+            return Err(bad_value("zones", text));
+        }
         if let Task::Detect { object: text }
         | Task::Point { object: text }
         | Task::Query { question: text, .. } = &mut prompt.task
@@ -75,14 +91,23 @@ impl AddedPrompt {
         self.camera == *camera && self.prompt.id == *prompt
     }
 
+    /// False when its region is a zone that the camera does not have.
+    pub(super) fn has_region_on(&self, camera: &CameraConfig) -> bool {
+        region_of(&self.prompt, camera).is_ok()
+    }
+
     /// As a prompt of its camera, with the camera's rules for events. The camera's rate is the upper limit.
     pub(super) fn in_camera(&self, camera: &CameraConfig) -> PromptConfig {
+        // Both were checked when the prompt was added, the region also when the file was replaced.
+        let region = region_of(&self.prompt, camera).unwrap_or_default();
+        let crops_max = crops_of(&self.prompt, camera).unwrap_or_default();
         let NewPrompt {
             id,
             task,
             rate_hz,
             min_score,
             zones,
+            ..
         } = self.prompt.clone();
         let events = camera.prompts.first().map(|first| first.events);
         PromptConfig {
@@ -90,8 +115,8 @@ impl AddedPrompt {
             enabled: true,
             revision: 1,
             task,
-            region: PromptRegion::Whole,
-            crops_max: camera.crops_max,
+            region,
+            crops_max,
             rate_hz: rate_hz.unwrap_or(camera.rate_hz).min(camera.rate_hz),
             min_score,
             min_area: 0.0,
@@ -101,6 +126,19 @@ impl AddedPrompt {
             events: events.unwrap_or(d::EVENTS),
         }
     }
+}
+
+fn region_of(prompt: &NewPrompt, camera: &CameraConfig) -> Result<PromptRegion, String> {
+    let on_camera = |requested: &RequestedRegion| requested.on_camera(&camera.zones);
+    prompt
+        .region
+        .as_ref()
+        .map_or(Ok(PromptRegion::Whole), on_camera)
+}
+
+fn crops_of(prompt: &NewPrompt, camera: &CameraConfig) -> Result<Option<u8>, String> {
+    let crops = prompt.crops.as_ref();
+    crops.map_or(Ok(camera.crops_max), RequestedCrops::crops_max)
 }
 
 impl RateBoost {

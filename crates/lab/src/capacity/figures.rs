@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::simulated_box::{BoxSetup, DeviceUse, LookEnd, LookRecord, TextRecord};
+use super::{
+    look_log::{LookEnd, LookRecord, TextRecord},
+    simulated_box::{BoxSetup, DeviceUse},
+};
 use crate::bench::{Spread, TextTable};
 use spotter_core::Mono;
 
@@ -87,6 +90,19 @@ impl RunFigures {
     }
 }
 
+/// What a row is about.
+#[derive(Clone, Debug)]
+pub struct CapacityLoad {
+    pub device: String,
+    pub cameras: usize,
+    pub prompts: usize,
+    /// Mean of an answer.
+    pub objects: u64,
+    pub load: f64,
+    /// What the 95th percentile of ages keeps to.
+    pub bound: Duration,
+}
+
 /// A device under a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct CapacityRow {
@@ -158,19 +174,14 @@ impl QueryFigures {
 }
 
 impl CapacityRow {
-    pub fn new(
-        setup: &BoxSetup,
-        load: f64,
-        bound: Duration,
-        learned: RunFigures,
-        best: Option<(usize, RunFigures)>,
-    ) -> Self {
+    /// `best`: the number of a fixed number in flight, and what it gives.
+    pub fn new(load: CapacityLoad, learned: RunFigures, best: Option<(usize, RunFigures)>) -> Self {
         Self {
-            device: setup.device.name.clone(),
-            cameras: setup.cameras,
-            prompts: setup.prompts,
-            objects: setup.objects,
-            load,
+            device: load.device,
+            cameras: load.cameras,
+            prompts: load.prompts,
+            objects: load.objects,
+            load: load.load,
             begun: learned.begun,
             answered: learned.answered,
             answered_share: learned.answered as f64 / learned.begun.max(1) as f64,
@@ -182,7 +193,7 @@ impl CapacityRow {
             in_flight: learned.in_flight,
             p50_ms: learned.p50_ms,
             p95_ms: learned.p95_ms,
-            bound_ms: bound.as_secs_f64() * 1e3,
+            bound_ms: load.bound.as_secs_f64() * 1e3,
             wasted_share: learned.wasted_share,
             images_per_step: learned.images_per_step,
             fairness: learned.fairness,

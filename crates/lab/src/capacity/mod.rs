@@ -10,8 +10,10 @@
 //! With a query, each load is also run without it: free texts may delay no other answer by more than two decode steps.
 //! Publishing takes no virtual time: an age ends when the tracker has the answer.
 
+mod cameras;
 mod devices;
 mod figures;
+mod look_log;
 mod real_box;
 mod simulated_box;
 
@@ -21,7 +23,7 @@ pub use real_box::{REAL, RealOptions, real_capacity};
 use std::time::Duration;
 
 use devices::DeviceProfile;
-use figures::{QueryFigures, RunFigures};
+use figures::{CapacityLoad, QueryFigures, RunFigures};
 use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empty_look};
 use spotter_engine::{open::GPU_PERMITS, service::InFlight};
 
@@ -156,7 +158,15 @@ fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<Capac
             best = Some((looks, fixed));
         }
     }
-    let mut row = CapacityRow::new(&setup, load, bound, learned, best);
+    let load = CapacityLoad {
+        device: setup.device.name,
+        cameras: setup.cameras,
+        prompts: setup.prompts,
+        objects: setup.objects,
+        load,
+        bound,
+    };
+    let mut row = CapacityRow::new(load, learned, best);
     row.query = query;
     Ok(row)
 }

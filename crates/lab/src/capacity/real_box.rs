@@ -20,32 +20,30 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     CapacityOptions, LOOKS_ALONE,
-    figures::{CapacityRow, CapacityTable, RunFigures},
-    simulated_box::{LookEnd, LookRecord, budget, configured_cameras, tasks},
+    cameras::{FrameSender, configured_cameras, tasks},
+    figures::{CapacityLoad, CapacityRow, CapacityTable, RunFigures},
+    look_log::LookLog,
+    simulated_box::budget,
 };
 use crate::bench::noise;
 use spotter::app::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock, Frame, FrameTimes, Look, LookNews, Mono, Outcome, Picture, SystemClock,
-    WallTime,
+    CameraId, Clock, Look, LookNews, Mono, Outcome, Picture, SystemClock,
     config::{CameraConfig, ModelSettings},
 };
 use spotter_engine::{
     open::{self, ExpectedLook},
     service::handle::{self, EngineHandle},
 };
-use spotter_events::track::Tracker;
 use spotter_street::calibration_pictures;
 
-/// Frames a second of a camera that is looked at less often.
-const CAMERA_HZ: f64 = 15.0;
 /// Looks for the time of one alone.
 const ALONE_LOOKS: usize = 5;
 /// Part of a row's time before anything counts: the number in flight is to follow.
@@ -54,6 +52,8 @@ const WARM_UP_PART: f64 = 0.4;
 const SATURATED_LOAD: f64 = 8.0;
 /// Between two checks whether the last looks of a row have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// By how many pictures the first ones of two cameras differ.
+const FIRST_PICTURES_APART: usize = 5;
 /// Grace for the last looks and the engine.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -243,25 +243,20 @@ impl RealCase {
         let configured = configured_cameras(cameras, self.prompts, false, looks_hz)?;
         opened.sampler.change(&configured);
         let ids: Vec<CameraId> = configured.iter().map(|camera| camera.id.clone()).collect();
-        opened.slot.set_cameras(ids.clone());
+        opened.slot.set_cameras(ids);
         opened.slot.seat(&opened.sampler);
         let source = FrameSource::start(&configured, opened)?;
         let mut run = RealRun {
-            tracker: Tracker::new("real".into(), &configured),
-            ids,
-            records: Vec::new(),
+            log: LookLog::new(&configured),
             steps: HashSet::new(),
             in_flight: 0,
             has_objects: self.objects > 0,
         };
         let warm_up = time.mul_f64(WARM_UP_PART);
         run.until(opened, warm_up).await?;
-        let mut run = RealRun {
-            records: Vec::new(),
-            steps: HashSet::new(),
-            in_flight: 0,
-            ..run
-        };
+        run.log.records.clear();
+        run.steps.clear();
+        run.in_flight = 0;
         let from = opened.clock.now();
         run.until(opened, time - warm_up).await?;
         let took = opened.clock.now().since(from);
@@ -277,39 +272,26 @@ impl RealCase {
     }
 
     fn figures(self, opened: &OpenedBox, run: &RealRun, of: (f64, Duration)) -> RealRow {
-        let ((load, took), cameras) = (of, run.ids.len());
-        let mut figures = RunFigures::of(&run.records, cameras, took);
+        let ((load, took), cameras) = (of, run.log.cameras().len());
+        let mut figures = RunFigures::of(&run.log.records, cameras, took);
         let late = (figures.begun - figures.answered) as f64;
         // What late looks cost is not reported; at most as much as answered ones.
         figures.wasted_share = late / figures.begun.max(1) as f64;
         figures.images_per_step = figures.answered as f64 / run.steps.len().max(1) as f64;
-        let bound = budget().max(opened.alone.mul_f64(LOOKS_ALONE));
-        let row = CapacityRow {
+        let load = CapacityLoad {
             device: opened.device.clone(),
             cameras,
             prompts: self.prompts,
             objects: self.objects,
             load,
-            begun: figures.begun,
-            answered: figures.answered,
-            answered_share: figures.answered as f64 / figures.begun.max(1) as f64,
-            answered_share_with_objects: figures.with_objects,
-            answered_share_without_objects: figures.without_objects,
-            looks_per_s: figures.looks_per_s,
-            best_fixed_looks_per_s: None,
-            best_fixed: None,
-            in_flight: run.in_flight,
-            p50_ms: figures.p50_ms,
-            p95_ms: figures.p95_ms,
-            bound_ms: bound.as_secs_f64() * 1e3,
-            wasted_share: figures.wasted_share,
-            images_per_step: figures.images_per_step,
-            fairness: figures.fairness,
-            query: None,
+            bound: budget().max(opened.alone.mul_f64(LOOKS_ALONE)),
         };
+        figures.in_flight = run.in_flight;
+        let is_saturated = load.load >= SATURATED_LOAD;
+        let row = CapacityRow::new(load, figures, None);
         RealRow {
             row,
-            is_saturated: load >= SATURATED_LOAD,
+            is_saturated,
             alone_ms: opened.alone.as_secs_f64() * 1e3,
         }
     }
@@ -324,13 +306,12 @@ impl OpenedBox {
 
 /// The looks of a row.
 struct RealRun {
-    tracker: Tracker,
-    ids: Vec<CameraId>,
-    records: Vec<LookRecord>,
+    log: LookLog,
     /// Images of one step are all encoded at the same nanosecond, those of two steps are not.
     steps: HashSet<Mono>,
     /// The most looks that were allowed at once.
     in_flight: usize,
+    /// Every answer of a case has as many, also those that come too late.
     has_objects: bool,
 }
 
@@ -353,32 +334,16 @@ impl RealRun {
     }
 
     fn publish(&mut self, news: LookNews, now: Mono) -> anyhow::Result<()> {
-        match news {
-            LookNews::Answer { frame, answer, .. } => {
-                self.tracker.update(&frame, &answer);
+        match &news {
+            LookNews::Answer { answer, .. } => {
                 self.steps.insert(answer.marks.encoded);
             }
-            LookNews::ShortAnswered(frame) => self.record(&frame, LookEnd::Answered, now),
-            LookNews::Ended(Outcome::Answered(_)) => {}
-            LookNews::Ended(Outcome::Late(look)) => {
-                self.tracker.unanswered(&look);
-                self.record(&look.frame, LookEnd::Late, now);
-            }
             LookNews::Ended(Outcome::Failed(_, reason)) => bail!("a look failed: {reason}"),
+            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
+        let has_objects = self.has_objects;
+        self.log.add(news, now, |_| has_objects);
         Ok(())
-    }
-
-    fn record(&mut self, frame: &Frame, end: LookEnd, now: Mono) {
-        let camera = self.ids.iter().position(|id| *id == frame.camera);
-        self.records.push(LookRecord {
-            camera: camera.unwrap_or_default(),
-            received: frame.times.received,
-            ended: now,
-            end,
-            // Every answer of a case has as many, also those that came too late.
-            has_objects: self.has_objects,
-        });
     }
 }
 
@@ -388,43 +353,23 @@ struct FrameSource {
     thread: JoinHandle<()>,
 }
 
-struct NoiseCamera {
-    id: CameraId,
-    sink: Box<dyn Fn(Frame) + Send>,
-    period: Duration,
-    next: Mono,
-    frames: u64,
-    /// Where in the pictures it begins, so that no two cameras show the same.
-    first: usize,
-}
-
 impl FrameSource {
     fn start(cameras: &[CameraConfig], opened: &OpenedBox) -> anyhow::Result<Self> {
         let (clock, pictures) = (Arc::clone(&opened.clock), Arc::clone(&opened.pictures));
-        let now = clock.now();
-        let all = cameras.iter().enumerate().map(|(index, camera)| {
-            let sink = opened.sampler.camera_sink(&camera.id);
-            let sink = sink.context("a camera that the sampler does not know")?;
-            let period = Duration::from_secs_f64(1.0 / camera.rate_hz.max(CAMERA_HZ));
-            Ok(NoiseCamera {
-                id: camera.id.clone(),
-                sink: Box::new(sink),
-                period,
-                next: now.after(period.mul_f64(index as f64 / cameras.len() as f64)),
-                frames: 0,
-                first: index * 5,
-            })
-        });
-        let mut all: Vec<NoiseCamera> = all.collect::<anyhow::Result<_>>()?;
+        let mut all = FrameSender::all(cameras, &opened.sampler, clock.now())?;
         let stops = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stops);
         let body = move || {
             while !is_over.load(Ordering::Relaxed) {
-                let Some(camera) = all.iter_mut().min_by_key(|camera| camera.next) else {
+                let cameras = all.iter_mut().enumerate();
+                let next = cameras.min_by_key(|(_, camera)| camera.next);
+                let Some((index, camera)) = next else {
                     return;
                 };
                 thread::sleep(camera.next.since(clock.now()));
-                camera.deliver(&pictures, clock.now());
+                // No two cameras show the same.
+                let picture = index * FIRST_PICTURES_APART + camera.frames as usize + 1;
+                camera.deliver(pictures[picture % pictures.len()].clone(), clock.now());
             }
         };
         let thread = thread::Builder::new().name("cameras".into()).spawn(body)?;
@@ -435,29 +380,6 @@ impl FrameSource {
         self.stops.store(true, Ordering::Relaxed);
         // It only sleeps and puts frames in; a panic of it is in the log.
         let _ = self.thread.join();
-    }
-}
-
-impl NoiseCamera {
-    fn deliver(&mut self, pictures: &[Picture], now: Mono) {
-        self.frames += 1;
-        // A source that was held up does not deliver a burst.
-        self.next = self.next.after(self.period).max(now);
-        let picture = pictures[(self.first + self.frames as usize) % pictures.len()].clone();
-        (self.sink)(Frame {
-            camera: self.id.clone(),
-            number: self.frames,
-            camera_size: (picture.width() as u32, picture.height() as u32),
-            key: false,
-            times: FrameTimes {
-                received: now,
-                received_wall: WallTime::default(),
-                decoded: now,
-                capture: None,
-                rtp: None,
-            },
-            picture,
-        });
     }
 }
 

@@ -8,18 +8,21 @@
 //!
 //! Nothing depends on real time or on chance, so a run gives the same figures each time.
 
-use std::{cell::RefCell, collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, path::PathBuf, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{runtime::Runtime, task::yield_now};
 
-use super::devices::DeviceProfile;
+use super::{
+    cameras::{FrameSender, configured_cameras, tasks},
+    devices::DeviceProfile,
+    look_log::{LookLog, LookRecord, TextRecord, has_objects},
+};
 use spotter::app::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    Answer, CameraId, Clock as _, Frame, FrameTimes, Look, LookNews, ManualClock, Mono, Outcome,
-    Picture, Task, WallTime,
-    config::{self, CameraConfig, Environment, ModelSettings, ModelSource},
+    CameraId, Clock as _, Look, LookNews, ManualClock, Mono, Picture,
+    config::{ModelSettings, ModelSource},
 };
 use spotter_engine::{
     model::load_model,
@@ -27,10 +30,7 @@ use spotter_engine::{
     service::{Engine, EngineModel, InFlight, LookRule, engine_loop::EngineLoop, handle},
     sim::{SimBackend, SimModel},
 };
-use spotter_events::track::Tracker;
 
-/// Frames a second of a camera that is looked at less often.
-const CAMERA_HZ: f64 = 15.0;
 const PAGE_TOKENS: usize = 16;
 const ROWS: usize = 32;
 /// Turns of the runtime after which nothing more happens: a look begins or ends in four.
@@ -61,32 +61,6 @@ impl BoxSetup {
     }
 }
 
-/// How a look ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookEnd {
-    /// All its short answers were published.
-    Answered,
-    Late,
-}
-
-/// A look that was begun.
-#[derive(Clone, Copy, Debug)]
-pub struct LookRecord {
-    pub camera: usize,
-    pub received: Mono,
-    pub ended: Mono,
-    pub end: LookEnd,
-    /// Of a late look, what its answer would have had.
-    pub has_objects: bool,
-}
-
-/// A free text that was published.
-#[derive(Clone, Copy, Debug)]
-pub struct TextRecord {
-    pub received: Mono,
-    pub ended: Mono,
-}
-
 /// What the engine did between two moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceUse {
@@ -109,22 +83,10 @@ struct Outside {
     runtime: Runtime,
     slot: EngineSlot,
     sampler: Arc<Sampler>,
-    tracker: Tracker,
-    cameras: Vec<SimulatedCamera>,
+    cameras: Vec<FrameSender>,
     /// Answers what came too late, to know what was lost.
     reference: Engine,
-    records: Vec<LookRecord>,
-    texts: Vec<TextRecord>,
-    /// Looks with published answers that are not recorded yet, by camera and frame: whether they have objects.
-    open: BTreeMap<(CameraId, u64), bool>,
-}
-
-struct SimulatedCamera {
-    id: CameraId,
-    sink: Box<dyn Fn(Frame)>,
-    period: Duration,
-    next: Mono,
-    frames: u64,
+    log: LookLog,
 }
 
 impl SimulatedBox {
@@ -161,28 +123,16 @@ impl SimulatedBox {
             sampler.share(limits),
         );
         slot.seat(&sampler);
-        let simulated = cameras.iter().enumerate();
-        let simulated = simulated.map(|(i, camera)| {
-            SimulatedCamera::new(
-                camera,
-                &sampler,
-                clock.now(),
-                i as f64 / setup.cameras as f64,
-            )
-        });
         let reference_clock = ManualClock::default();
         let reference = simulated_backend(setup, reference_clock.clone());
         let all = Rc::new(RefCell::new(Outside {
             clock: clock.clone(),
             runtime,
             slot,
-            tracker: Tracker::new("sim".into(), &cameras),
-            cameras: simulated.collect::<anyhow::Result<_>>()?,
+            cameras: FrameSender::all(&cameras, &sampler, clock.now())?,
             sampler,
             reference: simulated_engine(setup, reference, reference_clock),
-            records: Vec::new(),
-            texts: Vec::new(),
-            open: BTreeMap::new(),
+            log: LookLog::new(&cameras),
         }));
         *outside.borrow_mut() = Some(Rc::clone(&all));
         Ok(Self {
@@ -196,9 +146,12 @@ impl SimulatedBox {
     pub fn run(&mut self, looks: usize, limit: Duration) -> anyhow::Result<()> {
         let (wanted, until) = {
             let outside = self.outside.borrow();
-            (outside.records.len() + looks, self.clock.now().after(limit))
+            (
+                outside.log.records.len() + looks,
+                self.clock.now().after(limit),
+            )
         };
-        while self.outside.borrow().records.len() < wanted && self.clock.now() < until {
+        while self.outside.borrow().log.records.len() < wanted && self.clock.now() < until {
             self.outside.borrow_mut().settle();
             self.engine.take_waiting();
             match self.engine.is_idle() {
@@ -211,12 +164,12 @@ impl SimulatedBox {
 
     /// All looks that have ended so far.
     pub fn records(&self) -> Vec<LookRecord> {
-        self.outside.borrow().records.clone()
+        self.outside.borrow().log.records.clone()
     }
 
     /// All free texts so far.
     pub fn texts(&self) -> Vec<TextRecord> {
-        self.outside.borrow().texts.clone()
+        self.outside.borrow().log.texts.clone()
     }
 
     /// The frames of all cameras.
@@ -266,8 +219,10 @@ impl Outside {
         let due = self.next_due();
         self.clock.advance(due.since(self.clock.now()));
         for camera in &mut self.cameras {
-            if camera.next == due {
-                camera.frame();
+            if camera.next == due
+                && let Some(picture) = picture_of(&camera.id, camera.frames + 1)
+            {
+                camera.deliver(picture, due);
             }
         }
         self.settle();
@@ -302,107 +257,32 @@ impl Outside {
 
     fn publish(&mut self, news: LookNews) {
         self.sampler.news(&news);
-        let key = |frame: &Frame| (frame.camera.clone(), frame.number);
-        match news {
-            LookNews::Answer { frame, answer, .. } => {
-                self.tracker.update(&frame, &answer);
-                let received = frame.times.received;
-                match answer.prompt.task.is_free_text() {
-                    true => self.texts.push(TextRecord {
-                        received,
-                        ended: self.clock.now(),
-                    }),
-                    false => {
-                        *self.open.entry(key(&frame)).or_default() |= has_objects(&answer);
-                    }
-                }
-            }
-            LookNews::ShortAnswered(frame) => {
-                let has_objects = self.open.remove(&key(&frame)).unwrap_or_default();
-                self.record(&frame, LookEnd::Answered, has_objects);
-            }
-            LookNews::Ended(Outcome::Answered(_)) => {}
-            LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
-                self.tracker.unanswered(&look);
-                let had_objects = self.open.remove(&key(&look.frame)).unwrap_or_default();
-                let has_objects = had_objects || self.would_find(&look);
-                self.record(&look.frame, LookEnd::Late, has_objects);
-            }
-        }
-    }
-
-    fn record(&mut self, frame: &Frame, end: LookEnd, has_objects: bool) {
-        let camera = self.cameras.iter().position(|c| c.id == frame.camera);
-        self.records.push(LookRecord {
-            camera: camera.unwrap_or_default(),
-            received: frame.times.received,
-            ended: self.clock.now(),
-            end,
-            has_objects,
-        });
-    }
-
-    fn would_find(&mut self, look: &Look) -> bool {
-        let mut look = look.clone();
-        let never = Mono::from_nanos(u64::MAX);
-        (look.start_by, look.answer_by) = (never, never);
-        let found = self.reference.look(look);
-        found.is_ok_and(|found| found.answers.iter().any(has_objects))
+        let Self {
+            log,
+            reference,
+            clock,
+            ..
+        } = self;
+        log.add(news, clock.now(), |look| would_find(reference, look));
     }
 }
 
-fn has_objects(answer: &Answer) -> bool {
-    answer.body.count() > Some(0)
+fn would_find(reference: &mut Engine, look: &Look) -> bool {
+    let mut look = look.clone();
+    let never = Mono::from_nanos(u64::MAX);
+    (look.start_by, look.answer_by) = (never, never);
+    let found = reference.look(look);
+    found.is_ok_and(|found| found.answers.iter().any(has_objects))
 }
 
-impl SimulatedCamera {
-    /// `phase` is the part of a period after which its first frame comes.
-    fn new(
-        camera: &CameraConfig,
-        sampler: &Arc<Sampler>,
-        now: Mono,
-        phase: f64,
-    ) -> anyhow::Result<Self> {
-        let sink = sampler.camera_sink(&camera.id);
-        let sink = sink.context("a camera that the sampler does not know")?;
-        let period = Duration::from_secs_f64(1.0 / camera.rate_hz.max(CAMERA_HZ));
-        Ok(Self {
-            id: camera.id.clone(),
-            sink: Box::new(sink),
-            period,
-            next: now.after(period.mul_f64(phase)),
-            frames: 0,
-        })
+/// The simulated model's answer is a function of the picture, so each is another one.
+fn picture_of(camera: &CameraId, number: u64) -> Option<Picture> {
+    let mut pixels = [0; 12];
+    pixels[..8].copy_from_slice(&number.to_le_bytes());
+    for (pixel, byte) in pixels[8..].iter_mut().zip(camera.as_str().bytes().rev()) {
+        *pixel = byte;
     }
-
-    fn frame(&mut self) {
-        self.frames += 1;
-        let (number, received) = (self.frames, self.next);
-        self.next = received.after(self.period);
-        // The simulated model's answer is a function of the picture, so each is another one.
-        let mut pixels = [0; 12];
-        pixels[..8].copy_from_slice(&number.to_le_bytes());
-        for (pixel, byte) in pixels[8..].iter_mut().zip(self.id.as_str().bytes().rev()) {
-            *pixel = byte;
-        }
-        let Ok(picture) = Picture::from_rgb(2, 2, pixels.to_vec()) else {
-            return;
-        };
-        (self.sink)(Frame {
-            camera: self.id.clone(),
-            number,
-            camera_size: (2, 2),
-            key: false,
-            times: FrameTimes {
-                received,
-                received_wall: WallTime::default(),
-                decoded: received,
-                capture: None,
-                rtp: None,
-            },
-            picture,
-        });
-    }
+    Picture::from_rgb(2, 2, pixels.to_vec()).ok()
 }
 
 /// Time of a look that finds nothing and is alone on the device.
@@ -427,44 +307,6 @@ fn measured_look(
     let picture = Picture::from_rgb(2, 2, vec![128; 12]).context("a picture")?;
     engine.look(Look::still(picture, tasks(prompts))?)?;
     Ok(clock.now().since(began))
-}
-
-fn object(number: usize) -> String {
-    format!("thing {number}")
-}
-
-pub fn tasks(prompts: usize) -> impl Iterator<Item = Task> {
-    (0..prompts).map(|number| Task::Detect {
-        object: object(number),
-    })
-}
-
-/// The cameras as a file configures them, each with its part of the looks.
-pub fn configured_cameras(
-    cameras: usize,
-    prompts: usize,
-    has_query: bool,
-    looks_hz: f64,
-) -> anyhow::Result<Vec<CameraConfig>> {
-    let mut text = String::from("mqtt.url = \"mqtt://127.0.0.1\"\n");
-    for camera in 0..cameras {
-        text += &format!("[camera.c{camera}]\nurl = \"test://\"\n");
-        for prompt in 0..prompts {
-            text += &format!("prompt.p{prompt}.detect = \"{}\"\n", object(prompt));
-        }
-        if has_query {
-            text += "prompt.scene.query = \"What happens here?\"\n";
-        }
-    }
-    let loaded = config::of_text("the simulated cameras", &text, &Environment::process())?;
-    let mut configured = loaded.config.cameras;
-    for camera in &mut configured {
-        camera.rate_hz = looks_hz / cameras as f64;
-        for prompt in &mut camera.prompts {
-            prompt.rate_hz = camera.rate_hz;
-        }
-    }
-    Ok(configured)
 }
 
 /// `[model]` of a configuration that sets nothing but a directory.

@@ -59,9 +59,11 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
         let query = QueryFigures::of(&setup, &with, &without);
         assert!(query.more_steps <= 2.0, "{device}: {query:?}");
         assert!(with.answered * 100 >= with.begun * 99, "{device}");
-        // A text is under way most of the time, and every one ends as an answer.
-        let texts = site.texts().len();
-        assert!(texts * 8 > LOOKS, "{device}: {texts} texts");
+        // A text is under way most of the time, and every one ends as an answer. On the Orin NX 128 tokens of 30 ms take as long as
+        // 3.7 looks from frame to frame; a third of that time belongs to looks, and the next text begins with a look. The run may
+        // end by its limit, before all looks.
+        let (texts, looks) = (site.texts().len(), site.records().len());
+        assert!(texts * 6 > looks, "{device}: {texts} texts, {looks} looks");
         for frames in site.frames() {
             assert!(frames.balanced(), "{device}: {frames:?}");
             assert!(frames.late * 100 <= frames.looked, "{device}: {frames:?}");
@@ -69,4 +71,18 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
             assert!(frames.in_flight <= 2, "{device}: {frames:?}");
         }
     }
+}
+
+/// Every camera has a text under way, and looks with many steps wait for each other.
+#[test]
+fn texts_of_eight_cameras_delay_detect_by_few_steps() {
+    let mut setup = setup("RTX 3060 360p", InFlight::Learned(GPU_PERMITS));
+    setup.objects = 6;
+    setup.looks_hz *= 0.7 / 3.0;
+    let without = run(&setup).expect("a sound device");
+    setup.has_query = true;
+    let with = run(&setup).expect("a sound device");
+    let query = QueryFigures::of(&setup, &with, &without);
+    assert!(query.more_steps <= 3.0, "{query:?}");
+    assert!(query.texts_per_s > 0.5, "{query:?}");
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown, unknown};
 use spotter_core::{
     Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
-    config::choices,
+    config::{RequestedCrops, RequestedRegion, choices},
 };
 
 /// Time of a higher rate if the request has none.
@@ -84,6 +84,8 @@ struct RequestedPrompt {
     min_score: f64,
     #[serde(default)]
     zones: Vec<String>,
+    region: Option<RequestedRegion>,
+    crops: Option<RequestedCrops>,
 }
 
 pub(super) fn parse_request(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
@@ -200,6 +202,8 @@ fn new_prompt(prompt: RequestedPrompt) -> Result<NewPrompt, Refusal> {
         rate_hz: prompt.rate,
         min_score: prompt.min_score,
         zones: prompt.zones.iter().map(zone).collect::<Result<_, _>>()?,
+        region: prompt.region,
+        crops: prompt.crops,
     })
 }
 

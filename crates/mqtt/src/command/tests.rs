@@ -7,7 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::testing::{camera, prompt, topics};
-use spotter_core::{LogLevel, NewPrompt, RequestedInfo, Task, WallTime};
+use spotter_core::{
+    LogLevel, NewPrompt, RequestedInfo, Task, WallTime,
+    config::{RequestedCrops, RequestedRegion},
+};
 
 fn message(topic: &str, payload: &str) -> Inbound {
     Inbound {
@@ -65,6 +68,9 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
     let url = "cam/gate/url/set";
     let known = "\"url\" cannot be set; there are enabled, rate, motion_gate";
     let exec = r#"{"op":"exec"}"#;
+    let region = r#"{"op":"prompt_add","cam":"gate","prompt":{"id":"x","detect":"a","region":7}}"#;
+    let crops = r#"{"op":"prompt_add","cam":"gate","prompt":{"id":"x","detect":"a","crops":2.5}}"#;
+    let crops_text = "crops are \"auto\" or a whole number, 1 to 12";
     let look = r#"{"op":"look","cam":"gate","second":3}"#;
     let no_camera = r#"{"op":"look"}"#;
     let get = r#"{"op":"get","what":"url"}"#;
@@ -82,6 +88,8 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         ("cmd", no_camera, "bad_request", "missing field `cam`"),
         ("cmd", get, "bad_value", "info, settings or overrides"),
         ("cmd", id, "bad_request", "id: a text of up to 64"),
+        ("cmd", region, "bad_request", "a region is [x0, y0, x1, y1]"),
+        ("cmd", crops, "bad_request", crops_text),
     ] {
         let refusal = asked(topic, payload).command.unwrap_err();
         assert_eq!(refusal.code.as_str(), code, "{topic} {payload}");
@@ -104,6 +112,8 @@ fn each_operation_is_parsed() {
         rate_hz: Some(0.5),
         min_score: 0.0,
         zones: Vec::new(),
+        region: Some(RequestedRegion::Corners(vec![0.25, 0.5, 1.0, 1.0])),
+        crops: Some(RequestedCrops::Most(4)),
     };
     let ask = Command::Ask {
         camera: gate(),
@@ -144,7 +154,8 @@ fn each_operation_is_parsed() {
         ),
         (
             json!({"op": "prompt_add", "cam": "gate", "prompt":
-            {"id": "door", "query": "Is the door open?", "choices": ["yes", "no"], "rate": 0.5}}),
+            {"id": "door", "query": "Is the door open?", "choices": ["yes", "no"], "rate": 0.5,
+             "region": [0.25, 0.5, 1, 1], "crops": 4}}),
             add,
         ),
     ] {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::overrides::OverrideFile;
 use spotter_core::{
-    NewPrompt, PromptId, Task,
+    NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
+    config::{PromptConfig, RequestedCrops, RequestedRegion, ZoneConfig, ZonePoint},
     testing::{camera, prompt},
 };
 
@@ -161,6 +162,8 @@ fn hat() -> NewPrompt {
         rate_hz: Some(7.0),
         min_score: 0.3,
         zones: Vec::new(),
+        region: None,
+        crops: None,
     }
 }
 
@@ -200,6 +203,129 @@ fn prompts_added_at_run_time_can_be_removed_others_not() {
     assert_eq!(effective.cameras(at(0))[0].prompts[2].revision, 2);
     effective.replace_file(site().split_off(1));
     assert_eq!(effective.cameras(at(0)), &site()[1..]);
+}
+
+/// A camera with a zone `drive` in its left half, and five crops at most.
+fn with_drive() -> CameraConfig {
+    let drive = ZoneConfig {
+        id: ZoneId::new("drive").unwrap(),
+        polygon: vec![(0.2, 0.4), (0.4, 0.4), (0.4, 0.9), (0.2, 0.9)],
+        point: ZonePoint::Bottom,
+    };
+    CameraConfig {
+        zones: vec![drive],
+        crops_max: Some(5),
+        ..camera("gate", vec![prompt("person")])
+    }
+}
+
+fn add_hat(
+    effective: &mut EffectiveCameras,
+    region: Option<RequestedRegion>,
+    crops: Option<RequestedCrops>,
+) -> Result<PromptConfig, Refusal> {
+    let prompt = NewPrompt {
+        region,
+        crops,
+        ..hat()
+    };
+    let camera = gate();
+    effective.execute(&Command::AddPrompt { camera, prompt }, at(0))?;
+    Ok(effective.cameras(at(0))[0].prompts[1].clone())
+}
+
+fn word(text: &str) -> Option<RequestedRegion> {
+    Some(RequestedRegion::Word(text.into()))
+}
+
+#[test]
+fn added_prompt_has_its_region_and_crops() {
+    let fixed =
+        |x0, y0, x1, y1| PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(x0, y0, x1, y1)));
+    let corners = Some(RequestedRegion::Corners(vec![0.5, 0.25, 1.0, 0.75]));
+    let auto = Some(RequestedCrops::Word("auto".into()));
+    for (region, crops, expected) in [
+        (None, None, (PromptRegion::Whole, Some(5))),
+        (corners, auto, (fixed(0.5, 0.25, 1.0, 0.75), None)),
+        (
+            word("drive"),
+            Some(RequestedCrops::Most(1)),
+            (fixed(0.18, 0.35, 0.42, 0.95), Some(1)),
+        ),
+        (word("motion"), None, (PromptRegion::Motion, Some(5))),
+    ] {
+        let added = add_hat(&mut of_file(vec![with_drive()]), region, crops).unwrap();
+        assert_eq!((added.region, added.crops_max), expected);
+    }
+}
+
+/// The messages are those of the file.
+#[test]
+fn added_prompt_with_wrong_region_or_crops_is_refused() {
+    let corners = |corners: [f64; 4]| Some(RequestedRegion::Corners(corners.into()));
+    let most = |most| Some(RequestedCrops::Most(most));
+    let crops_word = Some(RequestedCrops::Word("all".into()));
+    let (value, zone) = (RefusalCode::BadValue, RefusalCode::UnknownZone);
+    for (region, crops, code, text) in [
+        (
+            corners([1.5, 0.0, 1.0, 1.0]),
+            None,
+            value,
+            "region: 1.5 is above 1",
+        ),
+        (
+            corners([0.5, 0.2, 0.3, 0.6]),
+            None,
+            value,
+            "region: x1 is 0.3, which is not right of x0, 0.5; write [x0, y0, x1, y1]: left, top, right, bottom",
+        ),
+        (
+            Some(RequestedRegion::Corners(vec![0.1])),
+            None,
+            value,
+            "region: a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has 1 numbers",
+        ),
+        (
+            word("driv"),
+            None,
+            zone,
+            "region: \"driv\" is not a zone of this camera; did you mean \"drive\"?",
+        ),
+        (None, most(13), value, "crops: 13 is above 12"),
+        (None, most(-1), value, "crops: -1 is below 1"),
+        (None, crops_word, value, "crops: \"all\" is not one of auto"),
+    ] {
+        let refused = add_hat(&mut of_file(vec![with_drive()]), region, crops);
+        assert_eq!(refused, Err(Refusal::new(code, text)));
+    }
+    let prompt = NewPrompt {
+        zones: vec![ZoneId::new("drive").unwrap()],
+        region: corners([0.7, 0.0, 1.0, 1.0]),
+        ..hat()
+    };
+    let camera = gate();
+    let refused =
+        of_file(vec![with_drive()]).execute(&Command::AddPrompt { camera, prompt }, at(0));
+    assert_eq!(
+        refused.unwrap_err().text,
+        "zones: zone \"drive\" is outside of the prompt's region, so nothing is found in it; change one of them"
+    );
+}
+
+#[test]
+fn added_prompt_ends_with_the_zone_of_its_region() {
+    let mut effective = of_file(vec![with_drive()]);
+    add_hat(&mut effective, word("drive"), None).unwrap();
+    let mut file = with_drive();
+    file.zones[0].polygon[0] = (0.0, 0.4);
+    effective.replace_file(vec![file.clone()]);
+    let PromptRegion::Fixed(region) = effective.cameras(at(0))[0].prompts[1].region else {
+        panic!("the region follows its zone");
+    };
+    assert_eq!(region.norm_box().x0, 0.0);
+    file.zones.clear();
+    effective.replace_file(vec![file.clone()]);
+    assert_eq!(effective.cameras(at(0)), [file]);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! A command from its JSON to the answers of an engine.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::app::test_support;
+use spotter_cameras::sampler::Sampler;
+use spotter_core::{AnswerBody, Frame, ManualClock, NormBox, Picture};
+use spotter_engine::{
+    scheduler::backend::{
+        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
+    },
+    sim::SimBackend,
+    testing::simulated,
+};
+use spotter_mqtt::Topics;
+
+const CONFIG: &str = r#"
+mqtt.url = "mqtt://127.0.0.1:1"
+[camera.gate]
+url = "test://"
+prompt.person.detect = "person"
+"#;
+
+type Sizes = Arc<Mutex<Vec<(usize, usize)>>>;
+
+/// Records the sizes of the pictures that the device encodes.
+struct SizeRecorder {
+    device: SimBackend,
+    sizes: Sizes,
+}
+
+impl Backend for SizeRecorder {
+    fn limits(&self) -> BackendLimits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        let sizes = step.images.iter().map(|image| image.picture.size());
+        self.sizes.lock().unwrap().extend(sizes);
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
+        self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
+}
+
+fn command(config: &ConfigStore, json: &str) -> Command {
+    let topics = Topics::new("spotter", &config.file().node.name);
+    let message = Inbound {
+        topic: topics.command(),
+        payload: json.into(),
+        retained: false,
+        reply_to: None,
+    };
+    match publish::parse_inbound(&topics, None, &message) {
+        InboundKind::Request(request) => request.command.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn added_prompt_with_region_sees_its_part_of_the_picture() {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1000));
+    let mut config = ConfigStore::open(
+        "site.toml".into(),
+        test_support::config(CONFIG),
+        clock.now(),
+    );
+    let sampler = Sampler::new(config.cameras(), Arc::new(clock.clone()));
+    let share = sampler.share(test_support::no_limits());
+    let gate = config.cameras()[0].id.clone();
+    sampler.assign(&share, std::slice::from_ref(&gate));
+
+    // The same object, so that the simulated model finds the same in the part as in the whole picture.
+    let add = r#"{"op": "prompt_add", "cam": "gate", "prompt":
+                  {"id": "near", "detect": "person", "region": [0.25, 0.5, 0.75, 1]}}"#;
+    let add = command(&config, add);
+    config.execute(&add, clock.now()).unwrap();
+    sampler.change(config.cameras());
+    sampler.assign(&share, std::slice::from_ref(&gate));
+    sampler.camera_sink(&gate).unwrap()(Frame {
+        camera_size: (400, 300),
+        picture: Picture::from_rgb(400, 300, vec![0; 400 * 300 * 3]).unwrap(),
+        ..test_support::frame(&gate, 1, clock.now())
+    });
+    let look = share.try_next().unwrap();
+
+    let sizes = Sizes::default();
+    let device = SizeRecorder {
+        device: simulated::device(3),
+        sizes: Arc::clone(&sizes),
+    };
+    let mut engine = simulated::engine(device, Arc::new(clock.clone()));
+    let answers = engine.look(look).unwrap().into_answers().unwrap();
+    let mut sizes = sizes.lock().unwrap().clone();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [(200, 150), (400, 300)]);
+    let boxes_of = |id: &str| -> (Option<NormBox>, Vec<NormBox>) {
+        let answer = answers
+            .iter()
+            .find(|answer| answer.prompt.id.as_str() == id);
+        let answer = answer.unwrap();
+        match &answer.body {
+            AnswerBody::Boxes(found) => (answer.region, found.iter().map(|f| f.place).collect()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let part = NormBox::from_corners(0.25, 0.5, 0.75, 1.0);
+    let (whole, in_whole) = boxes_of("person");
+    let (region, in_part) = boxes_of("near");
+    assert_eq!((whole, region), (None, Some(part)));
+    assert!(!in_part.is_empty(), "the model finds nothing");
+    let expected: Vec<NormBox> = in_whole.iter().map(|b| part.box_in_picture(b)).collect();
+    assert_eq!(in_part, expected);
+}
