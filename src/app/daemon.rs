@@ -657,7 +657,9 @@ fn log_warnings(loaded: &LoadedConfig) {
 fn log_advice(file: &Config) {
     let idle = config::advice::idle_gpus(file).into_iter();
     let without_effect = config::advice::without_effect(file);
-    for warning in idle.chain(without_effect).chain(collisions(file, true)) {
+    let no_model = config::advice::no_model(&file.model);
+    let of_model = idle.chain(without_effect).chain(no_model);
+    for warning in of_model.chain(collisions(file, true)) {
         tracing::warn!("{warning}");
     }
 }

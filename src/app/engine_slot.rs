@@ -89,6 +89,9 @@ impl EngineSlot {
             prompts_per_s = prompts_hz.map(f64::round),
             "model loaded"
         );
+        if let Some(warning) = card.warning() {
+            tracing::warn!("{warning}");
+        }
         let share = sampler.share(TimeLimits::new(model.budget, look));
         let started = (handle, end);
         let mut slot = Self::new(card.label.clone(), started, Vec::new(), share).on(device);

@@ -34,6 +34,7 @@ pub fn card() -> ModelCard {
         gpu: None,
         max_objects: 5,
         permits: 2,
+        doubt: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The arguments of every command. Their doc comments are the text of `--help`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{
     Args, Parser, Subcommand,
@@ -10,8 +10,9 @@ use clap::{
 use crate::app::DemoOptions;
 use spotter_core::{
     CaptionLength,
-    config::{self, DevicePreference, GpuPrecision, ModelSource},
+    config::{self, DevicePreference, Environment, GpuPrecision, ModelSource},
 };
+use spotter_hub::{KNOWN_MODELS, KnownModel};
 
 /// A word that an option accepts, its help and its value.
 type OptionWord<T> = (&'static str, &'static str, T);
@@ -66,6 +67,8 @@ pub enum CliCommand {
     Check(CheckArgs),
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoOptions),
+    /// Fetch, list and check models
+    Model(ModelCommandArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
     /// Find objects in a picture: boxes
@@ -114,9 +117,54 @@ pub struct CheckArgs {
     pub probe: bool,
 }
 
+/// `spotter model`
+#[derive(Debug, Args)]
+pub struct ModelCommandArgs {
+    #[command(subcommand)]
+    pub command: ModelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Fetch a model from the Hugging Face hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY); continues a download that was cut
+    Get(ModelGetArgs),
+    /// List the models that can be fetched, and where they are on this machine
+    List,
+    /// Compare the files of a model directory with its model.toml; without one, look at a known picture with the model
+    Check(ModelCheckArgs),
+}
+
+/// `spotter model get`
+#[derive(Debug, Args)]
+pub struct ModelGetArgs {
+    /// Which model
+    #[arg(value_name = "NAME", value_parser = known_model())]
+    pub name: &'static KnownModel,
+    /// Where its files go; default /var/lib/spotter/models/NAME for root, else $XDG_DATA_HOME/spotter/models/NAME
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `spotter model check`
+#[derive(Debug, Args)]
+pub struct ModelCheckArgs {
+    /// A model directory
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+fn known_model() -> impl TypedValueParser<Value = &'static KnownModel> {
+    let possible = KNOWN_MODELS
+        .iter()
+        .map(|model| PossibleValue::new(model.name).help(model.summary));
+    PossibleValuesParser::new(possible)
+        .try_map(|name| KnownModel::named(&name).ok_or("unknown model"))
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
-    /// A model directory (config.json, model.safetensors, tokenizer.json); the embedded demonstration model when absent
+    /// A model directory (config.json, model.safetensors, tokenizer.json), or "embedded"; default: the model that
+    /// `spotter model get` fetched, else the embedded demonstration model
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Device; auto uses the GPU if it works, else the CPU
@@ -128,15 +176,20 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The directory that was named, else the embedded model, with every other setting at its default.
+    /// The model that was named, else the fetched one, else the embedded one, with every other setting at its default. Blocks on
+    /// the disk.
     pub fn settings(&self) -> config::ModelSettings {
-        let source = self.model.clone();
+        let model = match &self.model {
+            None => config::ModelSettings::of_default(&Environment::process()),
+            Some(name) if name == Path::new("embedded") => {
+                config::ModelSettings::of(ModelSource::Embedded)
+            }
+            Some(dir) => config::ModelSettings::of(ModelSource::Directory(dir.clone())),
+        };
         config::ModelSettings {
             device: self.device,
             precision: self.precision,
-            ..config::ModelSettings::of(
-                source.map_or(ModelSource::Embedded, ModelSource::Directory),
-            )
+            ..model
         }
     }
 }

@@ -95,7 +95,11 @@ fn answer(
 ) -> anyhow::Result<Answer> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
-    let (mut engine, _) = opened.map_err(anyhow::Error::msg)?;
+    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
+    let no_model = config::advice::no_model(&settings);
+    for warning in card.warning().iter().chain(&no_model) {
+        remark(format_args!("warning: {warning}"));
+    }
     let look = Look::still(picture.clone(), [task])?;
     let mut whole = WholeLook::new(&look);
     engine.submit(look, true)?;

@@ -41,6 +41,12 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
             args.config.display()
         ))?;
     }
+    if let Some(warning) = config::advice::no_model(&config.model) {
+        say(format_args!(
+            "{}: warning: {warning}",
+            args.config.display()
+        ))?;
+    }
     let prompts: usize = config
         .cameras
         .iter()
@@ -65,8 +71,8 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
 
 /// One line for each prompt with what it asks of the device, and one for all of them.
 fn costs(config: &config::Config) -> anyhow::Result<()> {
-    let of_released = |_| {
-        say("the model is not on this machine; costs are those of Moondream 2")?;
+    let of_released = |error| {
+        say(format_args!("{error}; costs are those of Moondream 2"))?;
         anyhow::Ok(ModelConfig::default())
     };
     let model = model_config(&config.model.source).or_else(of_released)?;

@@ -6,6 +6,7 @@ pub mod args;
 mod ask;
 mod bench;
 mod check;
+mod model;
 pub mod out;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub fn main() -> ExitCode {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
         CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Check(check) => check::check(&check),
+        CliCommand::Model(model) => model::model(&model.command),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),

@@ -100,7 +100,9 @@ pub fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Comma
         .args(arguments)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("RUST_LOG")
-        .env("STATE_DIRECTORY", state)
+        .env("STATE_DIRECTORY", &state)
+        // A model that the developer has fetched is not used.
+        .env("XDG_DATA_HOME", state)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -1,7 +1,7 @@
 //! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
-//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for the configuration and the
-//! one way to replace a file), wire formats (what
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for the configuration,
+//! `model.toml` and the one way to replace a file), wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `service::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod anchor;
@@ -17,6 +17,7 @@ mod geometry;
 mod ids;
 mod latency;
 mod log_throttle;
+mod model_record;
 mod polygon;
 mod prompt;
 mod prompt_state;
@@ -48,6 +49,7 @@ pub use geometry::{NormBox, NormPoint};
 pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
+pub use model_record::{FileMismatch, ModelRecord, ModelRecordError, RecordedFile};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};

@@ -289,7 +289,7 @@ pub fn still(args: &StillArgs) -> anyhow::Result<()> {
     };
     let settings = args.model.settings();
     let mut loaded = load_model(&settings.source).map_err(|e| anyhow::Error::msg(e.to_string()))?;
-    if args.model.model.is_none() {
+    if settings.source == config::ModelSource::Embedded {
         loaded.config.vision.max_crops = args.tiles as usize;
     }
     let device = open::choose_one(&settings).map_err(anyhow::Error::msg)?;

@@ -1,4 +1,4 @@
-//! Test doubles: an RTSP camera and an MQTT broker whose faults a script defines.
+//! Test doubles: an RTSP camera, an MQTT broker and a model hub whose faults a script defines.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,4 +7,5 @@
 )]
 
 pub mod broker;
+pub mod hub;
 pub mod rtsp;

@@ -1,6 +1,6 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{CameraConfig, Config, DevicePreference, FramePlace};
+use super::{CameraConfig, Config, DEFAULT_MODEL, DevicePreference, FramePlace, ModelSettings};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub(super) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
@@ -72,6 +72,16 @@ pub fn without_effect(config: &Config) -> Option<String> {
         "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
          frames come to the host"
             .to_owned()
+    })
+}
+
+/// A warning when the embedded model is used because there is no other.
+pub fn no_model(model: &ModelSettings) -> Option<String> {
+    model.is_stand_in.then(|| {
+        format!(
+            "no model was fetched; the embedded demonstration model is used, which knows drawn streets only; run \
+             `spotter model get {DEFAULT_MODEL}`, or name a model directory"
+        )
     })
 }
 

@@ -303,9 +303,9 @@ sections! {
             "ha = { prefix = \"homeassistant\" }", "First topic level of discovery messages, as configured in Home Assistant.";
     }
     model "`[model]`" "The vision-language model and the device that runs it." "[model]\npath = \"/var/lib/spotter/models/moondream2\"\ndevice = \"cuda\"" {
-        PATH: CustomForm = "path", CustomForm("path of a directory, or `\"embedded\"`", "`\"embedded\"`"),
+        PATH: CustomForm = "path", CustomForm("path of a directory, or `\"embedded\"`", "the model that `spotter model get moondream2` fetched, else `\"embedded\"`"),
             "path = \"/var/lib/spotter/models/moondream2\"",
-            "Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program.";
+            "Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program. A service looks for a fetched model in `$STATE_DIRECTORY/models` (`/var/lib/spotter/models`), a user in `$XDG_DATA_HOME/spotter/models` (`~/.local/share`), then in `/var/lib/spotter/models`.";
         DEVICE: WordForm<DevicePreference> = "device",
             WordForm(&[("auto", DevicePreference::Auto), ("cpu", DevicePreference::Cpu), ("cuda", DevicePreference::Cuda)], DevicePreference::Auto),
             "device = \"cuda\"",

@@ -40,7 +40,7 @@ mod tests;
 
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
-pub use environment::Environment;
+pub use environment::{DEFAULT_MODEL, Environment, has_model};
 pub use load::{LoadedConfig, check, load, of_text};
 pub use parse::prompt_text;
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};

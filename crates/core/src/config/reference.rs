@@ -13,7 +13,7 @@ unknown key is an error. While Spotter runs, an invalid file is rejected and the
 A time is written with its unit: `\"500ms\"`, `\"5s\"`, `\"1m\"`, `\"24h\"`. A relative path starts at the directory of the file.
 Positions in a picture are shares of its width and height, 0 to 1, from the top left corner.
 
-The smallest file names a broker, a camera and a prompt:
+The smallest file names a broker, a camera and a prompt. Its model is the one that `spotter model get moondream2` fetched:
 
 ```toml
 [mqtt]

@@ -93,17 +93,10 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
 
 /// `[model]`: path, device, gpus, precision, budget, max_objects, frames, reuse, reuse_max_age.
 pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
-    let mut model = ModelSettings::of(ModelSource::Embedded);
-    if let Some(value) = table.get(&keys::model::PATH)
-        && let Some(text) = value.parsed(not_empty)
-        && text != "embedded"
-    {
-        let dir = scope.path(&text);
-        if !dir.is_dir() {
-            scope.absent(&value, format!("directory not found: {}", dir.display()));
-        }
-        model = ModelSettings::of(ModelSource::Directory(dir));
-    }
+    let mut model = match table.get(&keys::model::PATH) {
+        Some(value) => ModelSettings::of(model_source(scope, &value)),
+        None => ModelSettings::of_default(scope.environment),
+    };
     model.device = table.read_or_default(&keys::model::DEVICE);
     if let Some(value) = table.get(&keys::model::GPUS) {
         if model.device == DevicePreference::Cpu {
@@ -138,6 +131,23 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
     table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
     table.finish();
     model
+}
+
+/// The model that `model.path` names.
+fn model_source(scope: &Scope<'_>, value: &ConfigValue<'_>) -> ModelSource {
+    let text = value.parsed(not_empty);
+    let Some(text) = text.filter(|text| text != "embedded") else {
+        return ModelSource::Embedded;
+    };
+    let dir = scope.path(&text);
+    if !dir.is_dir() {
+        let remedy = "`spotter model get` fetches a model";
+        scope.absent(
+            value,
+            format!("directory not found: {}; {remedy}", dir.display()),
+        );
+    }
+    ModelSource::Directory(dir)
 }
 
 /// The warning about frames that are not compared.

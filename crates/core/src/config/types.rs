@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    SourceConfig,
+    Environment, SourceConfig,
     keys::{KeyForm, model as keys},
 };
 use crate::{CameraId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task, ZoneId};
@@ -169,6 +169,8 @@ pub enum ReuseMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelSettings {
     pub source: ModelSource,
+    /// True when no path is set and no model was fetched, so that the embedded model is the only one.
+    pub is_stand_in: bool,
     pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
@@ -196,6 +198,7 @@ impl ModelSettings {
         };
         Self {
             source,
+            is_stand_in: false,
             device: keys::DEVICE.form.default(),
             gpus: vec![0],
             frames: keys::FRAMES.form.default(),
@@ -204,6 +207,17 @@ impl ModelSettings {
             max_objects: keys::MAX_OBJECTS.form.default() as u32,
             reuse: keys::REUSE.form.default(),
             reuse_max_age: keys::REUSE_MAX_AGE.form.default(),
+        }
+    }
+
+    /// The model that is used when no path is set: the fetched one, else the embedded one. Blocks on the disk.
+    pub fn of_default(environment: &Environment) -> Self {
+        match environment.fetched_model() {
+            Some(directory) => Self::of(ModelSource::Directory(directory)),
+            None => Self {
+                is_stand_in: true,
+                ..Self::of(ModelSource::Embedded)
+            },
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     source::{TensorSource, WeightsError, WeightsFile, listed},
     tokenizer::{Tokenizer, TokenizerError},
 };
-use spotter_core::config::ModelSource;
+use spotter_core::{FileMismatch, ModelRecord, ModelRecordError, config::ModelSource};
 
 /// Hex digits of the weights' hash in a model's name.
 const NAME_DIGITS: usize = 4;
@@ -33,6 +33,8 @@ pub enum ModelError {
     Weights(#[from] WeightsError),
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Record(#[from] ModelRecordError),
 }
 
 /// A model in memory.
@@ -48,6 +50,8 @@ pub struct LoadedModel {
     /// Every tensor, as the file holds it.
     pub weights: Weights,
     pub tokenizer: Tokenizer,
+    /// True when no `model.toml` says which files these should be: only a look can show whether they fit together.
+    pub is_unknown: bool,
 }
 
 /// The files of a model, found but not read.
@@ -56,6 +60,19 @@ struct ModelFiles {
     config: FileBytes,
     weights: FileBytes,
     tokenizer: FileBytes,
+    record: FileRecord,
+}
+
+/// What is known about the files beforehand.
+enum FileRecord {
+    /// They are in the binary.
+    Embedded,
+    /// The directory has no `model.toml`.
+    Unknown,
+    Recorded {
+        directory: PathBuf,
+        record: ModelRecord,
+    },
 }
 
 enum FileBytes {
@@ -96,17 +113,19 @@ impl ModelFiles {
         // The hash needs a second pass over the file, which the page cache serves.
         let (weights, sha256) = rayon::join(|| self.weights(&config), || self.weights.sha256());
         let weights_sha256 = sha256?;
+        self.record.check_sha256(&self.weights, &weights_sha256)?;
         Ok(LoadedModel {
             name: format!("{}@{}", self.label, &weights_sha256[..NAME_DIGITS]),
             weights_sha256,
             config,
             weights: weights?,
             tokenizer,
+            is_unknown: matches!(self.record, FileRecord::Unknown),
         })
     }
 
     fn dimensions(&self) -> Result<ModelConfig, ModelError> {
-        let json = self.config.read()?;
+        let json = self.read_checked(&self.config)?;
         let json = String::from_utf8_lossy(&json);
         Ok(ModelConfig::from_json(&json, &self.config.origin())?)
     }
@@ -127,13 +146,14 @@ impl ModelFiles {
                 "embedded tokenizer.json",
                 include_bytes!("../../../../models/embedded/tokenizer.json"),
             ),
+            record: FileRecord::Embedded,
         }
     }
 
     fn in_directory(directory: &Path) -> Result<Self, ModelError> {
         let missing = |problems: Vec<String>| {
             let text = format!(
-                "no model in {}: {}",
+                "no model in {}: {}; `spotter model get` fetches all files of a model",
                 directory.display(),
                 problems.join("; ")
             );
@@ -157,17 +177,32 @@ impl ModelFiles {
         }
         let [config, weights, tokenizer] =
             files.map(|file| FileBytes::Path(directory.join(file.name)));
-        Ok(Self {
+        let found = Self {
             label: label(directory),
             config,
             weights,
             tokenizer,
-        })
+            record: FileRecord::of(directory)?,
+        };
+        for file in [&found.config, &found.weights, &found.tokenizer] {
+            found.record.check_size(file)?;
+        }
+        Ok(found)
+    }
+
+    /// The content of a small file, which must be the recorded one.
+    fn read_checked(&self, file: &FileBytes) -> Result<Cow<'static, [u8]>, ModelError> {
+        let bytes = file.read()?;
+        if let FileRecord::Recorded { .. } = self.record {
+            let sha256 = hex(&Sha256::digest(&bytes));
+            self.record.check_sha256(file, &sha256)?;
+        }
+        Ok(bytes)
     }
 
     fn tokenizer(&self, config: &ModelConfig) -> Result<Tokenizer, ModelError> {
         let file = self.tokenizer.origin();
-        let tokenizer = Tokenizer::from_bytes(&self.tokenizer.read()?, &file)?;
+        let tokenizer = Tokenizer::from_bytes(&self.read_checked(&self.tokenizer)?, &file)?;
         tokenizer.check_vocabulary(config.text.vocab_size, &file)?;
         let expected = config.tokenizer.eos_id;
         let [_, _, remedy] = config.family.files().map(|file| file.remedy);
@@ -201,7 +236,60 @@ impl ModelFiles {
     }
 }
 
+impl FileRecord {
+    fn of(directory: &Path) -> Result<Self, ModelError> {
+        Ok(match ModelRecord::read(directory)? {
+            Some(record) => Self::Recorded {
+                directory: directory.to_owned(),
+                record,
+            },
+            None => Self::Unknown,
+        })
+    }
+
+    fn check_size(&self, file: &FileBytes) -> Result<(), ModelError> {
+        self.check(file, |record, name| {
+            let size = file.size()?;
+            Ok(record.check_size(name, size))
+        })
+    }
+
+    fn check_sha256(&self, file: &FileBytes, sha256: &str) -> Result<(), ModelError> {
+        self.check(file, |record, name| Ok(record.check_sha256(name, sha256)))
+    }
+
+    /// Does nothing when there is no record.
+    fn check(
+        &self,
+        file: &FileBytes,
+        compare: impl FnOnce(&ModelRecord, &str) -> Result<Result<(), FileMismatch>, ModelError>,
+    ) -> Result<(), ModelError> {
+        let (Self::Recorded { directory, record }, FileBytes::Path(path)) = (self, file) else {
+            return Ok(());
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        compare(record, &name)?.map_err(|mismatch| {
+            let (directory, model) = (directory.display(), &record.model);
+            ModelError::Files(format!(
+                "{directory}: {mismatch}; run `spotter model get {model} --dir {directory}`, which fetches what is wrong, or \
+                 remove {} to load the files unchecked",
+                ModelRecord::FILE
+            ))
+        })
+    }
+}
+
 impl FileBytes {
+    fn size(&self) -> Result<u64, ModelError> {
+        match self {
+            Self::Path(path) => {
+                let found = std::fs::metadata(path).map_err(|source| self.io_error(source))?;
+                Ok(found.len())
+            }
+            Self::Static(_, bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
     fn origin(&self) -> String {
         match self {
             Self::Path(path) => path.display().to_string(),

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace};
+use super::{
+    device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace},
+    known_picture,
+};
 use crate::{
     model::{self, LoadedModel, ModelConfig, Tokenizer},
     scheduler::{
@@ -42,9 +45,21 @@ pub struct ModelCard {
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, at most.
     pub permits: usize,
+    /// Why its answers are probably nonsense: files that no `model.toml` vouches for failed a look at a known picture.
+    pub doubt: Option<String>,
 }
 
 impl ModelCard {
+    /// A warning with what to do when the answers are probably nonsense.
+    pub fn warning(&self) -> Option<String> {
+        let doubt = self.doubt.as_ref()?;
+        Some(format!(
+            "the answers of model {} are probably nonsense ({doubt}); weights and tokenizer may be of different revisions; \
+             `spotter model get moondream2` fetches files that fit together",
+            self.name
+        ))
+    }
+
     /// How many looks the engine takes at once: as many as give the highest rate at which answers keep to `budget`, learned
     /// while it runs.
     pub fn look_rule(&self, budget: Duration) -> LookRule {
@@ -68,7 +83,8 @@ impl Engine {
         Self::open_on(device, settings, loaded, calibration, clock)
     }
 
-    /// Puts a loaded model on a device. Blocks while the weights are converted or copied.
+    /// Puts a loaded model on a device. Blocks while the weights are converted or copied, and for one look if nothing says which
+    /// files they should be.
     pub fn open_on(
         device: ModelDevice,
         settings: &config::ModelSettings,
@@ -84,7 +100,7 @@ impl Engine {
             calibration,
         };
         let placed = device.place(settings, model, Arc::clone(&clock))?;
-        let card = ModelCard {
+        let mut card = ModelCard {
             name: loaded.name.into(),
             sha256: loaded.weights_sha256,
             precision: placed.precision.into(),
@@ -93,6 +109,7 @@ impl Engine {
             gpu: placed.gpu,
             max_objects: settings.max_objects,
             permits: placed.permits,
+            doubt: None,
         };
         let model = EngineModel {
             config: loaded.config,
@@ -107,6 +124,9 @@ impl Engine {
                 ..Options::default()
             },
         );
+        if loaded.is_unknown {
+            card.doubt = known_picture::nonsense(&mut engine)?;
+        }
         Ok((engine, card))
     }
 }
@@ -158,6 +178,8 @@ pub fn build_endless_engine(
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
     model::without_ends(&mut loaded.weights, &loaded.config);
+    // Endless answers are nonsense on purpose.
+    loaded.is_unknown = false;
     Engine::open_on(device, settings, loaded, calibration, clock)
 }
 
@@ -174,6 +196,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
         weights: model::random_weights(&config).map_err(|e| e.to_string())?,
         config,
         tokenizer: embedded.tokenizer,
+        is_unknown: false,
     })
 }
 

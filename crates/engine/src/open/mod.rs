@@ -2,6 +2,7 @@
 
 mod device;
 mod engine;
+mod known_picture;
 mod warm_up;
 
 pub use device::{

@@ -3,7 +3,8 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use crate::testing::golden_set;
+use crate::{model::ModelFile, testing::golden_set};
+use spotter_core::RecordedFile;
 
 /// A directory with the golden model's files.
 fn model_directory() -> TempDir {
@@ -36,6 +37,84 @@ fn a_directory_and_the_binary_load() {
     let embedded = load_model(&ModelSource::Embedded).unwrap();
     assert!(embedded.name.starts_with("embedded@"));
     assert_eq!(embedded.weights_sha256.len(), 64);
+}
+
+/// Writes a `model.toml` that fits the files.
+fn record(directory: &Path) -> ModelRecord {
+    let recorded = |file: ModelFile| {
+        let bytes = fs::read(directory.join(file.name)).unwrap();
+        RecordedFile {
+            name: file.name.into(),
+            repository: "someone/street".into(),
+            revision: "main".into(),
+            commit: "0".into(),
+            licence: None,
+            size: bytes.len() as u64,
+            sha256: hex(&Sha256::digest(&bytes)),
+        }
+    };
+    let record = ModelRecord {
+        model: "street".into(),
+        hub: "https://huggingface.co".into(),
+        files: <&dyn ModelFamily>::default().files().map(recorded).into(),
+    };
+    record.write(directory).unwrap();
+    record
+}
+
+#[test]
+fn recorded_files_load_and_only_others_are_unknown() {
+    let directory = model_directory();
+    assert!(load(directory.path()).unwrap().is_unknown);
+    record(directory.path());
+    assert!(!load(directory.path()).unwrap().is_unknown);
+    assert!(!load_model(&ModelSource::Embedded).unwrap().is_unknown);
+}
+
+/// Equal shapes load: only the record shows that the weights are others.
+#[test]
+fn file_that_is_not_the_recorded_one_is_refused() {
+    for (name, at) in [
+        ("config.json", None),
+        ("tokenizer.json", None),
+        ("model.safetensors", Some(1)),
+        ("model.safetensors", None),
+    ] {
+        let directory = model_directory();
+        record(directory.path());
+        let path = directory.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        match at {
+            // The last byte is a part of the last tensor.
+            Some(from_end) => {
+                let at = bytes.len() - from_end;
+                bytes[at] ^= 1;
+            }
+            None => bytes.push(b' '),
+        }
+        fs::write(&path, bytes).unwrap();
+        let text = load_error(directory.path());
+        let start = format!("{}: {name} has ", directory.path().display());
+        assert!(text.starts_with(&start), "{text}");
+        let remedy = format!(
+            "run `spotter model get street --dir {}`",
+            directory.path().display()
+        );
+        assert!(text.contains(&remedy), "{text}");
+        let quick = check_model(&ModelSource::Directory(directory.path().to_owned()));
+        assert_eq!(quick.is_err(), at.is_none(), "{name}");
+    }
+}
+
+#[test]
+fn damaged_record_is_not_ignored() {
+    let directory = model_directory();
+    fs::write(directory.path().join("model.toml"), "model = ").unwrap();
+    let text = load_error(directory.path());
+    assert!(
+        text.contains("model.toml: is no record of a model"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,0 +1,204 @@
+//! `model.toml`: which files a fetched model has, where they come from, and their hashes. `spotter model get` writes it, and
+//! the loader compares the files with it.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::write_file_atomically;
+
+const HEAD: &str = "# Written by `spotter model get`. Spotter compares the files with it when it loads the model.\n\n";
+/// No record is longer, in bytes.
+const MAX_BYTES: u64 = 64 * 1024;
+
+/// The contents of a `model.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// The name that `spotter model get` was given.
+    pub model: String,
+    /// URL of the hub that the files were fetched from, without a login.
+    pub hub: String,
+    #[serde(rename = "file")]
+    pub files: Vec<RecordedFile>,
+}
+
+/// One file of a fetched model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedFile {
+    pub name: String,
+    /// Repository on the hub.
+    pub repository: String,
+    /// The revision that was asked for, and the commit that it was.
+    pub revision: String,
+    pub commit: String,
+    /// The repository's licence as the hub names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub licence: Option<String>,
+    /// Bytes.
+    pub size: u64,
+    /// Hex, lower case.
+    pub sha256: String,
+}
+
+/// Why a `model.toml` says nothing about a model.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct ModelRecordError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// A file that is not the recorded one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileMismatch(String);
+
+impl fmt::Display for FileMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ModelRecord {
+    /// Name of the file in a model directory.
+    pub const FILE: &str = "model.toml";
+
+    /// The record in a model directory; `None` when it has none. Blocks on the disk.
+    pub fn read(directory: &Path) -> Result<Option<Self>, ModelRecordError> {
+        let path = directory.join(Self::FILE);
+        let bytes = match fs::metadata(&path).map(|found| found.len()) {
+            Ok(0..=MAX_BYTES) => fs::read(&path),
+            Ok(_) => Err(io::Error::other(format!("longer than {MAX_BYTES} bytes"))),
+            Err(error) => Err(error),
+        };
+        let parsed = match bytes {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => Err(format!("cannot be read: {error}")),
+            Ok(bytes) => Self::parse(&String::from_utf8_lossy(&bytes)),
+        };
+        match parsed {
+            Ok(record) => Ok(Some(record)),
+            Err(reason) => Err(ModelRecordError { path, reason }),
+        }
+    }
+
+    /// Replaces the record of a model directory. Blocks on the disk.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        let text = toml::to_string(self).map_err(io::Error::other)?;
+        let text = format!("{HEAD}{text}");
+        write_file_atomically(&directory.join(Self::FILE), text.as_bytes())
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let record: Self =
+            toml::from_str(text).map_err(|error| format!("is no record of a model: {error}"))?;
+        let mut names = BTreeSet::new();
+        for file in &record.files {
+            let is_plain = Path::new(&file.name).file_name() == Some(file.name.as_ref());
+            if !is_plain || !names.insert(&file.name) {
+                return Err(format!(
+                    "{:?} is not the name of one file of this directory",
+                    file.name
+                ));
+            }
+        }
+        Ok(record)
+    }
+
+    fn file(&self, name: &str) -> Result<&RecordedFile, FileMismatch> {
+        let found = self.files.iter().find(|file| file.name == name);
+        found.ok_or_else(|| FileMismatch(format!("{name} is not recorded in {}", Self::FILE)))
+    }
+
+    /// Is a file of this name with `size` bytes the recorded one, as far as its size says?
+    pub fn check_size(&self, name: &str, size: u64) -> Result<(), FileMismatch> {
+        let recorded = self.file(name)?.size;
+        if size == recorded {
+            return Ok(());
+        }
+        Err(FileMismatch(format!(
+            "{name} has {size} bytes, {} records {recorded}",
+            Self::FILE
+        )))
+    }
+
+    /// Is a file of this name with this hash (lower-case hex) the recorded one?
+    pub fn check_sha256(&self, name: &str, sha256: &str) -> Result<(), FileMismatch> {
+        let recorded = &self.file(name)?.sha256;
+        if sha256 == recorded {
+            return Ok(());
+        }
+        Err(FileMismatch(format!(
+            "{name} has the SHA-256 {sha256}, {} records {recorded}",
+            Self::FILE
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> ModelRecord {
+        ModelRecord {
+            model: "moondream2".into(),
+            hub: "https://huggingface.co".into(),
+            files: vec![RecordedFile {
+                name: "config.json".into(),
+                repository: "vikhyatk/moondream2".into(),
+                revision: "2025-06-21".into(),
+                commit: "9a7d".into(),
+                licence: None,
+                size: 3,
+                sha256: "abc".into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn written_record_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(ModelRecord::read(folder.path()).unwrap(), None);
+        record().write(folder.path()).unwrap();
+        assert_eq!(ModelRecord::read(folder.path()).unwrap(), Some(record()));
+    }
+
+    #[test]
+    fn files_of_another_size_or_hash_are_found() {
+        let record = record();
+        assert_eq!(record.check_size("config.json", 3), Ok(()));
+        assert_eq!(record.check_sha256("config.json", "abc"), Ok(()));
+        let size = record.check_size("config.json", 4).unwrap_err();
+        assert_eq!(
+            size.to_string(),
+            "config.json has 4 bytes, model.toml records 3"
+        );
+        let hash = record.check_sha256("config.json", "abd").unwrap_err();
+        assert!(hash.to_string().contains("abd, model.toml records abc"));
+        let other = record.check_size("tokenizer.json", 3).unwrap_err();
+        assert!(other.to_string().contains("tokenizer.json is not recorded"));
+    }
+
+    #[test]
+    fn damaged_record_is_an_error_with_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut outside = record();
+        outside.files[0].name = "../config.json".into();
+        outside.write(folder.path()).unwrap();
+        let error = ModelRecord::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("model.toml: \"../config.json\" is not the name"));
+        for text in ["", "model = 1", "\u{0}", "model = \"a\"\nhub = \"b\""] {
+            fs::write(folder.path().join(ModelRecord::FILE), text).unwrap();
+            let error = ModelRecord::read(folder.path()).unwrap_err().to_string();
+            assert!(
+                error.contains("model.toml: is no record of a model"),
+                "{error}"
+            );
+        }
+    }
+}

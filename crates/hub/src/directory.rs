@@ -1,0 +1,71 @@
+//! Model directories on this machine.
+
+use std::{fs::File, io, path::Path};
+
+use crate::{
+    error::HubError,
+    hash::{FileHasher, RemoteHash, hash_all},
+};
+use spotter_core::ModelRecord;
+
+/// What has become of a recorded file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileState {
+    /// Size and hash are the recorded ones.
+    Good,
+    /// The text says why not.
+    Wrong(String),
+}
+
+/// Compares all files of a directory with their record, by their hashes. Blocks; `seen` gets each file's name and the bytes
+/// that were read of it.
+pub fn check_directory(
+    directory: &Path,
+    record: &ModelRecord,
+    mut seen: impl FnMut(&str, u64),
+) -> Vec<(String, FileState)> {
+    let state = |name: &str, seen: &mut dyn FnMut(u64)| {
+        let path = directory.join(name);
+        let size = match path.metadata() {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return FileState::Wrong(format!("{name} is missing"));
+            }
+            Err(error) => return FileState::Wrong(format!("{name} cannot be read: {error}")),
+        };
+        let compared = record.check_size(name, size).map_err(|e| e.to_string());
+        let compared = compared.and_then(|()| {
+            let sha256 = sha256(&path, seen).map_err(|e| format!("{name} cannot be read: {e}"))?;
+            let same = record.check_sha256(name, &sha256);
+            same.map_err(|mismatch| mismatch.to_string())
+        });
+        compared.map_or_else(FileState::Wrong, |()| FileState::Good)
+    };
+    let files = record.files.iter().map(|file| {
+        let state = state(&file.name, &mut |bytes| seen(&file.name, bytes));
+        (file.name.clone(), state)
+    });
+    files.collect()
+}
+
+fn sha256(path: &Path, seen: &mut dyn FnMut(u64)) -> io::Result<String> {
+    let mut hasher = FileHasher::like(&RemoteHash::Sha256(String::new()), 0);
+    hash_all(&mut File::open(path)?, &mut hasher, seen)?;
+    Ok(hasher.finish().sha256)
+}
+
+/// Bytes that this user can still write below `directory`, which need not exist yet.
+pub fn free_bytes(directory: &Path) -> Result<u64, HubError> {
+    let here = Path::new(".");
+    let ancestors = directory.ancestors().filter(|path| *path != Path::new(""));
+    let existing = ancestors.chain([here]).find(|path| path.exists());
+    let existing = existing.unwrap_or(here);
+    let found = rustix::fs::statvfs(existing).map_err(io::Error::from);
+    let found = found.map_err(HubError::disk("find the free space of", existing))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Does this process run as root?
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,323 @@
+//! A known model becomes a directory with verified files and their record.
+
+use std::{
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    catalogue::{KnownModel, ModelSourceRepository},
+    client::{FileAddress, HubClient, RecordedContent, RepositoryRecord},
+    directory::free_bytes,
+    error::HubError,
+    hash::{FileHasher, FileHashes, hash_all},
+    part::{PartFile, length_of_part},
+};
+use spotter_core::{ModelRecord, RecordedFile};
+
+/// Bytes that stay free for others beside the model.
+const ROOM_LEFT: u64 = 64 << 20;
+
+/// What happens while a model is fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchNews<'a> {
+    /// The hub's record of a repository.
+    Repository {
+        name: &'a str,
+        revision: &'a str,
+        commit: &'a str,
+        licence: Option<&'a str>,
+    },
+    /// Bytes of a file on this disk that were compared with the hub's record.
+    Checked { file: &'a str, done: u64, size: u64 },
+    /// The file is on this disk already.
+    Kept { file: &'a str },
+    /// Bytes of a file that are there, those of earlier runs included.
+    Received { file: &'a str, done: u64, size: u64 },
+    /// The connection was cut, or the hub cannot answer now.
+    Repeated {
+        /// Or the repository, whose record is requested.
+        file: &'a str,
+        reason: &'a str,
+        pause: Duration,
+    },
+    /// An earlier part was not of this file; it begins again.
+    Restarted { file: &'a str },
+    /// The file is complete, and its hash is that of the hub's record.
+    Verified { file: &'a str },
+}
+
+/// Receives news; a terminal, or a test.
+type Listener<'a> = &'a mut dyn FnMut(&FetchNews<'_>);
+
+/// A file to fetch.
+struct FileOrder<'a> {
+    source: &'a ModelSourceRepository,
+    record: &'a RepositoryRecord,
+    name: &'static str,
+    content: &'a RecordedContent,
+    target: PathBuf,
+}
+
+/// A file whose content is on the disk and verified.
+struct StagedFile {
+    sha256: String,
+    /// `None` when it is in its place already.
+    part: Option<PartFile>,
+}
+
+/// Fetches the files of `model` that `directory` does not have yet, and writes the record of all of them. Before every file is
+/// complete and verified, nothing in the directory changes but `NAME.part`. Blocks.
+pub fn fetch(
+    client: &HubClient,
+    model: &KnownModel,
+    directory: &Path,
+    listener: Listener<'_>,
+) -> Result<ModelRecord, HubError> {
+    let mut records = Vec::new();
+    for source in model.repositories {
+        let file = source.name;
+        let record = client.record(file, source.revision, |reason, pause| {
+            listener(&FetchNews::Repeated {
+                file,
+                reason,
+                pause,
+            });
+        })?;
+        listener(&FetchNews::Repository {
+            name: source.name,
+            revision: source.revision,
+            commit: &record.commit,
+            licence: record.licence.as_deref(),
+        });
+        records.push((source, record));
+    }
+    let orders = orders(&records, directory)?;
+    create(directory)?;
+    let good = orders.iter().map(|order| order.good(listener));
+    let good: Vec<Option<FileHashes>> = good.collect::<Result<_, _>>()?;
+    check_room(directory, orders.iter().zip(&good))?;
+    let mut staged = Vec::new();
+    for (order, good) in orders.iter().zip(good) {
+        staged.push(order.stage(client, good, listener)?);
+    }
+    let files = orders
+        .iter()
+        .zip(&staged)
+        .map(|(order, staged)| order.recorded(&staged.sha256));
+    let record = ModelRecord {
+        model: model.name.to_owned(),
+        hub: client.endpoint().to_owned(),
+        files: files.collect(),
+    };
+    for (order, staged) in orders.iter().zip(staged) {
+        if let Some(part) = staged.part {
+            part.install(&order.target)?;
+        }
+    }
+    let synced = File::open(directory).and_then(|opened| opened.sync_all());
+    synced.map_err(HubError::disk("write", directory))?;
+    let path = directory.join(ModelRecord::FILE);
+    let written = record.write(directory);
+    let written = written.and_then(|()| make_readable(&path, 0o644));
+    written.map_err(HubError::disk("write", path))?;
+    Ok(record)
+}
+
+/// All files of all repositories, with what the hub records of them.
+fn orders<'a>(
+    records: &'a [(&'static ModelSourceRepository, RepositoryRecord)],
+    directory: &Path,
+) -> Result<Vec<FileOrder<'a>>, HubError> {
+    let mut orders = Vec::new();
+    for (source, record) in records {
+        for file in source.files {
+            let content = record.files.get(file.0);
+            orders.push(FileOrder {
+                source,
+                record,
+                name: file.0,
+                content: content.ok_or_else(|| HubError::FileMissing {
+                    repository: source.name.to_owned(),
+                    file: file.0,
+                })?,
+                target: directory.join(file.0),
+            });
+        }
+    }
+    Ok(orders)
+}
+
+/// Creates a directory that the service can read, also with a narrow mask of this user.
+fn create(directory: &Path) -> Result<(), HubError> {
+    let missing = directory.ancestors().take_while(|path| !path.exists());
+    let missing: Vec<&Path> = missing.filter(|path| *path != Path::new("")).collect();
+    for path in missing.into_iter().rev() {
+        let created = fs::create_dir(path);
+        let created = created.and_then(|()| make_readable(path, 0o755));
+        created.map_err(HubError::disk("create", path))?;
+    }
+    Ok(())
+}
+
+/// The service, which is another user, has to read what root fetches; none of it is secret.
+pub(crate) fn make_readable(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Fails when the files that are not there do not fit on the disk.
+fn check_room<'a>(
+    directory: &Path,
+    files: impl Iterator<Item = (&'a FileOrder<'a>, &'a Option<FileHashes>)>,
+) -> Result<(), HubError> {
+    let missing = files.filter(|(_, good)| good.is_none());
+    let missing = missing.map(|(order, _)| {
+        let there = length_of_part(&order.target);
+        order.content.size.saturating_sub(there)
+    });
+    let missing = missing.fold(0, u64::saturating_add);
+    let free = free_bytes(directory)?;
+    if missing > 0 && missing.saturating_add(ROOM_LEFT) > free {
+        return Err(HubError::NoRoom {
+            path: directory.to_owned(),
+            needed: missing.saturating_add(ROOM_LEFT).saturating_sub(free),
+            free,
+        });
+    }
+    Ok(())
+}
+
+impl FileOrder<'_> {
+    fn address(&self) -> FileAddress<'_> {
+        FileAddress {
+            repository: self.source.name,
+            commit: &self.record.commit,
+            name: self.name,
+        }
+    }
+
+    /// The hashes of the file in the directory, if it is the right one.
+    fn good(&self, listener: Listener<'_>) -> Result<Option<FileHashes>, HubError> {
+        let size = self.content.size;
+        let is_candidate = self
+            .target
+            .metadata()
+            .is_ok_and(|found| found.len() == size);
+        if !is_candidate {
+            return Ok(None);
+        }
+        let mut hasher = FileHasher::like(&self.content.hash, size);
+        let file = self.name;
+        let mut opened = File::open(&self.target).map_err(HubError::disk("read", &self.target))?;
+        let seen = |done| listener(&FetchNews::Checked { file, done, size });
+        hash_all(&mut opened, &mut hasher, seen).map_err(HubError::disk("read", &self.target))?;
+        let hashes = hasher.finish();
+        Ok((hashes.remote == self.content.hash).then_some(hashes))
+    }
+
+    /// Fetches the file to its part, unless it is `good`, and verifies it.
+    fn stage(
+        &self,
+        client: &HubClient,
+        good: Option<FileHashes>,
+        listener: Listener<'_>,
+    ) -> Result<StagedFile, HubError> {
+        let file = self.name;
+        if let Some(hashes) = good {
+            listener(&FetchNews::Kept { file });
+            return Ok(StagedFile {
+                sha256: hashes.sha256,
+                part: None,
+            });
+        }
+        let size = self.content.size;
+        let seen = |done| listener(&FetchNews::Checked { file, done, size });
+        let mut part = PartFile::open(&self.target, self.content.clone(), seen)?;
+        let had = part.length();
+        self.complete(client, &mut part, listener)?;
+        let mut found = part.hashes();
+        // What an earlier run left may be of another revision, and a transfer may be damaged.
+        if found.remote != self.content.hash {
+            if had > 0 {
+                listener(&FetchNews::Restarted { file });
+            }
+            part.restart()?;
+            self.complete(client, &mut part, listener)?;
+            found = part.hashes();
+        }
+        if found.remote != self.content.hash {
+            part.restart()?;
+            return Err(HubError::WrongHash {
+                url: client.url(&self.address()),
+                expected: self.content.hash.to_string(),
+                found: found.remote.to_string(),
+            });
+        }
+        part.sync()?;
+        listener(&FetchNews::Verified { file });
+        Ok(StagedFile {
+            sha256: found.sha256,
+            part: Some(part),
+        })
+    }
+
+    /// Requests what is missing until the part is complete.
+    fn complete(
+        &self,
+        client: &HubClient,
+        part: &mut PartFile,
+        listener: Listener<'_>,
+    ) -> Result<(), HubError> {
+        let (file, size) = (self.name, self.content.size);
+        let mut patience = client.patience();
+        while !part.is_complete() {
+            let before = part.length();
+            let (reason, after) = match client.open(&self.address(), before, size) {
+                Ok(transfer) => {
+                    if transfer.start != before {
+                        part.restart()?;
+                    }
+                    let seen = |done| listener(&FetchNews::Received { file, done, size });
+                    match part.receive(transfer.body, seen)? {
+                        Ok(()) => ("the connection was cut".to_owned(), None),
+                        Err(error) => (error.to_string(), None),
+                    }
+                }
+                Err(failure) => failure.into_reason()?,
+            };
+            if part.is_complete() {
+                break;
+            }
+            let Some(pause) = patience.pause(part.length() > before, after) else {
+                let url = client.url(&self.address());
+                return Err(HubError::Unreachable { url, reason });
+            };
+            let reason = &reason;
+            listener(&FetchNews::Repeated {
+                file,
+                reason,
+                pause,
+            });
+            std::thread::sleep(pause);
+        }
+        Ok(())
+    }
+
+    fn recorded(&self, sha256: &str) -> RecordedFile {
+        RecordedFile {
+            name: self.name.to_owned(),
+            repository: self.source.name.to_owned(),
+            revision: self.source.revision.to_owned(),
+            commit: self.record.commit.clone(),
+            licence: self.record.licence.clone(),
+            size: self.content.size,
+            sha256: sha256.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,357 @@
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use super::*;
+use crate::{
+    catalogue::WantedFile,
+    client::HubSettings,
+    directory::{FileState, check_directory},
+};
+use spotter_scripted::hub::{
+    HubFault::{self, CutAfter, Status, WholeFile, WrongByte, WrongRange},
+    RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository,
+};
+
+const COMMIT: &str = "9a7d4024050840e001defacec2b00727e89149e6";
+const WEIGHTS: &str = "model.safetensors";
+
+static MODEL: KnownModel = KnownModel {
+    name: "moondream2",
+    summary: "",
+    repositories: &[
+        ModelSourceRepository {
+            name: "vikhyatk/moondream2",
+            revision: "2025-06-21",
+            files: &[WantedFile("config.json"), WantedFile(WEIGHTS)],
+        },
+        ModelSourceRepository {
+            name: "moondream/starmie-v1",
+            revision: "main",
+            files: &[WantedFile("tokenizer.json")],
+        },
+    ],
+};
+
+fn weights() -> Vec<u8> {
+    (0..2000_u32).flat_map(u32::to_le_bytes).collect()
+}
+
+fn hub() -> ScriptedHub {
+    let small = |name, text: &str| ScriptedFile {
+        name,
+        content: text.into(),
+        is_large: false,
+    };
+    ScriptedHub::start(vec![
+        ScriptedRepository {
+            name: "vikhyatk/moondream2",
+            revision: "2025-06-21",
+            commit: COMMIT,
+            licence: Some("apache-2.0"),
+            files: vec![
+                small("config.json", "{\"config\": {}}"),
+                small("tokenizer.json", "of older revisions"),
+                ScriptedFile {
+                    name: WEIGHTS,
+                    content: weights(),
+                    is_large: true,
+                },
+            ],
+        },
+        ScriptedRepository {
+            name: "moondream/starmie-v1",
+            revision: "main",
+            commit: "35192e10a54e36eabe0a7cc57a2c1aab371cafc5",
+            licence: None,
+            files: vec![small("tokenizer.json", "the right one")],
+        },
+    ])
+}
+
+fn client(hub: &ScriptedHub, token: Option<&str>) -> HubClient {
+    let settings = HubSettings::new(Some(&hub.endpoint()), token.map(str::to_owned)).unwrap();
+    HubClient::new(HubSettings {
+        first_pause: Duration::ZERO,
+        ..settings
+    })
+}
+
+/// The record or the error, and the news in short.
+fn fetched(hub: &ScriptedHub, directory: &Path) -> (Result<ModelRecord, HubError>, Vec<String>) {
+    let mut news = Vec::new();
+    let result = fetch(&client(hub, None), &MODEL, directory, &mut |of| match of {
+        FetchNews::Kept { file } => news.push(format!("kept {file}")),
+        FetchNews::Repeated { file, .. } => news.push(format!("repeated {file}")),
+        FetchNews::Restarted { file } => news.push(format!("restarted {file}")),
+        FetchNews::Verified { file } => news.push(format!("verified {file}")),
+        FetchNews::Repository { name, licence, .. } => {
+            news.push(format!("{name} {}", licence.unwrap_or("-")));
+        }
+        FetchNews::Checked { .. } | FetchNews::Received { .. } => {}
+    });
+    (result, news)
+}
+
+fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read(path).unwrap())
+    });
+    entries.collect()
+}
+
+fn assert_complete(directory: &Path, record: &ModelRecord) {
+    let found = contents(directory);
+    let names: Vec<&str> = found.keys().map(String::as_str).collect();
+    let expected = ["config.json", WEIGHTS, "model.toml", "tokenizer.json"];
+    assert_eq!(names, expected);
+    assert_eq!(found[WEIGHTS], weights());
+    assert_eq!(found["tokenizer.json"], b"the right one");
+    assert_eq!(ModelRecord::read(directory).unwrap().as_ref(), Some(record));
+    let states = check_directory(directory, record, |_, _| {});
+    assert!(states.iter().all(|(_, state)| *state == FileState::Good));
+}
+
+#[test]
+fn model_is_fetched_with_its_record_and_kept_afterwards() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let directory = folder.path().join("new/moondream2");
+    let (record, news) = fetched(&hub, &directory);
+    let record = record.unwrap();
+    assert_complete(&directory, &record);
+    let expected = [
+        "vikhyatk/moondream2 apache-2.0",
+        "moondream/starmie-v1 -",
+        "verified config.json",
+        "verified model.safetensors",
+        "verified tokenizer.json",
+    ];
+    assert_eq!(news, expected);
+    let [config, weights, _] = &record.files[..] else {
+        panic!("{record:?}");
+    };
+    assert_eq!(
+        (config.revision.as_str(), config.commit.as_str()),
+        ("2025-06-21", COMMIT)
+    );
+    assert_eq!(weights.licence.as_deref(), Some("apache-2.0"));
+    let requests = hub.take_requests();
+    let by_commit = format!("/resolve/{COMMIT}/");
+    let by_commit = requests.iter().filter(|r| r.path.contains(&by_commit));
+    assert_eq!(by_commit.count(), 3, "config, weights and their contents");
+    for path in ["", "model.toml", WEIGHTS].map(|name| directory.join(name)) {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o044, 0o044, "another user can read it");
+    }
+
+    let (again, news) = fetched(&hub, &directory);
+    assert_eq!(again.unwrap(), record);
+    let kept = news.iter().filter(|news| news.starts_with("kept"));
+    assert_eq!(kept.count(), 3, "{news:?}");
+    let requests = hub.take_requests();
+    assert!(
+        requests.iter().all(|r| r.path.starts_with("/api/")),
+        "{requests:?}"
+    );
+}
+
+#[test]
+fn token_goes_to_the_hub_and_never_to_another_host() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.require_token("hf_canary");
+    let client = client(&hub, Some("hf_canary"));
+    fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap();
+    let requests = hub.take_requests();
+    for request in &requests {
+        let has_token = request.authorization.is_some();
+        assert_eq!(has_token, !request.is_content_host, "{request:?}");
+    }
+    assert!(requests.iter().any(|request| request.is_content_host));
+}
+
+#[test]
+fn download_that_is_cut_anywhere_continues_there() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let size = weights().len();
+    for cut in [0, 1, 2, 511, 512, 4096, size - 1] {
+        let directory = folder.path().join(cut.to_string());
+        // The first content is that of config.json.
+        hub.will([HubFault::None, CutAfter(cut)]);
+        let (record, news) = fetched(&hub, &directory);
+        assert_complete(&directory, &record.unwrap());
+        assert!(news.contains(&format!("repeated {WEIGHTS}")), "{news:?}");
+        let requests = hub.take_requests();
+        let ranges = requests.iter().filter(|r| r.is_content_host);
+        let ranges: Vec<_> = ranges.map(|request| request.range.clone()).collect();
+        let rest = (cut > 0).then(|| format!("bytes={cut}-"));
+        assert_eq!(ranges, [None, rest]);
+    }
+}
+
+#[test]
+fn download_that_is_cut_after_every_byte_arrives() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.will([HubFault::None].into_iter().chain(vec![CutAfter(1); 300]));
+    let (record, news) = fetched(&hub, folder.path());
+    assert_complete(folder.path(), &record.unwrap());
+    let repeated = news.iter().filter(|news| news.starts_with("repeated"));
+    assert_eq!(repeated.count(), 300);
+}
+
+/// The next run begins where the last one ended.
+#[test]
+fn next_run_continues_what_an_earlier_one_left() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let cuts = [CutAfter(1000)].into_iter().chain(vec![Status(503); 5]);
+    hub.will([HubFault::None].into_iter().chain(cuts));
+    let (error, _) = fetched(&hub, folder.path());
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("localhost answered with HTTP 503"),
+        "{error}"
+    );
+    assert!(error.contains("it continues where it ended"), "{error}");
+    let part = folder.path().join("model.safetensors.part");
+    assert_eq!(fs::metadata(part).unwrap().len(), 1000);
+    assert!(!folder.path().join("config.json").exists());
+    hub.take_requests();
+    let (record, _) = fetched(&hub, folder.path());
+    assert_complete(folder.path(), &record.unwrap());
+    let requests = hub.take_requests();
+    let mut ranges = requests
+        .iter()
+        .filter_map(|request| request.range.as_deref());
+    assert_eq!(ranges.next(), Some("bytes=1000-"));
+}
+
+#[test]
+fn server_without_ranges_is_read_from_the_start() {
+    for fault in [WholeFile, WrongRange] {
+        let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+        hub.will([HubFault::None, CutAfter(10), fault]);
+        let (record, _) = fetched(&hub, folder.path());
+        assert_complete(folder.path(), &record.unwrap());
+    }
+}
+
+#[test]
+fn part_of_another_revision_is_replaced() {
+    let right = weights();
+    let mut longer = right.clone();
+    longer.push(0);
+    for part in [vec![7; 100], vec![7; right.len()], longer, right] {
+        let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+        fs::write(folder.path().join("model.safetensors.part"), part).unwrap();
+        let (record, _) = fetched(&hub, folder.path());
+        assert_complete(folder.path(), &record.unwrap());
+    }
+}
+
+#[test]
+fn damaged_transfer_is_repeated_once() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.will([HubFault::None, WrongByte]);
+    let (record, _) = fetched(&hub, folder.path());
+    assert_complete(folder.path(), &record.unwrap());
+}
+
+#[test]
+fn wrong_hash_changes_no_file_that_was_good() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    fetched(&hub, folder.path()).0.unwrap();
+    let before = contents(folder.path());
+    for name in [WEIGHTS, "config.json"] {
+        hub.misrecord(Some((name, RecordFault::WrongHash)));
+        let (error, _) = fetched(&hub, folder.path());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("has the wrong content"), "{error}");
+        assert!(error.contains("nothing in the directory was changed"));
+        let mut after = contents(folder.path());
+        after.retain(|name, _| !name.ends_with(".part"));
+        assert_eq!(after, before);
+    }
+    hub.misrecord(None);
+    let (record, _) = fetched(&hub, folder.path());
+    assert_eq!(contents(folder.path())[WEIGHTS], before[WEIGHTS]);
+    assert_eq!(record.unwrap().files.len(), 3);
+}
+
+#[test]
+fn refusals_have_their_own_messages_and_are_not_repeated() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.require_token("hf_canary");
+    for (token, expected) in [
+        (None, "without a login (HTTP 401); set HF_TOKEN"),
+        (Some("hf_other"), "with the token of HF_TOKEN (HTTP 401)"),
+    ] {
+        let client = client(&hub, token);
+        let error = fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("hf_"), "{error}");
+        assert_eq!(hub.take_requests().len(), 1);
+    }
+    let other = ScriptedHub::start(Vec::new());
+    let (error, _) = fetched(&other, folder.path());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("(HTTP 404)"), "{error}");
+    assert_eq!(other.take_requests().len(), 1);
+    assert!(contents(folder.path()).is_empty());
+}
+
+#[test]
+fn passing_errors_of_the_hub_are_waited_for() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.api_will([500, 429, 503, 504].map(Status));
+    hub.will([HubFault::None, Status(502), Status(403), Status(416)]);
+    let (record, _) = fetched(&hub, folder.path());
+    assert_complete(folder.path(), &record.unwrap());
+    hub.api_will(vec![Status(500); 5]);
+    let (error, _) = fetched(&hub, folder.path());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("answered with HTTP 500"), "{error}");
+    fetched(&hub, folder.path()).0.unwrap();
+}
+
+#[test]
+fn unreachable_hub_is_named_with_the_remedies() {
+    // Nothing listens there: the port was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", port.local_addr().unwrap());
+    drop(port);
+    let settings = HubSettings::new(Some(&endpoint), None).unwrap();
+    let client = HubClient::new(HubSettings {
+        first_pause: Duration::ZERO,
+        ..settings
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let error = fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, HubError::Unreachable { .. }), "{error}");
+    let text = error.to_string();
+    for part in [endpoint.as_str(), "HTTPS_PROXY", "HF_ENDPOINT"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn file_that_does_not_fit_is_not_begun() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.misrecord(Some((WEIGHTS, RecordFault::Huge)));
+    let (error, _) = fetched(&hub, folder.path());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("more bytes are needed and"), "{error}");
+    assert!(contents(folder.path()).is_empty());
+}
+
+#[test]
+fn second_process_does_not_write_the_same_part() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    let part = File::create(folder.path().join("model.safetensors.part")).unwrap();
+    part.lock().unwrap();
+    let (error, _) = fetched(&hub, folder.path());
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("another process is fetching"), "{error}");
+    drop(part);
+    let (record, _) = fetched(&hub, folder.path());
+    assert_complete(folder.path(), &record.unwrap());
+}

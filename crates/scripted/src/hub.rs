@@ -1,0 +1,322 @@
+//! A Hugging Face hub with a second host for large files, as far as a download needs it. Faults come from a script: one for each
+//! request for a file's content, in order.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use serde_json::{Value, json};
+use sha1::Sha1;
+use sha2::{Digest as _, Sha256};
+
+/// A repository at one revision.
+pub struct ScriptedRepository {
+    pub name: &'static str,
+    pub revision: &'static str,
+    /// What the revision is.
+    pub commit: &'static str,
+    pub licence: Option<&'static str>,
+    pub files: Vec<ScriptedFile>,
+}
+
+pub struct ScriptedFile {
+    pub name: &'static str,
+    pub content: Vec<u8>,
+    /// Served by the host for contents, and recorded with its SHA-256; others with their git blob.
+    pub is_large: bool,
+}
+
+/// What goes wrong with a request for a file's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HubFault {
+    /// Nothing.
+    None,
+    /// An answer without content, with this status.
+    Status(u16),
+    /// The connection ends after so many bytes of content.
+    CutAfter(usize),
+    /// The answer has all bytes and ignores the range of the request.
+    WholeFile,
+    /// The first byte that is sent is another one.
+    WrongByte,
+    /// The range that is announced is another one.
+    WrongRange,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct HubRequest {
+    /// True on the host for contents.
+    pub is_content_host: bool,
+    pub path: String,
+    pub range: Option<String>,
+    pub authorization: Option<String>,
+}
+
+/// What the record of a file claims, instead of the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFault {
+    /// A hash that no content has.
+    WrongHash,
+    /// A size that no disk has.
+    Huge,
+}
+
+#[derive(Default)]
+struct HubScript {
+    faults: VecDeque<HubFault>,
+    /// For every request to the API.
+    api_faults: VecDeque<HubFault>,
+    record_fault: Option<(String, RecordFault)>,
+    token: Option<String>,
+    requests: Vec<HubRequest>,
+}
+
+struct HubState {
+    repositories: Vec<ScriptedRepository>,
+    contents: SocketAddr,
+    script: Mutex<HubScript>,
+}
+
+/// Listens on loopback until the process ends.
+pub struct ScriptedHub {
+    address: SocketAddr,
+    state: Arc<HubState>,
+}
+
+impl ScriptedHub {
+    pub fn start(repositories: Vec<ScriptedRepository>) -> Self {
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let (hub, contents) = (listen(), listen());
+        let state = Arc::new(HubState {
+            repositories,
+            contents: contents.local_addr().expect("an address"),
+            script: Mutex::default(),
+        });
+        let address = hub.local_addr().expect("an address");
+        for (listener, is_content_host) in [(hub, false), (contents, true)] {
+            let state = Arc::clone(&state);
+            start("hub", move || {
+                for stream in listener.incoming().flatten() {
+                    let state = Arc::clone(&state);
+                    // A client may leave at any time.
+                    start("hub-request", move || {
+                        state.serve(stream, is_content_host);
+                    });
+                }
+            });
+        }
+        Self { address, state }
+    }
+
+    /// For `HF_ENDPOINT`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The next requests for contents get these faults.
+    pub fn will(&self, faults: impl IntoIterator<Item = HubFault>) {
+        self.script().faults.extend(faults);
+    }
+
+    /// The next requests to the API get these faults.
+    pub fn api_will(&self, faults: impl IntoIterator<Item = HubFault>) {
+        self.script().api_faults.extend(faults);
+    }
+
+    /// The record of files with this name is wrong; `None` makes all right again.
+    pub fn misrecord(&self, fault: Option<(&str, RecordFault)>) {
+        self.script().record_fault = fault.map(|(name, fault)| (name.to_owned(), fault));
+    }
+
+    /// Answers with 401 to requests without this token.
+    pub fn require_token(&self, token: &str) {
+        self.script().token = Some(token.to_owned());
+    }
+
+    /// All requests since the last call.
+    pub fn take_requests(&self) -> Vec<HubRequest> {
+        std::mem::take(&mut self.script().requests)
+    }
+
+    fn script(&self) -> std::sync::MutexGuard<'_, HubScript> {
+        self.state.script.lock().expect("no panic")
+    }
+}
+
+impl HubState {
+    /// Answers one request.
+    fn serve(&self, stream: TcpStream, is_content_host: bool) -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        let request = read_request(&mut reader, is_content_host)?;
+        let mut stream = reader.into_inner();
+        let answer = self.answer(&request);
+        self.script.lock().ok()?.requests.push(request);
+        stream.write_all(&answer).ok()?;
+        stream.shutdown(std::net::Shutdown::Write).ok()?;
+        // Until the client has read all of it: closing with unread input would discard what was sent.
+        stream.read_to_end(&mut Vec::new()).ok().map(drop)
+    }
+
+    fn answer(&self, request: &HubRequest) -> Vec<u8> {
+        let mut script = self.script.lock().expect("no panic");
+        let bearer = script.token.as_ref().map(|token| format!("Bearer {token}"));
+        // The host for contents knows no token: the address is the permission.
+        if !request.is_content_host && bearer.is_some() && request.authorization != bearer {
+            return head(401, &[], 0);
+        }
+        if let Some(path) = request.path.strip_prefix("/api/models/") {
+            return match script.api_faults.pop_front() {
+                Some(HubFault::Status(status)) => head(status, &[], 0),
+                _ => self.info(path, script.record_fault.as_ref()),
+            };
+        }
+        let Some(file) = self.file(&request.path) else {
+            return head(404, &[], 0);
+        };
+        if file.is_large && !request.is_content_host {
+            let port = self.contents.port();
+            let location = format!("Location: http://localhost:{port}{}?signed", request.path);
+            return head(302, &[location], 0);
+        }
+        let fault = script.faults.pop_front().unwrap_or(HubFault::None);
+        content(file, request.range.as_deref(), &fault)
+    }
+
+    /// `NAME/resolve/COMMIT/FILE`, with the commit or the revision.
+    fn file(&self, path: &str) -> Option<&ScriptedFile> {
+        let path = path.trim_end_matches("?signed");
+        self.repositories.iter().find_map(|repository| {
+            let rest = path.strip_prefix(&format!("/{}/resolve/", repository.name))?;
+            let (revision, name) = rest.split_once('/')?;
+            let is_here = [repository.commit, repository.revision].contains(&revision);
+            let mut files = repository.files.iter();
+            files.find(|file| is_here && file.name == name)
+        })
+    }
+
+    fn info(&self, path: &str, fault: Option<&(String, RecordFault)>) -> Vec<u8> {
+        let wanted = |repository: &&ScriptedRepository| {
+            let ScriptedRepository { name, revision, .. } = repository;
+            path == format!("{name}/revision/{revision}?blobs=true")
+        };
+        let Some(repository) = self.repositories.iter().find(wanted) else {
+            return head(404, &[], 0);
+        };
+        let fault_of = |file: &ScriptedFile| match fault {
+            Some((name, fault)) if name == file.name => Some(*fault),
+            _ => None,
+        };
+        let siblings = repository.files.iter().map(|f| f.recorded(fault_of(f)));
+        let licence = repository.licence;
+        let tags: Vec<String> = licence.iter().map(|l| format!("license:{l}")).collect();
+        let info = json!({
+            "id": repository.name,
+            "sha": repository.commit,
+            "private": false,
+            "gated": false,
+            "tags": tags,
+            "cardData": licence.map(|licence| json!({"license": licence})),
+            "siblings": siblings.collect::<Vec<Value>>(),
+        });
+        let body = info.to_string().into_bytes();
+        let mut answer = head(200, &["Content-Type: application/json".into()], body.len());
+        answer.extend(body);
+        answer
+    }
+}
+
+impl ScriptedFile {
+    fn recorded(&self, fault: Option<RecordFault>) -> Value {
+        let content = &self.content;
+        let size = match fault {
+            Some(RecordFault::Huge) => 1_u64 << 60,
+            _ => content.len() as u64,
+        };
+        let hash = |right: String| match fault {
+            Some(RecordFault::WrongHash) => "0".repeat(right.len()),
+            _ => right,
+        };
+        let mut blob = format!("blob {}\0", content.len()).into_bytes();
+        blob.extend(content);
+        let blob_id = hash(hex(&Sha1::digest(&blob)));
+        if !self.is_large {
+            return json!({"rfilename": self.name, "size": size, "blobId": blob_id});
+        }
+        let sha256 = hash(hex(&Sha256::digest(content)));
+        let lfs = json!({"sha256": sha256, "size": size, "pointerSize": 135});
+        json!({"rfilename": self.name, "size": size, "blobId": blob_id, "lfs": lfs})
+    }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).expect("a thread");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>, is_content_host: bool) -> Option<HubRequest> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut request = HubRequest {
+        is_content_host,
+        path,
+        range: None,
+        authorization: None,
+    };
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            return Some(request);
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "range" => request.range = Some(value.to_owned()),
+            "authorization" => request.authorization = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+}
+
+fn head(status: u16, headers: &[String], length: usize) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {status} Scripted\r\nConnection: close\r\n");
+    for header in headers {
+        head += &format!("{header}\r\n");
+    }
+    format!("{head}Content-Length: {length}\r\n\r\n").into_bytes()
+}
+
+/// The answer with a file's content from the byte on that was asked for.
+fn content(file: &ScriptedFile, range: Option<&str>, fault: &HubFault) -> Vec<u8> {
+    let all = file.content.len();
+    let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
+    let from = from.map(|from| from.parse().expect("a number"));
+    let from: Option<usize> = from.filter(|_| *fault != HubFault::WholeFile);
+    if from.is_some_and(|from| from >= all) {
+        return head(416, &[format!("Content-Range: bytes */{all}")], 0);
+    }
+    let begin = from.unwrap_or(0);
+    let mut bytes = file.content[begin..].to_vec();
+    let announced = begin + usize::from(*fault == HubFault::WrongRange);
+    let range = format!("Content-Range: bytes {announced}-{}/{all}", all - 1);
+    let mut answer = match (fault, from) {
+        (HubFault::Status(status), _) => return head(*status, &[], 0),
+        (_, Some(_)) => head(206, &[range], bytes.len()),
+        (_, None) => head(200, &[], bytes.len()),
+    };
+    match fault {
+        HubFault::CutAfter(count) => bytes.truncate(*count),
+        HubFault::WrongByte => bytes[0] ^= 1,
+        _ => {}
+    }
+    answer.extend(bytes);
+    answer
+}

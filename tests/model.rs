@@ -1,0 +1,311 @@
+//! `spotter model` against a scripted hub that has files of true names and layout; their content is that of the embedded model.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
+    path::{Path, PathBuf},
+};
+
+use spotter_core::ModelRecord;
+use spotter_scripted::hub::{HubFault, RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository};
+use spotter_street::{Street, draw};
+use support::{DONE, Ended, FAILED, Program, checkout, command, file};
+
+const WEIGHTS: &str = "model.safetensors";
+const COMMIT: &str = "9a7d4024050840e001defacec2b00727e89149e6";
+const TOKENIZER_COMMIT: &str = "35192e10a54e36eabe0a7cc57a2c1aab371cafc5";
+
+/// Both repositories, with a tokenizer of older revisions beside the weights.
+fn hub() -> ScriptedHub {
+    let embedded = |name: &str| fs::read(checkout("models/embedded").join(name)).expect("a file");
+    let file = |name, content, is_large| ScriptedFile {
+        name,
+        content,
+        is_large,
+    };
+    ScriptedHub::start(vec![
+        ScriptedRepository {
+            name: "vikhyatk/moondream2",
+            revision: "2025-06-21",
+            commit: COMMIT,
+            licence: Some("apache-2.0"),
+            files: vec![
+                file("README.md", b"# moondream2".into(), false),
+                file("config.json", embedded("config.json"), false),
+                file(WEIGHTS, embedded(WEIGHTS), true),
+                file(
+                    "tokenizer.json",
+                    b"{\"of\": \"older revisions\"}".into(),
+                    false,
+                ),
+            ],
+        },
+        ScriptedRepository {
+            name: "moondream/starmie-v1",
+            revision: TOKENIZER_COMMIT,
+            commit: TOKENIZER_COMMIT,
+            licence: None,
+            files: vec![file("tokenizer.json", embedded("tokenizer.json"), true)],
+        },
+    ])
+}
+
+/// A user's machine: a home and a hub.
+struct UserMachine {
+    home: tempfile::TempDir,
+    endpoint: String,
+}
+
+impl UserMachine {
+    fn with(endpoint: String) -> Self {
+        Self {
+            home: tempfile::tempdir().expect("a directory"),
+            endpoint,
+        }
+    }
+
+    /// Runs `spotter`; `variables` are added to its environment.
+    fn run(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ended {
+        let mut command = command(arguments);
+        command
+            .env("STATE_DIRECTORY", self.home.path().join("state"))
+            .env("XDG_DATA_HOME", self.home.path())
+            .env("HF_ENDPOINT", &self.endpoint)
+            .env_remove("HF_TOKEN")
+            .envs(variables.iter().copied());
+        for proxy in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"] {
+            if variables.iter().all(|(name, _)| *name != proxy) {
+                command.env_remove(proxy).env_remove(proxy.to_lowercase());
+            }
+        }
+        Program::from_command(&mut command).end()
+    }
+
+    fn get(&self) -> Ended {
+        let dir = self.directory();
+        let dir = dir.to_str().expect("a path in UTF-8");
+        self.run(&["model", "get", "moondream2", "--dir", dir], &[])
+    }
+
+    /// Where the configuration looks for the model.
+    fn directory(&self) -> PathBuf {
+        self.home.path().join("spotter/models/moondream2")
+    }
+}
+
+fn picture(directory: &Path) -> PathBuf {
+    let scene = Street::new(7).at(spotter_core::WallTime::from_unix_millis(40_000));
+    let rgb = draw(&scene, 640, 360);
+    let path = directory.join("street.png");
+    image::save_buffer(&path, &rgb, 640, 360, image::ColorType::Rgb8).expect("a picture");
+    path
+}
+
+#[test]
+fn fetched_model_is_the_default_of_every_command() {
+    let hub = hub();
+    let machine = UserMachine::with(hub.endpoint());
+    let picture = picture(machine.home.path());
+    let detect = [
+        "detect",
+        picture.to_str().expect("UTF-8"),
+        "car",
+        "--device",
+        "cpu",
+    ];
+    let before = machine.run(&detect, &[]).expect(DONE);
+    assert!(
+        before.stderr.contains("run `spotter model get moondream2`"),
+        "{before:#?}"
+    );
+
+    hub.will([HubFault::None, HubFault::CutAfter(1_000_000)]);
+    let fetched = machine.get().expect(DONE);
+    let expected = [
+        "vikhyatk/moondream2 at 2025-06-21 (commit 9a7d4024050840e001defacec2b00727e89149e6): licence apache-2.0",
+        "the hub names no licence; see the page of moondream/starmie-v1",
+        "; next attempt in 1 s",
+        "model.safetensors: verified",
+    ];
+    for part in expected {
+        assert!(fetched.stderr.contains(part), "{part}: {fetched:#?}");
+    }
+    assert!(
+        fetched.stdout.contains("used by every configuration"),
+        "{fetched:#?}"
+    );
+    let record = ModelRecord::read(&machine.directory())
+        .expect("valid")
+        .expect("a record");
+    let tokenizer = record
+        .files
+        .iter()
+        .find(|file| file.name == "tokenizer.json");
+    let tokenizer = tokenizer.expect("recorded");
+    assert_eq!(tokenizer.repository, "moondream/starmie-v1");
+    assert_eq!(tokenizer.commit, TOKENIZER_COMMIT);
+
+    let after = machine.run(&detect, &[]).expect(DONE);
+    assert_eq!(after.stdout, before.stdout);
+    assert!(!after.stderr.contains("warning"), "{after:#?}");
+    let listed = machine.run(&["model", "list"], &[]).expect(DONE).stdout;
+    assert!(listed.contains("the default of model.path"), "{listed}");
+    let minimal = checkout("configs/minimal.toml");
+    let check = ["check", minimal.to_str().expect("UTF-8")];
+    let checked = machine.run(&check, &[]).expect(DONE).stdout;
+    assert!(!checked.contains("no model was fetched"), "{checked}");
+}
+
+#[test]
+fn changed_weights_are_found_by_check_and_at_the_load() {
+    let machine = UserMachine::with(hub().endpoint());
+    machine.get().expect(DONE);
+    let directory = machine.directory();
+    let dir = directory.to_str().expect("UTF-8");
+    machine.run(&["model", "check", dir], &[]).expect(DONE);
+    let path = directory.join(WEIGHTS);
+    let mut weights = fs::read(&path).expect("weights");
+    let last = weights.len() - 1;
+    weights[last] ^= 1;
+    fs::write(&path, weights).expect("written");
+    let picture = picture(machine.home.path());
+    let picture = picture.to_str().expect("UTF-8");
+    for arguments in [&["model", "check", dir][..], &["detect", picture, "car"]] {
+        let ended = machine.run(arguments, &[]).expect(FAILED);
+        let expected = "model.safetensors has the SHA-256";
+        assert!(ended.stderr.contains(expected), "{ended:#?}");
+        let remedy = format!("`spotter model get moondream2 --dir {dir}`");
+        assert!(ended.stderr.contains(&remedy), "{ended:#?}");
+    }
+    machine.get().expect(DONE);
+    machine.run(&["model", "check", dir], &[]).expect(DONE);
+}
+
+/// Without a record, files are judged by a look at the built-in picture.
+#[test]
+fn unrecorded_files_are_judged_by_their_answers() {
+    let machine = UserMachine::with(String::new());
+    let directory = machine.home.path().join("copied");
+    fs::create_dir(&directory).expect("a directory");
+    for name in ["config.json", "tokenizer.json", WEIGHTS] {
+        let content = fs::read(checkout("models/embedded").join(name)).expect("a file");
+        file(&directory, name, content);
+    }
+    let dir = directory.to_str().expect("UTF-8");
+    let good = machine.run(&["model", "check", dir], &[]).expect(DONE);
+    assert!(
+        good.stdout
+            .contains("the answers about a known picture are right"),
+        "{good:#?}"
+    );
+    let picture = picture(machine.home.path());
+    let picture = picture.to_str().expect("UTF-8");
+    let detect = ["detect", picture, "car", "--model", dir];
+    let quiet = machine.run(&detect, &[]).expect(DONE);
+    assert!(!quiet.stderr.contains("nonsense"), "{quiet:#?}");
+
+    // The vocabulary's rows in another order: the shapes are right, the answers are not.
+    let path = directory.join(WEIGHTS);
+    let mut weights = fs::read(&path).expect("weights");
+    rotate(&mut weights, "text.wte");
+    rotate(&mut weights, "text.lm_head.weight");
+    fs::write(&path, weights).expect("written");
+    let doubted = machine.run(&detect, &[]).expect(DONE);
+    assert!(
+        doubted.stderr.contains("are probably nonsense"),
+        "{doubted:#?}"
+    );
+    let doubted = machine.run(&["model", "check", dir], &[]).expect(FAILED);
+    assert!(doubted.stderr.contains("one red ball"), "{doubted:#?}");
+}
+
+/// Moves the rows of a tensor of a safetensors file by a third of them.
+fn rotate(weights: &mut [u8], tensor: &str) {
+    let header = u64::from_le_bytes(weights[..8].try_into().expect("8 bytes")) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&weights[8..8 + header]).expect("JSON");
+    let found = json.as_object().expect("tensors").iter();
+    let mut found = found.filter(|(name, _)| name.trim_start_matches("model.") == tensor);
+    let (_, info) = found.next().expect("the tensor");
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number") as usize;
+    let offsets = [0, 1].map(|i| 8 + header + number(&info["data_offsets"][i]));
+    let rows = number(&info["shape"][0]);
+    let bytes = &mut weights[offsets[0]..offsets[1]];
+    bytes.rotate_left(bytes.len() / rows * (rows / 3));
+}
+
+#[test]
+fn failures_name_the_remedy_and_print_no_token() {
+    let hub = hub();
+    let machine = UserMachine::with(hub.endpoint());
+    hub.require_token("hf_right");
+    let directory = machine.directory();
+    let dir = directory.to_str().expect("UTF-8");
+    let get = ["model", "get", "moondream2", "--dir", dir];
+    let refused = machine.run(&get, &[]).expect(FAILED);
+    assert!(refused.stderr.contains("set HF_TOKEN"), "{refused:#?}");
+    let token = [("HF_TOKEN", "hf_canary")];
+    let refused = machine.run(&get, &token).expect(FAILED);
+    assert!(
+        refused.stderr.contains("with the token of HF_TOKEN"),
+        "{refused:#?}"
+    );
+    assert!(!refused.stderr.contains("canary"), "{refused:#?}");
+    hub.misrecord(Some((WEIGHTS, RecordFault::Huge)));
+    let full = machine
+        .run(&get, &[("HF_TOKEN", "hf_right")])
+        .expect(FAILED);
+    assert!(
+        full.stderr.contains("make room, or name another directory"),
+        "{full:#?}"
+    );
+
+    let nothing = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = nothing.local_addr().expect("an address");
+    drop(nothing);
+    let alone = UserMachine::with(format!("http://{address}"));
+    // Pauses between the attempts: 1, 2, 4 and 8 s.
+    let ended = alone.get().expect(FAILED);
+    for part in [
+        "check the network, HTTPS_PROXY (a proxy) and HF_ENDPOINT",
+        "on another machine and copy DIR, with its model.toml",
+        "/vikhyatk/moondream2/resolve/2025-06-21/model.safetensors",
+        "/moondream/starmie-v1/resolve/35192e10a54e36eabe0a7cc57a2c1aab371cafc5/tokenizer.json",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:#?}");
+    }
+}
+
+/// The proxy is one of the variables that curl reads, too.
+#[test]
+fn proxy_of_the_environment_is_used() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = proxy.local_addr().expect("an address").to_string();
+    let thread = std::thread::Builder::new().name("proxy".to_owned());
+    let seen = thread.spawn(move || {
+        let (stream, _) = proxy.accept().expect("a connection");
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream);
+        reader.read_line(&mut line).expect("a request");
+        let refusal = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+        let _ = reader.get_mut().write_all(refusal.as_bytes());
+        line
+    });
+    let seen = seen.expect("a thread");
+    let machine = UserMachine::with("https://hub.invalid".to_owned());
+    let directory = machine.directory();
+    let dir = directory.to_str().expect("UTF-8");
+    let get = ["model", "get", "moondream2", "--dir", dir];
+    let ended = machine.run(&get, &[("HTTPS_PROXY", &format!("http://{address}"))]);
+    ended.expect(FAILED);
+    let line = seen.join().expect("the proxy");
+    assert!(line.starts_with("CONNECT hub.invalid:443 "), "{line}");
+}
