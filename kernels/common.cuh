@@ -6,6 +6,7 @@
 
 typedef unsigned short bf16;
 typedef unsigned char e4m3;
+typedef signed char s8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -65,6 +66,17 @@ DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
     low = high = 0;
 #endif
 }
+// Four int8 values as two pairs of bf16, which represents each exactly: seven bits go behind 128 or, of a negative one, 256 less is taken.
+DEVICE void bf16_from_s8(u32& low, u32& high, u32 four) {
+    const u32 pairs[2] = {__byte_perm(four, 0, 0x4140), __byte_perm(four, 0, 0x4342)};
+    u32 to[2];
+    for (int i = 0; i < 2; i++) {
+        const u32 plus = (pairs[i] & 0x007f007f) | 0x43004300, minus = (pairs[i] & 0x00800080) | 0xc300c300;
+        // plus * 1 + minus
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(plus), "r"(0x3f803f80u), "r"(minus));
+    }
+    low = to[0], high = to[1];
+}
 // Rounds to nearest, ties to even; values that are too large become infinite.
 DEVICE u32 f16_pair(float low, float high) {
     u32 pair;
@@ -81,6 +93,16 @@ DEVICE void store_eight(e4m3* to, const F32x8& e, float scale) {
         four[i] = e4m3_pair(x[0] * scale, x[1] * scale) | e4m3_pair(x[2] * scale, x[3] * scale) << 16;
     }
     *reinterpret_cast<uint2*>(to) = make_uint2(four[0], four[1]);
+}
+// Rounds to nearest, ties to even; sizes above 127 become 127 or -128.
+DEVICE u32 s8_from(const float* x, float scale) {
+    u32 high, four;
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(high) : "r"(__float2int_rn(x[3] * scale)), "r"(__float2int_rn(x[2] * scale)), "r"(0));
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(__float2int_rn(x[1] * scale)), "r"(__float2int_rn(x[0] * scale)), "r"(high));
+    return four;
+}
+DEVICE void store_eight(s8* to, const F32x8& e, float scale) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(s8_from(e.x, scale), s8_from(e.x + 4, scale));
 }
 DEVICE void store_two(bf16* to, float low, float high, float) { *reinterpret_cast<u32*>(to) = bf16_pair(low, high); }
 DEVICE void store_two(e4m3* to, float low, float high, float scale) {

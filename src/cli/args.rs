@@ -26,12 +26,17 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
-const PRECISIONS: [OptionWord<GpuPrecision>; 2] = [
+const PRECISIONS: [OptionWord<GpuPrecision>; 3] = [
     ("bf16", "bfloat16", GpuPrecision::Bf16),
     (
         "fp8",
         "8-bit floating point in large matrix products",
         GpuPrecision::Fp8,
+    ),
+    (
+        "int8",
+        "8-bit integers in large matrix products",
+        GpuPrecision::Int8,
     ),
 ];
 const LENGTHS: [OptionWord<CaptionLength>; 3] = [

@@ -246,6 +246,8 @@ pub enum GpuPrecision {
     Bf16,
     /// 8-bit products of many rows (compute capability 8.9 and newer).
     Fp8,
+    /// 8-bit weights, and 8-bit products of many rows.
+    Int8,
 }
 
 /// One camera with everything filled in (from `[defaults]` where it has no value).

@@ -19,7 +19,7 @@ use super::{
     record::DecisionRecord,
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams, record},
-    weights::GpuWeights,
+    weights::{GpuWeights, WeightFormat},
 };
 use crate::{
     model::{self, ModelConfig, Tiling, view_tiling},
@@ -62,6 +62,9 @@ pub enum Precision<'a> {
     Bf16,
     /// 8 bits in the blocks of encoder and decoder, with scales from these pictures; at least one.
     Fp8(&'a [Picture]),
+    /// 8 bits in the same layers and in the projection: weights with a scale for each output, inputs with one for each row. Steps of few
+    /// positions have inputs in bf16.
+    Int8,
 }
 
 /// Pixels of expected frames; buffers grow for larger ones.
@@ -113,10 +116,17 @@ impl CudaBackend {
         if let Precision::Fp8(_) = settings.precision {
             fp8::supported(config, &gpu)?;
         }
+        if let Precision::Int8 = settings.precision {
+            int8_supported(config)?;
+        }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
-        let weights = GpuWeights::upload(stream, config, weights)?;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
+        let format = match settings.precision {
+            Precision::Int8 => WeightFormat::Int8,
+            Precision::Bf16 | Precision::Fp8(_) => WeightFormat::Bf16,
+        };
+        let weights = GpuWeights::upload(&kernels, config, weights, format)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
         let kept_crops = kept_crops(config, capacity, gpu.free_bytes()?);
         let kept = Buffer::zeros(stream, kept_crops * crop_values(config))?;
@@ -126,7 +136,7 @@ impl CudaBackend {
         };
         let layout = TableLayout::new(&limits);
         let runner = LayerRunner::new(kernels, products);
-        let network = Network::new(runner, config, weights, &layout)?;
+        let network = Network::new(runner, config, weights, &layout, format)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes);
@@ -432,6 +442,24 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
         )));
     }
     Ok(())
+}
+
+/// Products in int8 read 16 inputs at once.
+fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
+    let (text, vision) = (&config.text, &config.vision);
+    let widths = [
+        ("text.dim", text.dim),
+        ("text.ff_dim", text.ff_dim),
+        ("vision.enc_dim", vision.enc_dim),
+        ("vision.enc_ff_dim", vision.enc_ff_dim),
+        ("vision.proj_inner_dim", vision.proj_inner_dim),
+    ];
+    match widths.iter().find(|(_, width)| !width.is_multiple_of(16)) {
+        Some((name, width)) => Err(CudaError::Int8(format!(
+            "{name} is {width}, must be a multiple of 16"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Share of the memory that the weights leave which kept crops may take.

@@ -14,7 +14,7 @@ use super::{
     kernels::{Activations, Scale, StridedRows},
     library,
     memory::{Buffer, Pointer, copy, wait_between, wait_for_event},
-    products::{Epilogue, LinearRef, Products},
+    products::{Epilogue, LinearRef, Products, WeightPointer},
 };
 use spotter_core::{Clock, Mono};
 
@@ -110,7 +110,7 @@ impl CeilingBench<'_> {
         let bias = Buffer::zeros(&self.stream, SIDE)?;
         let out = Buffer::zeros(&self.stream, SIDE * SIDE)?;
         let linear = LinearRef {
-            weight,
+            weight: WeightPointer::Bf16(weight),
             bias: bias.start(),
             bias_f32: None,
             largest_input: None,

@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 13] = [
+pub const SOURCES: [KernelSource; 15] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -45,13 +45,15 @@ pub const SOURCES: [KernelSource; 13] = [
     source!("decode_step.cu"),
     source!("embed.cu"),
     source!("frame.cu"),
+    source!("int8_product.cu"),
+    source!("int8_wide.cu"),
     source!("layer_norm.cu"),
     source!("quantise.cu"),
     source!("rope_scatter.cu"),
     source!("skinny_product.cu"),
 ];
 
-const HEADERS: [KernelSource; 9] = [
+const HEADERS: [KernelSource; 10] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -60,6 +62,7 @@ const HEADERS: [KernelSource; 9] = [
     source!("decode_few.cuh"),
     source!("decode_product.cuh"),
     source!("decode_ring.cuh"),
+    source!("int8.cuh"),
     source!("warpgroup.cuh"),
 ];
 

@@ -129,7 +129,8 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// With the weights of `layers`, which must live as long. `None` when the kernel does not support the GPU or the model's shape.
+    /// With the weights of `layers`, which must live as long. `None` when the kernel does not support the GPU or the model's shape, or
+    /// the weights are in int8.
     pub fn new(
         kernels: &Kernels,
         config: &TextConfig,
@@ -141,10 +142,12 @@ impl OneLaunchDecoder {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let words = layers.iter().filter_map(|block| layer_words(block, None));
-        let words: Vec<u64> = words.flatten().collect();
+        let words = layers.iter().map(|block| layer_words(block, None));
+        let Some(words) = words.collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
         Ok(Some(Self {
-            layers: Buffer::from_host(stream, &words)?,
+            layers: Buffer::from_host(stream, &words.concat())?,
             is_e4m3: false,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
@@ -264,7 +267,7 @@ fn layer_words(block: &GpuTextBlock, scales: Option<[f32; 2]>) -> Option<[u64; L
     // The weights, and the factors of inputs and of sums.
     let product = |linear: &LinearRef, scale: Option<f32>| {
         let (weight, of_input, of_sum) = match scale {
-            None => (linear.weight.address(), 1.0_f32, 1.0_f32),
+            None => (linear.bf16().ok()?.address(), 1.0_f32, 1.0_f32),
             Some(scale) => {
                 let (weight, of_weight) = linear.e4m3?;
                 (weight.address(), scale.recip(), scale * of_weight.value)

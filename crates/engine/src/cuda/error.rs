@@ -30,6 +30,9 @@ pub enum CudaError {
     /// The GPU or the model does not support fp8.
     #[error("this model does not run in fp8: {0}; set precision = \"bf16\"")]
     Fp8(String),
+    /// The model does not support int8.
+    #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
+    Int8(String),
     /// Too little memory is left.
     #[error(
         "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""

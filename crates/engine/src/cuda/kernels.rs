@@ -32,8 +32,10 @@ mod attention;
 mod decisions;
 mod dense;
 mod frames;
+mod int8;
 mod layers;
 mod skinny;
+mod tensor_map;
 mod values;
 
 pub use attention::{AttentionParts, CachedAttention, LayerCache};
@@ -42,6 +44,7 @@ pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
+pub use int8::Int8Rows;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use skinny::SkinnyOutput;
 pub use values::{Activations, MatrixShape, SCALE_STEP, Scale, StridedRows};
@@ -170,7 +173,7 @@ impl Kernels {
         let mut by_name = HashMap::new();
         for source in &SOURCES {
             let is_supported = match source.file {
-                "attend_wide.cu" => gpu.arch == "sm_90a",
+                "attend_wide.cu" | "int8_wide.cu" => gpu.arch == "sm_90a",
                 "decode_step.cu" => decode::is_supported_by(gpu),
                 _ => true,
             };
@@ -198,6 +201,9 @@ impl Kernels {
         for (name, bytes) in dense::shared_bytes().chain(decode::shared_bytes()) {
             kernels.allow_shared(&name, bytes)?;
             kernels.allow_shared(&format!("{name}_e4m3"), bytes)?;
+        }
+        for (name, bytes) in int8::shared_bytes() {
+            kernels.allow_shared(&name, bytes)?;
         }
         Ok(kernels)
     }

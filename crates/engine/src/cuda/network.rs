@@ -10,11 +10,11 @@
 
 use super::{
     error::CudaError,
-    kernels::{DecisionBuffers, TokenLogits},
+    kernels::{DecisionBuffers, MatrixShape, TokenLogits},
     memory::{Buffer, Pointer},
     program::{StepTables, TableLayout},
     record::DecisionRecord,
-    weights::GpuWeights,
+    weights::{GpuWeights, WeightFormat},
 };
 use crate::model::ModelConfig;
 
@@ -43,6 +43,7 @@ impl Network {
         config: &ModelConfig,
         weights: GpuWeights,
         layout: &TableLayout,
+        format: WeightFormat,
     ) -> Result<Self, CudaError> {
         let (kernels, most) = (&runner.kernels, config.vision.max_crops);
         let images = layout.limits.images;
@@ -50,6 +51,20 @@ impl Network {
         let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, [crops, images])?;
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, weights.heads, layout)?;
+        let mut runner = runner;
+        if format == WeightFormat::Int8 {
+            let (text, vision) = (&config.text, &config.vision);
+            let input = |rows, width| MatrixShape { rows, width };
+            let (patches, tokens) = (
+                config.image_tokens() * crops,
+                config.image_tokens() * images,
+            );
+            runner.allow_int8(&[
+                input(patches, vision.enc_dim.max(vision.enc_ff_dim)),
+                input(tokens, vision.proj_inner_dim.max(2 * vision.enc_dim)),
+                input(layout.positions, text.dim + text.ff_dim),
+            ])?;
+        }
         Ok(Self {
             runner,
             vision,

@@ -42,7 +42,7 @@ use super::{
     memory::{Buffer, Pointer},
 };
 
-pub use product::{Epilogue, LinearRef, Product};
+pub use product::{Epilogue, LinearRef, Product, WeightPointer};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
@@ -152,7 +152,7 @@ impl Products {
         };
         let bias = linear.bias_f32.map(|bias| bias.address());
         let operands = Operands {
-            weight: linear.weight.address(),
+            weight: linear.bf16()?.address(),
             bias: bias.unwrap_or(linear.bias.address()),
             x: x.start.address(),
             out: out.address(),

@@ -12,6 +12,7 @@ mod fp8;
 mod frames;
 mod golden;
 mod inside;
+mod int8;
 mod layers;
 mod products;
 mod quiet;
@@ -31,7 +32,7 @@ use super::{
     kernels::Kernels,
     library::{self, Gpu},
     memory::Buffer,
-    products::{LinearRef, Products},
+    products::{LinearRef, Products, WeightPointer},
 };
 
 /// Folder of compiled kernels and chosen algorithms.
@@ -119,7 +120,7 @@ pub(super) fn linear(
     inner: usize,
 ) -> LinearRef {
     LinearRef {
-        weight: weight.start(),
+        weight: WeightPointer::Bf16(weight.start()),
         bias: bias.start(),
         bias_f32: None,
         largest_input: None,

@@ -1,11 +1,11 @@
-//! The model's weights on the GPU, in bf16, in the layout that the network reads.
+//! The model's weights on the GPU, in bf16 or int8, in the layout that the network reads.
+//!
+//! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection. Each is converted when it is copied,
+//! so that the GPU has one copy of it.
 //!
 //! Attention and MLP of a decoder's block are parallel and add to the same hidden states, so two of its products can be one:
 //! `[proj | fc2]` side by side along the inner dimension, with the sum of their biases.
 
-use std::sync::Arc;
-
-use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     fp8::{self, Scales},
     kernels::{Kernels, MatrixShape, StridedRows},
     memory::Buffer,
-    products::LinearRef,
+    products::{LinearRef, WeightPointer},
 };
 use crate::model::{self, ModelConfig};
 
@@ -23,8 +23,18 @@ mod load;
 pub use load::with_pairs_together;
 use load::{GpuLoader, values};
 
+/// Weights of a layer, `[outputs, inner]`.
+enum GpuWeight {
+    Bf16(Buffer<bf16>),
+    /// A weight is the number times the scale of its output.
+    Int8 {
+        values: Buffer<i8>,
+        scales: Buffer<f32>,
+    },
+}
+
 pub struct GpuLinear {
-    weight: Buffer<bf16>,
+    weight: GpuWeight,
     bias: Buffer<bf16>,
     bias_f32: Buffer<f32>,
     /// The largest size of an input so far, while fp8 is calibrated.
@@ -33,6 +43,13 @@ pub struct GpuLinear {
     e4m3: Option<(Buffer<u8>, Scales)>,
     outputs: usize,
     inner: usize,
+}
+
+/// What the weights of the large layers are stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightFormat {
+    Bf16,
+    Int8,
 }
 
 /// Scale and shift, `[width]` each.
@@ -138,7 +155,13 @@ impl GpuLinear {
     pub fn at(&self) -> LinearRef {
         let e4m3 = self.e4m3.as_ref();
         LinearRef {
-            weight: self.weight.start(),
+            weight: match &self.weight {
+                GpuWeight::Bf16(weight) => WeightPointer::Bf16(weight.start()),
+                GpuWeight::Int8 { values, scales } => WeightPointer::Int8 {
+                    values: values.start(),
+                    scales: scales.start(),
+                },
+            },
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
             largest_input: self.largest_input.as_ref().map(Buffer::start),
@@ -157,7 +180,7 @@ impl GpuLinear {
     /// Makes the weights in e4m3 too. Returns the largest size of the inputs that were measured. Waits for the stream.
     pub fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
         let stream = &kernels.stream;
-        let from = StridedRows::packed(self.weight.start(), self.inner);
+        let from = StridedRows::packed(self.at().bf16()?, self.inner);
         let shape = MatrixShape {
             rows: self.outputs,
             width: self.inner,
@@ -178,13 +201,17 @@ impl GpuLinear {
 }
 
 impl GpuWeights {
-    /// Copies all weights to the GPU and frees each tensor's host memory after its copy. Blocks.
+    /// Copies all weights to the GPU, the large layers in `format`, and frees each tensor's host memory after its copy. Blocks.
     pub fn upload(
-        stream: &Arc<CudaStream>,
+        kernels: &Kernels,
         config: &ModelConfig,
         weights: model::Weights,
+        format: WeightFormat,
     ) -> Result<Self, CudaError> {
-        let loader = GpuLoader(stream);
+        let loader = GpuLoader {
+            stream: &kernels.stream,
+            int8: (format == WeightFormat::Int8).then_some(kernels),
+        };
         let model::Weights {
             text,
             vision,
@@ -198,11 +225,11 @@ impl GpuWeights {
         let vision_block = |block: model::VisionBlock| {
             Ok::<_, CudaError>(GpuVisionBlock {
                 ln1: loader.norm(block.ln1)?,
-                qkv: loader.linear(block.qkv)?,
-                proj: loader.linear(block.proj)?,
+                qkv: loader.large(block.qkv)?,
+                proj: loader.large(block.proj)?,
                 ln2: loader.norm(block.ln2)?,
-                fc1: loader.linear(block.fc1)?,
-                fc2: loader.linear(block.fc2)?,
+                fc1: loader.large(block.fc1)?,
+                fc2: loader.large(block.fc2)?,
             })
         };
         let text_block = |block: model::TextBlock| {
@@ -222,8 +249,8 @@ impl GpuWeights {
                     .map(vision_block)
                     .collect::<Result<_, _>>()?,
                 post_ln: loader.norm(vision.post_ln)?,
-                proj_fc1: loader.linear(vision.proj_fc1)?,
-                proj_fc2: loader.linear(vision.proj_fc2)?,
+                proj_fc1: loader.large(vision.proj_fc1)?,
+                proj_fc2: loader.large(vision.proj_fc2)?,
             },
             text: GpuTextWeights {
                 wte: loader.buffer(text.wte)?,

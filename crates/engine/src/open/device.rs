@@ -62,7 +62,7 @@ pub struct ModelToPlace<'a> {
 /// A device with a model on it.
 pub struct LoadedDevice {
     pub backend: Box<dyn Backend>,
-    /// `f32`, `bf16` or `fp8`.
+    /// `f32`, `bf16`, `fp8` or `int8`.
     pub precision: &'static str,
     /// Where it is and why there.
     pub device: String,
@@ -182,12 +182,12 @@ impl ModelDevice {
             calibration,
         } = model;
         let label = self.label();
-        let is_fp8 = settings.precision == config::GpuPrecision::Fp8;
+        let (wanted, wanted_name) = (settings.precision, precision_name(settings.precision));
         match self {
             Self::Cpu(device) => {
-                if is_fp8 {
+                if wanted != config::GpuPrecision::Bf16 {
                     tracing::warn!(
-                        "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
+                        "precision = \"{wanted_name}\" is for GPUs; the model runs in f32 on the CPU"
                     );
                 }
                 let capacity = cpu_capacity(config, bounds);
@@ -206,13 +206,17 @@ impl ModelDevice {
                 gpu,
                 memory_bytes,
             } => {
-                let pictures = if is_fp8 { calibration() } else { Vec::new() };
-                if is_fp8 && pictures.is_empty() {
-                    return Err(NO_CALIBRATION.into());
-                }
-                let (precision, precision_name) = match is_fp8 {
-                    true => (cuda::Precision::Fp8(&pictures), "fp8"),
-                    false => (cuda::Precision::Bf16, "bf16"),
+                let pictures;
+                let precision = match wanted {
+                    config::GpuPrecision::Bf16 => cuda::Precision::Bf16,
+                    config::GpuPrecision::Int8 => cuda::Precision::Int8,
+                    config::GpuPrecision::Fp8 => {
+                        pictures = calibration();
+                        if pictures.is_empty() {
+                            return Err(NO_CALIBRATION.into());
+                        }
+                        cuda::Precision::Fp8(&pictures)
+                    }
                 };
                 let images = gpu_images(memory_bytes);
                 let settings = cuda::CudaSettings {
@@ -224,7 +228,7 @@ impl ModelDevice {
                 let backend = CudaBackend::new(settings, config, weights, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: precision_name,
+                    precision: wanted_name,
                     device: label.clone(),
                     label,
                     gpu: Some(gpu),
@@ -232,6 +236,14 @@ impl ModelDevice {
                 })
             }
         }
+    }
+}
+
+fn precision_name(precision: config::GpuPrecision) -> &'static str {
+    match precision {
+        config::GpuPrecision::Bf16 => "bf16",
+        config::GpuPrecision::Fp8 => "fp8",
+        config::GpuPrecision::Int8 => "int8",
     }
 }
 

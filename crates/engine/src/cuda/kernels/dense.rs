@@ -1,18 +1,21 @@
 //! Attention within whole sequences: three kernels for the same formula; the GPU and the head size decide which is the fastest.
 
-use std::mem::MaybeUninit;
+use cudarc::driver::sys::{
+    CUtensorMap, CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    CUtensorMapSwizzle as Swizzle,
+};
 
-use cudarc::driver::sys::{self, CUtensorMap, CUtensorMapSwizzle as Swizzle};
-
-use super::{Activations, ByValue, Kernels, StridedRows, launch, require};
-use crate::cuda::error::{CudaError, tried};
+use super::{
+    Activations, ByValue, Kernels, StridedRows, launch, require, tensor_map::TensorLayout,
+};
+use crate::cuda::error::CudaError;
 
 /// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
 const TILES_SHARED_BYTES: usize = (128 + 4 * 64) * 72 * 2;
 /// Queries of a block of `attend_wide`, its threads, and rows of the boxes that it copies.
 const WIDE_QUERIES: usize = 192;
 const WIDE_THREADS: u32 = 512;
-const WIDE_BOX: u32 = 32;
+const WIDE_BOX: usize = 32;
 /// Values of a swizzled row of it, and of the rest of a head of 72.
 const WIDE_VALUES: usize = 64;
 const NARROW_VALUES: usize = 8;
@@ -172,9 +175,7 @@ impl Kernels {
     }
 }
 
-/// The layout of the sequences in memory, for a kernel that copies boxes of [`WIDE_BOX`] rows and `box_values` values (`copy_box` in
-/// `barrier.cuh`). Rows beyond a sequence are copied as zeros. Swizzled are the 16-byte pieces of a box's rows, which then have
-/// 128 bytes. The host computes it without the GPU.
+/// The sequences in memory, for copies of boxes of [`WIDE_BOX`] rows and `box_values` values.
 fn tensor_map(
     attention: &DenseAttention,
     box_values: usize,
@@ -188,33 +189,14 @@ fn tensor_map(
         head_dim,
         ..
     } = attention;
-    // Strides are in bytes; that of single values is implied.
-    let row_bytes = (qkv.stride * size_of::<half::bf16>()) as u64;
-    let strides = [row_bytes, row_bytes * length as u64];
-    let sizes = [3 * heads * head_dim, length, sequences].map(|size| size as u64);
-    let (box_sizes, steps) = ([box_values as u32, WIDE_BOX, 1], [1; 3]);
-    let mut map = MaybeUninit::uninit();
-    // SAFETY: the arrays have as many entries as the driver reads for three dimensions (one stride fewer), `map` has the size
-    // and the alignment of a tensor map, and the address is only written into it. Kernels read the memory that it
-    // describes, which the caller has checked.
-    let encoded = unsafe {
-        sys::cuTensorMapEncodeTiled(
-            map.as_mut_ptr(),
-            sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            3,
-            qkv.start.address() as *mut _,
-            sizes.as_ptr(),
-            strides.as_ptr(),
-            box_sizes.as_ptr(),
-            steps.as_ptr(),
-            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            swizzle,
-            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    };
-    let failed = tried("describing rows to copy (they begin at 16 bytes, as their strides are)");
-    encoded.result().map_err(failed)?;
-    // SAFETY: the driver reported success, so it has written the map.
-    Ok(unsafe { map.assume_init() })
+    let row_bytes = qkv.stride * size_of::<half::bf16>();
+    TensorLayout {
+        address: qkv.start.address(),
+        number: CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        sizes: [3 * heads * head_dim, length, sequences],
+        stride_bytes: [row_bytes, row_bytes * length],
+        box_sizes: [box_values, WIDE_BOX, 1],
+        swizzle,
+    }
+    .encode()
 }

@@ -1,7 +1,11 @@
 //! Products of few rows with large weights.
 
 use super::{ByValue, Kernels, StridedRows, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, products::LinearRef};
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    products::{LinearRef, WeightPointer},
+};
 
 /// Where the sums plus bias go.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +54,17 @@ impl Kernels {
             out_len >= (rows - 1) * out_stride + linear.outputs,
             "few rows: a buffer is too small",
         )?;
-        let name = format!("skinny_{}_{epilogue}", if rows > 8 { 16 } else { 8 });
+        require(
+            linear.is_within_buffers(),
+            "few rows: the weights are too small",
+        )?;
+        // Kernels for bf16 do not read the scales.
+        let (suffix, weight, scales) = match linear.weight {
+            WeightPointer::Bf16(weight) => ("", weight.address(), 0),
+            WeightPointer::Int8 { values, scales } => ("_int8", values.address(), scales.address()),
+        };
+        let most = if rows > 8 { 16 } else { 8 };
+        let name = format!("skinny_{most}_{epilogue}{suffix}");
         let grid = (linear.outputs / 16, 1, 1);
         // With the last epilogue all outputs go through GELU, to one buffer.
         launch!(
@@ -60,7 +74,8 @@ impl Kernels {
             256,
             [
                 x.start,
-                linear.weight,
+                ByValue(weight),
+                ByValue(scales),
                 linear.bias,
                 ByValue(out),
                 ByValue(out),

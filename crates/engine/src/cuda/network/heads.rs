@@ -113,7 +113,7 @@ impl RegionHeads {
         let inputs = DecideInputs {
             hidden,
             norm: &weights.post_ln,
-            on_end_weight: coord_or_end.weight,
+            on_end_weight: coord_or_end.bf16()?,
             on_end_bias: bias,
             coords: self.coords.start(),
             sizes: self.sizes.start(),

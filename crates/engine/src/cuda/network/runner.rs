@@ -4,9 +4,9 @@ use half::bf16;
 
 use crate::cuda::{
     error::CudaError,
-    kernels::{Activations, Kernels, MatrixShape, SkinnyOutput, StridedRows},
-    memory::Pointer,
-    products::{Epilogue, Product, Products},
+    kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
+    memory::{Buffer, Pointer},
+    products::{Epilogue, Product, Products, WeightPointer},
     weights::GpuLinear,
 };
 
@@ -16,6 +16,15 @@ pub struct LayerRunner {
     products: Products,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
     pub bf16_scratch: Option<Pointer<bf16>>,
+    /// Where inputs of products in int8 are converted; `None` where there are none.
+    int8_scratch: Option<Int8Scratch>,
+}
+
+/// Memory for rows in int8. Each product overwrites it.
+struct Int8Scratch {
+    values: Buffer<i8>,
+    /// `[rows]`.
+    scales: Buffer<f32>,
 }
 
 impl LayerRunner {
@@ -24,10 +33,23 @@ impl LayerRunner {
             kernels,
             products,
             bf16_scratch: None,
+            int8_scratch: None,
         }
     }
 
-    /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt.
+    /// Allocates memory for inputs of products in int8: matrices of these shapes.
+    pub fn allow_int8(&mut self, inputs: &[MatrixShape]) -> Result<(), CudaError> {
+        let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
+        let stream = &self.kernels.stream;
+        self.int8_scratch = Some(Int8Scratch {
+            values: Buffer::zeros(stream, most(|shape| shape.rows * shape.width))?,
+            scales: Buffer::zeros(stream, most(|shape| shape.rows))?,
+        });
+        Ok(())
+    }
+
+    /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
+    /// int8, by a kernel in int8.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         let (linear, rows) = (&product.linear, product.rows);
         let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
@@ -39,7 +61,10 @@ impl LayerRunner {
             self.kernels.abs_max(x, largest, shape)?;
         }
         if !Kernels::is_skinny(linear, rows) {
-            return self.products.run(product);
+            return match linear.weight {
+                WeightPointer::Bf16(_) => self.products.run(product),
+                WeightPointer::Int8 { .. } => self.product_in_int8(product, x, out),
+            };
         }
         let to = match product.epilogue {
             Epilogue::Bias => SkinnyOutput::Bf16(out),
@@ -68,15 +93,44 @@ impl LayerRunner {
 
     /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        self.products.prepare(expected)?;
+        let is_planned =
+            |product: &&Product| matches!(product.linear.weight, WeightPointer::Bf16(_));
+        let expected: Vec<Product> = expected.iter().filter(is_planned).copied().collect();
+        self.products.prepare(&expected)?;
         let mut substitutes = Vec::new();
-        for product in expected {
+        for product in &expected {
             if !self.products.can_run(product)? {
                 let out = Activations::Bf16(self.bf16_rows(product)?);
                 substitutes.push(Product { out, ..*product });
             }
         }
         self.products.prepare(&substitutes)
+    }
+
+    /// Queues a product whose weights are in int8: converts its inputs first, each row with a scale of its own.
+    fn product_in_int8(
+        &self,
+        product: &Product,
+        x: StridedRows,
+        out: StridedRows,
+    ) -> Result<(), CudaError> {
+        let Product {
+            linear,
+            rows,
+            epilogue,
+            ..
+        } = *product;
+        let width = linear.inner;
+        let no_scratch = || CudaError::Shape("its layers are not in int8".into());
+        let scratch = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
+        let converted = Int8Rows {
+            values: StridedRows::packed(scratch.values.start(), width),
+            scales: scratch.scales.start(),
+        };
+        let shape = MatrixShape { rows, width };
+        self.kernels.quantise_rows(x, converted, shape)?;
+        self.kernels
+            .int8_product(&linear, converted, out, rows, epilogue)
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel

@@ -24,11 +24,21 @@ pub enum Epilogue {
     BiasAdd,
 }
 
+/// Where the weights of a linear layer are, `[outputs, inner]`.
+#[derive(Clone, Copy, Debug)]
+pub enum WeightPointer {
+    Bf16(Pointer<bf16>),
+    /// A weight is the number times the scale of its output.
+    Int8 {
+        values: Pointer<i8>,
+        scales: Pointer<f32>,
+    },
+}
+
 /// Weights and bias of a linear layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearRef {
-    /// `[outputs, inner]`.
-    pub weight: Pointer<bf16>,
+    pub weight: WeightPointer,
     /// `[outputs]`.
     pub bias: Pointer<bf16>,
     /// The same in f32, for results in f32.
@@ -60,12 +70,29 @@ impl LinearRef {
     pub fn outputs_in(&self, range: Range<usize>) -> Self {
         let weights = range.start * self.inner;
         Self {
-            weight: self.weight.at(weights),
+            weight: match self.weight {
+                WeightPointer::Bf16(weight) => WeightPointer::Bf16(weight.at(weights)),
+                WeightPointer::Int8 { values, scales } => WeightPointer::Int8 {
+                    values: values.at(weights),
+                    scales: scales.at(range.start),
+                },
+            },
             bias: self.bias.at(range.start),
             bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
             e4m3: self.e4m3.map(|(weight, scale)| (weight.at(weights), scale)),
             outputs: range.len(),
             ..*self
+        }
+    }
+
+    /// Its weights in bf16; an error where they are in int8.
+    pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
+        match self.weight {
+            WeightPointer::Bf16(weight) => Ok(weight),
+            WeightPointer::Int8 { .. } => Err(CudaError::Shape(format!(
+                "a layer of {} outputs is in int8 where bf16 is needed",
+                self.outputs
+            ))),
         }
     }
 
@@ -87,10 +114,16 @@ impl LinearRef {
     }
 
     /// True when the buffers have all weights.
-    pub(super) fn is_within_buffers(&self) -> bool {
+    pub fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
         let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
-        self.weight.len() >= values && narrow
+        narrow
+            && match self.weight {
+                WeightPointer::Bf16(weight) => weight.len() >= values,
+                WeightPointer::Int8 { values: at, scales } => {
+                    at.len() >= values && scales.len() >= self.outputs
+                }
+            }
     }
 }
 
@@ -125,7 +158,7 @@ impl Product {
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
         let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
             (Activations::Bf16(_), Activations::Bf16(_), _) => {
-                (self.linear.weight.address(), [0; 3])
+                (self.linear.bf16()?.address(), [0; 3])
             }
             (Activations::E4m3(..), _, Some((weight, scale))) => {
                 (weight.address(), self.scales(scale))

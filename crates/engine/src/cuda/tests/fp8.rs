@@ -226,19 +226,31 @@ fn products_of_e4m3_are_those_of_the_formula() {
     }
 }
 
-/// Of a network in bf16 and in fp8 on the same picture: tokens of the image and hidden states of the row behind it.
-fn inside(config: &ModelConfig, weights: Weights, fp8: bool) -> [Vec<f32>; 2] {
-    let pictures: Vec<Picture> = [3, 4].map(picture).into();
-    let precision = match fp8 {
-        true => Precision::Fp8(&pictures),
-        false => Precision::Bf16,
-    };
+/// Of a network on a picture: tokens of the image and hidden states of the row behind it.
+pub(super) fn inside(
+    config: &ModelConfig,
+    weights: Weights,
+    precision: Precision<'_>,
+) -> [Vec<f32>; 2] {
     let mut backend = cuda_for_one(precision, config, weights);
     // Not one of the calibration pictures.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
     run_step(&mut backend, step);
     backend.inside(positions).unwrap()
+}
+
+/// The embedded model, and noise of Moondream 2's widths with few layers.
+pub(super) fn small_models() -> [(&'static str, ModelConfig, Weights); 2] {
+    let embedded = model::load_model(&config::ModelSource::Embedded).unwrap();
+    let mut few_layers = ModelConfig::default();
+    few_layers.text.n_layers = 2;
+    few_layers.vision.enc_n_layers = 3;
+    let noise = model::random_weights(&few_layers).unwrap();
+    [
+        ("embedded", embedded.config, embedded.weights),
+        ("Moondream 2's widths", few_layers, noise),
+    ]
 }
 
 fn picture(seed: u64) -> Picture {
@@ -250,17 +262,10 @@ fn picture(seed: u64) -> Picture {
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn the_network_in_fp8_is_near_the_one_in_bf16() {
     rig_with_fp8();
-    let embedded = model::load_model(&config::ModelSource::Embedded).unwrap();
-    let mut few_layers = ModelConfig::default();
-    few_layers.text.n_layers = 2;
-    few_layers.vision.enc_n_layers = 3;
-    let noise = model::random_weights(&few_layers).unwrap();
-    for (name, config, weights) in [
-        ("embedded", embedded.config, embedded.weights),
-        ("Moondream 2's widths", few_layers, noise),
-    ] {
-        let wide = inside(&config, weights.clone(), false);
-        let narrow = inside(&config, weights, true);
+    let pictures = [3, 4].map(picture);
+    for (name, config, weights) in small_models() {
+        let wide = inside(&config, weights.clone(), Precision::Bf16);
+        let narrow = inside(&config, weights, Precision::Fp8(&pictures));
         // A layer's results are off by some 4 % (see above), part by part of what adds up in the hidden states.
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("fp8, {name}: {what}"), &narrow[i], &wide[i], 0.15);

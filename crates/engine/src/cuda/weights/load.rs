@@ -1,22 +1,30 @@
-//! From tensors of the host to the GPU, in bf16.
+//! From tensors of the host to the GPU, in bf16 or int8.
 
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{GpuEncoder, GpuLinear, GpuNorm};
+use super::{GpuEncoder, GpuLinear, GpuNorm, GpuWeight};
 use crate::{
-    cuda::{error::CudaError, kernels::TEXT_HEAD, memory::Buffer},
+    cuda::{
+        error::CudaError,
+        kernels::{Int8Rows, Kernels, MatrixShape, StridedRows, TEXT_HEAD},
+        memory::{Buffer, wait_for_stream},
+    },
     model::{self, FloatFormat, Tensor, TensorData},
 };
 
 /// Copies weights to the GPU.
-pub struct GpuLoader<'a>(pub &'a Arc<CudaStream>);
+pub struct GpuLoader<'a> {
+    pub stream: &'a Arc<CudaStream>,
+    /// Converts the large layers to int8.
+    pub int8: Option<&'a Kernels>,
+}
 
 impl GpuLoader<'_> {
     pub fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
-        Buffer::from_host(self.0, &values(tensor))
+        Buffer::from_host(self.stream, &values(tensor))
     }
 
     pub fn norm(&self, norm: model::NormWeights) -> Result<GpuNorm, CudaError> {
@@ -30,17 +38,51 @@ impl GpuLoader<'_> {
         self.layer(&values(linear.weight), &linear.bias.into_f32())
     }
 
+    pub fn large(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
+        self.large_layer(&values(linear.weight), &linear.bias.into_f32())
+    }
+
     /// A layer of weights `[outputs, inner]`, one bias for each output.
     pub fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<GpuLinear, CudaError> {
+        let inner = weight.len() / bias.len();
+        let weight = GpuWeight::Bf16(Buffer::from_host(self.stream, weight)?);
+        self.with_bias(weight, bias, inner)
+    }
+
+    /// The same in the format of large layers.
+    fn large_layer(&self, weight: &[bf16], bias: &[f32]) -> Result<GpuLinear, CudaError> {
+        let Some(kernels) = self.int8 else {
+            return self.layer(weight, bias);
+        };
+        let (rows, width) = (bias.len(), weight.len() / bias.len());
+        let from = Buffer::from_host(self.stream, weight)?;
+        let values = Buffer::zeros(self.stream, weight.len())?;
+        let scales = Buffer::zeros(self.stream, rows)?;
+        let out = Int8Rows {
+            values: StridedRows::packed(values.start(), width),
+            scales: scales.start(),
+        };
+        let from_rows = StridedRows::packed(from.start(), width);
+        kernels.quantise_rows(from_rows, out, MatrixShape { rows, width })?;
+        wait_for_stream(self.stream, "converting weights to int8")?;
+        self.with_bias(GpuWeight::Int8 { values, scales }, bias, width)
+    }
+
+    fn with_bias(
+        &self,
+        weight: GpuWeight,
+        bias: &[f32],
+        inner: usize,
+    ) -> Result<GpuLinear, CudaError> {
         let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
         Ok(GpuLinear {
-            weight: Buffer::from_host(self.0, weight)?,
-            bias: Buffer::from_host(self.0, &rounded)?,
-            bias_f32: Buffer::from_host(self.0, bias)?,
+            weight,
+            bias: Buffer::from_host(self.stream, &rounded)?,
+            bias_f32: Buffer::from_host(self.stream, bias)?,
             largest_input: None,
             e4m3: None,
             outputs: bias.len(),
-            inner: weight.len() / bias.len(),
+            inner,
         })
     }
 
@@ -74,7 +116,7 @@ impl GpuLoader<'_> {
         let mut weight = with_pairs_together(&weight, weight.len() / outputs);
         weight.extend(values(b.weight));
         bias.extend(b.bias.into_f32());
-        self.layer(&weight, &bias)
+        self.large_layer(&weight, &bias)
     }
 
     /// Two layers whose results are added up as one: their inputs side by side.
@@ -95,7 +137,7 @@ impl GpuLoader<'_> {
             .collect();
         let (ba, bb) = (a.bias.into_f32(), b.bias.into_f32());
         let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
-        self.layer(&weight, &bias)
+        self.large_layer(&weight, &bias)
     }
 
     /// An encoder of `inputs` values.
@@ -107,7 +149,7 @@ impl GpuLoader<'_> {
     ) -> Result<GpuEncoder, CudaError> {
         Ok(GpuEncoder {
             half: frequencies.len() / inputs,
-            frequencies: Buffer::from_host(self.0, &frequencies.into_f32())?,
+            frequencies: Buffer::from_host(self.stream, &frequencies.into_f32())?,
             weight: self.buffer(linear.weight)?,
             bias: self.buffer(linear.bias)?,
         })
