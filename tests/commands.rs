@@ -28,13 +28,14 @@ use spotter_street::{
 
 #[test]
 fn each_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 7] = [
+    let commands: [(&str, &[&str]); 8] = [
         ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
         (
             "demo",
             &["--config", "--seconds", "--seed", "--ahead", "--verbose"],
         ),
+        ("self-test", &["--model", "--device"]),
         ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("query", &["--choice", "--json", "--model", "<PROMPT>"]),

@@ -66,6 +66,8 @@ pub enum CliCommand {
     Check(CheckArgs),
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoOptions),
+    /// Test what Spotter needs of this machine: video over RTSP, a decoder, the model on its device
+    SelfTest(SelfTestArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
     /// Find objects in a picture: boxes
@@ -139,6 +141,13 @@ impl ModelArgs {
             )
         }
     }
+}
+
+/// `spotter self-test`
+#[derive(Debug, Args)]
+pub struct SelfTestArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
 }
 
 /// `spotter bench`

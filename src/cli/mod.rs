@@ -7,6 +7,7 @@ mod ask;
 mod bench;
 mod check;
 pub mod out;
+mod self_test;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ pub fn main() -> ExitCode {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
         CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Check(check) => check::check(&check),
+        CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
