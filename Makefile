@@ -3,17 +3,19 @@
 # make test            everything that CI runs
 # make lint            format and clippy alone
 # make test-gpu        tests that need a GPU; they fail without one. GPU_SKIP="a_fault_of_one_gpu" skips tests by name
-# make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, other Debian releases (root)
+# make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, packages, other Debian releases (root)
 # make soak            an hour of faults: cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make home-assistant  tests discovery and commands with a real Home Assistant
+# make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
 # make doc             the crates' documentation, private modules included
 # make install         as root: the daemon as a systemd service; make uninstall removes it
 PREFIX  ?= /usr/local
 DESTDIR ?=
 UNITS   ?= /etc/systemd/system
+SYSUSERS ?= /etc/sysusers.d
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian doc check check-files lint soak home-assistant install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian test-deb test-arm64 deb sbom doc check check-files lint soak home-assistant install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -23,6 +25,14 @@ build: export SPOTTER_COMMIT := $(shell git describe --always --dirty --abbrev=1
 build:
 	@.ci/packages
 	cargo build --release --locked
+
+# On Debian 12 for Debian 12 and newer: a package needs the libraries of the release on which it was built, or newer ones.
+deb:
+	.ci/deb $(ARCH)
+
+# The crates in the program, as a bill of materials (CycloneDX) in target/sbom.
+sbom:
+	.ci/sbom $(ARCH)
 
 demo: build
 	target/release/spotter demo
@@ -58,8 +68,18 @@ test-debian:
 	.ci/debian bookworm
 	.ci/debian trixie
 
+# The package in Debian 12 and 13 with a real systemd; needs root for debootstrap and systemd-nspawn.
+test-deb: deb
+	.ci/boot-test bookworm target/debian/spotter_*_$(shell dpkg --print-architecture).deb
+	.ci/boot-test trixie target/debian/spotter_*_$(shell dpkg --print-architecture).deb
+
+# The package for aarch64, and the tests of the crates that need neither camera nor GPU, in qemu; needs root for debootstrap.
+test-arm64:
+	.ci/deb arm64
+	.ci/debian bookworm-arm64 "CARGO_TARGET_DIR=/spotter-target .ci/test-arm64"
+
 test-all: test
-	@$(MAKE) --no-print-directory doc test-full test-properties soak home-assistant test-debian
+	@$(MAKE) --no-print-directory doc test-full test-properties soak home-assistant test-debian test-deb test-arm64
 
 # The crates' documentation with their private modules; a link that does not resolve is an error.
 doc: export RUSTDOCFLAGS = -D warnings
@@ -102,13 +122,15 @@ install:
 	install -D -m 644 systemd/spotter.service $(DESTDIR)$(UNITS)/spotter.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/spotter/schemas docs/schemas/*.json
 	sed -i 's|/usr/local/bin/spotter|$(PREFIX)/bin/spotter|' $(DESTDIR)$(UNITS)/spotter.service
+	install -D -m 644 systemd/spotter.sysusers $(DESTDIR)$(SYSUSERS)/spotter.conf
 	@test -e $(DESTDIR)/etc/spotter/spotter.toml || install -D -m 644 configs/minimal.toml $(DESTDIR)/etc/spotter/spotter.toml
+	@if test -z "$(DESTDIR)"; then systemd-sysusers $(SYSUSERS)/spotter.conf || true; fi
 	@$(call tell_systemd,daemon-reload)
 	@echo "Edit /etc/spotter/spotter.toml, then: systemctl enable --now spotter"
 
 uninstall:
 	@$(call tell_systemd,disable --now spotter)
-	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)$(UNITS)/spotter.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/spotter $(DESTDIR)$(UNITS)/spotter.service $(DESTDIR)$(SYSUSERS)/spotter.conf
 	rm -rf $(DESTDIR)$(PREFIX)/share/spotter
 	@$(call tell_systemd,daemon-reload)
 	@echo "Kept: /etc/spotter (your configuration) and /var/lib/spotter (state)"

@@ -28,7 +28,7 @@ use spotter_street::{
 
 #[test]
 fn each_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 8] = [
+    let commands: [(&str, &[&str]); 9] = [
         ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
         (
@@ -36,6 +36,7 @@ fn each_command_explains_its_options() {
             &["--config", "--seconds", "--seed", "--ahead", "--verbose"],
         ),
         ("model", &["get", "list", "check"]),
+        ("self-test", &["--model", "--device"]),
         ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("query", &["--choice", "--json", "--model", "<PROMPT>"]),

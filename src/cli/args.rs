@@ -74,6 +74,8 @@ pub enum CliCommand {
     Demo(DemoOptions),
     /// Fetch, list and check models
     Model(ModelCommandArgs),
+    /// Test what Spotter needs of this machine: video over RTSP, a decoder, the model on its device
+    SelfTest(SelfTestArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
     /// Find objects in a picture: boxes
@@ -197,6 +199,13 @@ impl ModelArgs {
             ..model
         }
     }
+}
+
+/// `spotter self-test`
+#[derive(Debug, Args)]
+pub struct SelfTestArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
 }
 
 /// `spotter bench`

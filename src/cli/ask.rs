@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
-    args::{AskArgs, CaptionArgs, QueryArgs},
+    args::{AskArgs, CaptionArgs, ModelArgs, QueryArgs},
     out::{remark, say},
 };
 use crate::app::Canvas;
@@ -16,6 +16,7 @@ use spotter_core::{
 };
 use spotter_engine::{
     model,
+    open::ModelCard,
     service::{Engine, EngineNews},
 };
 
@@ -41,7 +42,8 @@ pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
     let length = args.length;
     let task = Task::Caption { length };
-    let answer = answer(args.model.settings(), &picture, task, |_| Ok(()))?;
+    let (mut engine, _) = open(&args.model)?;
+    let answer = answer(&mut engine, &picture, task, |_| Ok(()))?;
     print(&answer, &picture, args.json)
 }
 
@@ -70,7 +72,8 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
     let mut shown = 0;
-    let answer = answer(args.model.settings(), &picture, task, |found| {
+    let (mut engine, _) = open(&args.model)?;
+    let answer = answer(&mut engine, &picture, task, |found| {
         if !args.json {
             show(found, shown, &picture)?;
             shown += found.count().unwrap_or_default();
@@ -86,20 +89,26 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the model and answers; `found` gets every object as soon as it is decoded. Blocks for all of it.
-fn answer(
-    settings: config::ModelSettings,
-    picture: &Picture,
-    task: Task,
-    mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
-) -> anyhow::Result<Answer> {
+/// Loads the model, and prints what its user should know. Blocks.
+pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
+    let settings = args.settings();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
-    let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
+    let (engine, card) = opened.map_err(anyhow::Error::msg)?;
     let no_model = config::advice::no_model(&settings);
     for warning in card.warning().iter().chain(&no_model) {
         remark(format_args!("warning: {warning}"));
     }
+    Ok((engine, card))
+}
+
+/// Answers; `found` gets every object as soon as it is decoded. Blocks for all of it.
+pub fn answer(
+    engine: &mut Engine,
+    picture: &Picture,
+    task: Task,
+    mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
+) -> anyhow::Result<Answer> {
     let look = Look::still(picture.clone(), [task])?;
     let mut whole = WholeLook::new(&look);
     engine.submit(look, true)?;

@@ -175,7 +175,8 @@ fn reach(host: &str, port: u16) -> Result<(), String> {
     Err(last)
 }
 
-fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
+/// One line about a camera that was probed.
+pub fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
     let stream = &report.stream;
     let number = |value: Option<f64>, unit: &str| {
         value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.1}{unit}"))

@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod model;
 pub mod out;
+mod self_test;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
         CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Check(check) => check::check(&check),
         CliCommand::Model(model) => model::model(&model.command),
+        CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
