@@ -314,7 +314,7 @@ sections! {
             "GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.";
         PRECISION: WordForm<GpuPrecision> = "precision",
             WordForm(&[("bf16", GpuPrecision::Bf16), ("fp8", GpuPrecision::Fp8), ("int8", GpuPrecision::Int8)], GpuPrecision::Bf16), "precision = \"int8\"",
-            "Arithmetic on the GPU. `fp8` and `int8` are faster and can change answers. `fp8` requires compute capability 8.9 or newer. `int8` halves the memory of the weights.";
+            "Arithmetic on the GPU. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. Both can change answers.";
         BUDGET: CustomForm = "budget",
             CustomForm("time with unit, 10ms to 1m", "`\"250ms\"` with a model directory, `\"1s\"` with the embedded model"),
             "budget = \"250ms\"",
