@@ -74,7 +74,7 @@ fn config(directory: &tempfile::TempDir, broker: SocketAddr) -> PathBuf {
     let camera = free_address();
     // On a busy machine looks may be slow here, as long as they are right, and pictures may come late.
     let mut text = format!(
-        "node.name = \"demo\"\nhttp.listen = \"off\"\nmqtt.url = \"mqtt://{broker}\"\nmodel.budget = \"60s\"\n\
+        "node.name = \"demo\"\nhttp.listen = \"off\"\nmqtt.url = \"mqtt://{broker}\"\nmodel.path = \"embedded\"\nmodel.budget = \"60s\"\n\
          defaults.first_frame = \"60s\"\ndefaults.stall = \"60s\"\n[camera.street]\nurl = \"rtsp://{camera}/street\"\nrate = 2\n"
     );
     for (id, words, ..) in PROMPTS {
