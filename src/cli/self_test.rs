@@ -16,7 +16,7 @@ use crate::app;
 use spotter_cameras::ingest;
 use spotter_core::{
     AnswerBody, Clock, NormBox, Picture, SystemClock, Task, WallTime,
-    config::{self, Environment},
+    config::{self, Environment, ModelSource},
 };
 use spotter_street::{
     Scene, Street, draw, draw_i420,
@@ -102,7 +102,7 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
         cars.len(),
         took.as_millis()
     ))?;
-    if args.model.is_none() && found == 0 {
+    if args.settings().source == ModelSource::Embedded && found == 0 {
         bail!("the embedded model found none of the drawn cars");
     }
     Ok(())
