@@ -268,12 +268,12 @@ impl RequestFailure {
                     "{error}; check HF_ENDPOINT and the variables of the proxy"
                 )))
             }
-            ureq::Error::Io(error) => Self::Transient {
-                reason: error.to_string(),
-                after: None,
-            },
             error => Self::Transient {
-                reason: error.to_string(),
+                // Without the "io: " of the client.
+                reason: match error {
+                    ureq::Error::Io(error) => error.to_string(),
+                    error => error.to_string(),
+                },
                 after: None,
             },
         }

@@ -7,11 +7,8 @@ use crate::app::test_support;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{AnswerBody, Frame, ManualClock, NormBox, Picture};
 use spotter_engine::{
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
-    },
-    sim::SimBackend,
-    testing::simulated,
+    scheduler::backend::Step,
+    testing::simulated::{self, BeforeLaunch},
 };
 use spotter_mqtt::Topics;
 
@@ -21,34 +18,6 @@ mqtt.url = "mqtt://127.0.0.1:1"
 url = "test://"
 prompt.person.detect = "person"
 "#;
-
-type Sizes = Arc<Mutex<Vec<(usize, usize)>>>;
-
-/// Records the sizes of the pictures that the device encodes.
-struct SizeRecorder {
-    device: SimBackend,
-    sizes: Sizes,
-}
-
-impl Backend for SizeRecorder {
-    fn limits(&self) -> BackendLimits {
-        self.device.limits()
-    }
-    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        let sizes = step.images.iter().map(|image| image.picture.size());
-        self.sizes.lock().unwrap().extend(sizes);
-        self.device.launch(slot, step)
-    }
-    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.device.finalize(slot, masks)
-    }
-    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.device.commit(slot)
-    }
-    fn release(&mut self, pages: &[PageId]) {
-        self.device.release(pages);
-    }
-}
 
 fn command(config: &ConfigStore, json: &str) -> Command {
     let topics = Topics::new("spotter", &config.file().node.name);
@@ -92,11 +61,13 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
     });
     let look = share.try_next().unwrap();
 
-    let sizes = Sizes::default();
-    let device = SizeRecorder {
-        device: simulated::device(3),
-        sizes: Arc::clone(&sizes),
+    let encoded = Arc::new(Mutex::new(Vec::new()));
+    let sizes = Arc::clone(&encoded);
+    let record = move |step: &Step| {
+        let sizes = step.images.iter().map(|image| image.picture.size());
+        encoded.lock().unwrap().extend(sizes);
     };
+    let device = BeforeLaunch::new(simulated::device(3), record);
     let mut engine = simulated::engine(device, Arc::new(clock.clone()));
     let answers = engine.look(look).unwrap().into_answers().unwrap();
     let mut sizes = sizes.lock().unwrap().clone();

@@ -14,41 +14,13 @@ use spotter_core::{
     testing,
 };
 use spotter_engine::{
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
-    },
+    scheduler::backend::Step,
     service::handle,
-    sim::SimBackend,
-    testing::simulated,
+    testing::simulated::{self, BeforeLaunch},
 };
 
 const PERMITS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A device whose every step waits until the gate is opened, which is for ever.
-struct Gated {
-    device: SimBackend,
-    gate: mpsc::Receiver<()>,
-}
-
-impl Backend for Gated {
-    fn limits(&self) -> BackendLimits {
-        self.device.limits()
-    }
-    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        let _ = self.gate.recv();
-        self.device.launch(slot, step)
-    }
-    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.device.finalize(slot, masks)
-    }
-    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.device.commit(slot)
-    }
-    fn release(&mut self, pages: &[PageId]) {
-        self.device.release(pages);
-    }
-}
 
 /// Two cameras and an engine whose device waits before each step for a message, until the sender is dropped.
 struct Site {
@@ -77,9 +49,12 @@ impl Site {
         sampler.assign(&share, &ids);
         let (gate, closed) = mpsc::channel();
         let engine_clock = Arc::new(clock.clone());
-        let device = move || Gated {
-            device: simulated::device(1),
-            gate: closed,
+        let device = move || {
+            // Without another end the gate is open, which is for ever.
+            let wait = move |_: &Step| {
+                let _ = closed.recv();
+            };
+            BeforeLaunch::new(simulated::device(1), wait)
         };
         let build = move || Ok((simulated::engine(device(), engine_clock), permits));
         let (engine, _) = handle::start(build).await.unwrap();

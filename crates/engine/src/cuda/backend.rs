@@ -6,7 +6,7 @@ use half::bf16;
 
 use super::{
     clock::StepClock,
-    error::CudaError,
+    error::{CudaError, require_multiples},
     fp8,
     frames::{FramePreprocessor, WantedCrops},
     graphs::{GraphShape, Graphs, UnrecordedShape},
@@ -136,7 +136,7 @@ impl CudaBackend {
         };
         let layout = TableLayout::new(&limits);
         let runner = LayerRunner::new(kernels, products);
-        let network = Network::new(runner, config, weights, &layout, format)?;
+        let network = Network::new(runner, config, weights, &layout)?;
         let vocab = config.text.vocab_size;
         let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
         let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes);
@@ -430,11 +430,7 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("vision.proj_inner_dim", vision.proj_inner_dim),
         ("region.inner_dim", region.inner_dim),
     ];
-    if let Some((name, value)) = eights.iter().find(|(_, value)| !value.is_multiple_of(8)) {
-        return Err(CudaError::Shape(format!(
-            "{name} is {value}, must be a multiple of 8"
-        )));
-    }
+    require_multiples(&eights, 8).map_err(CudaError::Shape)?;
     if text.head_dim() != TEXT_HEAD {
         return Err(CudaError::Shape(format!(
             "heads of the decoder have {} values, must have {TEXT_HEAD}",
@@ -454,12 +450,7 @@ fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("vision.enc_ff_dim", vision.enc_ff_dim),
         ("vision.proj_inner_dim", vision.proj_inner_dim),
     ];
-    match widths.iter().find(|(_, width)| !width.is_multiple_of(16)) {
-        Some((name, width)) => Err(CudaError::Int8(format!(
-            "{name} is {width}, must be a multiple of 16"
-        ))),
-        None => Ok(()),
-    }
+    require_multiples(&widths, 16).map_err(CudaError::Int8)
 }
 
 /// Share of the memory that the weights leave which kept crops may take.

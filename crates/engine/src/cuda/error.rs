@@ -81,6 +81,17 @@ impl From<CudaError> for BackendError {
     }
 }
 
+/// An error that names the first of a model's widths that is no multiple of `factor`.
+pub fn require_multiples(widths: &[(&str, usize)], factor: usize) -> Result<(), String> {
+    match widths
+        .iter()
+        .find(|(_, width)| !width.is_multiple_of(factor))
+    {
+        Some((name, width)) => Err(format!("{name} is {width}, must be a multiple of {factor}")),
+        None => Ok(()),
+    }
+}
+
 /// For `map_err`: names what was tried.
 pub fn tried(what: &'static str) -> impl Fn(DriverError) -> CudaError {
     move |source| CudaError::Driver { what, source }

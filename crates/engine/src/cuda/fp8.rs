@@ -13,7 +13,7 @@ use std::{rc::Rc, sync::Arc};
 use cudarc::driver::CudaStream;
 
 use super::{
-    error::CudaError,
+    error::{CudaError, require_multiples},
     kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
     memory::Buffer,
@@ -146,12 +146,7 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
         ("vision.enc_dim", config.vision.enc_dim),
         ("vision.enc_ff_dim", config.vision.enc_ff_dim),
     ];
-    match widths.iter().find(|(_, width)| !width.is_multiple_of(16)) {
-        Some((name, width)) => Err(CudaError::Fp8(format!(
-            "{name} is {width}, must be a multiple of 16"
-        ))),
-        None => Ok(()),
-    }
+    require_multiples(&widths, 16).map_err(CudaError::Fp8)
 }
 
 /// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.

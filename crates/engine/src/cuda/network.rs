@@ -14,7 +14,7 @@ use super::{
     memory::{Buffer, Pointer},
     program::{StepTables, TableLayout},
     record::DecisionRecord,
-    weights::{GpuWeights, WeightFormat},
+    weights::GpuWeights,
 };
 use crate::model::ModelConfig;
 
@@ -39,20 +39,19 @@ pub struct Network {
 impl Network {
     /// Allocates everything that steps within the layout need.
     pub fn new(
-        runner: LayerRunner,
+        mut runner: LayerRunner,
         config: &ModelConfig,
         weights: GpuWeights,
         layout: &TableLayout,
-        format: WeightFormat,
     ) -> Result<Self, CudaError> {
+        let is_int8 = weights.vision.proj_fc1.at().is_int8();
         let (kernels, most) = (&runner.kernels, config.vision.max_crops);
         let images = layout.limits.images;
         let crops = (images * (most + 1)).max(most * 2);
         let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, [crops, images])?;
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, weights.heads, layout)?;
-        let mut runner = runner;
-        if format == WeightFormat::Int8 {
+        if is_int8 {
             let (text, vision) = (&config.text, &config.vision);
             let input = |rows, width| MatrixShape { rows, width };
             let (patches, tokens) = (

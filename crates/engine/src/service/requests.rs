@@ -3,6 +3,8 @@
 //! Looks become requests on the threads of their callers: a picture takes about half a millisecond, and while the engine's thread
 //! did it, no step could be planned.
 
+use std::sync::Arc;
+
 use super::{
     choices,
     engine::{EngineError, EngineModel, prompt_error},
@@ -15,7 +17,6 @@ use crate::scheduler::{
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
 use spotter_core::{Look, Picture, Prompt, PromptRegion, Task};
-use std::sync::Arc;
 
 /// What requests are made of, beside the look. It does not change.
 #[derive(Clone, Debug)]

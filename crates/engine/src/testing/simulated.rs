@@ -76,6 +76,37 @@ impl Backend for FragileDevice {
     }
 }
 
+/// A device for which something is done before each step.
+pub struct BeforeLaunch<D, F> {
+    device: D,
+    before: F,
+}
+
+impl<D: Backend, F: FnMut(&Step)> BeforeLaunch<D, F> {
+    pub fn new(device: D, before: F) -> Self {
+        Self { device, before }
+    }
+}
+
+impl<D: Backend, F: FnMut(&Step)> Backend for BeforeLaunch<D, F> {
+    fn limits(&self) -> BackendLimits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        (self.before)(&step);
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
+        self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
+}
+
 /// An engine on a device.
 pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
     let bounds = Bounds {

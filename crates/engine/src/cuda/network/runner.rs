@@ -6,7 +6,7 @@ use crate::cuda::{
     error::CudaError,
     kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::{Buffer, Pointer},
-    products::{Epilogue, Product, Products, WeightPointer},
+    products::{Epilogue, Product, Products},
     weights::GpuLinear,
 };
 
@@ -61,9 +61,9 @@ impl LayerRunner {
             self.kernels.abs_max(x, largest, shape)?;
         }
         if !Kernels::is_skinny(linear, rows) {
-            return match linear.weight {
-                WeightPointer::Bf16(_) => self.products.run(product),
-                WeightPointer::Int8 { .. } => self.product_in_int8(product, x, out),
+            return match linear.is_int8() {
+                true => self.product_in_int8(product, x, out),
+                false => self.products.run(product),
             };
         }
         let to = match product.epilogue {
@@ -91,11 +91,10 @@ impl LayerRunner {
         }
     }
 
-    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
+    /// Plans these products, but for those in int8, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let is_planned =
-            |product: &&Product| matches!(product.linear.weight, WeightPointer::Bf16(_));
-        let expected: Vec<Product> = expected.iter().filter(is_planned).copied().collect();
+        let expected = expected.iter().filter(|product| !product.linear.is_int8());
+        let expected: Vec<Product> = expected.copied().collect();
         self.products.prepare(&expected)?;
         let mut substitutes = Vec::new();
         for product in &expected {

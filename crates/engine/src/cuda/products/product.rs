@@ -85,6 +85,10 @@ impl LinearRef {
         }
     }
 
+    pub fn is_int8(&self) -> bool {
+        matches!(self.weight, WeightPointer::Int8 { .. })
+    }
+
     /// Its weights in bf16; an error where they are in int8.
     pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
         match self.weight {

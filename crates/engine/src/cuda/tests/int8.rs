@@ -46,10 +46,19 @@ impl OnGpu {
         }
     }
 
-    fn weight(&self) -> WeightPointer {
-        WeightPointer::Int8 {
-            values: self.values.start(),
-            scales: self.scales.start(),
+    /// A layer whose weights these are.
+    fn linear(&self, bias: &Buffer<bf16>) -> LinearRef {
+        LinearRef {
+            weight: WeightPointer::Int8 {
+                values: self.values.start(),
+                scales: self.scales.start(),
+            },
+            bias: bias.start(),
+            bias_f32: None,
+            largest_input: None,
+            e4m3: None,
+            outputs: self.scales.start().len(),
+            inner: self.width,
         }
     }
 
@@ -103,15 +112,7 @@ fn int8_products_are_those_of_their_numbers() {
             OnGpu::of(&rig, &w, inner),
             rig.up(&bias),
         );
-        let linear = LinearRef {
-            weight: w.weight(),
-            bias: bias_at.start(),
-            bias_f32: None,
-            largest_input: None,
-            e4m3: None,
-            outputs,
-            inner,
-        };
+        let linear = w.linear(&bias_at);
         let sums = sums(&x.read(&rig), &w.read(&rig), &f32s(&bias), inner);
         let stride = outputs + 8;
         let place = |i: usize| i / outputs * stride + i % outputs;
@@ -145,15 +146,7 @@ fn few_rows_read_weights_in_int8_exactly() {
         let (x, w) = (random.values(rows * inner), random.values(outputs * inner));
         let bias = random.values(outputs);
         let (x_at, w, bias_at) = (rig.up(&x), OnGpu::of(&rig, &w, inner), rig.up(&bias));
-        let linear = LinearRef {
-            weight: w.weight(),
-            bias: bias_at.start(),
-            bias_f32: None,
-            largest_input: None,
-            e4m3: None,
-            outputs,
-            inner,
-        };
+        let linear = w.linear(&bias_at);
         assert!(Kernels::is_skinny(&linear, rows));
         let out = rig.room(rows * outputs);
         let to = SkinnyOutput::Bf16(StridedRows::packed(out.start(), outputs));

@@ -11,11 +11,9 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    scheduler::backend::{
-        Backend, BackendError, BackendLimits, PageId, RowMask, SlotId, Step, StepResult,
-    },
+    scheduler::backend::Step,
     service::{Engine, handle, inside},
-    testing::simulated::{self, FragileDevice},
+    testing::simulated::{self, BeforeLaunch, FragileDevice},
 };
 use spotter_core::{Look, ManualClock, Mono, Picture, Task, WholeLook};
 
@@ -25,46 +23,20 @@ const PERMITS: usize = 2;
 const START: Mono = Mono::from_nanos(5_000_000_000);
 const WHENEVER: Mono = Mono::from_nanos(u64::MAX);
 
-/// A device that waits before each step until the gate is open.
-struct GatedDevice {
-    device: FragileDevice,
-    launched: mpsc::Sender<()>,
-    gate: mpsc::Receiver<()>,
-}
-
-impl Backend for GatedDevice {
-    fn limits(&self) -> BackendLimits {
-        self.device.limits()
-    }
-    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
-        // The receiver may be gone, and without another end the gate is open for ever.
-        let _ = self.launched.send(());
-        let _ = self.gate.recv();
-        self.device.launch(slot, step)
-    }
-    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.device.finalize(slot, masks)
-    }
-    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.device.commit(slot)
-    }
-    fn release(&mut self, pages: &[PageId]) {
-        self.device.release(pages);
-    }
-}
-
 /// What a test has of a device: the gate, open when it is dropped, and a word of each step that comes to it.
 type Gate = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
-/// An engine whose device fails after a number of steps.
+/// An engine whose device waits before each step until the gate is open, and fails after a number of steps.
 fn engine(steps: usize, clock: Arc<dyn Clock>) -> (Engine, Gate) {
     let (open, gate) = mpsc::channel();
     let (launched, launches) = mpsc::channel();
-    let device = GatedDevice {
-        device: FragileDevice::new(simulated::device(3), steps),
-        launched,
-        gate,
+    let wait = move |_: &Step| {
+        // The receiver may be gone, and without another end the gate is open for ever.
+        let _ = launched.send(());
+        let _ = gate.recv();
     };
+    let device = FragileDevice::new(simulated::device(3), steps);
+    let device = BeforeLaunch::new(device, wait);
     let engine = simulated::engine(device, clock);
     (engine, (open, launches))
 }
