@@ -26,7 +26,7 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
-const PRECISIONS: [OptionWord<GpuPrecision>; 3] = [
+pub const PRECISIONS: [OptionWord<GpuPrecision>; 3] = [
     ("bf16", "bfloat16", GpuPrecision::Bf16),
     (
         "fp8",
@@ -45,7 +45,7 @@ const LENGTHS: [OptionWord<CaptionLength>; 3] = [
     ("long", "Several sentences", CaptionLength::Long),
 ];
 
-fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+pub fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
     words: [OptionWord<T>; N],
 ) -> impl TypedValueParser<Value = T> {
     let possible = words.map(|(word, help, _)| PossibleValue::new(word).help(help));

@@ -5,7 +5,8 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use spotter::cli::args::ModelArgs;
+use spotter::cli::args::{ModelArgs, PRECISIONS, one_of};
+use spotter_core::config::GpuPrecision;
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.
 #[derive(Debug, Parser)]
@@ -81,9 +82,9 @@ pub struct CapacityArgs {
     /// Of the device `real`: a model directory; the embedded demonstration model when absent
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Of the device `real`: fp8 instead of bf16 on a GPU
-    #[arg(long)]
-    pub fp8: bool,
+    /// Of the device `real`: arithmetic on a GPU
+    #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
+    pub precision: GpuPrecision,
     /// Of the device `real`: frames, pixels across and down
     #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]
     pub size: (usize, usize),
@@ -111,6 +112,9 @@ pub struct CapacityArgs {
         default_value = "0.5,1,1.5,2,3"
     )]
     pub load: Vec<f64>,
+    /// Of simulated devices: looks of each run; more take longer, and ages scatter less
+    #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub looks: u32,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

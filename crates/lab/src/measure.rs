@@ -85,6 +85,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         objects: args.objects.clone(),
         has_query: args.query,
         loads: args.load.clone(),
+        looks: args.looks as usize,
     };
     let is_real = |name: &String| name.eq_ignore_ascii_case(REAL);
     if !args.device.as_ref().is_some_and(is_real) {
@@ -94,10 +95,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let model = ModelArgs {
         model: args.model.clone(),
         device: config::DevicePreference::Auto,
-        precision: match args.fp8 {
-            true => config::GpuPrecision::Fp8,
-            false => config::GpuPrecision::Bf16,
-        },
+        precision: args.precision,
     };
     let real = RealOptions {
         settings: model.settings(),

@@ -35,8 +35,6 @@ const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
 /// because a row more costs a processor nearly what a row alone does.
 const CPU_PERMITS: usize = 2;
-/// The same on a GPU, where looks share steps.
-pub const GPU_PERMITS: usize = 8;
 /// KV positions of a page.
 const PAGE_TOKENS: usize = 16;
 /// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
@@ -232,7 +230,7 @@ impl ModelDevice {
                     device: label.clone(),
                     label,
                     gpu: Some(gpu),
-                    permits: GPU_PERMITS,
+                    permits: gpu_permits(images),
                 })
             }
         }
@@ -285,6 +283,12 @@ fn gpu_images(memory_bytes: usize) -> usize {
         true => GPU_IMAGES_LARGE,
         false => GPU_IMAGES,
     }
+}
+
+/// Looks that may be inside an engine on a GPU whose steps have room for so many images: each step in flight may be full of new
+/// ones.
+pub fn gpu_permits(images: usize) -> usize {
+    SLOTS * images
 }
 
 fn gpu_capacity(config: &ModelConfig, bounds: Bounds, images: usize) -> cuda::CudaCapacity {

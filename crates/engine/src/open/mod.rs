@@ -6,8 +6,8 @@ mod known_picture;
 mod warm_up;
 
 pub use device::{
-    CalibrationPictures, GPU_PERMITS, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose,
-    choose_one, frames_on,
+    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
+    frames_on, gpu_permits,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,

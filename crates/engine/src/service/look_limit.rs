@@ -7,8 +7,8 @@
 //! *in a hurry*, which is one that runs for longer than a part of the bound. The part is chosen together with the number.
 //!
 //! ```text
-//!   answered ─▶ Pace (costs of steps, steps of looks) ─▶ forecasts for 1, 2, 3, … looks in flight, early and late hurry
-//!            ─▶ age less its forecast ─────────────────▶ the highest rate whose ages keep to the bound
+//!   answered ─▶ Pace (costs of steps, steps of looks) ─▶    forecasts for 1, 2, 3, … looks in flight, early and late hurry
+//!            ─▶ age less its forecast, share of old ages ─▶ the highest rate whose ages keep to the bound
 //! ```
 
 use std::time::Duration;
@@ -25,13 +25,19 @@ const HURRY_PART: f64 = 0.5;
 /// Another setting is chosen only when it raises the rate by this factor and keeps ages below this part of the bound, so that the
 /// setting does not oscillate.
 const GAIN: f64 = 1.02;
-const CHANGE_BELOW: f64 = 0.95;
+const CHANGE_BELOW: f64 = 0.97;
 /// The setting stays while ages keep below this part of the bound.
 const KEEP_BELOW: f64 = 0.99;
 /// The number changes by at most this at once.
 const LARGEST_CHANGE: usize = 2;
 /// Ages over which the forecast's error is averaged: they scatter as much as they are old.
 const ERROR_MEMORY: f64 = 64.0;
+/// The 95th percentile of ages is to be this part of the bound. Each answer corrects the forecasts of it by a step, parts of the bound,
+/// within these limits: answers of a box with little to do are always young, which says nothing about one with much to do.
+const OLD_ABOVE: f64 = 0.98;
+const EXCESS_STEP: f64 = 0.005;
+const LEAST_EXCESS: f64 = -0.1;
+const LARGEST_EXCESS: f64 = 0.2;
 /// The number is chosen again after this many answers; the first ones each count.
 const CHOOSE_EVERY: u64 = 6;
 
@@ -93,6 +99,8 @@ pub struct LookLimit {
     expected: Option<Duration>,
     /// Ages less the forecast, seconds: the frame's wait for a permit, the host's work.
     error_s: f64,
+    /// The part of the bound by which forecasts of the 95th percentile turned out too low; negative: too high.
+    excess_part: f64,
     answers: u64,
 }
 
@@ -107,6 +115,7 @@ impl LookLimit {
             hurry_after: Duration::MAX,
             expected: None,
             error_s: 0.0,
+            excess_part: 0.0,
             answers: 0,
         }
     }
@@ -132,6 +141,12 @@ impl LookLimit {
             let weight = (self.answers as f64).min(ERROR_MEMORY);
             self.error_s += (age.as_secs_f64() - expected.as_secs_f64() - self.error_s) / weight;
         }
+        // In balance when one answer in twenty is older.
+        self.excess_part += match age > bound.mul_f64(OLD_ABOVE) {
+            true => 0.95 * EXCESS_STEP,
+            false => -0.05 * EXCESS_STEP,
+        };
+        self.excess_part = self.excess_part.clamp(LEAST_EXCESS, LARGEST_EXCESS);
         let is_due = self.answers <= 2 * CHOOSE_EVERY || self.answers.is_multiple_of(CHOOSE_EVERY);
         if let InFlight::Learned(most) = self.rule.in_flight
             && let Some(forecaster) = pace.forecaster(images_max).filter(|_| is_due)
@@ -158,7 +173,7 @@ impl LookLimit {
         };
         let keeps = |forecast: &Forecast, part: f64| {
             let age_s = forecast.p95.as_secs_f64() + self.error_s.max(0.0);
-            age_s <= part * bound.as_secs_f64()
+            age_s <= (part - self.excess_part) * bound.as_secs_f64()
         };
         let LookSetting { looks, hurry_part } = self.setting;
         let fewest = looks.saturating_sub(LARGEST_CHANGE).max(1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Deserialize;
-use spotter_engine::sim::SimCosts;
+use spotter_engine::{open, sim::SimCosts};
 
 /// What a step costs on a device, milliseconds.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,6 +33,11 @@ impl DeviceProfile {
         let file: ProfileFile =
             toml::from_str(include_str!("devices.toml")).context("devices.toml")?;
         Ok(file.device)
+    }
+
+    /// Looks that may be inside its engine, as on a GPU with this room for images.
+    pub fn permits(&self) -> usize {
+        open::gpu_permits(self.images_a_step)
     }
 
     /// Milliseconds that `count` images add to a step.

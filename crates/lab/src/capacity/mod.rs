@@ -25,14 +25,14 @@ use std::time::Duration;
 use devices::DeviceProfile;
 use figures::{CapacityLoad, QueryFigures, RunFigures};
 use simulated_box::{BoxSetup, SimulatedBox, SimulatedModel, budget, time_of_empty_look};
-use spotter_engine::{open::GPU_PERMITS, service::InFlight};
+use spotter_engine::service::InFlight;
 
 /// Looks that are run before anything counts: the number in flight is to follow within 20.
 const WARM_UP_LOOKS: usize = 100;
-const LOOKS: usize = 800;
-/// A box that answers less than a look in this time is measured for so long.
-const LIMIT: Duration = Duration::from_secs(600);
-const ALONE_LOOKS: usize = 200;
+/// A box that answers less than a look in this time is measured for as long as its looks would take at this rate.
+const LONGEST_LOOK: Duration = Duration::from_millis(750);
+/// Of the looks of a run: this many are run one after the other, for the age of a look alone.
+const ALONE_PART: usize = 4;
 const ALONE_LOAD: f64 = 0.2;
 /// Answers may be as old as this many looks alone, or as the budget.
 const LOOKS_ALONE: f64 = 2.5;
@@ -48,6 +48,8 @@ pub struct CapacityOptions {
     /// Each camera also has a question with a free text as its answer.
     pub has_query: bool,
     pub loads: Vec<f64>,
+    /// Looks of each run. Ages at the 95th percentile scatter by some percent with 800 of them, by 1 to 2 with 4,000.
+    pub looks: usize,
 }
 
 /// Runs everything; `progress` gets the name of each device. Blocks. Fails for a device that is not in the file.
@@ -67,9 +69,12 @@ pub fn capacity(
             "{}: {cameras} cameras, {prompts} prompts",
             device.name
         ));
-        let alone = LookAlone::measure(&setup)?;
+        let runs = Runs {
+            looks: options.looks,
+        };
+        let alone = runs.look_alone(&setup)?;
         for &load in &options.loads {
-            rows.push(row(setup.clone(), alone, load)?);
+            rows.push(runs.row(setup.clone(), alone, load)?);
         }
     }
     Ok(CapacityTable { rows })
@@ -122,84 +127,110 @@ struct LookAlone {
     bound: Duration,
 }
 
-impl LookAlone {
-    fn measure(setup: &BoxSetup) -> anyhow::Result<Self> {
+/// Runs of so many looks each.
+#[derive(Clone, Copy, Debug)]
+struct Runs {
+    looks: usize,
+}
+
+impl Runs {
+    fn look_alone(self, setup: &BoxSetup) -> anyhow::Result<LookAlone> {
         let empty = time_of_empty_look(setup)?;
-        let mean = look_alone(setup, empty)?;
-        Ok(Self {
+        let mean = self.age_alone(setup, empty)?;
+        Ok(LookAlone {
             empty,
             bound: budget().max(mean.mul_f64(LOOKS_ALONE)),
         })
     }
-}
 
-fn row(mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<CapacityRow> {
-    let bound = alone.bound;
-    setup.looks_hz = load / alone.empty.as_secs_f64();
-    setup.in_flight = InFlight::Learned(GPU_PERMITS);
-    let learned = run(&setup)?;
-    let alone = BoxSetup {
-        has_query: false,
-        ..setup.clone()
-    };
-    let query = match setup.has_query {
-        true => Some(QueryFigures::of(&setup, &learned, &run(&alone)?)),
-        false => None,
-    };
-    let mut best: Option<(usize, RunFigures)> = None;
-    for looks in 1..=GPU_PERMITS {
-        setup.in_flight = InFlight::Fixed(looks);
-        let fixed = run(&setup)?;
-        let keeps = fixed.p95_ms <= bound.as_secs_f64() * 1e3;
-        let is_better = best
-            .as_ref()
-            .is_none_or(|(_, best)| fixed.looks_per_s > best.looks_per_s);
-        if keeps && is_better {
-            best = Some((looks, fixed));
-        }
+    /// Mean age of looks of one camera that asks for few.
+    fn age_alone(self, setup: &BoxSetup, empty: Duration) -> anyhow::Result<Duration> {
+        let setup = BoxSetup {
+            cameras: 1,
+            has_query: false,
+            looks_hz: ALONE_LOAD / empty.as_secs_f64(),
+            in_flight: InFlight::Fixed(1),
+            ..setup.clone()
+        };
+        let mut site = SimulatedBox::new(&setup)?;
+        site.run(self.looks / ALONE_PART, self.limit())?;
+        let records = site.records();
+        let ages = records.iter().map(|look| look.ended.since(look.received));
+        Ok(ages.sum::<Duration>() / records.len().max(1) as u32)
     }
-    let load = CapacityLoad {
-        device: setup.device.name,
-        cameras: setup.cameras,
-        prompts: setup.prompts,
-        objects: setup.objects,
-        load,
-        bound,
-    };
-    let mut row = CapacityRow::new(load, learned, best);
-    row.query = query;
-    Ok(row)
-}
 
-/// Mean age of looks of one camera that asks for few.
-fn look_alone(setup: &BoxSetup, empty: Duration) -> anyhow::Result<Duration> {
-    let setup = BoxSetup {
-        cameras: 1,
-        has_query: false,
-        looks_hz: ALONE_LOAD / empty.as_secs_f64(),
-        in_flight: InFlight::Fixed(1),
-        ..setup.clone()
-    };
-    let mut site = SimulatedBox::new(&setup)?;
-    site.run(ALONE_LOOKS, LIMIT)?;
-    let records = site.records();
-    let ages = records.iter().map(|look| look.ended.since(look.received));
-    Ok(ages.sum::<Duration>() / records.len().max(1) as u32)
-}
+    fn row(self, mut setup: BoxSetup, alone: LookAlone, load: f64) -> anyhow::Result<CapacityRow> {
+        let bound = alone.bound;
+        setup.looks_hz = load / alone.empty.as_secs_f64();
+        let permits = setup.device.permits();
+        setup.in_flight = InFlight::Learned(permits);
+        let learned = self.run(&setup)?;
+        let query = match setup.has_query {
+            true => {
+                let without = BoxSetup {
+                    has_query: false,
+                    ..setup.clone()
+                };
+                Some(QueryFigures::of(&setup, &learned, &self.run(&without)?))
+            }
+            false => None,
+        };
+        let best = self.best_fixed(&setup, permits, bound)?;
+        let load = CapacityLoad {
+            device: setup.device.name,
+            cameras: setup.cameras,
+            prompts: setup.prompts,
+            objects: setup.objects,
+            load,
+            bound,
+        };
+        let mut row = CapacityRow::new(load, learned, best);
+        row.query = query;
+        Ok(row)
+    }
 
-fn run(setup: &BoxSetup) -> anyhow::Result<RunFigures> {
-    let mut site = SimulatedBox::new(setup)?;
-    site.run(WARM_UP_LOOKS, LIMIT)?;
-    let (from, skipped, before) = (site.now(), site.records().len(), site.device_use());
-    let texts_before = site.texts().len();
-    site.run(LOOKS, LIMIT)?;
-    let records = site.records();
-    let took = site.now().since(from);
-    let mut figures = RunFigures::of(&records[skipped..], setup.cameras, took);
-    figures.texts(&site.texts()[texts_before..], took);
-    figures.device(before, site.device_use());
-    figures.in_flight = site.in_flight();
-    Ok(figures)
+    /// The fixed number in flight with the highest rate whose ages keep to the bound, if one does.
+    fn best_fixed(
+        self,
+        setup: &BoxSetup,
+        permits: usize,
+        bound: Duration,
+    ) -> anyhow::Result<Option<(usize, RunFigures)>> {
+        let mut best: Option<(usize, RunFigures)> = None;
+        for looks in 1..=permits {
+            let fixed = self.run(&BoxSetup {
+                in_flight: InFlight::Fixed(looks),
+                ..setup.clone()
+            })?;
+            let keeps = fixed.p95_ms <= bound.as_secs_f64() * 1e3;
+            let is_better = best
+                .as_ref()
+                .is_none_or(|(_, best)| fixed.looks_per_s > best.looks_per_s);
+            if keeps && is_better {
+                best = Some((looks, fixed));
+            }
+        }
+        Ok(best)
+    }
+
+    fn run(self, setup: &BoxSetup) -> anyhow::Result<RunFigures> {
+        let mut site = SimulatedBox::new(setup)?;
+        site.run(WARM_UP_LOOKS, self.limit())?;
+        let (from, skipped, before) = (site.now(), site.records().len(), site.device_use());
+        let texts_before = site.texts().len();
+        site.run(self.looks, self.limit())?;
+        let records = site.records();
+        let took = site.now().since(from);
+        let mut figures = RunFigures::of(&records[skipped..], setup.cameras, took);
+        figures.texts(&site.texts()[texts_before..], took);
+        figures.device(before, site.device_use());
+        figures.in_flight = site.in_flight();
+        Ok(figures)
+    }
+
+    fn limit(self) -> Duration {
+        LONGEST_LOOK * self.looks as u32
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,21 @@
 use super::*;
 
+const LOOKS: usize = 800;
+const RUNS: Runs = Runs { looks: LOOKS };
+
+fn run(setup: &BoxSetup) -> anyhow::Result<RunFigures> {
+    RUNS.run(setup)
+}
+
+/// As many looks in flight as the daemon learns.
+fn learned(device: &str) -> BoxSetup {
+    let setup = setup(device, InFlight::Fixed(1));
+    BoxSetup {
+        in_flight: InFlight::Learned(setup.device.permits()),
+        ..setup
+    }
+}
+
 fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
     let device = chosen(Some(device)).expect("a device of the file").pop();
     let mut setup = BoxSetup {
@@ -20,7 +36,7 @@ fn setup(device: &str, in_flight: InFlight) -> BoxSetup {
 /// A small GPU that is asked for three times what it can answer.
 #[test]
 fn overloaded_box_answers_what_it_begins() {
-    let figures = run(&setup("RTX 4070 720p", InFlight::Learned(GPU_PERMITS)));
+    let figures = run(&learned("RTX 4070 720p"));
     let figures = figures.expect("a sound device");
     assert!(figures.answered * 100 >= figures.begun * 99, "{figures:?}");
     assert!(figures.looks_per_s > 3.9, "{figures:?}");
@@ -30,8 +46,8 @@ fn overloaded_box_answers_what_it_begins() {
 
 #[test]
 fn virtual_time_gives_the_same_figures_each_time() {
-    let run = || run(&setup("H200 720p", InFlight::Fixed(3))).expect("a sound device");
-    assert_eq!(format!("{:?}", run()), format!("{:?}", run()));
+    let figures = || run(&setup("H200 720p", InFlight::Fixed(3))).expect("a sound device");
+    assert_eq!(format!("{:?}", figures()), format!("{:?}", figures()));
 }
 
 #[test]
@@ -47,15 +63,15 @@ fn unknown_device_is_reported_with_the_known_ones() {
 #[test]
 fn free_text_delays_detect_by_at_most_two_decode_steps() {
     for device in ["H200 720p", "Orin NX 360p"] {
-        let mut setup = setup(device, InFlight::Learned(GPU_PERMITS));
+        let mut setup = learned(device);
         setup.cameras = 1;
         setup.looks_hz /= 15.0;
         let without = run(&setup).expect("a sound device");
         setup.has_query = true;
         let mut site = SimulatedBox::new(&setup).expect("a sound device");
-        site.run(WARM_UP_LOOKS + LOOKS, LIMIT)
+        site.run(WARM_UP_LOOKS + LOOKS, RUNS.limit())
             .expect("a sound device");
-        let with = RunFigures::of(&site.records()[WARM_UP_LOOKS..], 1, LIMIT);
+        let with = RunFigures::of(&site.records()[WARM_UP_LOOKS..], 1, RUNS.limit());
         let query = QueryFigures::of(&setup, &with, &without);
         assert!(query.more_steps <= 2.0, "{device}: {query:?}");
         assert!(with.answered * 100 >= with.begun * 99, "{device}");
@@ -76,7 +92,7 @@ fn free_text_delays_detect_by_at_most_two_decode_steps() {
 /// Every camera has a text under way, and looks with many steps wait for each other.
 #[test]
 fn texts_of_eight_cameras_delay_detect_by_few_steps() {
-    let mut setup = setup("RTX 3060 360p", InFlight::Learned(GPU_PERMITS));
+    let mut setup = learned("RTX 3060 360p");
     setup.objects = 6;
     setup.looks_hz *= 0.7 / 3.0;
     let without = run(&setup).expect("a sound device");
