@@ -56,10 +56,14 @@ impl GpuLoader<'_> {
         };
         let (rows, width) = (bias.len(), weight.len() / bias.len());
         let from = Buffer::from_host(self.stream, weight)?;
-        let values = Buffer::zeros(self.stream, weight.len())?;
+        let stride = Int8Rows::stride_of(width);
+        let values = Buffer::zeros(self.stream, rows * stride)?;
         let scales = Buffer::zeros(self.stream, rows)?;
         let out = Int8Rows {
-            values: StridedRows::packed(values.start(), width),
+            values: StridedRows {
+                start: values.start(),
+                stride,
+            },
             scales: scales.start(),
         };
         let from_rows = StridedRows::packed(from.start(), width);
