@@ -18,7 +18,7 @@ mod tail;
 
 use std::sync::Arc;
 
-use gstreamer::{self as gst, prelude::*};
+use gstreamer::{self as gst, glib, prelude::*};
 use tracing::error;
 
 use self::{
@@ -26,7 +26,7 @@ use self::{
     decoder::Decoders,
     sources::{SourceType, source_type},
     statistics::SourceKind,
-    tail::PictureMemory,
+    tail::{PictureMemory, is_in_nvmm},
 };
 use super::{
     health::{Failure, Fault},
@@ -229,12 +229,34 @@ fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
         let sink = scale.upgrade().and_then(|scale| scale.static_pad("sink"));
         if media_type(&caps) == "video/x-raw"
             && let Some(sink) = sink.filter(|sink| !sink.is_linked())
-            && let Err(e) = pad.link(&sink)
+            && let Err(e) = link_picture_pad(pad, &caps, &sink)
         {
             error!("decoded video cannot be linked: {e}");
         }
     });
     Ok(())
+}
+
+/// decodebin prefers a Jetson's decoder, whose pictures NVIDIA's converter copies to the host.
+fn link_picture_pad(
+    pad: &gst::Pad,
+    caps: &gst::Caps,
+    sink: &gst::Pad,
+) -> Result<(), glib::BoolError> {
+    let failed = |e| glib::bool_error!("{e}");
+    if !is_in_nvmm(caps) {
+        return pad.link(sink).map(drop).map_err(failed);
+    }
+    let converter = gst::ElementFactory::make("nvvidconv").build()?;
+    let missing = || glib::bool_error!("nvvidconv has no place in the pipeline");
+    let pipeline = sink.parent_element().and_then(|scale| scale.parent());
+    let pipeline = pipeline.and_downcast::<gst::Bin>().ok_or_else(missing)?;
+    pipeline.add(&converter)?;
+    converter.sync_state_with_parent()?;
+    let source = converter.static_pad("src").ok_or_else(missing)?;
+    source.link(sink).map_err(failed)?;
+    let input = converter.static_pad("sink").ok_or_else(missing)?;
+    pad.link(&input).map(drop).map_err(failed)
 }
 
 fn media_type(caps: &gst::Caps) -> &str {
