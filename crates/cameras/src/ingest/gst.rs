@@ -272,6 +272,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
             return gst::BusSyncReply::Drop;
         };
         match message.view() {
+            gst::MessageView::Error(message) if failure::is_before_status(message) => {}
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
