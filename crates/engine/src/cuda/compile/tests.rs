@@ -7,7 +7,9 @@ use rayon::prelude::*;
 
 use super::{SOURCES, cached_cubin, cubin};
 
-const ARCHITECTURES: [&str; 6] = ["sm_80", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_120"];
+const ARCHITECTURES: [&str; 7] = [
+    "sm_80", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_110", "sm_120",
+];
 
 fn assert_nvrtc() {
     // SAFETY: it only tries to load the library.
