@@ -26,7 +26,7 @@ use self::{
     decoder::Decoders,
     sources::{SourceType, source_type},
     statistics::SourceKind,
-    tail::{PictureMemory, is_in_nvmm},
+    tail::{NVMM_CONVERTER, PictureMemory, is_in_nvmm},
 };
 use super::{
     health::{Failure, Fault},
@@ -237,26 +237,33 @@ fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
     Ok(())
 }
 
-/// decodebin prefers a Jetson's decoder, whose pictures NVIDIA's converter copies to the host.
 fn link_picture_pad(
     pad: &gst::Pad,
     caps: &gst::Caps,
     sink: &gst::Pad,
 ) -> Result<(), glib::BoolError> {
-    let failed = |e| glib::bool_error!("{e}");
-    if !is_in_nvmm(caps) {
-        return pad.link(sink).map(drop).map_err(failed);
+    match is_in_nvmm(caps) {
+        // decodebin prefers a Jetson's decoder.
+        true => link_through(NVMM_CONVERTER, pad, sink),
+        false => link_pads(pad, sink),
     }
-    let converter = gst::ElementFactory::make("nvvidconv").build()?;
-    let missing = || glib::bool_error!("nvvidconv has no place in the pipeline");
-    let pipeline = sink.parent_element().and_then(|scale| scale.parent());
+}
+
+/// Adds an element between two pads, of which `sink` is in the pipeline.
+fn link_through(element: &str, pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
+    let element = gst::ElementFactory::make(element).build()?;
+    let missing = || glib::bool_error!("the pipeline or a pad is missing");
+    let pipeline = sink.parent_element().and_then(|sink| sink.parent());
     let pipeline = pipeline.and_downcast::<gst::Bin>().ok_or_else(missing)?;
-    pipeline.add(&converter)?;
-    converter.sync_state_with_parent()?;
-    let source = converter.static_pad("src").ok_or_else(missing)?;
-    source.link(sink).map_err(failed)?;
-    let input = converter.static_pad("sink").ok_or_else(missing)?;
-    pad.link(&input).map(drop).map_err(failed)
+    pipeline.add(&element)?;
+    link_pads(&element.static_pad("src").ok_or_else(missing)?, sink)?;
+    element.sync_state_with_parent()?;
+    link_pads(pad, &element.static_pad("sink").ok_or_else(missing)?)
+}
+
+fn link_pads(pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
+    let linked = pad.link(sink).map(drop);
+    linked.map_err(|e| glib::bool_error!("{e}"))
 }
 
 fn media_type(caps: &gst::Caps) -> &str {

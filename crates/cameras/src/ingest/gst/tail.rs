@@ -23,6 +23,8 @@ const DEVICE_MEMORY: &str = "memory:CUDAMemory";
 
 /// The feature of pictures in memory that only NVIDIA's own elements read, as a Jetson's decoder leaves them.
 const NVMM: &str = "memory:NVMM";
+/// Copies such pictures to the host.
+pub const NVMM_CONVERTER: &str = "nvvidconv";
 
 pub fn is_in_nvmm(caps: &gst::CapsRef) -> bool {
     let features = caps.features(0);
