@@ -33,11 +33,6 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
-    /// Too little memory is left.
-    #[error(
-        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""
-    )]
-    Memory { free_mib: usize, needed_mib: usize },
     /// A call of the driver failed.
     #[error("{what}: {source}")]
     Driver {

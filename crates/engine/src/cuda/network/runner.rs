@@ -6,7 +6,7 @@ use crate::cuda::{
     error::CudaError,
     kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::{Buffer, Pointer},
-    products::{Epilogue, Product, Products},
+    products::{Epilogue, Product, Products, WeightPointer},
     weights::GpuLinear,
 };
 
@@ -27,6 +27,15 @@ struct Int8Scratch {
     scales: Buffer<f32>,
 }
 
+/// Values, and scales.
+fn int8_lengths(inputs: &[MatrixShape]) -> [usize; 2] {
+    let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
+    [
+        most(|shape| shape.rows * shape.width),
+        most(|shape| shape.rows),
+    ]
+}
+
 impl LayerRunner {
     pub fn new(kernels: Kernels, products: Products) -> Self {
         Self {
@@ -39,17 +48,29 @@ impl LayerRunner {
 
     /// Allocates memory for inputs of products in int8: matrices of these shapes.
     pub fn allow_int8(&mut self, inputs: &[MatrixShape]) -> Result<(), CudaError> {
-        let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
         let stream = &self.kernels.stream;
+        let [values, scales] = int8_lengths(inputs);
         self.int8_scratch = Some(Int8Scratch {
-            values: Buffer::zeros(stream, most(|shape| shape.rows * shape.width))?,
-            scales: Buffer::zeros(stream, most(|shape| shape.rows))?,
+            values: Buffer::zeros(stream, values)?,
+            scales: Buffer::zeros(stream, scales)?,
         });
         Ok(())
     }
 
+    /// Bytes of that memory.
+    pub fn int8_bytes(inputs: &[MatrixShape]) -> usize {
+        let [values, scales] = int8_lengths(inputs);
+        values + scales * size_of::<f32>()
+    }
+
+    /// Forgets the memory that belongs to a network.
+    pub fn free_scratch(&mut self) {
+        self.bf16_scratch = None;
+        self.int8_scratch = None;
+    }
+
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
-    /// int8, by a kernel in int8.
+    /// int8, by a kernel in int8. With weights in e4m3, inputs in bf16 are of few rows.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         let (linear, rows) = (&product.linear, product.rows);
         let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
@@ -60,18 +81,17 @@ impl LayerRunner {
             let shape = MatrixShape { rows, width };
             self.kernels.abs_max(x, largest, shape)?;
         }
-        if !Kernels::is_skinny(linear, rows) {
-            return match linear.is_int8() {
-                true => self.product_in_int8(product, x, out),
-                false => self.products.run(product),
-            };
-        }
         let to = match product.epilogue {
             Epilogue::Bias => SkinnyOutput::Bf16(out),
             Epilogue::BiasGelu => SkinnyOutput::Gelu(out),
             Epilogue::BiasAdd => SkinnyOutput::Add(out),
         };
-        self.kernels.skinny(linear, x, to, rows)
+        match linear.weight {
+            _ if Kernels::is_skinny(linear, rows) => self.kernels.skinny(linear, x, to, rows),
+            WeightPointer::Bf16(_) => self.products.run(product),
+            WeightPointer::Int8 { .. } => self.product_in_int8(product, x, out),
+            WeightPointer::E4m3 { .. } => self.kernels.skinny_in_parts(linear, x, to, rows),
+        }
     }
 
     /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.

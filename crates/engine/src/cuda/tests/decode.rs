@@ -66,6 +66,7 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
         slots: 1,
         rows: 32,
         images: IMAGES,
+        crops_at_once: usize::MAX,
         pages: 512,
         kept_crops: 0,
     };

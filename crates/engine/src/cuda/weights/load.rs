@@ -80,7 +80,6 @@ impl GpuLoader<'_> {
             bias: Buffer::from_host(self.stream, &rounded)?,
             bias_f32: Buffer::from_host(self.stream, bias)?,
             largest_input: None,
-            e4m3: None,
             outputs: bias.len(),
             inner,
         })
