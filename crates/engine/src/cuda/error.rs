@@ -2,7 +2,7 @@
 
 use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
 
-use crate::scheduler::backend::BackendError;
+use crate::{model::WeightsError, scheduler::backend::BackendError};
 
 /// An error of the CUDA backend.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,9 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
+    /// The file of the weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// A call of the driver failed.
     #[error("{what}: {source}")]
     Driver {

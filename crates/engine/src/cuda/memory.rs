@@ -262,8 +262,8 @@ pub fn upload<T>(
 ) -> Result<(), CudaError> {
     let from = &from.as_slice()[range.start.min(from.len)..];
     let len = range.len().min(to.len()).min(from.len());
-    // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
-    // every kernel that reads `to` waits for that event.
+    // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`) or
+    // after a wait for the stream (`weights`), and every kernel that reads `to` waits for that event or is behind that wait.
     unsafe { result::memcpy_htod_async(to.address(), &from[..len], stream.cu_stream()) }
         .map_err(tried("copying a step to the GPU"))
 }

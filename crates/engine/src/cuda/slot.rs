@@ -122,7 +122,7 @@ impl GpuSlot {
         let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
         let events = || {
-            Ok(StepEvents {
+            Ok::<_, CudaError>(StepEvents {
                 began: timed()?,
                 prepared: timed()?,
                 encoded: timed()?,

@@ -18,10 +18,11 @@ use super::{
 use crate::model::{self, ModelConfig};
 
 mod load;
+mod rows;
 
+use load::GpuLoader;
 #[cfg(test)]
-pub use load::with_pairs_together;
-use load::{GpuLoader, values};
+pub use rows::put_pairs_together;
 
 /// Weights of a layer, `[outputs, inner]`.
 enum GpuWeight {
@@ -212,27 +213,20 @@ impl GpuLinear {
 }
 
 impl GpuWeights {
-    /// Copies all weights to the GPU, the large layers in `format`, and frees each tensor's host memory after its copy. Blocks.
+    /// Reads all weights and copies them to the GPU, the large layers in `format`, piece by piece. Blocks.
     pub fn upload(
         kernels: &Kernels,
         config: &ModelConfig,
         weights: model::Weights,
         format: WeightFormat,
     ) -> Result<Self, CudaError> {
-        let loader = GpuLoader {
-            stream: &kernels.stream,
-            int8: (format == WeightFormat::Int8).then_some(kernels),
-        };
+        let loader = GpuLoader::new(kernels, config, format == WeightFormat::Int8)?;
         let model::Weights {
             text,
             vision,
             region,
         } = weights;
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
-        let lm_weight = values(text.lm_head.weight);
-        let lm_bias = text.lm_head.bias.into_f32();
-        let width = config.text.dim;
-        let coord_or_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
         let vision_block = |block: model::VisionBlock| {
             Ok::<_, CudaError>(GpuVisionBlock {
                 ln1: loader.norm(block.ln1)?,
@@ -277,8 +271,8 @@ impl GpuWeights {
             },
             heads: GpuHeadWeights {
                 post_ln: loader.norm(text.post_ln)?,
-                coord_or_end: loader.layer(&coord_or_end, &ids.map(|id| lm_bias[id]))?,
-                lm_head: loader.layer(&lm_weight, &lm_bias)?,
+                coord_or_end: loader.outputs_of(&text.lm_head, &ids)?,
+                lm_head: loader.linear(text.lm_head)?,
                 coord_decoder: [
                     loader.linear(region.coord_fc1)?,
                     loader.linear(region.coord_fc2)?,
