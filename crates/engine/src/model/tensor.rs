@@ -29,25 +29,31 @@ impl FloatFormat {
         }
     }
 
-    fn decode(self, bytes: &[u8], with: impl FnMut(f32)) {
+    /// Fills `to` with what `convert` makes of each value.
+    fn decode<T>(self, bytes: &[u8], to: &mut [T], convert: impl Fn(f32) -> T) {
         let (pairs, _) = bytes.as_chunks::<2>();
+        let (words, _) = bytes.as_chunks::<4>();
         match self {
-            Self::Bf16 => pairs
-                .iter()
-                .map(|&pair| bf16::from_le_bytes(pair).to_f32())
-                .for_each(with),
-            Self::F16 => pairs
-                .iter()
-                .map(|&pair| f16::from_le_bytes(pair).to_f32())
-                .for_each(with),
-            Self::F32 => {
-                let (words, _) = bytes.as_chunks::<4>();
-                words
-                    .iter()
-                    .map(|&word| f32::from_le_bytes(word))
-                    .for_each(with);
-            }
+            Self::Bf16 => fill(to, pairs, |pair| {
+                convert(bf16::from_le_bytes(pair).to_f32())
+            }),
+            Self::F16 => fill(to, pairs, |pair| convert(f16::from_le_bytes(pair).to_f32())),
+            Self::F32 => fill(to, words, |word| convert(f32::from_le_bytes(word))),
         }
+    }
+
+    /// The same in bf16, rounded to nearest.
+    fn decode_bf16(self, bytes: &[u8], to: &mut [bf16]) {
+        match self {
+            Self::Bf16 => fill(to, bytes.as_chunks::<2>().0, bf16::from_le_bytes),
+            Self::F16 | Self::F32 => self.decode(bytes, to, bf16::from_f32),
+        }
+    }
+}
+
+fn fill<T, F: Copy>(to: &mut [T], from: &[F], convert: impl Fn(F) -> T) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = convert(*from);
     }
 }
 
@@ -145,15 +151,16 @@ impl Tensor {
 
     /// The values in single precision; exact for all formats. May block on the disk.
     pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
-        let mut values = Vec::with_capacity(self.len());
-        match &self.data {
-            TensorData::F32(all) => values.extend_from_slice(all),
-            TensorData::Encoded { format, bytes } => {
-                bytes.pieces(0, self.len() * format.bytes(), |piece| {
-                    format.decode(piece, |value| values.push(value));
-                })?;
-            }
-        }
+        let (format, bytes) = match &self.data {
+            TensorData::F32(values) => return Ok(values.clone()),
+            TensorData::Encoded { format, bytes } => (*format, bytes),
+        };
+        let mut values = vec![0.0; self.len()];
+        let mut rest = values.as_mut_slice();
+        bytes.pieces(0, self.len() * format.bytes(), |piece| {
+            let to = take_first(&mut rest, piece.len() / format.bytes());
+            format.decode(piece, to, |value| value);
+        })?;
         Ok(values)
     }
 
@@ -168,32 +175,24 @@ impl Tensor {
     /// Fills `to` with the values from `first` on, in bf16, rounded to nearest. May block on the disk.
     pub fn read_bf16(&self, first: usize, to: &mut [bf16]) -> Result<(), WeightsError> {
         let count = to.len();
-        let mut places = to.iter_mut();
-        let mut put = |value| {
-            if let Some(place) = places.next() {
-                *place = value;
-            }
-        };
         match &self.data {
-            TensorData::F32(values) => {
-                let values = &values[first..first + count];
-                values.iter().for_each(|&value| put(bf16::from_f32(value)));
-                Ok(())
-            }
+            TensorData::F32(values) => fill(to, &values[first..first + count], bf16::from_f32),
             TensorData::Encoded { format, bytes } => {
-                let size = format.bytes();
-                bytes.pieces(first * size, count * size, |piece| match format {
-                    FloatFormat::Bf16 => {
-                        let (pairs, _) = piece.as_chunks::<2>();
-                        pairs
-                            .iter()
-                            .for_each(|&pair| put(bf16::from_le_bytes(pair)));
-                    }
-                    _ => format.decode(piece, |value| put(bf16::from_f32(value))),
-                })
+                let (size, mut rest) = (format.bytes(), to);
+                bytes.pieces(first * size, count * size, |piece| {
+                    format.decode_bf16(piece, take_first(&mut rest, piece.len() / size));
+                })?;
             }
         }
+        Ok(())
     }
+}
+
+/// The first `count` values, which are no longer in `rest`.
+fn take_first<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    let (first, behind) = std::mem::take(rest).split_at_mut(count);
+    *rest = behind;
+    first
 }
 
 #[cfg(test)]
