@@ -13,7 +13,7 @@ use super::{
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
     memory::{Buffer, held_bytes},
-    network::{LayerRunner, Network},
+    network::{LayerRunner, Network, NetworkParts},
     products::Products,
     program::{self, StepTables, TableLayout},
     record::DecisionRecord,
@@ -162,7 +162,10 @@ impl CudaBackend {
             streams,
             clock,
         };
-        let mut parts = (LayerRunner::new(kernels, products), weights);
+        let mut parts = NetworkParts {
+            runner: LayerRunner::new(kernels, products),
+            weights,
+        };
         if let Precision::Fp8(pictures) = settings.precision {
             parts = quantised(device.clone(), config, parts, pictures)?;
         }
@@ -176,7 +179,7 @@ impl CudaBackend {
     fn assemble(
         device: PreparedDevice,
         config: &ModelConfig,
-        (runner, weights): (LayerRunner, GpuWeights),
+        parts: NetworkParts,
         capacity: CudaCapacity,
     ) -> Result<Self, CudaError> {
         let PreparedDevice {
@@ -187,7 +190,7 @@ impl CudaBackend {
         let stream = &streams.compute;
         let limits = limits(config, capacity)?;
         let layout = TableLayout::new(&limits);
-        let network = Network::new(runner, config, weights, &layout, capacity.crops_at_once)?;
+        let network = Network::new(parts, config, &layout, capacity.crops_at_once)?;
         let vocab = config.text.vocab_size;
         let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes(capacity));
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
@@ -446,24 +449,24 @@ impl CudaBackend {
 fn quantised(
     device: PreparedDevice,
     config: &ModelConfig,
-    (runner, mut weights): (LayerRunner, GpuWeights),
+    mut parts: NetworkParts,
     pictures: &[Picture],
-) -> Result<(LayerRunner, GpuWeights), CudaError> {
+) -> Result<NetworkParts, CudaError> {
     if pictures.is_empty() {
         return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
     }
-    weights.measure_inputs(&runner.kernels)?;
+    parts.weights.measure_inputs(&parts.runner.kernels)?;
     let capacity = CudaCapacity::for_calibration(config);
-    let mut backend = CudaBackend::assemble(device, config, (runner, weights), capacity)?;
+    let mut backend = CudaBackend::assemble(device, config, parts, capacity)?;
     let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
     for picture in pictures {
         let step = fp8::calibration_step(picture, config, &backend.limits);
         backend.launch(SlotId(0), step).map_err(failed)?;
         backend.commit(SlotId(0)).map_err(failed)?;
     }
-    let (runner, mut weights) = backend.network.into_parts();
-    weights.quantise(&runner.kernels)?;
-    Ok((runner, weights))
+    let mut parts = backend.network.into_parts();
+    parts.weights.quantise(&parts.runner.kernels)?;
+    Ok(parts)
 }
 
 /// Checks that the kernels support the shape of the model.

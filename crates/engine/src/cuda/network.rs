@@ -29,6 +29,12 @@ pub use runner::LayerRunner;
 use text::TextDecoder;
 use vision::{VisionEncoder, VisionRoom};
 
+/// What a [`Network`] is made of, and what can be made into another one.
+pub struct NetworkParts {
+    pub runner: LayerRunner,
+    pub weights: GpuWeights,
+}
+
 /// The model on the GPU.
 pub struct Network {
     pub runner: LayerRunner,
@@ -40,12 +46,15 @@ pub struct Network {
 impl Network {
     /// Allocates everything that steps within the layout need.
     pub fn new(
-        mut runner: LayerRunner,
+        parts: NetworkParts,
         config: &ModelConfig,
-        weights: GpuWeights,
         layout: &TableLayout,
         crops_at_once: usize,
     ) -> Result<Self, CudaError> {
+        let NetworkParts {
+            mut runner,
+            weights,
+        } = parts;
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let is_int8 = weights.vision.proj_fc1.at().is_int8();
         let kernels = &runner.kernels;
@@ -132,8 +141,8 @@ impl Network {
         self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
-    /// Its kernels and weights; frees everything else.
-    pub fn into_parts(self) -> (LayerRunner, GpuWeights) {
+    /// Frees everything beside its kernels and weights.
+    pub fn into_parts(self) -> NetworkParts {
         let mut runner = self.runner;
         runner.free_scratch();
         let weights = GpuWeights {
@@ -141,7 +150,7 @@ impl Network {
             text: self.text.weights,
             heads: self.heads.weights,
         };
-        (runner, weights)
+        NetworkParts { runner, weights }
     }
 }
 
