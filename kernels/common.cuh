@@ -106,6 +106,14 @@ DEVICE void store_eight(e4m3* to, const F32x8& e, float scale) {
     }
     *reinterpret_cast<uint2*>(to) = make_uint2(four[0], four[1]);
 }
+#define NEG_INF (-__int_as_float(0x7f800000))
+// The largest magnitude of `most` and the values. NaN counts as infinity.
+DEVICE float largest(const F32x8& e, float most) {
+    for (int j = 0; j < 8; j++) most = e.x[j] == e.x[j] ? fmaxf(most, fabsf(e.x[j])) : -NEG_INF;
+    return most;
+}
+// What values are multiplied with to become int8, in a row with this largest magnitude.
+DEVICE float s8_factor(float most) { return most > 0.0f ? 127.0f / most : 0.0f; }
 // Rounds to nearest, ties to even; sizes above 127 become 127 or -128.
 DEVICE u32 s8_from(const float* x, float scale) {
     u32 high, four;
@@ -217,7 +225,6 @@ DEVICE float exp2_fast(float x) {
     return y;
 }
 #define LOG2_E 1.4426950408889634f
-#define NEG_INF (-__int_as_float(0x7f800000))
 
 // The KV cache, bf16. A page holds 16 positions of all layers:
 //   keys    [layer][page][head][16 positions][64]

@@ -40,25 +40,77 @@ DEVICE float gelu_fast(float x) {
     return 0.5f * x + 0.5f * x * y;
 }
 
-// Writes a row of a warp's results: BLOCKS times 8 outputs from `output` on, which are the tile's from `column` on. Sums are those of a
-// product of 16 rows: c[n * 4 + half * 2] and the next one are row g + 8 * half, columns n * 8 + 2t, 2t + 1.
-template <Epilogue EPILOGUE, int BLOCKS, int OUTPUTS>
-DEVICE void write_row(const Int8Output& to, const TileColumns<OUTPUTS>& columns, int row, int output, int column, const int* c, int half) {
-    const int t = threadIdx.x % 4;
-    const float x_scale = to.x_scale[row];
-    u32* out = reinterpret_cast<u32*>(to.out + size_t(row) * to.out_stride + output) + t;
-    u32 before[BLOCKS];
-    if (EPILOGUE == BIAS_ADD) {
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++) before[n] = output + n * 8 < to.outputs ? out[n * 4] : 0;
-    }
-#pragma unroll
-    for (int n = 0; n < BLOCKS; n++) {
-        const float2 scale = columns.scale[column / 2 + n * 4 + t], bias = columns.bias[column / 2 + n * 4 + t];
-        float low = float(c[n * 4 + half * 2]) * (x_scale * scale.x) + bias.x;
-        float high = float(c[n * 4 + half * 2 + 1]) * (x_scale * scale.y) + bias.y;
-        if (EPILOGUE == BIAS_GELU) low = gelu_fast(low), high = gelu_fast(high);
-        if (EPILOGUE == BIAS_ADD) low += f32_from_low(before[n]), high += f32_from_high(before[n]);
-        if (output + n * 8 < to.outputs) out[n * 4] = bf16_pair(low, high);
-    }
+// Four lanes of a row, t = lane % 4, with four values each: value n of lane t becomes value t of lane n.
+DEVICE void transpose_quad(u32 (&x)[4]) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    auto exchange = [&](u32& low, u32& up, bool keeps_up, int lanes) {
+        const u32 other = __shfl_xor_sync(~0u, keeps_up ? low : up, lanes);
+        low = keeps_up ? other : low;
+        up = keeps_up ? up : other;
+    };
+    exchange(x[0], x[1], odd, 1);
+    exchange(x[2], x[3], odd, 1);
+    exchange(x[0], x[2], high, 2);
+    exchange(x[1], x[3], high, 2);
 }
+
+// A warp's results of 16 rows by BLOCKS times 8 outputs, and what they are added to. Sums are those of a product of 16 rows, with g = lane / 4
+// and t = lane % 4: c[n * 4 + half * 2] and the next one are row g + 8 * half, outputs n * 8 + 2t, 2t + 1. Memory is read and written 16 bytes at
+// a time: of four blocks of outputs, each lane of a row has one.
+template <Epilogue EPILOGUE, int BLOCKS> struct WarpRows {
+    static_assert(BLOCKS % 4 == 0, "four lanes share four blocks");
+    static constexpr int GROUPS = BLOCKS / 4;
+    uint4 before[2][EPILOGUE == BIAS_ADD ? GROUPS : 1];
+
+    // The address of this lane's block of a group; false: beyond the ends.
+    static DEVICE bool at(const Int8Output& to, int row, int output, int group, uint4*& address) {
+        const int first = output + group * 32 + threadIdx.x % 4 * 8;
+        address = reinterpret_cast<uint4*>(to.out + size_t(row) * to.out_stride + first);
+        return row < to.rows && first < to.outputs;
+    }
+
+    // Reads what results are added to. The earlier it is called, the less `write` waits.
+    DEVICE void load(const Int8Output& to, int first_row, int output) {
+        if constexpr (EPILOGUE == BIAS_ADD) {
+#pragma unroll
+            for (int i = 0; i < 2 * GROUPS; i++) {
+                const int half = i / GROUPS, group = i % GROUPS;
+                uint4* address;
+                const bool inside = at(to, first_row + half * 8 + threadIdx.x % 32 / 4, output, group, address);
+                before[half][group] = inside ? *address : make_uint4(0, 0, 0, 0);
+            }
+        }
+    }
+
+    // Outputs from `output` on, which are the tile's from `column` on.
+    template <int OUTPUTS> DEVICE void write(const Int8Output& to, const TileColumns<OUTPUTS>& columns, int first_row, int output, int column, const int* c) {
+        const int t = threadIdx.x % 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = first_row + half * 8 + threadIdx.x % 32 / 4;
+            const float x_scale = to.x_scale[min(row, to.rows - 1)];
+#pragma unroll
+            for (int group = 0; group < GROUPS; group++) {
+                u32 added[4], result[4];
+                if (EPILOGUE == BIAS_ADD) {
+                    const uint4 x = before[half][group];
+                    added[0] = x.x, added[1] = x.y, added[2] = x.z, added[3] = x.w;
+                    transpose_quad(added);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int n = group * 4 + i;
+                    const float2 scale = columns.scale[column / 2 + n * 4 + t], bias = columns.bias[column / 2 + n * 4 + t];
+                    float low = float(c[n * 4 + half * 2]) * (x_scale * scale.x) + bias.x;
+                    float high = float(c[n * 4 + half * 2 + 1]) * (x_scale * scale.y) + bias.y;
+                    if (EPILOGUE == BIAS_GELU) low = gelu_fast(low), high = gelu_fast(high);
+                    if (EPILOGUE == BIAS_ADD) low += f32_from_low(added[i]), high += f32_from_high(added[i]);
+                    result[i] = bf16_pair(low, high);
+                }
+                transpose_quad(result);
+                uint4* address;
+                if (at(to, row, output, group, address)) *address = make_uint4(result[0], result[1], result[2], result[3]);
+            }
+        }
+    }
+};

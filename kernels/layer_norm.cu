@@ -2,7 +2,8 @@
 //
 //   x, out        [rows, width] bf16 without gaps; width a multiple of 8, 16-byte aligned
 //   weight, bias  [width] bf16
-//   Kernels named _e4m3 write e4m3, each value times `scale`; rows 8-byte aligned.
+//   Kernels named _e4m3 write e4m3, each value times `scale`; rows 8-byte aligned. layer_norm_int8 writes int8, rows
+//   `out_stride` values apart, and `scales`, as quantise_rows does.
 //
 // layer_norm: grid (ceil(rows / 8)), 256 threads; a warp computes a row, a lane every 32nd group of 8 values.
 // layer_norm_few, for few rows: grid (rows), 256 threads; a block computes a row and reads each value once; width up to 4096; shared
@@ -11,12 +12,9 @@
 // CPU reference: cpu/ops.rs, Norm::forward. Launched by cuda/kernels/layers.rs.
 #include "common.cuh"
 
-template <typename OUT>
-DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, OUT* out, int rows, int width, float out_scale) {
-    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= rows) return;
-    const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
-    int groups = width / 8;
+// Mean and 1 / deviation of a row that a warp reads.
+DEVICE float2 warp_moments(const uint4* in, int width) {
+    const int lane = threadIdx.x % 32, groups = width / 8;
     float sum = 0.0f;
     for (int i = lane; i < groups; i += 32) {
         F32x8 e = f32x8_from(in[i]);
@@ -28,15 +26,25 @@ DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, O
         F32x8 e = f32x8_from(in[i]);
         for (int j = 0; j < 8; j++) squares += (e.x[j] - mean) * (e.x[j] - mean);
     }
-    float scale = rsqrtf(warp_sum(squares) / width + 1e-5f);
+    return make_float2(mean, rsqrtf(warp_sum(squares) / width + 1e-5f));
+}
+// The i-th group of 8 values of a row's norm.
+DEVICE F32x8 normed(const uint4* in, const bf16* weight, const bf16* bias, int i, float2 moments) {
+    F32x8 e = f32x8_from(in[i]);
+    F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
+    F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
+    for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - moments.x) * moments.y * w.x[j] + b.x[j];
+    return e;
+}
+
+template <typename OUT>
+DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, OUT* out, int rows, int width, float out_scale) {
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= rows) return;
+    const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
+    const float2 moments = warp_moments(in, width);
     OUT* to = out + size_t(row) * width;
-    for (int i = lane; i < groups; i += 32) {
-        F32x8 e = f32x8_from(in[i]);
-        F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
-        F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
-        for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean) * scale * w.x[j] + b.x[j];
-        store_eight(to + i * 8, e, out_scale);
-    }
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in, weight, bias, i, moments), out_scale);
 }
 
 template <typename OUT>
@@ -81,4 +89,16 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, 
 }
 extern "C" __global__ void __launch_bounds__(256) layer_norm_few_e4m3(const bf16* x, const bf16* weight, const bf16* bias, e4m3* out, int rows, int width, float scale) {
     norm_by_blocks(x, weight, bias, out, width, scale);
+}
+extern "C" __global__ void __launch_bounds__(256) layer_norm_int8(const bf16* x, const bf16* weight, const bf16* bias, s8* out, float* scales, int rows, int width, int out_stride) {
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= rows) return;
+    const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
+    const float2 moments = warp_moments(in, width);
+    float most = 0.0f;
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) most = largest(normed(in, weight, bias, i, moments), most);
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0) scales[row] = most / 127.0f;
+    s8* to = out + size_t(row) * out_stride;
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in, weight, bias, i, moments), s8_factor(most));
 }

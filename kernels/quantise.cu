@@ -14,13 +14,10 @@ extern "C" __global__ void __launch_bounds__(256) quantise(const bf16* x, e4m3* 
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), scale);
 }
 
-// The row's largest magnitude, in all threads. NaN counts as infinity.
+// The row's largest magnitude, in all threads.
 DEVICE float row_max(const uint4* from, int width, float* scratch) {
     float most = 0.0f;
-    for (int i = threadIdx.x; i < width / 8; i += 256) {
-        F32x8 e = f32x8_from(from[i]);
-        for (int j = 0; j < 8; j++) most = e.x[j] == e.x[j] ? fmaxf(most, fabsf(e.x[j])) : -NEG_INF;
-    }
+    for (int i = threadIdx.x; i < width / 8; i += 256) most = largest(f32x8_from(from[i]), most);
     return block_max(most, scratch);
 }
 
@@ -30,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) quantise_rows(const bf16* x, s
     __shared__ float scratch[32];
     const uint4* from = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * x_stride);
     s8* to = out + size_t(blockIdx.x) * out_stride;
-    const float most = row_max(from, width, scratch), factor = most > 0.0f ? 127.0f / most : 0.0f;
+    const float most = row_max(from, width, scratch), factor = s8_factor(most);
     if (threadIdx.x == 0) scales[blockIdx.x] = most / 127.0f;
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), factor);
 }

@@ -2,7 +2,7 @@
 //
 //   x      [rows, inner] bf16, rows x_stride values apart; up to 8 or 16 rows; inner a multiple of 64
 //   w      [outputs, inner] bf16, or int8 with w_scale [outputs] f32: a value is the number times its output's scale; or e4m3 with
-//          w_scale [1]; outputs a multiple of 16
+//          w_scale [1]; rows w_stride values apart; outputs a multiple of 16
 //   bias   [outputs] bf16
 //   out    [rows, outputs] bf16 or f32, rows out_stride values apart
 //
@@ -51,11 +51,11 @@ DEVICE float output_scale(const float* scales, const s8*, int output) { return s
 DEVICE float output_scale(const float* scale, const e4m3*, int) { return *scale; }
 
 template <int BLOCKS, Epilogue EPILOGUE, typename W>
-DEVICE void skinny(const bf16* x, const W* w, const float* w_scale, const bf16* bias, void* out, void* gelu_out, int rows, int inner, int x_stride, int out_stride, int gelu_stride, int gelu_from) {
+DEVICE void skinny(const bf16* x, const W* w, const float* w_scale, const bf16* bias, void* out, void* gelu_out, int rows, int inner, int x_stride, int w_stride, int out_stride, int gelu_stride, int gelu_from) {
     __shared__ float sums[8][16][BLOCKS * 8 + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, first = blockIdx.x * 16;
-    const W* upper = w + size_t(first + g) * inner;
-    const W* lower = upper + size_t(8) * inner;
+    const W* upper = w + size_t(first + g) * w_stride;
+    const W* lower = upper + size_t(8) * w_stride;
     const bf16* column[BLOCKS];
     bool there[BLOCKS];
     for (int n = 0; n < BLOCKS; n++) {
@@ -125,8 +125,8 @@ DEVICE void skinny(const bf16* x, const W* w, const float* w_scale, const bf16* 
     }
 }
 
-#define ARGUMENTS(W) const bf16 *x, const W *w, const float *w_scale, const bf16 *bias, void *out, void *gelu_out, int rows, int inner, int x_stride, int out_stride, int gelu_stride, int gelu_from
-#define PASS x, w, w_scale, bias, out, gelu_out, rows, inner, x_stride, out_stride, gelu_stride, gelu_from
+#define ARGUMENTS(W) const bf16 *x, const W *w, const float *w_scale, const bf16 *bias, void *out, void *gelu_out, int rows, int inner, int x_stride, int w_stride, int out_stride, int gelu_stride, int gelu_from
+#define PASS x, w, w_scale, bias, out, gelu_out, rows, inner, x_stride, w_stride, out_stride, gelu_stride, gelu_from
 // to_bf16: out is bf16. to_f32: out is f32. add_to: out += in bf16. gelu_from: outputs below `gelu_from` to out, the others
 // through GELU to gelu_out, counted from 0, rows `gelu_stride` apart. Kernels named _int8 have weights in int8, those named _e4m3 in e4m3; the others do not
 // read w_scale.

@@ -53,6 +53,10 @@ template <int COUNT> DEVICE void pin_registers(float (&x)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(x[i])::"memory");
 }
+template <int COUNT> DEVICE void pin_registers(int (&x)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i])::"memory");
+}
 template <int COUNT> DEVICE void pin_registers(u32 (&x)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(x[i])::"memory");

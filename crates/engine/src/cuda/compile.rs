@@ -1,7 +1,7 @@
 //! Kernels from source to machine code: NVRTC makes a cubin for the GPU of the machine, and a cache on disk keeps it.
 //!
-//! A cubin runs on any driver of its CUDA major version. PTX would be compiled again at every start, and a driver older than NVRTC
-//! cannot read it. The cache's key is everything that the code depends on: source and headers,
+//! A cubin runs on any driver of its CUDA major version. PTX is compiled again at every start, and a driver older than NVRTC cannot
+//! read it, so it is made only for the cases of [`arch`](super::arch). The cache's key is everything that the code depends on: source and headers,
 //! architecture, NVRTC's version and the driver's.
 
 use std::{
@@ -16,7 +16,7 @@ use cudarc::nvrtc::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::error::CudaError;
+use super::{arch::Capability, error::CudaError};
 use spotter_core::write_file_atomically;
 
 /// A kernel file of `kernels/`, compiled in.
@@ -84,8 +84,8 @@ impl KernelSource {
     }
 }
 
-/// Machine code for `arch`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
-pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
+/// Machine code for `sm_…`, PTX for `compute_…`. Blocks for up to a second; needs NVRTC, but neither a driver nor a GPU.
+pub fn compile(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
     let failed = |error, log| CudaError::Compile {
         file: source.file,
         arch: arch.to_owned(),
@@ -98,14 +98,16 @@ pub fn cubin(source: &KernelSource, arch: &str) -> Result<Vec<u8>, CudaError> {
     // SAFETY: the program is alive until the end of this function.
     let compiled = unsafe { result::compile_program(program.0, &options) };
     compiled.map_err(|error| failed(error, program.log()))?;
-    program
-        .cubin()
-        .map_err(|error| failed(error, String::new()))
+    let code = match arch.starts_with("compute_") {
+        true => program.ptx(),
+        false => program.cubin(),
+    };
+    code.map_err(|error| failed(error, String::new()))
 }
 
 /// The same through the cache in `folder`. A file that is missing or damaged is compiled again; one that cannot be written is
 /// logged, and compiled again at the next start.
-pub fn cached_cubin(
+pub fn cached_code(
     source: &KernelSource,
     arch: &str,
     driver_version: i32,
@@ -120,7 +122,7 @@ pub fn cached_cubin(
     {
         return Ok(code.to_vec());
     }
-    let code = cubin(source, arch)?;
+    let code = compile(source, arch)?;
     let file = [&code[..], &hash(&code)].concat();
     if let Err(error) = write_file_atomically(&path, &file) {
         let path = path.display();
@@ -150,6 +152,23 @@ fn version() -> (c_int, c_int) {
     // SAFETY: the pointers are to locals that outlive the call. After a failure the version is 0.0, which is a valid part of the key.
     let _ = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
     (major, minor)
+}
+
+/// What NVRTC compiles for, in ascending order; empty when it does not say.
+pub fn architectures() -> Vec<Capability> {
+    let mut count = 0;
+    // SAFETY: the pointer is to a local that outlives the call.
+    let counted = unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) };
+    let mut all: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or_default()];
+    // SAFETY: the vector has as many values as NVRTC reported.
+    let listed = unsafe { sys::nvrtcGetSupportedArchs(all.as_mut_ptr()) };
+    match counted.result().and_then(|()| listed.result()) {
+        Ok(()) => all
+            .into_iter()
+            .map(|arch| Capability(arch as u32))
+            .collect(),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// A program in NVRTC, destroyed when dropped.
@@ -186,6 +205,13 @@ impl NvrtcProgram {
         String::from_utf8_lossy(&bytes)
             .trim_end_matches('\0')
             .to_owned()
+    }
+
+    /// With the zero at its end that the driver needs.
+    fn ptx(&self) -> Result<Vec<u8>, NvrtcError> {
+        // SAFETY: the program is alive and compiled.
+        let text = unsafe { result::get_ptx(self.0) }?;
+        Ok(text.into_iter().map(|byte| byte as u8).collect())
     }
 
     fn cubin(&self) -> Result<Vec<u8>, NvrtcError> {

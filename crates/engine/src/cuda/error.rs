@@ -2,6 +2,7 @@
 
 use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
 
+use super::arch::Capability;
 use crate::{model::WeightsError, scheduler::backend::BackendError};
 
 /// An error of the CUDA backend.
@@ -20,13 +21,15 @@ pub enum CudaError {
     Absent { index: u32, count: i32 },
     /// No tensor cores for bf16.
     #[error(
-        "the GPU {name} has compute capability {major}.{minor}, 8.0 or newer is needed; use device = \"cpu\""
+        "the GPU {name} has compute capability {capability}, 8.0 or newer is needed; use device = \"cpu\""
     )]
     TooOld {
         name: String,
-        major: i32,
-        minor: i32,
+        capability: Capability,
     },
+    /// An architecture that was asked for cannot be used.
+    #[error("{0}")]
+    Arch(String),
     /// The GPU or the model does not support fp8.
     #[error("this model does not run in fp8: {0}; set precision = \"bf16\"")]
     Fp8(String),

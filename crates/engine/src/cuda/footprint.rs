@@ -9,6 +9,7 @@ use super::{
     backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
     error::CudaError,
     frames::FramePreprocessor,
+    kernels::Int8Rows,
     network::Network,
     products::WORKSPACE_BYTES,
     program::TableLayout,
@@ -87,65 +88,39 @@ fn scratch_bytes(
     Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)
 }
 
-/// Layers as they are stored: values of weights, and outputs.
-#[derive(Clone, Copy, Default)]
-struct LayerSizes {
-    values: usize,
-    outputs: usize,
-}
-
-impl LayerSizes {
-    /// Of layers of (outputs, inputs), `count` times.
-    fn of(count: usize, layers: &[(usize, usize)]) -> Self {
-        let one = layers
-            .iter()
-            .fold(Self::default(), |sum, (out, inner)| Self {
-                values: sum.values + out * inner,
-                outputs: sum.outputs + out,
-            });
-        Self {
-            values: count * one.values,
-            outputs: count * one.outputs,
-        }
-    }
-
-    /// With the bias of each output in bf16 and in f32.
-    fn bytes(self, of_value: usize, of_output: usize) -> usize {
-        let bias = size_of::<bf16>() + size_of::<f32>();
-        self.values * of_value + self.outputs * (bias + of_output)
-    }
+/// Of layers with these outputs and inputs, and two biases for each output, in bf16 and in f32.
+fn layer_bytes(precision: GpuPrecision, layers: &[(usize, usize)]) -> usize {
+    let bias = size_of::<bf16>() + size_of::<f32>();
+    let output = |inner| match precision {
+        GpuPrecision::Bf16 => inner * size_of::<bf16>(),
+        GpuPrecision::Fp8 => inner,
+        GpuPrecision::Int8 => Int8Rows::stride_of(inner) + size_of::<f32>(),
+    };
+    let bytes = layers
+        .iter()
+        .map(|&(outputs, inner)| outputs * (output(inner) + bias));
+    bytes.sum()
 }
 
 fn weight_bytes(config: &ModelConfig, precision: GpuPrecision) -> usize {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
     let (d, ff, e, f) = (text.dim, text.ff_dim, vision.enc_dim, vision.enc_ff_dim);
-    let vision_blocks = [(3 * e, e), (e, e), (f, e), (e, f)];
-    let text_blocks = [(3 * d + ff, d), (d, d + ff)];
-    let blocks = [
-        LayerSizes::of(vision.enc_n_layers, &vision_blocks),
-        LayerSizes::of(text.n_layers, &text_blocks),
-    ];
     let inner = vision.proj_inner_dim;
-    let projection = LayerSizes::of(1, &[(inner, 2 * e), (d, inner)]);
-    let others = LayerSizes::of(
-        1,
-        &[
-            (e, vision.patch_values().next_multiple_of(8)),
-            (e, config.image_tokens()),
-            (text.vocab_size, 2 * d),
-            (d, region.coord_feat_dim + region.size_feat_dim),
-            (region.inner_dim, 2 * d),
-            (region.coord_out_dim + region.size_out_dim, region.inner_dim),
-        ],
-    );
-    let wide = size_of::<bf16>();
-    let (of_blocks, of_projection) = match precision {
-        GpuPrecision::Bf16 => ((wide, 0), (wide, 0)),
-        GpuPrecision::Fp8 => ((1, 0), (wide, 0)),
-        GpuPrecision::Int8 => ((1, size_of::<f32>()), (1, size_of::<f32>())),
+    let of_projection = match precision {
+        GpuPrecision::Fp8 => GpuPrecision::Bf16,
+        same => same,
     };
-    let in_blocks = blocks.map(|sizes| sizes.bytes(of_blocks.0, of_blocks.1));
-    in_blocks.iter().sum::<usize>()
-        + projection.bytes(of_projection.0, of_projection.1)
-        + others.bytes(wide, 0)
+    // Norms, which are small, are left out.
+    let others = [
+        (e, vision.patch_values().next_multiple_of(8)),
+        (e, config.image_tokens()),
+        (text.vocab_size, 2 * d),
+        (d, region.coord_feat_dim + region.size_feat_dim),
+        (region.inner_dim, 2 * d),
+        (region.coord_out_dim + region.size_out_dim, region.inner_dim),
+    ];
+    vision.enc_n_layers * layer_bytes(precision, &[(3 * e, e), (e, e), (f, e), (e, f)])
+        + text.n_layers * layer_bytes(precision, &[(3 * d + ff, d), (d, d + ff)])
+        + layer_bytes(of_projection, &[(inner, 2 * e), (d, inner)])
+        + layer_bytes(GpuPrecision::Bf16, &others)
 }

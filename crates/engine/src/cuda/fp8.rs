@@ -13,6 +13,7 @@ use std::{rc::Rc, sync::Arc};
 use cudarc::driver::CudaStream;
 
 use super::{
+    arch::Capability,
     error::{CudaError, require_multiples},
     kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
@@ -130,10 +131,11 @@ impl<const N: usize> E4m3Inputs<N> {
 /// Checks the GPU and the shape of the model.
 pub fn supported(config: &ModelConfig, gpu: &Gpu) -> Result<(), CudaError> {
     if !gpu.has_fp8() {
-        let (major, minor) = gpu.capability;
         return Err(CudaError::Fp8(format!(
-            "the GPU {} has compute capability {major}.{minor}, 8.9 or newer is needed",
-            gpu.name
+            "the GPU {} has compute capability {}, {} or newer is needed",
+            gpu.name,
+            gpu.capability,
+            Capability::FP8
         )));
     }
     wide_enough(config)

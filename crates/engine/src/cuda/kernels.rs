@@ -14,7 +14,7 @@ use cudarc::{
 };
 
 use super::{
-    compile::{SOURCES, cached_cubin},
+    compile::{SOURCES, cached_code},
     decode,
     error::{CudaError, tried},
     library::Gpu,
@@ -180,7 +180,7 @@ impl Kernels {
             if !is_supported {
                 continue;
             }
-            let code = cached_cubin(source, &gpu.arch, gpu.driver_version, cache)?;
+            let code = cached_code(source, &gpu.arch, gpu.driver_version, cache)?;
             let module = gpu.context.load_module(Ptx::from_binary(code));
             let module = module.map_err(tried("loading a kernel into the GPU"))?;
             for name in source.kernels() {

@@ -8,7 +8,11 @@ use cudarc::{
     nvrtc,
 };
 
-use super::error::{CudaError, tried};
+use super::{
+    arch::{ARCH_VARIABLE, Capability, CodeArch},
+    compile,
+    error::{CudaError, tried},
+};
 
 /// A GPU that kernels can be compiled for.
 #[derive(Clone, Debug)]
@@ -16,11 +20,11 @@ pub struct Gpu {
     /// The driver's context; one for the whole process.
     pub context: Arc<CudaContext>,
     pub name: String,
-    /// Compute capability, major and minor.
-    pub capability: (i32, i32),
+    /// Whose code paths and limits are used: its own, but for the cases of [`CodeArch`].
+    pub capability: Capability,
     /// As in `nvidia-smi`, independent of the order and visibility of GPUs in this process: `GPU-` and 16 bytes in hex.
     pub uuid: String,
-    /// What NVRTC compiles for, e.g. `sm_90a`.
+    /// What NVRTC compiles for: `sm_90a`, or `compute_80` for PTX.
     pub arch: String,
     /// Of CUDA, as the driver supports it: 13000 is 13.0.
     pub driver_version: i32,
@@ -34,7 +38,7 @@ pub struct Gpu {
 impl Gpu {
     /// True when its tensor cores support fp8.
     pub fn has_fp8(&self) -> bool {
-        self.capability >= (8, 9)
+        self.capability >= Capability::FP8
     }
 
     /// Bytes of its memory that are free now.
@@ -59,31 +63,33 @@ pub fn open(index: u32) -> Result<Gpu, CudaError> {
     let (major, minor) = context
         .compute_capability()
         .map_err(tried("reading the compute capability of the GPU"))?;
-    if major < 8 {
+    let own = Capability((major * 10 + minor) as u32);
+    if own < Capability::OLDEST {
         return Err(CudaError::TooOld {
             name: context.name().unwrap_or_default(),
-            major,
-            minor,
+            capability: own,
         });
     }
+    let wanted = std::env::var(ARCH_VARIABLE).ok();
+    let code = CodeArch::choose(own, wanted.as_deref(), &compile::architectures());
+    let code = code.map_err(CudaError::Arch)?;
     let attribute = |which| context.attribute(which).unwrap_or_default();
     Ok(Gpu {
         name: context.name().unwrap_or_default(),
-        capability: (major, minor),
+        capability: code.capability,
         uuid: context.uuid().map_or_else(
             |_| String::new(),
             |id| uuid(id.bytes.map(|byte| byte as u8)),
         ),
-        // Only the `a` variants have a generation's own tensor instructions; kernels are compiled for the GPU of the machine.
-        arch: match (major, minor) {
-            (9, 0) => "sm_90a".into(),
-            (10, 0) => "sm_100a".into(),
-            _ => format!("sm_{major}{minor}"),
-        },
+        arch: code.option,
         driver_version: driver_version(),
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as usize,
-        shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-            as usize,
+        shared_bytes: match code.capability == own {
+            true => {
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) as usize
+            }
+            false => code.capability.shared_bytes(),
+        },
         memory_bytes: context.total_mem().unwrap_or_default(),
         context,
     })

@@ -11,6 +11,7 @@
 //!
 //! | file | contents |
 //! | --- | --- |
+//! | [`arch`] | whose code paths and limits are used |
 //! | [`library`], [`error`] | the driver, NVRTC and cuBLASLt on the machine; errors |
 //! | [`compile`] | kernels to machine code, cached |
 //! | [`memory`] | buffers of the GPU, pinned memory, copies |
@@ -25,6 +26,7 @@
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
 //! | [`ceilings`] | speeds that the GPU sustains; for benchmarks |
 
+mod arch;
 mod backend;
 mod ceilings;
 mod clock;

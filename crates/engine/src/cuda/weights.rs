@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     error::CudaError,
     fp8::{self, Scales},
-    kernels::{Kernels, MatrixShape, StridedRows},
+    kernels::{Int8Rows, Kernels, MatrixShape, StridedRows},
     memory::{Buffer, wait_for_stream},
     products::{LinearRef, WeightPointer},
 };
@@ -27,7 +27,7 @@ pub use rows::put_pairs_together;
 /// Weights of a layer, `[outputs, inner]`.
 enum GpuWeight {
     Bf16(Buffer<bf16>),
-    /// A weight is the number times the scale of its output.
+    /// A weight is the number times the scale of its output; rows are [`Int8Rows::stride_of`] values apart.
     Int8 {
         values: Buffer<i8>,
         scales: Buffer<f32>,
@@ -164,10 +164,13 @@ impl GpuLinear {
         LinearRef {
             weight: match &self.weight {
                 GpuWeight::Bf16(weight) => WeightPointer::Bf16(weight.start()),
-                GpuWeight::Int8 { values, scales } => WeightPointer::Int8 {
-                    values: values.start(),
+                GpuWeight::Int8 { values, scales } => WeightPointer::Int8(Int8Rows {
+                    values: StridedRows {
+                        start: values.start(),
+                        stride: Int8Rows::stride_of(self.inner),
+                    },
                     scales: scales.start(),
-                },
+                }),
                 GpuWeight::E4m3 { values, scale } => WeightPointer::E4m3 {
                     values: values.start(),
                     scale: scale.at(0),

@@ -80,13 +80,33 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let MatrixShape { rows, width } = shape;
         require(
-            width.is_multiple_of(8) && out.stride() == width,
+            width.is_multiple_of(8)
+                && (out.stride() == width || matches!(out, Activations::Int8(_))),
             "layer norm: widths are multiples of 8, rows have no gaps",
         )?;
         require(
             x.len() >= rows * width && out.has_room_for(rows, width),
             "layer norm: a buffer is too small",
         )?;
+        let (weight, bias) = (norm.weight.start(), norm.bias.start());
+        if let Activations::Int8(out) = out {
+            return launch!(
+                self,
+                "layer_norm_int8",
+                (rows.div_ceil(8), 1, 1),
+                256,
+                [
+                    x,
+                    weight,
+                    bias,
+                    out.values.start,
+                    out.scales,
+                    rows,
+                    width,
+                    out.values.stride
+                ]
+            );
+        }
         let (kernel, blocks) = match rows <= FEW_ROWS && width <= FEW_WIDTH {
             true => ("layer_norm_few", rows),
             false => ("layer_norm", rows.div_ceil(8)),
@@ -97,15 +117,7 @@ impl Kernels {
             &name,
             (blocks, 1, 1),
             256,
-            [
-                x,
-                norm.weight.start(),
-                norm.bias.start(),
-                out,
-                rows,
-                width,
-                scale
-            ]
+            [x, weight, bias, out, rows, width, scale]
         )
     }
 

@@ -85,12 +85,17 @@ impl Kernels {
             "few rows: the weights are too small",
         )?;
         // Kernels for bf16 do not read the scales.
-        let (suffix, weight, scales) = match linear.weight {
-            WeightPointer::Bf16(weight) => ("", weight.address(), 0),
-            WeightPointer::Int8 { values, scales } => ("_int8", values.address(), scales.address()),
+        let (suffix, weight, scales, weight_stride) = match linear.weight {
+            WeightPointer::Bf16(weight) => ("", weight.address(), 0, linear.inner),
             WeightPointer::E4m3 { values, scale } => {
-                ("_e4m3", values.address(), scale.at.address())
+                ("_e4m3", values.address(), scale.at.address(), linear.inner)
             }
+            WeightPointer::Int8(rows) => (
+                "_int8",
+                rows.values.start.address(),
+                rows.scales.address(),
+                rows.values.stride,
+            ),
         };
         let most = if rows > 8 { 16 } else { 8 };
         let name = format!("skinny_{most}_{epilogue}{suffix}");
@@ -111,6 +116,7 @@ impl Kernels {
                 rows,
                 linear.inner,
                 x.stride,
+                weight_stride,
                 out_stride,
                 out_stride,
                 0_usize,

@@ -1,7 +1,8 @@
-//! Values between layers: rows in bf16 or in e4m3.
+//! Values between layers: rows in bf16, e4m3 or int8.
 
 use half::bf16;
 
+use super::Int8Rows;
 use crate::cuda::memory::Pointer;
 
 /// Shape of a matrix.
@@ -64,6 +65,8 @@ pub enum Activations {
     Bf16(StridedRows),
     /// In e4m3; a value is the number times the scale.
     E4m3(StridedRows<u8>, Scale),
+    /// Inputs of products whose weights are in int8.
+    Int8(Int8Rows),
 }
 
 impl Activations {
@@ -77,6 +80,7 @@ impl Activations {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.from(row)),
             Self::E4m3(rows, scale) => Self::E4m3(rows.from(row), scale),
+            Self::Int8(rows) => Self::Int8(rows.from(row)),
         }
     }
 
@@ -85,6 +89,10 @@ impl Activations {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.behind(columns)),
             Self::E4m3(rows, scale) => Self::E4m3(rows.behind(columns), scale),
+            Self::Int8(rows) => Self::Int8(Int8Rows {
+                values: rows.values.behind(columns),
+                ..rows
+            }),
         }
     }
 
@@ -93,6 +101,7 @@ impl Activations {
         match self {
             Self::Bf16(to) => to.has_room_for(rows, width),
             Self::E4m3(to, _) => to.has_room_for(rows, width),
+            Self::Int8(to) => to.has_room_for(rows, width),
         }
     }
 
@@ -101,6 +110,7 @@ impl Activations {
         match self {
             Self::Bf16(rows) => rows.stride,
             Self::E4m3(rows, _) => rows.stride,
+            Self::Int8(rows) => rows.values.stride,
         }
     }
 
@@ -108,6 +118,7 @@ impl Activations {
         match self {
             Self::Bf16(rows) => rows.start.address(),
             Self::E4m3(rows, _) => rows.start.address(),
+            Self::Int8(rows) => rows.values.start.address(),
         }
     }
 
@@ -116,6 +127,8 @@ impl Activations {
         match self {
             Self::Bf16(_) => (kernel.into(), 1.0),
             Self::E4m3(_, scale) => (format!("{kernel}_e4m3"), scale.value.recip()),
+            // The scale of each row is found by the kernel.
+            Self::Int8(_) => (format!("{kernel}_int8"), 1.0),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::cuda::{
     kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::{Buffer, Pointer},
     products::{Epilogue, Product, Products, WeightPointer},
-    weights::GpuLinear,
+    weights::{GpuLinear, GpuNorm},
 };
 
 /// Queues products and kernels on one stream; nothing waits.
@@ -20,7 +20,7 @@ pub struct LayerRunner {
     int8_scratch: Option<Int8Scratch>,
 }
 
-/// Memory for rows in int8. Each product overwrites it.
+/// Memory for rows in int8. Each conversion overwrites it.
 struct Int8Scratch {
     values: Buffer<i8>,
     /// `[rows]`.
@@ -31,7 +31,7 @@ struct Int8Scratch {
 fn int8_lengths(inputs: &[MatrixShape]) -> [usize; 2] {
     let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
     [
-        most(|shape| shape.rows * shape.width),
+        most(|shape| shape.rows * Int8Rows::stride_of(shape.width)),
         most(|shape| shape.rows),
     ]
 }
@@ -69,29 +69,85 @@ impl LayerRunner {
         self.int8_scratch = None;
     }
 
+    /// Queues the layer norm that makes the input of `product`, and returns the product with it. In int8 the norm writes int8, into
+    /// memory that the next conversion to int8 overwrites.
+    pub fn norm(
+        &self,
+        hidden: Pointer<bf16>,
+        norm: &GpuNorm,
+        product: Product,
+    ) -> Result<Product, CudaError> {
+        let Product { linear, rows, .. } = product;
+        let width = linear.inner;
+        let x = match Self::is_for_int8(&product) {
+            true => Activations::Int8(self.int8_rows(width)?),
+            false => product.x,
+        };
+        let shape = MatrixShape { rows, width };
+        self.kernels.layer_norm(hidden, norm, x, shape)?;
+        Ok(Product { x, ..product })
+    }
+
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
-    /// int8, by a kernel in int8. With weights in e4m3, inputs in bf16 are of few rows.
+    /// int8, by a kernel in int8, before which each row of inputs in bf16 is converted with a scale of its own. With weights in e4m3,
+    /// inputs in bf16 are of few rows.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
-        let (linear, rows) = (&product.linear, product.rows);
-        let (Activations::Bf16(x), Activations::Bf16(out)) = (product.x, product.out) else {
-            return self.product_of_e4m3(product);
+        let &Product {
+            ref linear,
+            x,
+            out,
+            rows,
+            epilogue,
+        } = product;
+        let shape = MatrixShape {
+            rows,
+            width: linear.inner,
+        };
+        let (x, out) = match (x, out) {
+            (Activations::Bf16(x), Activations::Bf16(out)) => (x, out),
+            (Activations::Int8(x), Activations::Bf16(out)) => {
+                return self.kernels.int8_product(linear, x, out, rows, epilogue);
+            }
+            _ => return self.product_of_e4m3(product),
         };
         if let Some(largest) = linear.largest_input {
-            let width = linear.inner;
-            let shape = MatrixShape { rows, width };
             self.kernels.abs_max(x, largest, shape)?;
         }
-        let to = match product.epilogue {
+        if Self::is_for_int8(product) {
+            let converted = self.int8_rows(shape.width)?;
+            self.kernels.quantise_rows(x, converted, shape)?;
+            return self
+                .kernels
+                .int8_product(linear, converted, out, rows, epilogue);
+        }
+        let is_e4m3 = matches!(linear.weight, WeightPointer::E4m3 { .. });
+        if !is_e4m3 && !Kernels::is_skinny(linear, rows) {
+            return self.products.run(product);
+        }
+        let to = match epilogue {
             Epilogue::Bias => SkinnyOutput::Bf16(out),
             Epilogue::BiasGelu => SkinnyOutput::Gelu(out),
             Epilogue::BiasAdd => SkinnyOutput::Add(out),
         };
-        match linear.weight {
-            _ if Kernels::is_skinny(linear, rows) => self.kernels.skinny(linear, x, to, rows),
-            WeightPointer::Bf16(_) => self.products.run(product),
-            WeightPointer::Int8 { .. } => self.product_in_int8(product, x, out),
-            WeightPointer::E4m3 { .. } => self.kernels.skinny_in_parts(linear, x, to, rows),
-        }
+        self.kernels.skinny_in_parts(linear, x, to, rows)
+    }
+
+    /// True for products by a kernel whose inputs are in int8: few rows stay in bf16.
+    fn is_for_int8(product: &Product) -> bool {
+        product.linear.is_int8() && !Kernels::is_skinny(&product.linear, product.rows)
+    }
+
+    /// The memory for rows in int8.
+    fn int8_rows(&self, width: usize) -> Result<Int8Rows, CudaError> {
+        let no_scratch = || CudaError::Shape("its layers are not in int8".into());
+        let scratch = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
+        Ok(Int8Rows {
+            values: StridedRows {
+                start: scratch.values.start(),
+                stride: Int8Rows::stride_of(width),
+            },
+            scales: scratch.scales.start(),
+        })
     }
 
     /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
@@ -124,32 +180,6 @@ impl LayerRunner {
             }
         }
         self.products.prepare(&substitutes)
-    }
-
-    /// Queues a product whose weights are in int8: converts its inputs first, each row with a scale of its own.
-    fn product_in_int8(
-        &self,
-        product: &Product,
-        x: StridedRows,
-        out: StridedRows,
-    ) -> Result<(), CudaError> {
-        let Product {
-            linear,
-            rows,
-            epilogue,
-            ..
-        } = *product;
-        let width = linear.inner;
-        let no_scratch = || CudaError::Shape("its layers are not in int8".into());
-        let scratch = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
-        let converted = Int8Rows {
-            values: StridedRows::packed(scratch.values.start(), width),
-            scales: scratch.scales.start(),
-        };
-        let shape = MatrixShape { rows, width };
-        self.kernels.quantise_rows(x, converted, shape)?;
-        self.kernels
-            .int8_product(&linear, converted, out, rows, epilogue)
     }
 
     /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel

@@ -260,8 +260,7 @@ impl TextDecoder {
         let block = &self.weights.blocks[layer];
         let [qkv, fc1, out] = self.block_products(layer, all, output);
         let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
-        let shape = MatrixShape { rows: all, width };
-        kernels.layer_norm(hidden, &block.ln, qkv.x, shape)?;
+        let qkv = runner.norm(hidden, &block.ln, qkv)?;
         runner.product(&qkv)?;
         let attention = self.attention(layer, tables);
         kernels.rope_scatter(&attention, all)?;
@@ -285,6 +284,11 @@ impl TextDecoder {
             }
             kernels.attend_own(&attention, proj_fc2_in, rows)?;
         }
+        // The same normed rows; of the last block's few ones, they may be in another format.
+        let fc1 = match last {
+            true => runner.norm(hidden, &block.ln, fc1)?,
+            false => Product { x: qkv.x, ..fc1 },
+        };
         runner.product(&fc1)?;
         runner.product(&out)
     }

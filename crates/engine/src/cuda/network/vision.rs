@@ -170,8 +170,7 @@ impl VisionEncoder {
         kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             let [qkv, proj, fc1, fc2] = self.block_products(index, first, rows);
-            kernels.layer_norm(hidden, &block.ln1, qkv.x, shape)?;
-            runner.product(&qkv)?;
+            runner.product(&runner.norm(hidden, &block.ln1, qkv)?)?;
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv_rows,
                 out: proj.x,
@@ -181,8 +180,7 @@ impl VisionEncoder {
                 head_dim: self.config.head_dim(),
             })?;
             runner.product(&proj)?;
-            kernels.layer_norm(hidden, &block.ln2, fc1.x, shape)?;
-            runner.product(&fc1)?;
+            runner.product(&runner.norm(hidden, &block.ln2, fc1)?)?;
             runner.product(&fc2)?;
         }
         let out = Activations::Bf16(self.normed_rows(first));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cuda::{
     error::CudaError,
-    kernels::{Activations, SCALE_STEP, Scale},
+    kernels::{Activations, Int8Rows, SCALE_STEP, Scale},
     memory::Pointer,
 };
 
@@ -28,11 +28,7 @@ pub enum Epilogue {
 #[derive(Clone, Copy, Debug)]
 pub enum WeightPointer {
     Bf16(Pointer<bf16>),
-    /// A weight is the number times the scale of its output.
-    Int8 {
-        values: Pointer<i8>,
-        scales: Pointer<f32>,
-    },
+    Int8(Int8Rows),
     /// A weight is the number times the scale.
     E4m3 {
         values: Pointer<u8>,
@@ -75,10 +71,7 @@ impl LinearRef {
         Self {
             weight: match self.weight {
                 WeightPointer::Bf16(weight) => WeightPointer::Bf16(weight.at(weights)),
-                WeightPointer::Int8 { values, scales } => WeightPointer::Int8 {
-                    values: values.at(weights),
-                    scales: scales.at(range.start),
-                },
+                WeightPointer::Int8(rows) => WeightPointer::Int8(rows.from(range.start)),
                 WeightPointer::E4m3 { values, scale } => WeightPointer::E4m3 {
                     values: values.at(weights),
                     scale,
@@ -92,19 +85,17 @@ impl LinearRef {
     }
 
     pub fn is_int8(&self) -> bool {
-        matches!(self.weight, WeightPointer::Int8 { .. })
+        matches!(self.weight, WeightPointer::Int8(_))
     }
 
     /// Its weights in bf16; an error where they are in 8 bits.
     pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
         match self.weight {
             WeightPointer::Bf16(weight) => Ok(weight),
-            WeightPointer::Int8 { .. } | WeightPointer::E4m3 { .. } => {
-                Err(CudaError::Shape(format!(
-                    "a layer of {} outputs is in 8 bits where bf16 is needed",
-                    self.outputs
-                )))
-            }
+            WeightPointer::Int8(_) | WeightPointer::E4m3 { .. } => Err(CudaError::Shape(format!(
+                "a layer of {} outputs is in 8 bits where bf16 is needed",
+                self.outputs
+            ))),
         }
     }
 
@@ -131,9 +122,7 @@ impl LinearRef {
         match self.weight {
             WeightPointer::Bf16(weight) => weight.len() >= values,
             WeightPointer::E4m3 { values: at, .. } => at.len() >= values,
-            WeightPointer::Int8 { values: at, scales } => {
-                at.len() >= values && scales.len() >= self.outputs
-            }
+            WeightPointer::Int8(rows) => rows.has_room_for(self.outputs, self.inner),
         }
     }
 }
@@ -150,9 +139,10 @@ impl Product {
             out_stride: out.stride(),
             epilogue: self.epilogue,
             numbers: match (x, out) {
-                (Activations::Bf16(_), _) => NumberTypes::Bf16,
-                (Activations::E4m3(..), Activations::Bf16(_)) => NumberTypes::E4m3,
                 (Activations::E4m3(..), Activations::E4m3(..)) => NumberTypes::E4m3ToE4m3,
+                (Activations::E4m3(..), _) => NumberTypes::E4m3,
+                // Those in int8 are not cuBLASLt's: `operands` rejects them.
+                (Activations::Bf16(_) | Activations::Int8(_), _) => NumberTypes::Bf16,
             },
             skew: skew(x.address(), out.address()),
         }
@@ -193,7 +183,7 @@ impl Product {
     /// Where cuBLASLt reads what weights and x are multiplied with, and, for a result in e4m3, the inverse of its scale.
     fn scales(&self, weight: Scale) -> [u64; 3] {
         let read = |values: &Activations, nth| match values {
-            Activations::Bf16(_) => 0,
+            Activations::Bf16(_) | Activations::Int8(_) => 0,
             Activations::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
         };
         [weight.at.address(), read(&self.x, 0), read(&self.out, 1)]

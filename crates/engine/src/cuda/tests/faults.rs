@@ -17,7 +17,7 @@ use super::whole::{cuda, settings};
 use crate::{
     cuda::{
         CudaSettings,
-        compile::{KernelSource, cubin},
+        compile::{KernelSource, compile},
         library,
     },
     scheduler::sequence::Bounds,
@@ -47,7 +47,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Queues the fault on a stream of its own; everything that this process has on any GPU fails with it.
 fn break_gpu(index: u32) {
     let gpu = library::open(index).unwrap();
-    let code = cubin(&FAULT, &gpu.arch).unwrap();
+    let code = compile(&FAULT, &gpu.arch).unwrap();
     let module = gpu.context.load_module(Ptx::from_binary(code)).unwrap();
     let fault = module.load_function("fault").unwrap();
     let stream = gpu.context.new_stream().unwrap();

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::cuda::{
     Precision,
-    kernels::{Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
+    kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Buffer,
     products::{Epilogue, LinearRef, WeightPointer},
+    weights::GpuNorm,
 };
 
 /// Rows in int8 on the GPU.
@@ -24,16 +25,20 @@ struct OnGpu {
 }
 
 impl OnGpu {
+    fn zeros(rig: &Rig, MatrixShape { rows, width }: MatrixShape) -> Self {
+        Self {
+            values: Buffer::zeros(&rig.stream, rows * Int8Rows::stride_of(width)).unwrap(),
+            scales: Buffer::zeros(&rig.stream, rows).unwrap(),
+            width,
+        }
+    }
+
     fn of(rig: &Rig, x: &[bf16], width: usize) -> Self {
         let rows = x.len() / width;
         let from = rig.up(x);
-        let to = Self {
-            values: Buffer::zeros(&rig.stream, x.len()).unwrap(),
-            scales: Buffer::zeros(&rig.stream, rows).unwrap(),
-            width,
-        };
-        let from = StridedRows::packed(from.start(), width);
         let shape = MatrixShape { rows, width };
+        let to = Self::zeros(rig, shape);
+        let from = StridedRows::packed(from.start(), width);
         rig.kernels.quantise_rows(from, to.rows(), shape).unwrap();
         rig.stream.synchronize().unwrap();
         to
@@ -41,7 +46,10 @@ impl OnGpu {
 
     fn rows(&self) -> Int8Rows {
         Int8Rows {
-            values: StridedRows::packed(self.values.start(), self.width),
+            values: StridedRows {
+                start: self.values.start(),
+                stride: Int8Rows::stride_of(self.width),
+            },
             scales: self.scales.start(),
         }
     }
@@ -49,10 +57,7 @@ impl OnGpu {
     /// A layer whose weights these are.
     fn linear(&self, bias: &Buffer<bf16>) -> LinearRef {
         LinearRef {
-            weight: WeightPointer::Int8 {
-                values: self.values.start(),
-                scales: self.scales.start(),
-            },
+            weight: WeightPointer::Int8(self.rows()),
             bias: bias.start(),
             bias_f32: None,
             largest_input: None,
@@ -67,9 +72,14 @@ impl OnGpu {
             self.values.to_host(&rig.stream).unwrap(),
             self.scales.to_host(&rig.stream).unwrap(),
         );
-        let rows = values.chunks_exact(self.width).zip(scales);
-        rows.flat_map(|(row, scale)| row.iter().map(move |&value| f32::from(value) * scale))
-            .collect()
+        let rows = values
+            .chunks_exact(Int8Rows::stride_of(self.width))
+            .zip(scales);
+        let values = rows.flat_map(|(row, scale)| {
+            let row = row[..self.width].iter();
+            row.map(move |&value| f32::from(value) * scale)
+        });
+        values.collect()
     }
 }
 
@@ -95,6 +105,41 @@ fn rows_in_int8_are_off_by_half_a_step() {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
+fn norm_in_int8_is_that_in_bf16_converted() {
+    let (rig, mut random) = (rig(), Random::new(74));
+    for (rows, width) in [(1, 64), (37, 1152), (300, 2048)] {
+        let (x, shape) = (
+            rig.up(&random.values(rows * width)),
+            MatrixShape { rows, width },
+        );
+        let norm = GpuNorm {
+            weight: rig.up(&random.values(width)),
+            bias: rig.up(&random.values(width)),
+        };
+        let wide = rig.room(rows * width);
+        let narrow = OnGpu::zeros(&rig, shape);
+        for out in [
+            Activations::bf16(wide.start(), width),
+            Activations::Int8(narrow.rows()),
+        ] {
+            rig.kernels
+                .layer_norm(x.start(), &norm, out, shape)
+                .unwrap();
+        }
+        let (wide, narrow) = (rig.down(&wide), narrow.read(&rig));
+        for (wide, narrow) in wide.chunks_exact(width).zip(narrow.chunks_exact(width)) {
+            let most = wide.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            for (wide, narrow) in wide.iter().zip(narrow) {
+                // Half a step, and half of one of bf16.
+                let bound = most / 127.0 * 0.5001 + wide.abs() / 256.0;
+                assert!((wide - narrow).abs() <= bound, "{wide} became {narrow}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
 fn int8_products_are_those_of_their_numbers() {
     let (rig, mut random) = (rig(), Random::new(72));
     for (rows, outputs, inner) in [
@@ -103,6 +148,9 @@ fn int8_products_are_those_of_their_numbers() {
         (100, 144, 1152),
         (130, 208, 4304),
         (300, 1152, 128),
+        // On an H100 a block computes several tiles, of 256 and of 128 outputs.
+        (1500, 4096, 64),
+        (2900, 2048, 64),
     ] {
         let (x, w) = (random.values(rows * inner), random.values(outputs * inner));
         let (bias, before) = (random.values(outputs), random.values(rows * (outputs + 8)));

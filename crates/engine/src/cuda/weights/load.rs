@@ -186,21 +186,27 @@ impl<'a> GpuLoader<'a> {
         converter: &Int8Converter<'_>,
     ) -> Result<GpuWeight, CudaError> {
         let width = weight.width;
-        let values = Buffer::zeros(self.stream, weight.rows * width)?;
+        let stride = Int8Rows::stride_of(width);
+        let values = Buffer::zeros(self.stream, weight.rows * stride)?;
         let scales = Buffer::zeros(self.stream, weight.rows)?;
+        let all = Int8Rows {
+            values: StridedRows {
+                start: values.start(),
+                stride,
+            },
+            scales: scales.start(),
+        };
         for rows in weight.pieces() {
             let piece = converter.piece.start();
             self.copy_piece(weight, rows.clone(), piece)?;
-            let out = Int8Rows {
-                values: StridedRows::packed(values.start().at(rows.start * width), width),
-                scales: scales.start().at(rows.start),
-            };
             let shape = MatrixShape {
                 rows: rows.len(),
                 width,
             };
             let from = StridedRows::packed(piece, width);
-            converter.kernels.quantise_rows(from, out, shape)?;
+            converter
+                .kernels
+                .quantise_rows(from, all.from(rows.start), shape)?;
             wait_for_stream(self.stream, "converting weights to int8")?;
         }
         Ok(GpuWeight::Int8 { values, scales })
