@@ -78,6 +78,8 @@ pub enum CliCommand {
     SelfTest(SelfTestArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
+    /// Compare the answers of another precision with those of bf16, on your own pictures
+    Compare(CompareArgs),
     /// Find objects in a picture: boxes
     Detect(AskArgs),
     /// Find objects in a picture: one point each
@@ -204,6 +206,31 @@ impl ModelArgs {
 /// `spotter self-test`
 #[derive(Debug, Args)]
 pub struct SelfTestArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `spotter compare`
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// A folder of pictures (PNG, JPEG)
+    #[arg(value_name = "DIR")]
+    pub pictures: PathBuf,
+    /// Look for boxes of this; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub detect: Vec<String>,
+    /// Look for points on this; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub point: Vec<String>,
+    /// Ask this; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub query: Vec<String>,
+    /// Where the ten most different pictures are drawn
+    #[arg(long, value_name = "DIR", default_value = "spotter-compare")]
+    pub draw: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub model: ModelArgs,
 }

@@ -82,7 +82,7 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     })?;
     print(&answer, &picture, args.json)?;
     if let Some(path) = &args.draw {
-        draw(path, &picture, &answer.body)
+        draw(path, &picture, places(&answer.body).into_iter().enumerate())
             .with_context(|| format!("writing {}", path.display()))?;
         remark(format_args!("drawn: {}", path.display()));
     }
@@ -212,7 +212,7 @@ fn to_json(answer: &Answer) -> Value {
 }
 
 /// Reads a PNG or JPEG picture, else takes the first frame of a video. Blocks.
-fn load(path: &Path) -> anyhow::Result<Picture> {
+pub fn load(path: &Path) -> anyhow::Result<Picture> {
     let name = path.display();
     std::fs::metadata(path).with_context(|| format!("reading {name}"))?;
     let guessed = image::ImageReader::open(path).and_then(image::ImageReader::with_guessed_format);
@@ -233,21 +233,29 @@ fn load(path: &Path) -> anyhow::Result<Picture> {
     model::picture_from_image(picture).with_context(|| format!("{name} cannot be looked at"))
 }
 
-/// Writes `picture` with the boxes or points of `answer` as a PNG file.
-fn draw(path: &Path, picture: &Picture, answer: &AnswerBody) -> anyhow::Result<()> {
+/// Where the objects of an answer are.
+pub fn places(answer: &AnswerBody) -> Vec<Location> {
+    match answer {
+        AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
+        AnswerBody::Points(found) => found.iter().map(|f| Location::Point(f.place)).collect(),
+        AnswerBody::Text { .. } => Vec::new(),
+    }
+}
+
+/// Writes `picture` as a PNG file with places in it, each in the colour of a number.
+pub fn draw(
+    path: &Path,
+    picture: &Picture,
+    places: impl IntoIterator<Item = (usize, Location)>,
+) -> anyhow::Result<()> {
     let canvas = Canvas::new(
         &model::rgb_from_picture(picture),
         picture.width(),
         picture.height(),
     );
     let mut canvas = canvas.context("the picture is too large to draw on")?;
-    let places: Vec<Location> = match answer {
-        AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
-        AnswerBody::Points(found) => found.iter().map(|f| Location::Point(f.place)).collect(),
-        AnswerBody::Text { .. } => Vec::new(),
-    };
-    for (index, place) in places.into_iter().enumerate() {
-        canvas.mark(index, place);
+    for (colour, place) in places {
+        canvas.mark(colour, place);
     }
     image::save_buffer_with_format(
         path,

@@ -2,10 +2,12 @@
 //!
 //! Belongs here: arguments, exit codes, text for a person at a terminal. Not here: how anything is done.
 
+mod agreement;
 pub mod args;
 mod ask;
 mod bench;
 mod check;
+mod compare;
 mod model;
 pub mod out;
 mod self_test;
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
         CliCommand::Model(model) => model::model(&model.command),
         CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
+        CliCommand::Compare(args) => compare::compare(&args),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
         CliCommand::Query(ask) => ask::query(&ask),

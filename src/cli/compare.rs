@@ -1,0 +1,332 @@
+//! `spotter compare`: does another precision give the same answers about the user's own pictures?
+//!
+//! ```text
+//!   pictures ─▶ engine in bf16 ─▶ answers ─┐
+//!            ─▶ engine in int8 ─▶ answers ─┴▶ Agreement of each prompt and picture ─▶ table, the worst pictures as PNG
+//! ```
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+
+use super::{
+    agreement::Agreement,
+    args::{CompareArgs, ModelArgs},
+    ask,
+    out::{remark, say},
+};
+use spotter_core::{Answer, AnswerBody, Look, Task, config::GpuPrecision};
+
+/// Pictures that are drawn, at most.
+const DRAWN: usize = 10;
+const PICTURE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
+/// Pictures between two lines of progress.
+const PROGRESS_EVERY: usize = 20;
+
+/// Answers in two precisions, side by side.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    precisions: [String; 2],
+    prompts: Vec<ComparedPrompt>,
+    /// Those that differ, the most different first.
+    different: Vec<ComparedPicture>,
+}
+
+#[derive(Debug, Serialize)]
+struct ComparedPrompt {
+    prompt: String,
+    #[serde(flatten)]
+    agreement: Agreement,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ComparedPicture {
+    picture: PathBuf,
+    /// Mean over the prompts.
+    share: f64,
+}
+
+pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
+    let tasks = tasks(args)?;
+    let pictures = pictures_in(&args.pictures)?;
+    if args.model.precision == GpuPrecision::Bf16 {
+        bail!(
+            "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
+        );
+    }
+    let in_bf16 = ModelArgs {
+        precision: GpuPrecision::Bf16,
+        ..args.model.clone()
+    };
+    let first = answers(&in_bf16, &pictures, &tasks)?;
+    let second = answers(&args.model, &pictures, &tasks)?;
+    let comparison = Comparison::of(&pictures, &tasks, [&first, &second]);
+    match args.json {
+        true => say(serde_json::to_string(&comparison)?)?,
+        false => say(&comparison)?,
+    }
+    let worst = comparison.different.iter().take(DRAWN);
+    for (rank, ComparedPicture { picture, .. }) in worst.enumerate() {
+        let at = pictures.iter().position(|path| path == picture);
+        let both = at.map(|at| [&first, &second].map(|run| &run.answers[at]));
+        if let Some(both) = both {
+            let to = args
+                .draw
+                .join(format!("{:02}-{}.png", rank + 1, stem(picture)));
+            draw(&to, picture, both).with_context(|| format!("writing {}", to.display()))?;
+        }
+    }
+    if !comparison.different.is_empty() {
+        remark(format_args!(
+            "the worst are drawn in {}: bf16 orange, {} blue",
+            args.draw.display(),
+            second.precision
+        ));
+    }
+    Ok(())
+}
+
+fn tasks(args: &CompareArgs) -> anyhow::Result<Vec<Task>> {
+    let object = |object: &String| object.trim().to_owned();
+    let detect = args.detect.iter().map(object);
+    let point = args.point.iter().map(object);
+    let query = args.query.iter().map(object);
+    let tasks: Vec<Task> = detect
+        .map(|object| Task::Detect { object })
+        .chain(point.map(|object| Task::Point { object }))
+        .chain(query.map(|question| Task::Query {
+            question,
+            choices: Vec::new(),
+        }))
+        .collect();
+    if tasks.is_empty() || tasks.iter().any(|task| task.text().is_empty()) {
+        bail!(
+            "say what to compare: --detect \"person\", --point \"door handle\" or --query \"Is the gate open?\", as often as needed"
+        );
+    }
+    Ok(tasks)
+}
+
+/// The pictures in a folder, by name.
+fn pictures_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let name = folder.display();
+    let is_picture = |path: &PathBuf| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        ending.is_some_and(|ending| {
+            PICTURE_ENDINGS
+                .iter()
+                .any(|known| ending.eq_ignore_ascii_case(known))
+        })
+    };
+    let entries = fs::read_dir(folder).with_context(|| format!("reading the folder {name}"))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| Ok(entry?.path())).collect();
+    let paths =
+        paths.map_err(|error: std::io::Error| anyhow::anyhow!("reading {name}: {error}"))?;
+    let mut pictures: Vec<PathBuf> = paths.into_iter().filter(is_picture).collect();
+    pictures.sort();
+    if pictures.is_empty() {
+        bail!(
+            "{name}: no pictures; files that end in {} are looked at",
+            PICTURE_ENDINGS.join(", ")
+        );
+    }
+    Ok(pictures)
+}
+
+/// What one engine answered.
+struct AnsweredPictures {
+    precision: String,
+    /// Of each picture, in the order of the prompts.
+    answers: Vec<Vec<AnswerBody>>,
+}
+
+/// Opens an engine, looks at all pictures and closes it. Blocks.
+fn answers(
+    model: &ModelArgs,
+    pictures: &[PathBuf],
+    tasks: &[Task],
+) -> anyhow::Result<AnsweredPictures> {
+    let (mut engine, card) = ask::open(model)?;
+    if card.gpu.is_none() {
+        bail!(
+            "--precision is for GPUs, and here the model runs in {} ({}): there is nothing to compare",
+            card.precision,
+            card.device
+        );
+    }
+    let mut answers = Vec::new();
+    for (done, path) in pictures.iter().enumerate() {
+        if done % PROGRESS_EVERY == 0 {
+            remark(format_args!(
+                "{}: picture {} of {}",
+                card.precision,
+                done + 1,
+                pictures.len()
+            ));
+        }
+        let look = Look::still(ask::load(path)?, tasks.to_vec())?;
+        let prompts = look.prompts.clone();
+        let found = engine
+            .look(look)?
+            .into_answers()
+            .map_err(anyhow::Error::msg)?;
+        // Answers come as they are finished.
+        let of_prompt = |id| found.iter().find(|answer: &&Answer| answer.prompt.id == id);
+        let in_order: Option<Vec<AnswerBody>> = prompts
+            .iter()
+            .map(|prompt| of_prompt(prompt.id.clone()).map(|answer| answer.body.clone()))
+            .collect();
+        answers
+            .push(in_order.with_context(|| format!("{}: an answer is missing", path.display()))?);
+    }
+    Ok(AnsweredPictures {
+        precision: card.precision.to_string(),
+        answers,
+    })
+}
+
+impl Comparison {
+    fn of(pictures: &[PathBuf], tasks: &[Task], runs: [&AnsweredPictures; 2]) -> Self {
+        let [first, second] = runs;
+        let both = first.answers.iter().zip(&second.answers);
+        // Of each picture, of each prompt.
+        let agreements: Vec<Vec<Agreement>> = both
+            .map(|(a, b)| a.iter().zip(b).map(|(a, b)| Agreement::of(a, b)).collect())
+            .collect();
+        let prompts = tasks.iter().enumerate().map(|(nth, task)| ComparedPrompt {
+            prompt: format!("{} {}", task.kind(), task.text()),
+            agreement: agreements.iter().map(|picture| picture[nth]).sum(),
+        });
+        let shares = agreements.iter().map(|prompts| {
+            let shares = prompts.iter().map(Agreement::share);
+            shares.sum::<f64>() / prompts.len().max(1) as f64
+        });
+        let mut different: Vec<ComparedPicture> = pictures
+            .iter()
+            .zip(shares)
+            .filter(|(_, share)| *share < 1.0)
+            .map(|(picture, share)| ComparedPicture {
+                picture: picture.clone(),
+                share,
+            })
+            .collect();
+        different.sort_by(|a, b| a.share.total_cmp(&b.share));
+        Self {
+            precisions: runs.map(|run| run.precision.clone()),
+            prompts: prompts.collect(),
+            different,
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = &self.precisions;
+        writeln!(
+            f,
+            "{:<40} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8}",
+            "prompt", "pictures", "equal %", first, second, "in both", "same %"
+        )?;
+        for ComparedPrompt { prompt, agreement } in &self.prompts {
+            let Agreement {
+                pictures,
+                equal,
+                first,
+                second,
+                both,
+            } = agreement;
+            writeln!(
+                f,
+                "{prompt:<40} {pictures:>8} {:>8.1} {first:>9} {second:>9} {both:>8} {:>8.1}",
+                100.0 * *equal as f64 / (*pictures).max(1) as f64,
+                100.0 * agreement.share(),
+            )?;
+        }
+        match self.different.as_slice() {
+            [] => write!(f, "\nno picture differs"),
+            different => {
+                write!(f, "\n{} pictures differ, the worst first:", different.len())?;
+                for ComparedPicture { picture, share } in different.iter().take(DRAWN) {
+                    write!(f, "\n{:>6.1} %  {}", 100.0 * share, picture.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn stem(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+/// The picture with the places of both answers to all prompts.
+fn draw(to: &Path, picture: &Path, both: [&Vec<AnswerBody>; 2]) -> anyhow::Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let marked = both.into_iter().enumerate();
+    let marks = marked.flat_map(|(colour, answers)| {
+        let places = answers.iter().flat_map(ask::places);
+        places.map(move |place| (colour, place))
+    });
+    ask::draw(to, &ask::load(picture)?, marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(precision: &str, texts: &[&str]) -> AnsweredPictures {
+        let text = |text: &&str| AnswerBody::Text {
+            text: (*text).to_owned(),
+            score: 1.0,
+        };
+        AnsweredPictures {
+            precision: precision.into(),
+            answers: texts.iter().map(|one| vec![text(one)]).collect(),
+        }
+    }
+
+    #[test]
+    fn table_has_prompts_and_different_pictures() {
+        let pictures = ["a.png", "b.png", "c.png"].map(PathBuf::from);
+        let tasks = [Task::Query {
+            question: "Is it open?".into(),
+            choices: Vec::new(),
+        }];
+        let (first, second) = (
+            run("bf16", &["yes", "no", "no"]),
+            run("int8", &["yes", "yes", "no"]),
+        );
+        let comparison = Comparison::of(&pictures, &tasks, [&first, &second]);
+        assert_eq!(comparison.prompts[0].agreement.equal, 2);
+        let different = ComparedPicture {
+            picture: "b.png".into(),
+            share: 0.0,
+        };
+        assert_eq!(comparison.different, [different]);
+        let table = comparison.to_string();
+        assert!(
+            table.contains("query Is it open?") && table.ends_with("  0.0 %  b.png"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn folder_without_pictures_is_an_error_that_says_what_is_expected() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("notes.txt"), "").expect("a file");
+        let error = pictures_in(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("no pictures; files that end in jpg"),
+            "{error}"
+        );
+        fs::write(folder.path().join("b.JPG"), "").expect("a file");
+        assert_eq!(pictures_in(folder.path()).expect("pictures").len(), 1);
+    }
+}
