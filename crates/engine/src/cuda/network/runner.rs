@@ -167,10 +167,16 @@ impl LayerRunner {
         }
     }
 
-    /// Plans these products, but for those in int8, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
+    /// Plans those of these products that cuBLASLt computes, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let expected = expected.iter().filter(|product| !product.linear.is_int8());
-        let expected: Vec<Product> = expected.copied().collect();
+        let is_planned = |product: &&Product| {
+            let has_kernel = matches!(
+                (product.linear.weight, product.x),
+                (WeightPointer::Int8(_), _) | (WeightPointer::E4m3 { .. }, Activations::Bf16(_))
+            );
+            !has_kernel
+        };
+        let expected: Vec<Product> = expected.iter().filter(is_planned).copied().collect();
         self.products.prepare(&expected)?;
         let mut substitutes = Vec::new();
         for product in &expected {
