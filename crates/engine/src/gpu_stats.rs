@@ -1,13 +1,14 @@
 //! What a GPU's driver reports while it works: use, memory, power, clock, temperature.
 //!
-//! By way of NVML, which is what `nvidia-smi` asks too; it comes with the driver and is loaded where it is there. A thread of
-//! its own reads, because a driver in trouble may take its time and no caller may wait for it. A machine without NVML has no
-//! such figures, which is no error.
+//! By way of NVML, which is what `nvidia-smi` asks too; it comes with the driver and is loaded where it is there. What NVML does
+//! not report of a Jetson is read from the kernel ([`tegra`](crate::tegra)). A thread of its own reads, because a driver in trouble
+//! may take its time and no caller may wait for it. Another machine without NVML has no such figures, which is no error.
 //!
 //! Belongs here: reading and averaging. Not here: what is made of the figures (`bench`, `app::housekeeping`).
 
 use std::{
     collections::VecDeque,
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -23,6 +24,7 @@ use nvml_wrapper::{
 };
 use serde::Serialize;
 
+use crate::tegra::TegraGpu;
 use spotter_core::{Clock, Mono};
 
 /// As the driver's package installs it; the name without the number is there for developers only.
@@ -69,8 +71,8 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Begins to read the GPU that the driver calls `uuid`, so often; `None` when NVML is not there or does not know it. Blocks
-    /// until it has named the card.
+    /// Begins to read the GPU that the driver calls `uuid`, so often; `None` when NVML is not there or does not know it, and the
+    /// machine is no Jetson. Blocks until it has named the card.
     pub fn start(uuid: &str, every: Duration, clock: Arc<dyn Clock>) -> Option<Self> {
         let (uuid, readings) = (uuid.to_owned(), Readings::default());
         let noted = Arc::clone(&readings);
@@ -111,8 +113,27 @@ fn watch(
     uuid: &str,
     named: &Sender<GpuCard>,
     on: impl FnOnce(&dyn Fn() -> Strain),
-) -> Result<(), NvmlError> {
-    let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init()?;
+) -> Result<(), String> {
+    let tegra = TegraGpu::find(Path::new("/"));
+    let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
+    let nvml = nvml.as_ref().map_err(NvmlError::to_string);
+    let opened = nvml.and_then(|nvml| card_of(nvml, uuid).map_err(|e| e.to_string()));
+    // Who asked waits for the card.
+    match (opened, tegra) {
+        (Ok((device, card)), tegra) => {
+            let _ = named.send(card);
+            on(&|| strain(&device).or(tegra.as_ref().map(TegraGpu::strain)));
+        }
+        (Err(_), Some(tegra)) => {
+            let _ = named.send(tegra.card());
+            on(&|| tegra.strain());
+        }
+        (Err(error), None) => return Err(error),
+    }
+    Ok(())
+}
+
+fn card_of<'a>(nvml: &'a Nvml, uuid: &str) -> Result<(Device<'a>, GpuCard), NvmlError> {
     let device = nvml.device_by_uuid(uuid)?;
     let card = GpuCard {
         name: device.name()?,
@@ -120,10 +141,22 @@ fn watch(
         power_limit_w: reported(device.power_management_limit(), watts),
         sm_max_mhz: reported(device.max_clock_info(ClockOf::SM), f64::from),
     };
-    // Who asked waits for it.
-    let _ = named.send(card);
-    on(&|| strain(&device));
-    Ok(())
+    Ok((device, card))
+}
+
+impl Strain {
+    /// With the other's figures where it has none.
+    fn or(self, other: Option<Self>) -> Self {
+        let other = other.unwrap_or_default();
+        Self {
+            power_w: self.power_w.or(other.power_w),
+            sm_mhz: self.sm_mhz.or(other.sm_mhz),
+            celsius: self.celsius.or(other.celsius),
+            use_pct: self.use_pct.or(other.use_pct),
+            decoder_pct: self.decoder_pct.or(other.decoder_pct),
+            memory_mib: self.memory_mib.or(other.memory_mib),
+        }
+    }
 }
 
 fn strain(device: &Device<'_>) -> Strain {

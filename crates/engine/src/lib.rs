@@ -39,6 +39,7 @@
 //! | [`sim`] | a backend of which each step takes a given time |
 //! | [`step_check`] | checks of the seam that all backends share |
 //! | [`gpu_stats`] | load, clocks and temperature of a GPU |
+//! | [`tegra`] | the same of a Jetson, from the kernel |
 //!
 //! # Invariants
 //!
@@ -61,6 +62,7 @@ pub mod scheduler;
 pub mod service;
 pub mod sim;
 pub mod step_check;
+mod tegra;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,

@@ -18,7 +18,7 @@ mod tail;
 
 use std::sync::Arc;
 
-use gstreamer::{self as gst, prelude::*};
+use gstreamer::{self as gst, glib, prelude::*};
 use tracing::error;
 
 use self::{
@@ -26,7 +26,7 @@ use self::{
     decoder::Decoders,
     sources::{SourceType, source_type},
     statistics::SourceKind,
-    tail::PictureMemory,
+    tail::{NVMM_CONVERTER, PictureMemory, is_in_nvmm},
 };
 use super::{
     health::{Failure, Fault},
@@ -229,12 +229,41 @@ fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
         let sink = scale.upgrade().and_then(|scale| scale.static_pad("sink"));
         if media_type(&caps) == "video/x-raw"
             && let Some(sink) = sink.filter(|sink| !sink.is_linked())
-            && let Err(e) = pad.link(&sink)
+            && let Err(e) = link_picture_pad(pad, &caps, &sink)
         {
             error!("decoded video cannot be linked: {e}");
         }
     });
     Ok(())
+}
+
+fn link_picture_pad(
+    pad: &gst::Pad,
+    caps: &gst::Caps,
+    sink: &gst::Pad,
+) -> Result<(), glib::BoolError> {
+    match is_in_nvmm(caps) {
+        // decodebin prefers a Jetson's decoder.
+        true => link_through(NVMM_CONVERTER, pad, sink),
+        false => link_pads(pad, sink),
+    }
+}
+
+/// Adds an element between two pads, of which `sink` is in the pipeline.
+fn link_through(element: &str, pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
+    let element = gst::ElementFactory::make(element).build()?;
+    let missing = || glib::bool_error!("the pipeline or a pad is missing");
+    let pipeline = sink.parent_element().and_then(|sink| sink.parent());
+    let pipeline = pipeline.and_downcast::<gst::Bin>().ok_or_else(missing)?;
+    pipeline.add(&element)?;
+    link_pads(&element.static_pad("src").ok_or_else(missing)?, sink)?;
+    element.sync_state_with_parent()?;
+    link_pads(pad, &element.static_pad("sink").ok_or_else(missing)?)
+}
+
+fn link_pads(pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
+    let linked = pad.link(sink).map(drop);
+    linked.map_err(|e| glib::bool_error!("{e}"))
 }
 
 fn media_type(caps: &gst::Caps) -> &str {
@@ -250,6 +279,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
             return gst::BusSyncReply::Drop;
         };
         match message.view() {
+            gst::MessageView::Error(message) if failure::is_before_status(message) => {}
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();

@@ -13,6 +13,7 @@ use crate::{
     cuda::{self, CudaBackend, CudaError},
     model::{ModelConfig, Weights},
     scheduler::{backend::Backend, sequence::Bounds},
+    tegra::is_tegra,
 };
 use spotter_core::{Clock, Picture, config};
 
@@ -62,7 +63,7 @@ pub struct LoadedDevice {
 }
 
 /// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
-const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+const PCI_DEVICES: &str = "sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 
@@ -110,7 +111,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
     match gpus {
         Ok(gpus) => Ok(gpus),
         Err((_, error)) if none_works && settings.device == config::DevicePreference::Auto => {
-            if has_nvidia_gpu(Path::new(PCI_DEVICES)) {
+            if has_nvidia_gpu(Path::new("/")) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
                      With model.device = \"cuda\" the start fails instead, and systemd tries again until the GPU works"
@@ -122,17 +123,20 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
     }
 }
 
-/// Whether the machine has a graphics card of NVIDIA's, with or without a driver for it. Blocks a moment.
-fn has_nvidia_gpu(devices: &Path) -> bool {
+/// Whether the machine has a graphics card of NVIDIA's or a Jetson's GPU, with or without a driver for it. `root` is `/` except in
+/// tests. Blocks a moment.
+fn has_nvidia_gpu(root: &Path) -> bool {
     let is = |device: &Path, name, start| {
         let text = fs::read_to_string(device.join(name));
         text.is_ok_and(|text| text.starts_with(start))
     };
-    let mut devices = fs::read_dir(devices).into_iter().flatten().flatten();
-    devices.any(|device| {
+    let devices = fs::read_dir(root.join(PCI_DEVICES));
+    let mut devices = devices.into_iter().flatten().flatten();
+    let has_card = devices.any(|device| {
         let device = device.path();
         is(&device, "vendor", NVIDIA) && is(&device, "class", DISPLAY)
-    })
+    });
+    has_card || is_tegra(root)
 }
 
 /// The first of them: for work that needs one.
@@ -316,20 +320,27 @@ mod tests {
 
     #[test]
     fn gpu_presence_is_read_from_the_kernel_not_the_driver() {
-        let devices = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         let plug = |name: &str, vendor: &str, class: &str| {
-            let device = devices.path().join(name);
-            fs::create_dir(&device).unwrap();
+            let device = root.join(PCI_DEVICES).join(name);
+            fs::create_dir_all(&device).unwrap();
             fs::write(device.join("vendor"), format!("{vendor}\n")).unwrap();
             fs::write(device.join("class"), format!("{class}\n")).unwrap();
         };
-        assert!(!has_nvidia_gpu(&devices.path().join("absent")));
+        assert!(!has_nvidia_gpu(root));
         // Its sound device, and a graphics card of another maker.
         plug("0000:01:00.1", "0x10de", "0x040300");
         plug("0000:00:02.0", "0x8086", "0x030000");
-        assert!(!has_nvidia_gpu(devices.path()));
+        let board = root.join("sys/firmware/devicetree/base");
+        fs::create_dir_all(&board).unwrap();
+        fs::write(board.join("compatible"), "raspberrypi,5\0brcm,bcm2712\0").unwrap();
+        assert!(!has_nvidia_gpu(root));
         plug("0000:01:00.0", "0x10de", "0x030200");
-        assert!(has_nvidia_gpu(devices.path()));
+        assert!(has_nvidia_gpu(root));
+        fs::remove_dir_all(root.join(PCI_DEVICES)).unwrap();
+        fs::write(board.join("compatible"), "nvidia,p3768\0nvidia,tegra234\0").unwrap();
+        assert!(has_nvidia_gpu(root));
     }
 
     #[test]

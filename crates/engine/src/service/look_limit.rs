@@ -217,12 +217,16 @@ mod tests {
         pace
     }
 
-    /// Answers as old as forecast.
+    /// Answers as old as forecast: one in twenty as the 95th percentile, and the mean of all.
     fn answer(limit: &mut LookLimit, pace: &Pace, count: usize) {
         for _ in 0..count {
             let forecaster = pace.forecaster(4).expect("looks are known");
             let forecast = forecaster.forecast(limit.looks(), limit.hurry_after());
-            limit.answered(forecast.mean, pace, 4);
+            let age = match limit.answers % 20 {
+                19 => forecast.p95,
+                _ => (20 * forecast.mean).saturating_sub(forecast.p95) / 19,
+            };
+            limit.answered(age, pace, 4);
         }
     }
 
@@ -297,7 +301,10 @@ mod tests {
     }
 
     proptest! {
-        /// Within twenty answers of a device that does not change, the number is found and stays.
+        #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(48)))]
+
+        /// Within twenty answers of a device that does not change, the number is found; later it changes at most once in a hundred, where
+        /// ages show that the forecasts are too high.
         #[test]
         fn the_number_does_not_oscillate(
             image_ms in 1.0..400.0_f64,
@@ -309,12 +316,12 @@ mod tests {
             answer(&mut limit, &pace, 20);
             let found = limit.looks();
             let mut changes = 0;
-            for _ in 0..60 {
+            for _ in 0..400 {
                 let before = limit.looks();
                 answer(&mut limit, &pace, 1);
                 changes += usize::from(limit.looks() != before);
             }
-            prop_assert!(changes <= 1, "{changes} changes from {found}: {limit:?}");
+            prop_assert!(changes <= 4, "{changes} changes from {found}: {limit:?}");
         }
     }
 }

@@ -85,6 +85,8 @@ pub struct PipelineProbes {
     /// The memory of a picture on the GPU could not be taken over.
     pub refused: AtomicBool,
     pub decoding: Mutex<DecoderStatus>,
+    /// Of a Jetson decoder's pictures.
+    pub nvmm_colorimetry: Mutex<Option<String>>,
     pub jitter_buffers: Mutex<Vec<WeakRef<gst::Element>>>,
     open: AtomicBool,
     has_packet: AtomicBool,
@@ -107,6 +109,7 @@ impl PipelineProbes {
             device: opener.device,
             refused: AtomicBool::new(false),
             decoding: Mutex::default(),
+            nvmm_colorimetry: Mutex::default(),
             jitter_buffers: Mutex::default(),
             open: AtomicBool::new(true),
             has_packet: AtomicBool::new(false),

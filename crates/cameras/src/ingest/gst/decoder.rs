@@ -30,7 +30,7 @@ pub struct Codec {
     media_type: &'static str,
     pub depay: &'static str,
     pub parse: &'static str,
-    /// In order of preference. Jetson's decoder leaves pictures in memory of its own, so a converter follows.
+    /// In order of preference.
     chains: &'static [DecoderChain],
 }
 
@@ -43,8 +43,8 @@ static CODECS: [Codec; 3] = [
         parse: "h264parse",
         chains: &[
             hardware(&["nvh264dec"]),
-            hardware(&["nvv4l2decoder", "nvvidconv"]),
-            hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+            JETSON,
+            DEEPSTREAM,
             hardware(&["vah264dec"]),
             software(&["avdec_h264"]),
         ],
@@ -57,8 +57,8 @@ static CODECS: [Codec; 3] = [
         parse: "h265parse",
         chains: &[
             hardware(&["nvh265dec"]),
-            hardware(&["nvv4l2decoder", "nvvidconv"]),
-            hardware(&["nvv4l2decoder", "nvvideoconvert"]),
+            JETSON,
+            DEEPSTREAM,
             hardware(&["vah265dec"]),
             software(&["avdec_h265"]),
         ],
@@ -90,6 +90,9 @@ impl Codec {
 pub struct DecoderChain {
     /// Launch texts of each element.
     pub elements: &'static [&'static str],
+    /// The launch text of what copies pictures from the decoder's memory to the host and scales them on the way; `None` where
+    /// GStreamer's own scaler reads them.
+    pub converter: Option<&'static str>,
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
 }
@@ -97,14 +100,28 @@ pub struct DecoderChain {
 const fn hardware(elements: &'static [&'static str]) -> DecoderChain {
     DecoderChain {
         elements,
+        converter: None,
         hardware: true,
     }
 }
 
 const fn software(elements: &'static [&'static str]) -> DecoderChain {
     DecoderChain {
-        elements,
         hardware: false,
+        ..hardware(elements)
+    }
+}
+
+/// The decoder leaves NV12 in NVIDIA's own memory (`memory:NVMM`). The converter takes the nearest pixel when it scales, unless 1
+/// (bilinear) is set: small things would look different from those that the host scales.
+const JETSON: DecoderChain = converted("nvvidconv interpolation-method=1");
+/// The same with the converter of DeepStream.
+const DEEPSTREAM: DecoderChain = converted("nvvideoconvert interpolation-method=1");
+
+const fn converted(converter: &'static str) -> DecoderChain {
+    DecoderChain {
+        converter: Some(converter),
+        ..hardware(&["nvv4l2decoder"])
     }
 }
 
@@ -116,11 +133,15 @@ pub struct DecoderChoice {
     pub element: &'static str,
     /// Launch text, with the decoder named `decoder`.
     pub launch: String,
+    /// Launch text of what copies and scales its pictures, if GStreamer's own scaler cannot.
+    pub converter: Option<&'static str>,
     /// Pictures are decoded outside of the CPU.
     pub hardware: bool,
     /// Where it is to leave them.
     pub place: PictureMemory,
     pub reason: &'static str,
+    /// A decoder in hardware that is installed, when the choice is another in software.
+    pub unused_hardware: Option<&'static str>,
 }
 
 /// The decoders of one camera: which there are, and which of them failed.
@@ -208,23 +229,34 @@ impl Decoders {
             ["nvh264dec" | "nvh265dec"] if on_device => PictureMemory::Device,
             _ => PictureMemory::Host,
         };
-        let there =
-            |chain: &&DecoderChain| chain.elements.iter().all(|element| exists(name(element)));
-        (self.candidates)(codec)
+        let there = |chain: &&DecoderChain| {
+            let mut elements = chain.elements.iter().chain(&chain.converter);
+            elements.all(|element| exists(name(element)))
+        };
+        let chains = (self.candidates)(codec);
+        let chain = chains
             .iter()
             .filter(|chain| !(hardware_failed && chain.hardware))
-            .find(there)
-            .map(|chain| DecoderChoice {
-                element: name(chain.elements[0]),
-                launch: launch(chain),
-                hardware: chain.hardware,
-                place: place(chain),
-                reason: match (chain.hardware, hardware_failed) {
-                    (true, _) => "a hardware decoder is installed",
-                    (false, true) => "the hardware decoder failed before",
-                    (false, false) => "no hardware decoder is installed",
-                },
-            })
+            .find(there)?;
+        let mut installed = chains
+            .iter()
+            .filter(|other| other.hardware && !chain.hardware)
+            .map(|other| name(other.elements[0]));
+        let unused_hardware = installed.find(|element| exists(element));
+        Some(DecoderChoice {
+            element: name(chain.elements[0]),
+            launch: launch(chain),
+            converter: chain.converter,
+            hardware: chain.hardware,
+            place: place(chain),
+            reason: match (chain.hardware, hardware_failed, unused_hardware) {
+                (true, ..) => "a hardware decoder is installed",
+                (false, true, _) => "the hardware decoder failed before",
+                (false, false, Some(_)) => "its converter (nvvidconv) is not installed",
+                (false, false, None) => "no hardware decoder is installed",
+            },
+            unused_hardware,
+        })
     }
 }
 
@@ -304,8 +336,31 @@ mod tests {
         let nvv = |name: &str| name.starts_with("nvv") || name == DEVICE_SCALER;
         let jetson = Decoders::default().choose(codec("H265"), true, FAILED, nvv);
         let jetson = jetson.unwrap();
-        assert_eq!(jetson.launch, "nvv4l2decoder name=decoder ! nvvidconv");
+        assert_eq!(jetson.launch, "nvv4l2decoder name=decoder");
+        assert_eq!(jetson.converter, JETSON.converter);
         assert_eq!(jetson.place, PictureMemory::Host);
+    }
+
+    #[test]
+    fn unused_hardware_decoder_is_named_with_the_reason() {
+        let decoders = Decoders::default();
+        let choose = |there: &[&str]| {
+            let exists = |name: &str| there.contains(&name);
+            let choice = decoders.choose(codec("H264"), false, FAILED, exists);
+            choice.map(|choice| (choice.element, choice.unused_hardware, choice.reason))
+        };
+        let whole = ["avdec_h264", "nvv4l2decoder", "nvvidconv"];
+        let installed = "a hardware decoder is installed";
+        assert_eq!(choose(&whole), Some(("nvv4l2decoder", None, installed)));
+        let none = "no hardware decoder is installed";
+        assert_eq!(choose(&whole[..1]), Some(("avdec_h264", None, none)));
+        let (element, unused, reason) = choose(&whole[..2]).unwrap();
+        assert_eq!((element, unused), ("avdec_h264", Some("nvv4l2decoder")));
+        assert!(reason.contains("nvvidconv"), "{reason}");
+        decoders.give_up_stuck(&decoding(PictureMemory::Host, true), FAILED);
+        let (element, unused, reason) = choose(&whole).unwrap();
+        assert_eq!((element, unused), ("avdec_h264", Some("nvv4l2decoder")));
+        assert!(reason.contains("failed before"), "{reason}");
     }
 
     #[test]

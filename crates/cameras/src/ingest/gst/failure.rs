@@ -59,6 +59,13 @@ pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejections
     !rejected.certificate && (status(message) == Some(461) || (rejected.chosen && nothing_set_up))
 }
 
+/// rtspsrc looks for a way to log in first, in GStreamer 1.20 also after a 404, and reports that it found none; the error with the
+/// camera's status follows.
+pub fn is_before_status(message: &gst::message::Error) -> bool {
+    let debug = message.debug().unwrap_or_default();
+    debug.ends_with("No supported authentication protocol was found")
+}
+
 fn status(message: &gst::message::Error) -> Option<u32> {
     let details = message.details();
     let status = details.and_then(|details| details.get::<u32>("rtsp-status-code").ok());

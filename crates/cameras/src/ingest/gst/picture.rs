@@ -9,6 +9,7 @@ use gstreamer as gst;
 use gstreamer_video::{self as video, prelude::*};
 use tracing::warn;
 
+use super::tail::is_in_nvmm;
 use spotter_core::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat,
     Planes,
@@ -109,6 +110,26 @@ pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture
     picture(&info, &strides, Arc::new(planes))
 }
 
+/// The colorimetry of pictures in a Jetson decoder's memory, `None` for other pictures. The decoder marks its memory as BT.601 with
+/// limited range where the stream does not say.
+pub fn nvmm_colorimetry(caps: &gst::CapsRef) -> Option<String> {
+    let stream = caps.structure(0).filter(|_| is_in_nvmm(caps))?;
+    let named = stream.get::<&str>("colorimetry").unwrap_or("bt601");
+    Some(named.to_owned())
+}
+
+/// The sample with that colorimetry in its caps, `None` when they have one. A converter copies pixels as they are and drops the name.
+pub fn with_colorimetry(sample: &gst::Sample, colorimetry: &str) -> Option<gst::Sample> {
+    let mut caps = sample.caps_owned()?;
+    if caps.structure(0)?.has_field("colorimetry") {
+        return None;
+    }
+    caps.make_mut().set("colorimetry", colorimetry);
+    let buffer = sample.buffer_owned()?;
+    let named = gst::Sample::builder().buffer(&buffer).caps(&caps);
+    Some(named.build())
+}
+
 fn buffer_of(sample: &gst::Sample) -> Result<(gst::Buffer, video::VideoInfo), String> {
     let caps = sample.caps().ok_or("it has no caps")?;
     let info = video::VideoInfo::from_caps(caps).map_err(|_| "its caps are no video".to_owned())?;
@@ -196,6 +217,30 @@ mod tests {
         assert_eq!(on_host.row(1, 0), picture.row(1, 0));
         let refused = picture_on_device(&sample, |_| Err("no such memory".into()));
         assert_eq!(refused.err().as_deref(), Some("no such memory"));
+    }
+
+    #[test]
+    fn colours_of_jetson_pictures_are_those_of_its_decoder() {
+        gst::init().unwrap();
+        let caps = |text: &str| text.parse::<gst::Caps>().unwrap();
+        let unnamed = "video/x-raw(memory:NVMM),format=NV12,width=1280,height=720";
+        assert_eq!(nvmm_colorimetry(&caps("video/x-raw,format=NV12")), None);
+        let default = nvmm_colorimetry(&caps(unnamed)).unwrap();
+        assert_eq!(default, "bt601");
+        let named = caps(&format!("{unnamed},colorimetry=bt709"));
+        assert_eq!(nvmm_colorimetry(&named).as_deref(), Some("bt709"));
+
+        let on_host = caps("video/x-raw,format=NV12,width=1280,height=720,framerate=0/1");
+        let buffer = gst::Buffer::from_slice(vec![0; 1280 * 720 * 3 / 2]);
+        let sample = gst::Sample::builder()
+            .buffer(&buffer)
+            .caps(&on_host)
+            .build();
+        let matrix = |sample| picture_from_sample(sample).unwrap().matrix();
+        assert_eq!(matrix(&sample), ColourMatrix::Bt709);
+        let sample = with_colorimetry(&sample, &default).unwrap();
+        assert_eq!(matrix(&sample), ColourMatrix::Bt601);
+        assert!(with_colorimetry(&sample, "bt709").is_none());
     }
 
     #[test]

@@ -15,10 +15,15 @@ use super::{
     context::FrameOmission,
     decode_queue::BROKEN,
     device, named,
-    picture::{picture_from_sample, picture_on_device, scaled_size},
+    picture::{
+        nvmm_colorimetry, picture_from_sample, picture_on_device, scaled_size, with_colorimetry,
+    },
     tail::PictureMemory,
 };
-use crate::ingest::{health::Failure, source::SourceEvent};
+use crate::{
+    ingest::{health::Failure, source::SourceEvent},
+    lock,
+};
 use spotter_core::{Frame, Picture};
 
 impl PipelineProbes {
@@ -56,6 +61,7 @@ impl PipelineProbes {
         let Ok(info) = video::VideoInfo::from_caps(caps) else {
             return;
         };
+        *lock(&self.nvmm_colorimetry) = nvmm_colorimetry(caps);
         let (width, height) = (info.width(), info.height());
         self.statistics().stream.size = Some((width, height));
         let place = self.decoder_status().place;
@@ -119,6 +125,8 @@ impl PipelineProbes {
                 }
             }
         }
-        picture_from_sample(sample)
+        let colorimetry = lock(&self.nvmm_colorimetry).clone();
+        let named = colorimetry.and_then(|colorimetry| with_colorimetry(sample, &colorimetry));
+        picture_from_sample(named.as_ref().unwrap_or(sample))
     }
 }

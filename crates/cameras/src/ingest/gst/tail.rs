@@ -2,7 +2,7 @@
 
 use gstreamer as gst;
 
-use super::fill;
+use super::{decoder::exists, fill};
 
 const FRAMES: &str = include_str!("../../../../../pipelines/frames.launch");
 
@@ -20,6 +20,24 @@ pub enum PictureMemory {
 pub const DEVICE_SCALER: &str = "cudaconvertscale";
 /// The feature of such pictures in caps.
 const DEVICE_MEMORY: &str = "memory:CUDAMemory";
+
+/// The feature of pictures in memory that only NVIDIA's own elements read, as a Jetson's decoder leaves them.
+const NVMM: &str = "memory:NVMM";
+/// Copies such pictures to the host.
+pub const NVMM_CONVERTER: &str = "nvvidconv";
+
+pub fn is_in_nvmm(caps: &gst::CapsRef) -> bool {
+    let features = caps.features(0);
+    features.is_some_and(|features| features.contains(NVMM))
+}
+
+/// Scales and converts on the host: one element from GStreamer 1.22 on, before it two.
+fn host_scaler(exists: impl Fn(&str) -> bool) -> &'static str {
+    match exists("videoconvertscale") {
+        true => "videoconvertscale",
+        false => "videoconvert ! videoscale",
+    }
+}
 
 impl PictureMemory {
     /// What the appsink accepts, of that size when it is given.
@@ -43,14 +61,24 @@ impl PictureMemory {
 
     /// The launch text. Frames of a file keep its own speed (`sync`); live ones are never held back.
     pub fn launch(self, sync: bool) -> String {
-        let scale = match self {
-            Self::Host => "videoconvertscale",
+        let scaler = match self {
+            Self::Host => host_scaler(exists),
             Self::Device => DEVICE_SCALER,
         };
+        self.launch_with(scaler, sync)
+    }
+
+    /// The same with other elements that scale.
+    pub fn launch_with(self, scaler: &str, sync: bool) -> String {
+        let (first, others) = scaler.split_once(" ! ").unwrap_or((scaler, ""));
+        let mut scale = format!("{first} name=scale");
+        if !others.is_empty() {
+            scale.extend([" ! ", others]);
+        }
         let (caps, sync) = (self.caps(None).to_string(), sync.to_string());
         fill(
             FRAMES,
-            &[("scale", scale), ("caps", &caps), ("sync", &sync)],
+            &[("scale", &scale), ("caps", &caps), ("sync", &sync)],
         )
     }
 }
@@ -59,14 +87,31 @@ impl PictureMemory {
 mod tests {
     use super::*;
 
+    /// NVIDIA's converter, and the scaler of GStreamer 1.20.
+    #[test]
+    fn other_scalers_take_the_place_of_videoconvertscale() {
+        gst::init().unwrap();
+        let host = PictureMemory::Host;
+        let jetson = host.launch_with("nvvidconv interpolation-method=1", false);
+        let start = "nvvidconv interpolation-method=1 name=scale ! capsfilter name=size";
+        assert!(jetson.starts_with(start), "{jetson}");
+
+        assert_eq!(host_scaler(|_| true), "videoconvertscale");
+        let before_1_22 = host_scaler(|name| name != "videoconvertscale");
+        let before_1_22 = host.launch_with(before_1_22, false);
+        let start = "videoconvert name=scale ! videoscale ! capsfilter name=size";
+        assert!(before_1_22.starts_with(start), "{before_1_22}");
+        gst::parse::bin_from_description(&before_1_22, true).unwrap();
+    }
+
     #[test]
     fn pictures_are_requested_and_scaled_in_their_own_memory() {
         gst::init().unwrap();
         let host = PictureMemory::Host.launch(false);
         let end = "! appsink name=sink sync=false max-buffers=1 drop=true qos=false";
         let caps = "video/x-raw, format=(string){ NV12, I420 }";
-        let scale = "videoconvertscale name=scale ! capsfilter name=size";
-        assert_eq!(host, format!("{scale} caps=\"{caps}\" {end}"));
+        let tail = format!("! capsfilter name=size caps=\"{caps}\" {end}");
+        assert!(host.ends_with(&tail), "{host}");
         gst::parse::bin_from_description(&host, true).unwrap();
 
         let device = PictureMemory::Device.launch(false);

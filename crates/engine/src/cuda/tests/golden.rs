@@ -193,7 +193,7 @@ fn true_widths_are_as_near_as_the_reference_in_bf16() {
         let report = golden.report(&mut backend, &set, &config);
         report.print("md2-full on the GPU, decoder in one launch");
         assert_near(&report, |_| false);
-        assert!(report.bin_share().is_99_percent());
+        assert!(report.bin_share().is_at_least(0.99));
         backend = backend.without_one_launch();
     }
     let mut report = golden.report(&mut backend, &set, &config);
@@ -207,5 +207,21 @@ fn true_widths_are_as_near_as_the_reference_in_bf16() {
     let missing: Vec<&str> = report.figures.missing().collect();
     assert!(missing.is_empty(), "not compared: {missing:?}");
     assert_near(&report, |_| false);
-    assert!(report.bin_share().is_99_percent());
+    assert!(report.bin_share().is_at_least(0.99));
+}
+
+/// The weights are noise, so rounding moves more of their decisions than those of a trained model: an eighth of a step of int8 is
+/// more than the error of bf16.
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn true_widths_in_int8_decide_as_f32() {
+    let set = golden_set("md2-full");
+    let config = config(&set);
+    let golden = FullSet::read(&set);
+    let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
+    let mut backend = cuda_for_one(Precision::Int8, &config, weights);
+    let report = golden.report(&mut backend, &set, &config);
+    report.print("md2-full on the GPU, int8");
+    assert!(report.bin_share().is_at_least(0.97));
+    report.assert_decided_right();
 }

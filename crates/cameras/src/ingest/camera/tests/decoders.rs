@@ -44,7 +44,32 @@ async fn stays_in_time(server: &RtspStreet, slow: DecoderCandidates) {
 }
 
 const fn chain(elements: &'static [&'static str], hardware: bool) -> DecoderChain {
-    DecoderChain { elements, hardware }
+    DecoderChain {
+        elements,
+        converter: None,
+        hardware,
+    }
+}
+
+/// What a Jetson's decoder and converter do, by elements of GStreamer that scale.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn converter_of_a_decoder_scales_its_pictures() {
+    const CONVERTED: DecoderChain = DecoderChain {
+        converter: Some("videoscale method=nearest-neighbour ! videoconvert"),
+        ..chain(&["avdec_h264"], true)
+    };
+    fn converted(_: &Codec) -> &'static [DecoderChain] {
+        &[CONVERTED]
+    }
+    let server = street(street_options());
+    let mut camera = rtsp(server.url(), Transport::Tcp);
+    camera.width = 160;
+    let opener = GstOpener::with_decoders(camera.clone(), converted);
+    let mut watched = WatchedCamera::start_with(opener, &camera);
+    let frame = watched.frame().await;
+    let size = (frame.picture.width(), frame.picture.height());
+    assert_eq!((frame.camera_size, size), ((320, 180), (160, 90)));
+    watched.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use std::{
 
 use gstreamer::{self as gst, glib, prelude::*};
 use sha2::{Digest, Sha256};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::SourceType;
 use crate::ingest::{
@@ -283,8 +283,20 @@ fn decode(
         on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
+    if let Some(unused) = choice.unused_hardware {
+        warn!(
+            camera = %probes.outlet.camera,
+            unused,
+            decoder = choice.element,
+            "a hardware decoder is installed and not used: {}; pictures are decoded on the CPU",
+            choice.reason
+        );
+    }
     probes.decode_with(codec, &choice);
-    let frames = choice.place.launch(false);
+    let frames = match choice.converter {
+        Some(converter) => choice.place.launch_with(converter, false),
+        None => choice.place.launch(false),
+    };
     let values = [
         ("depay", codec.depay),
         ("parse", codec.parse),
