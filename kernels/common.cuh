@@ -66,6 +66,18 @@ DEVICE void f16_from_e4m3(u32& low, u32& high, u32 four) {
     low = high = 0;
 #endif
 }
+// Four e4m3 values as two pairs of bf16, which represents each exactly: with exponent and mantissa moved to their places they are
+// 2^120 times too small. None of them is NaN.
+DEVICE void bf16_from_e4m3(u32& low, u32& high, u32 four) {
+    const u32 pairs[2] = {__byte_perm(four, 0, 0x1404), __byte_perm(four, 0, 0x3424)};
+    u32 to[2];
+    for (int i = 0; i < 2; i++) {
+        const u32 small = (pairs[i] & 0x7f007f00) >> 4 | (pairs[i] & 0x80008000);
+        // small * 2^120 + -0
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(small), "r"(0x7b807b80u), "r"(0x80008000u));
+    }
+    low = to[0], high = to[1];
+}
 // Four int8 values as two pairs of bf16, which represents each exactly: seven bits go behind 128 or, of a negative one, 256 less is taken.
 DEVICE void bf16_from_s8(u32& low, u32& high, u32 four) {
     const u32 pairs[2] = {__byte_perm(four, 0, 0x4140), __byte_perm(four, 0, 0x4342)};

@@ -1,15 +1,15 @@
 // Products of up to 16 rows with a large weight: out = epilogue(x w^T + bias). Bound by reading w once.
 //
 //   x      [rows, inner] bf16, rows x_stride values apart; up to 8 or 16 rows; inner a multiple of 64
-//   w      [outputs, inner] bf16, or int8 with w_scale [outputs] f32: a value is the number times its output's scale; rows w_stride values apart;
-//          outputs a multiple of 16
+//   w      [outputs, inner] bf16, or int8 with w_scale [outputs] f32: a value is the number times its output's scale; or e4m3 with
+//          w_scale [1]; rows w_stride values apart; outputs a multiple of 16
 //   bias   [outputs] bf16
 //   out    [rows, outputs] bf16 or f32, rows out_stride values apart
 //
 // Grid (outputs / 16), 256 threads: a block computes 16 outputs of all rows; its eight warps share the inner dimension, 64 inputs at a
 // time in turn. The weights are the 16-row operand of the tensor core, x the 8-column one. The column of a fragment that an input is in
 // does not matter as long as both operands agree, so a lane loads 16 neighbouring bytes of each straight into registers: lane (g, t)
-// takes inputs 8t.. and 32 + 8t.. of weight rows g and g + 8 and of row g of x; of int8 inputs 16t.. in one load, which become bf16.
+// takes inputs 8t.. and 32 + 8t.. of weight rows g and g + 8 and of row g of x; of 8-bit weights 16t.. in one load, which become bf16.
 // f32 sums: in the tensor core over a warp's inputs, then bias plus the warps in their order, in shared memory ([8][16][9 or 17] f32).
 // CPU reference: cpu/gemm.rs, Linear::forward. Launched by cuda/kernels/skinny.rs.
 #include "common.cuh"
@@ -32,19 +32,23 @@ template <> struct LaneWeights<bf16> {
     }
     DEVICE uint4 eight(int half) const { return raw[half]; }
 };
-template <> struct LaneWeights<s8> {
+DEVICE void bf16_from_four(u32& low, u32& high, u32 four, s8) { bf16_from_s8(low, high, four); }
+DEVICE void bf16_from_four(u32& low, u32& high, u32 four, e4m3) { bf16_from_e4m3(low, high, four); }
+// Of 8-bit weights.
+template <typename W> struct LaneWeights {
     uint4 raw;
     static DEVICE int column(int t, int half) { return t * 16 + half * 8; }
-    DEVICE void load(const s8* row, int t) { raw = stream_16(row + column(t, 0)); }
+    DEVICE void load(const W* row, int t) { raw = stream_16(row + column(t, 0)); }
     DEVICE uint4 eight(int half) const {
         uint4 to;
-        bf16_from_s8(to.x, to.y, half ? raw.z : raw.x);
-        bf16_from_s8(to.z, to.w, half ? raw.w : raw.y);
+        bf16_from_four(to.x, to.y, half ? raw.z : raw.x, W());
+        bf16_from_four(to.z, to.w, half ? raw.w : raw.y, W());
         return to;
     }
 };
 DEVICE float output_scale(const float*, const bf16*, int) { return 1.0f; }
 DEVICE float output_scale(const float* scales, const s8*, int output) { return scales[output]; }
+DEVICE float output_scale(const float* scale, const e4m3*, int) { return *scale; }
 
 template <int BLOCKS, Epilogue EPILOGUE, typename W>
 DEVICE void skinny(const bf16* x, const W* w, const float* w_scale, const bf16* bias, void* out, void* gelu_out, int rows, int inner, int x_stride, int w_stride, int out_stride, int gelu_stride, int gelu_from) {
@@ -124,7 +128,8 @@ DEVICE void skinny(const bf16* x, const W* w, const float* w_scale, const bf16* 
 #define ARGUMENTS(W) const bf16 *x, const W *w, const float *w_scale, const bf16 *bias, void *out, void *gelu_out, int rows, int inner, int x_stride, int w_stride, int out_stride, int gelu_stride, int gelu_from
 #define PASS x, w, w_scale, bias, out, gelu_out, rows, inner, x_stride, w_stride, out_stride, gelu_stride, gelu_from
 // to_bf16: out is bf16. to_f32: out is f32. add_to: out += in bf16. gelu_from: outputs below `gelu_from` to out, the others
-// through GELU to gelu_out, counted from 0, rows `gelu_stride` apart. Kernels named _int8 have weights in int8; the others do not read w_scale.
+// through GELU to gelu_out, counted from 0, rows `gelu_stride` apart. Kernels named _int8 have weights in int8, those named _e4m3 in e4m3; the others do not
+// read w_scale.
 extern "C" __global__ void __launch_bounds__(256) skinny_8_to_bf16(ARGUMENTS(bf16)) { skinny<1, TO_BF16>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_to_f32(ARGUMENTS(bf16)) { skinny<1, TO_F32>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_add_to(ARGUMENTS(bf16)) { skinny<1, ADD_TO>(PASS); }
@@ -139,3 +144,9 @@ extern "C" __global__ void __launch_bounds__(256) skinny_8_gelu_from_int8(ARGUME
 extern "C" __global__ void __launch_bounds__(256) skinny_16_to_bf16_int8(ARGUMENTS(s8)) { skinny<2, TO_BF16>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_add_to_int8(ARGUMENTS(s8)) { skinny<2, ADD_TO>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_gelu_from_int8(ARGUMENTS(s8)) { skinny<2, GELU_FROM>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_to_bf16_e4m3(ARGUMENTS(e4m3)) { skinny<1, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_add_to_e4m3(ARGUMENTS(e4m3)) { skinny<1, ADD_TO>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_gelu_from_e4m3(ARGUMENTS(e4m3)) { skinny<1, GELU_FROM>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_to_bf16_e4m3(ARGUMENTS(e4m3)) { skinny<2, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_add_to_e4m3(ARGUMENTS(e4m3)) { skinny<2, ADD_TO>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_gelu_from_e4m3(ARGUMENTS(e4m3)) { skinny<2, GELU_FROM>(PASS); }

@@ -159,7 +159,6 @@ mod tests {
                     name: "NVIDIA H200".into(),
                     uuid: "GPU-00112233".into(),
                 },
-                memory_bytes: 150_754_820_096,
             },
             settings: config::ModelSettings {
                 gpus: vec![0, 1],

@@ -14,6 +14,8 @@ pub(super) const CROPS_RANGE: RangeInclusive<u64> = 1..=12;
 pub const REGION_MIN: f64 = 0.01;
 /// Range of one index in `model.gpus`.
 pub(super) const GPU_RANGE: RangeInclusive<u64> = 0..=63;
+/// Range of `model.memory`, bytes.
+pub(super) const MEMORY_RANGE: RangeInclusive<u64> = 1 << 30..=1 << 40;
 /// Range of `model.budget`.
 pub(super) const BUDGET_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_mins(1);

@@ -315,6 +315,9 @@ sections! {
         PRECISION: WordForm<GpuPrecision> = "precision",
             WordForm(&[("bf16", GpuPrecision::Bf16), ("fp8", GpuPrecision::Fp8), ("int8", GpuPrecision::Int8)], GpuPrecision::Bf16), "precision = \"int8\"",
             "Arithmetic on the GPU. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. Both can change answers.";
+        MEMORY: CustomForm = "memory", CustomForm("size with unit, 1GiB to 1024GiB", "what is free, less a sixteenth of the GPU's memory"),
+            "memory = \"6GiB\"",
+            "The most GPU memory that an engine may take. Set it where other programs share the GPU. With less memory, a step has fewer images. See [Memory](gpu.md#memory).";
         BUDGET: CustomForm = "budget",
             CustomForm("time with unit, 10ms to 1m", "`\"250ms\"` with a model directory, `\"1s\"` with the embedded model"),
             "budget = \"250ms\"",

@@ -39,6 +39,30 @@ pub(super) fn duration_text(duration: Duration) -> String {
     format!("{}{unit}", ms / unit_ms)
 }
 
+/// The units of sizes with their bytes, the largest first.
+const UNITS_BYTES: [(&str, f64); 2] = [("GiB", 1073741824.0), ("MiB", 1048576.0)];
+
+/// `6GiB`, `5.5GiB`, `900MiB`: bytes.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let parsed = UNITS_BYTES.iter().find_map(|(unit, bytes)| {
+        let number = text.strip_suffix(unit)?;
+        let is_plain = |c: char| c.is_ascii_digit() || c == '.';
+        let amount: f64 = number
+            .chars()
+            .all(is_plain)
+            .then(|| number.parse().ok())??;
+        Some((amount * bytes).round() as u64)
+    });
+    parsed.ok_or_else(|| format!("{text:?} is not a size; write \"6GiB\" or \"5500MiB\""))
+}
+
+/// A size as the file writes it, in the largest unit that divides it.
+pub(super) fn size_text(bytes: u64) -> String {
+    let fits = |unit: &&(&str, f64)| bytes as f64 % unit.1 == 0.0;
+    let (unit, unit_bytes) = UNITS_BYTES.iter().find(fits).unwrap_or(&UNITS_BYTES[1]);
+    format!("{}{unit}", bytes as f64 / unit_bytes)
+}
+
 /// `2 of 3`: the number of looks with the object, and of the last looks that count.
 pub(super) fn confirm(text: &str) -> Result<(u32, u32), String> {
     let mut words = text.split(' ');
@@ -212,6 +236,24 @@ mod tests {
     fn durations_are_shown_as_they_are_written() {
         for text in ["0ms", "250ms", "5s", "90s", "1m", "24h"] {
             assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn sizes_need_a_binary_unit() {
+        assert_eq!(size("6GiB"), Ok(6 << 30));
+        assert_eq!(size("5.5GiB"), Ok(11 << 29));
+        assert_eq!(size("900MiB"), Ok(900 << 20));
+        for wrong in [
+            "", "6", "GiB", "6GB", "6 GiB", "-6GiB", "1.2.3GiB", "1e3GiB",
+        ] {
+            assert!(
+                size(wrong).unwrap_err().contains("is not a size"),
+                "{wrong}"
+            );
+        }
+        for text in ["6GiB", "5500MiB", "1024GiB"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
         }
     }
 

@@ -10,7 +10,7 @@ const INTRODUCTION: &str = "\
 The configuration is one TOML file. `spotter check FILE` reports every mistake with its line and column and starts nothing. An
 unknown key is an error. While Spotter runs, an invalid file is rejected and the running configuration stays active.
 
-A time is written with its unit: `\"500ms\"`, `\"5s\"`, `\"1m\"`, `\"24h\"`. A relative path starts at the directory of the file.
+A time is written with its unit: `\"500ms\"`, `\"5s\"`, `\"1m\"`, `\"24h\"`. A size is written with its unit: `\"6GiB\"`, `\"900MiB\"`. A relative path starts at the directory of the file.
 Positions in a picture are shares of its width and height, 0 to 1, from the top left corner.
 
 The smallest file names a broker, a camera and a prompt. Its model is the one that `spotter model get moondream2` fetched:
@@ -56,9 +56,9 @@ mod tests {
         ID_MAX_CHARS,
         config::defaults::{
             BUDGET_RANGE, CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, CROPS_RANGE, EVENTS,
-            GPU_RANGE, PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
+            GPU_RANGE, MEMORY_RANGE, PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE,
         },
-        config::parse::duration_text,
+        config::parse::{duration_text, size_text},
     };
 
     #[test]
@@ -123,6 +123,8 @@ mod tests {
         assert!(form(prompt, "rate").contains(&format!("{low} to {high}")));
         let [low, high] = [BUDGET_RANGE.start(), BUDGET_RANGE.end()].map(|d| duration_text(*d));
         assert!(form("`[model]`", "budget").contains(&format!("{low} to {high}")));
+        let [low, high] = [MEMORY_RANGE.start(), MEMORY_RANGE.end()].map(|bytes| size_text(*bytes));
+        assert!(form("`[model]`", "memory").contains(&format!("{low} to {high}")));
         let confirm = format!("{} of {}", EVENTS.confirm.0, EVENTS.confirm.1);
         assert!(key("`events`", "confirm").default.contains(&confirm));
         let looks = format!("at most {CONFIRM_LOOKS_MAX} looks");

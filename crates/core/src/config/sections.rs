@@ -91,7 +91,7 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     })
 }
 
-/// `[model]`: path, device, gpus, precision, budget, max_objects, frames, reuse, reuse_max_age.
+/// `[model]`: path, device, gpus, precision, memory, budget, max_objects, frames, reuse, reuse_max_age.
 pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
     let mut model = match table.get(&keys::model::PATH) {
         Some(value) => ModelSettings::of(model_source(scope, &value)),
@@ -105,6 +105,12 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
         model.gpus = gpus(&value).unwrap_or(model.gpus);
     }
     model.precision = table.read_or_default(&keys::model::PRECISION);
+    if let Some(value) = table.get(&keys::model::MEMORY) {
+        if model.device == DevicePreference::Cpu {
+            value.warning("has no effect with device = \"cpu\"");
+        }
+        model.memory = memory(&value);
+    }
     let budget = table.get(&keys::model::BUDGET);
     let budget = budget.and_then(|value| value.duration(d::BUDGET_RANGE));
     model.budget = budget.unwrap_or(model.budget);
@@ -131,6 +137,13 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
     table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
     table.finish();
     model
+}
+
+fn memory(value: &ConfigValue<'_>) -> Option<u64> {
+    let bytes = value.parsed(parse::size)?;
+    value.checked(parse::in_range(bytes, &d::MEMORY_RANGE, |bytes| {
+        parse::size_text(*bytes)
+    }))
 }
 
 /// The model that `model.path` names.

@@ -175,6 +175,8 @@ pub struct ModelSettings {
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
     pub precision: GpuPrecision,
+    /// The most memory of a GPU that an engine may take, bytes; `None`: what is free, less a share for others.
+    pub memory: Option<u64>,
     /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
     pub budget: Duration,
     /// Objects a prompt may return; default 50.
@@ -203,6 +205,7 @@ impl ModelSettings {
             gpus: vec![0],
             frames: keys::FRAMES.form.default(),
             precision: keys::PRECISION.form.default(),
+            memory: None,
             budget,
             max_objects: keys::MAX_OBJECTS.form.default() as u32,
             reuse: keys::REUSE.form.default(),

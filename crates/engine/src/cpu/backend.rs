@@ -12,7 +12,7 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{ModelConfig, Weights},
+    model::{ModelConfig, Weights, WeightsError},
     scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
@@ -46,7 +46,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Takes the weights as f32: twice the memory of a bf16 file, whose tensors are dropped one by one. The step times
+    /// Reads the weights as f32: twice the size of a bf16 file, tensor by tensor. The step times
     /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
     pub fn new(
         config: &ModelConfig,
@@ -55,12 +55,13 @@ impl CpuBackend {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, capacity)?;
+        let unreadable = |error: WeightsError| BackendError(error.to_string());
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),
-            vision: VisionModel::new(&config.vision, weights.vision),
-            text: TextModel::new(config, weights.text),
-            region: RegionModel::new(weights.region),
+            vision: VisionModel::new(&config.vision, weights.vision).map_err(unreadable)?,
+            text: TextModel::new(config, weights.text).map_err(unreadable)?,
+            region: RegionModel::new(weights.region).map_err(unreadable)?,
             cache: KvCache::new(shape),
             tiles: FeatureStore::new(limits.kept_crops),
             slots: (0..limits.slots).map(|_| SlotState::default()).collect(),

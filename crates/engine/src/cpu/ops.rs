@@ -3,14 +3,15 @@
 use rayon::prelude::*;
 
 use super::gemm::PackedLinear;
-use crate::model::{self, LAYER_NORM_EPS};
+use crate::model::{self, LAYER_NORM_EPS, WeightsError};
 
 /// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
 const TASK_VALUES: usize = 16 * 1024;
 
 /// Converts to f32 and drops the source.
-pub(super) fn linear(source: model::LinearWeights) -> PackedLinear {
-    PackedLinear::new(&source.weight.into_f32(), source.bias.into_f32())
+pub(super) fn linear(source: model::LinearWeights) -> Result<PackedLinear, WeightsError> {
+    let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
+    Ok(PackedLinear::new(&weight, bias))
 }
 
 /// Scale and shift of a layer norm.
@@ -22,11 +23,11 @@ pub(super) struct LayerNorm {
 
 impl LayerNorm {
     /// Converts to f32 and drops the source.
-    pub fn new(norm: model::NormWeights) -> Self {
-        Self {
-            weight: norm.weight.into_f32(),
-            bias: norm.bias.into_f32(),
-        }
+    pub fn new(norm: model::NormWeights) -> Result<Self, WeightsError> {
+        Ok(Self {
+            weight: norm.weight.into_f32()?,
+            bias: norm.bias.into_f32()?,
+        })
     }
 
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` for every row: `[rows, width]` to the same.

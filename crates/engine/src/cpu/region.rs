@@ -6,7 +6,7 @@ use super::{
     gemm::{PackedLinear, matrix, product},
     ops::{gelu, linear},
 };
-use crate::model::RegionWeights;
+use crate::model::{RegionWeights, WeightsError};
 
 /// The region encoders and decoders in f32.
 #[derive(Debug)]
@@ -33,27 +33,27 @@ struct Decoder {
 
 impl RegionModel {
     /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(weights: RegionWeights) -> Self {
-        Self {
+    pub fn new(weights: RegionWeights) -> Result<Self, WeightsError> {
+        Ok(Self {
             coord: Encoder {
-                frequencies: weights.coord_features.into_f32(),
+                frequencies: weights.coord_features.into_f32()?,
                 values: 1,
-                linear: linear(weights.coord_encoder),
+                linear: linear(weights.coord_encoder)?,
             },
             size: Encoder {
-                frequencies: weights.size_features.into_f32(),
+                frequencies: weights.size_features.into_f32()?,
                 values: 2,
-                linear: linear(weights.size_encoder),
+                linear: linear(weights.size_encoder)?,
             },
             coord_decoder: Decoder {
-                fc1: linear(weights.coord_fc1),
-                fc2: linear(weights.coord_fc2),
+                fc1: linear(weights.coord_fc1)?,
+                fc2: linear(weights.coord_fc2)?,
             },
             size_decoder: Decoder {
-                fc1: linear(weights.size_fc1),
-                fc2: linear(weights.size_fc2),
+                fc1: linear(weights.size_fc1)?,
+                fc2: linear(weights.size_fc2)?,
             },
-        }
+        })
     }
 
     /// Coordinates, 0..1, to embeddings `[coords, width]`.

@@ -10,7 +10,7 @@ use super::{
     rope::Rope,
 };
 use crate::{
-    model::{self, ModelConfig, TextConfig, TextWeights},
+    model::{self, ModelConfig, TextConfig, TextWeights, WeightsError},
     scheduler::backend::KvTable,
 };
 
@@ -68,31 +68,33 @@ struct DecoderBlock {
 
 impl TextModel {
     /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(config: &ModelConfig, weights: TextWeights) -> Self {
-        let block = |block: model::TextBlock| DecoderBlock {
-            ln: LayerNorm::new(block.ln),
-            qkv: linear(block.qkv),
-            proj: linear(block.proj),
-            fc1: linear(block.fc1),
-            fc2: linear(block.fc2),
+    pub fn new(config: &ModelConfig, weights: TextWeights) -> Result<Self, WeightsError> {
+        let block = |block: model::TextBlock| {
+            Ok(DecoderBlock {
+                ln: LayerNorm::new(block.ln)?,
+                qkv: linear(block.qkv)?,
+                proj: linear(block.proj)?,
+                fc1: linear(block.fc1)?,
+                fc2: linear(block.fc2)?,
+            })
         };
         let heads = heads(&config.text);
-        let blocks = weights.blocks.into_iter().map(block).collect();
+        let blocks: Result<_, WeightsError> = weights.blocks.into_iter().map(block).collect();
         let (lm_weight, lm_bias) = (
-            weights.lm_head.weight.into_f32(),
-            weights.lm_head.bias.into_f32(),
+            weights.lm_head.weight.into_f32()?,
+            weights.lm_head.bias.into_f32()?,
         );
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
         let rows = ids.map(|id| &lm_weight[id * heads.width()..][..heads.width()]);
-        Self {
+        Ok(Self {
             heads,
             rope: Rope::new(config.text.max_context),
-            wte: weights.wte.into_f32(),
-            blocks,
-            post_ln: LayerNorm::new(weights.post_ln),
+            wte: weights.wte.into_f32()?,
+            blocks: blocks?,
+            post_ln: LayerNorm::new(weights.post_ln)?,
             on_or_end: PackedLinear::new(&rows.concat(), ids.map(|id| lm_bias[id]).to_vec()),
             lm_head: PackedLinear::new(&lm_weight, lm_bias),
-        }
+        })
     }
 
     /// Shape of a cache for this decoder.

@@ -9,7 +9,7 @@ use super::{
     gemm::PackedLinear,
     ops::{LayerNorm, gelu, linear},
 };
-use crate::model::{self, Tiling, VisionConfig, VisionWeights, normalise_table};
+use crate::model::{self, Tiling, VisionConfig, VisionWeights, WeightsError, normalise_table};
 
 /// The encoder's weights in f32.
 #[derive(Debug)]
@@ -38,25 +38,28 @@ struct EncoderBlock {
 
 impl VisionModel {
     /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(config: &VisionConfig, weights: VisionWeights) -> Self {
-        let block = |block: model::VisionBlock| EncoderBlock {
-            ln1: LayerNorm::new(block.ln1),
-            qkv: linear(block.qkv),
-            proj: linear(block.proj),
-            ln2: LayerNorm::new(block.ln2),
-            fc1: linear(block.fc1),
-            fc2: linear(block.fc2),
+    pub fn new(config: &VisionConfig, weights: VisionWeights) -> Result<Self, WeightsError> {
+        let block = |block: model::VisionBlock| {
+            Ok(EncoderBlock {
+                ln1: LayerNorm::new(block.ln1)?,
+                qkv: linear(block.qkv)?,
+                proj: linear(block.proj)?,
+                ln2: LayerNorm::new(block.ln2)?,
+                fc1: linear(block.fc1)?,
+                fc2: linear(block.fc2)?,
+            })
         };
-        Self {
+        let blocks: Result<_, WeightsError> = weights.blocks.into_iter().map(block).collect();
+        Ok(Self {
             config: config.clone(),
             normalised: normalise_table(),
-            patch_emb: linear(weights.patch_emb),
-            pos_emb: weights.pos_emb.into_f32(),
-            blocks: weights.blocks.into_iter().map(block).collect(),
-            post_ln: LayerNorm::new(weights.post_ln),
-            proj_fc1: linear(weights.proj_fc1),
-            proj_fc2: linear(weights.proj_fc2),
-        }
+            patch_emb: linear(weights.patch_emb)?,
+            pos_emb: weights.pos_emb.into_f32()?,
+            blocks: blocks?,
+            post_ln: LayerNorm::new(weights.post_ln)?,
+            proj_fc1: linear(weights.proj_fc1)?,
+            proj_fc2: linear(weights.proj_fc2)?,
+        })
     }
 
     /// Features of crops of `[crop_size, crop_size, 3]` bytes, as one batch: `[crops, tokens, width]`. What a crop

@@ -12,8 +12,8 @@ use super::{
     graphs::{GraphShape, Graphs, UnrecordedShape},
     kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
     library::{self, Gpu},
-    memory::Buffer,
-    network::{LayerRunner, Network},
+    memory::{Buffer, held_bytes},
+    network::{LayerRunner, Network, NetworkParts},
     products::Products,
     program::{self, StepTables, TableLayout},
     record::DecisionRecord,
@@ -39,10 +39,26 @@ pub struct CudaCapacity {
     pub rows: usize,
     /// Images in one step.
     pub images: usize,
+    /// Crops that the encoder computes together.
+    pub crops_at_once: usize,
     /// Pages of the cache.
     pub pages: usize,
-    /// Crops whose features are kept. Fewer where memory is short.
+    /// Crops whose features are kept.
     pub kept_crops: usize,
+}
+
+impl CudaCapacity {
+    /// For one row behind one image.
+    pub(super) fn for_calibration(config: &ModelConfig) -> Self {
+        Self {
+            slots: 1,
+            rows: 1,
+            images: 1,
+            crops_at_once: CALIBRATED_CROPS,
+            pages: pages_min(config),
+            kept_crops: 0,
+        }
+    }
 }
 
 /// What a [`CudaBackend`] is built with.
@@ -68,11 +84,23 @@ pub enum Precision<'a> {
 }
 
 /// Pixels of expected frames; buffers grow for larger ones.
-const FRAME_PIXELS: usize = 1920 * 1080;
+pub(super) const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
-/// Tokens that drafts may choose in a step: two answers of a hundred. Each takes 0.2 MB, for its logits.
-const DRAFTED_TOKENS: usize = 224;
+/// Tokens that drafts may choose in a step, for each row that it may have: two answers of a hundred for 32 rows. Each takes 0.2 MB, for its
+/// logits.
+const DRAFTED_TOKENS_PER_ROW: usize = 7;
+
+/// Crops that the encoder computes together while fp8 is calibrated.
+const CALIBRATED_CROPS: usize = 5;
+
+/// A GPU with streams for one backend after the other.
+#[derive(Clone)]
+struct PreparedDevice {
+    gpu: Gpu,
+    streams: Streams,
+    clock: Arc<dyn Clock>,
+}
 
 /// A Moondream 2 on one GPU.
 ///
@@ -83,6 +111,7 @@ pub struct CudaBackend {
     vocab: usize,
     flights: Flights,
     layout: TableLayout,
+    // Dropped before all buffers: it waits for the work that uses them.
     pub(super) streams: Streams,
     // Dropped before the network, whose kernels and buffers they refer to.
     pub(super) graphs: Graphs,
@@ -128,25 +157,49 @@ impl CudaBackend {
         };
         let weights = GpuWeights::upload(&kernels, config, weights, format)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
-        let kept_crops = kept_crops(config, capacity, gpu.free_bytes()?);
-        let kept = Buffer::zeros(stream, kept_crops * crop_values(config))?;
-        let limits = BackendLimits {
-            kept_crops,
-            ..limits(config, capacity, gpu.free_bytes()?)?
+        let device = PreparedDevice {
+            gpu,
+            streams,
+            clock,
         };
+        let mut parts = NetworkParts {
+            runner: LayerRunner::new(kernels, products),
+            weights,
+        };
+        if let Precision::Fp8(pictures) = settings.precision {
+            parts = quantised(device.clone(), config, parts, pictures)?;
+        }
+        let backend = Self::assemble(device, config, parts, capacity)?;
+        tracing::debug!("buffers on the GPU take {} MiB", held_bytes() >> 20);
+        backend.network.prepare()?;
+        Ok(backend)
+    }
+
+    /// Allocates everything beside the weights.
+    fn assemble(
+        device: PreparedDevice,
+        config: &ModelConfig,
+        parts: NetworkParts,
+        capacity: CudaCapacity,
+    ) -> Result<Self, CudaError> {
+        let PreparedDevice {
+            gpu,
+            streams,
+            clock,
+        } = device;
+        let stream = &streams.compute;
+        let limits = limits(config, capacity)?;
         let layout = TableLayout::new(&limits);
-        let runner = LayerRunner::new(kernels, products);
-        let network = Network::new(runner, config, weights, &layout)?;
+        let network = Network::new(parts, config, &layout, capacity.crops_at_once)?;
         let vocab = config.text.vocab_size;
-        let frame_bytes = capacity.images * FRAME_PIXELS * 3 / 2;
-        let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes);
+        let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes(capacity));
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
-        let mut backend = Self {
+        Ok(Self {
             limits,
             vocab,
             flights: Flights::new(limits.slots, vocab),
             frames: FramePreprocessor::new(stream, &config.vision, FRAME_PIXELS)?,
-            kept,
+            kept: Buffer::zeros(stream, limits.kept_crops * crop_values(config))?,
             carried: Buffer::zeros(stream, limits.slots * limits.rows)?,
             graphs: Graphs::new(Arc::clone(stream)),
             layout,
@@ -157,28 +210,7 @@ impl CudaBackend {
             config: config.clone(),
             streams,
             gpu,
-        };
-        if let Precision::Fp8(pictures) = settings.precision {
-            backend.quantise(pictures)?;
-        }
-        backend.network.prepare()?;
-        Ok(backend)
-    }
-
-    /// Runs the pictures in bf16 to measure the largest values, then changes to fp8.
-    fn quantise(&mut self, pictures: &[Picture]) -> Result<(), CudaError> {
-        if pictures.is_empty() {
-            return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
-        }
-        let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
-        self.network.measure_inputs()?;
-        for picture in pictures {
-            let step = fp8::calibration_step(picture, &self.config, &self.limits);
-            self.launch(SlotId(0), step).map_err(failed)?;
-            self.commit(SlotId(0)).map_err(failed)?;
-        }
-        self.graphs.clear();
-        self.network.quantise()
+        })
     }
 
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
@@ -268,7 +300,7 @@ impl CudaBackend {
         for (index, job) in step.images.iter().enumerate() {
             let tiling = view_tiling(job.picture.size(), &job.view, &self.config.vision);
             let crops = places.place(&job.sources(tiling.crops())?);
-            let most = self.network.vision.crops_max;
+            let most = self.network.vision.room.crops;
             if first + crops.len() > source.len || places.batch() > most {
                 return Err(BackendError(format!(
                     "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
@@ -412,11 +444,29 @@ impl CudaBackend {
     }
 }
 
-impl Drop for CudaBackend {
-    fn drop(&mut self) {
-        // No work may run when buffers are freed. An error here means that the GPU has failed, which was reported before.
-        let _ = self.streams.drain();
+/// Runs the pictures in bf16 to measure the largest values, then converts the weights, with little memory beside them. Waits for the
+/// stream.
+fn quantised(
+    device: PreparedDevice,
+    config: &ModelConfig,
+    mut parts: NetworkParts,
+    pictures: &[Picture],
+) -> Result<NetworkParts, CudaError> {
+    if pictures.is_empty() {
+        return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
     }
+    parts.weights.measure_inputs(&parts.runner.kernels)?;
+    let capacity = CudaCapacity::for_calibration(config);
+    let mut backend = CudaBackend::assemble(device, config, parts, capacity)?;
+    let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
+    for picture in pictures {
+        let step = fp8::calibration_step(picture, config, &backend.limits);
+        backend.launch(SlotId(0), step).map_err(failed)?;
+        backend.commit(SlotId(0)).map_err(failed)?;
+    }
+    let mut parts = backend.network.into_parts();
+    parts.weights.quantise(&parts.runner.kernels)?;
+    Ok(parts)
 }
 
 /// Checks that the kernels support the shape of the model.
@@ -453,50 +503,44 @@ fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
     require_multiples(&widths, 16).map_err(CudaError::Int8)
 }
 
-/// Share of the memory that the weights leave which kept crops may take.
-const KEPT_SHARE: usize = 16;
-
-/// Crops whose features are kept, limited by free memory.
-fn kept_crops(config: &ModelConfig, capacity: CudaCapacity, free_bytes: usize) -> usize {
-    let crop_bytes = crop_values(config) * size_of::<bf16>();
-    let room = free_bytes / KEPT_SHARE / crop_bytes.max(1);
-    capacity.kept_crops.min(room)
+/// Bytes of the frames of a step.
+pub(super) fn frame_bytes(capacity: CudaCapacity) -> usize {
+    capacity.images * FRAME_PIXELS * 3 / 2
 }
 
 /// Values of the features of a crop.
-fn crop_values(config: &ModelConfig) -> usize {
+pub(super) fn crop_values(config: &ModelConfig) -> usize {
     config.image_tokens() * config.vision.enc_dim
 }
 
-/// Share of the memory that the weights leave which the cache may take; the rest is for a step's own buffers.
-const CACHE_SHARE: usize = 2;
-
-/// The capacity, with pages limited by free memory; an error when not even one look fits.
-fn limits(
+/// The limits of a backend of that capacity; an error when not even one row fits.
+pub(super) fn limits(
     config: &ModelConfig,
     capacity: CudaCapacity,
-    free_bytes: usize,
 ) -> Result<BackendLimits, CudaError> {
     let text = &config.text;
-    let page_bytes = text.n_layers * 2 * text.n_heads * PAGE * TEXT_HEAD * size_of::<bf16>();
-    let pages = capacity.pages.min(free_bytes / CACHE_SHARE / page_bytes);
-    let needed = text.max_context.div_ceil(PAGE) + 1;
-    if pages < needed {
-        return Err(CudaError::Memory {
-            free_mib: free_bytes >> 20,
-            needed_mib: (needed * page_bytes * CACHE_SHARE) >> 20,
-        });
+    if capacity.pages < pages_min(config) {
+        return Err(CudaError::Shape(format!(
+            "its cache has {} pages, one row needs {}",
+            capacity.pages,
+            pages_min(config)
+        )));
     }
     Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
-        pages,
+        pages: capacity.pages,
         page_tokens: PAGE,
         context: text.max_context,
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
         positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
-        tokens: capacity.rows + DRAFTED_TOKENS,
+        tokens: capacity.rows * (1 + DRAFTED_TOKENS_PER_ROW),
         kept_crops: capacity.kept_crops,
     })
+}
+
+/// Pages that the longest row needs, with its image.
+pub fn pages_min(config: &ModelConfig) -> usize {
+    config.text.max_context.div_ceil(PAGE) + 1
 }

@@ -11,9 +11,9 @@ use half::bf16;
 use super::{
     error::{CudaError, tried},
     fp8::Scales,
-    kernels::{Activations, Scale, StridedRows},
+    kernels::{Activations, StridedRows},
     library,
-    memory::{Buffer, Pointer, copy, wait_between, wait_for_event},
+    memory::{Buffer, copy, wait_between, wait_for_event},
     products::{Epilogue, LinearRef, Products, WeightPointer},
 };
 use spotter_core::{Clock, Mono};
@@ -87,7 +87,8 @@ impl CeilingBench<'_> {
     fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
         let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
-        self.tflop(Activations::bf16(x.start(), SIDE), weight.start(), None)
+        let weight = WeightPointer::Bf16(weight.start());
+        self.tflop(Activations::bf16(x.start(), SIDE), weight)
     }
 
     fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
@@ -95,26 +96,21 @@ impl CeilingBench<'_> {
         let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
         let scales = Scales::new(&self.stream, &[1.0])?;
         let rows = StridedRows::packed(x.start(), SIDE);
-        // Weights in bf16, which every layer has, are not read.
-        let in_bf16 = Buffer::zeros(&self.stream, SIDE * SIDE)?;
-        let e4m3 = Some((weight.start(), scales.at(0)));
-        self.tflop(Activations::E4m3(rows, scales.at(0)), in_bf16.start(), e4m3)
+        let weight = WeightPointer::E4m3 {
+            values: weight.start(),
+            scale: scales.at(0),
+        };
+        self.tflop(Activations::E4m3(rows, scales.at(0)), weight)
     }
 
-    fn tflop(
-        &self,
-        x: Activations,
-        weight: Pointer<bf16>,
-        e4m3: Option<(Pointer<u8>, Scale)>,
-    ) -> Result<SustainedSpeed, CudaError> {
+    fn tflop(&self, x: Activations, weight: WeightPointer) -> Result<SustainedSpeed, CudaError> {
         let bias = Buffer::zeros(&self.stream, SIDE)?;
         let out = Buffer::zeros(&self.stream, SIDE * SIDE)?;
         let linear = LinearRef {
-            weight: WeightPointer::Bf16(weight),
+            weight,
             bias: bias.start(),
             bias_f32: None,
             largest_input: None,
-            e4m3,
             outputs: SIDE,
             inner: SIDE,
         };

@@ -6,17 +6,15 @@
 //! Belongs here: which steps run in one launch, the scratch of the kernel, and its launch. Not here: kernel by kernel, which works for
 //! every step (`network`).
 
-use std::sync::Arc;
-
-use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
     error::CudaError,
+    fp8::E4m3Inputs,
     kernels::{ByValue, CachedAttention, Kernels, TEXT_HEAD, TILE, launch, require},
     library::Gpu,
     memory::{Buffer, Pointer},
-    products::LinearRef,
+    products::{LinearRef, WeightPointer},
     program::StepCounts,
     weights::GpuTextBlock,
 };
@@ -129,12 +127,13 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// With the weights of `layers`, which must live as long. `None` when the kernel does not support the GPU or the model's shape, or
-    /// the weights are in int8.
+    /// With the weights of `layers`, which must live as long; with `fp8`, these are in e4m3. `None` when the kernel does not support the
+    /// GPU or the model's shape, or the weights are in int8.
     pub fn new(
         kernels: &Kernels,
         config: &TextConfig,
         layers: &[GpuTextBlock],
+        fp8: Option<&E4m3Inputs<2>>,
     ) -> Result<Option<Self>, CudaError> {
         let (stream, inner, blocks) = (&kernels.stream, config.ff_dim, kernels.multiprocessors);
         let is_supported = config.dim == WIDTH && is_supported(layers.len(), inner, blocks);
@@ -142,35 +141,21 @@ impl OneLaunchDecoder {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let words = layers.iter().map(|block| layer_words(block, None));
+        let scales = |layer| fp8.map(|inputs| inputs.scales(layer));
+        let words = layers.iter().enumerate();
+        let words = words.map(|(layer, block)| layer_words(block, scales(layer)));
         let Some(words) = words.collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &words.concat())?,
-            is_e4m3: false,
+            is_e4m3: fp8.is_some(),
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
             inner,
             layer_count: layers.len(),
             blocks,
         }))
-    }
-
-    /// Reads the blocks' weights in e4m3 from now on, where all have them; `scales` are those of each block's inputs.
-    pub fn quantise(
-        &mut self,
-        stream: &Arc<CudaStream>,
-        blocks: &[GpuTextBlock],
-        scales: impl Fn(usize) -> [f32; 2],
-    ) -> Result<(), CudaError> {
-        let layer = |(index, block)| layer_words(block, Some(scales(index)));
-        let layers: Option<Vec<_>> = blocks.iter().enumerate().map(layer).collect();
-        if let Some(layers) = layers {
-            self.layers = Buffer::from_host(stream, &layers.concat())?;
-            self.is_e4m3 = true;
-        }
-        Ok(())
     }
 
     /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
@@ -268,9 +253,11 @@ fn layer_words(block: &GpuTextBlock, scales: Option<[f32; 2]>) -> Option<[u64; L
     let product = |linear: &LinearRef, scale: Option<f32>| {
         let (weight, of_input, of_sum) = match scale {
             None => (linear.bf16().ok()?.address(), 1.0_f32, 1.0_f32),
-            Some(scale) => {
-                let (weight, of_weight) = linear.e4m3?;
-                (weight.address(), scale.recip(), scale * of_weight.value)
+            Some(of_input) => {
+                let WeightPointer::E4m3 { values, scale } = linear.weight else {
+                    return None;
+                };
+                (values.address(), of_input.recip(), of_input * scale.value)
             }
         };
         let factors = u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32;

@@ -3,7 +3,7 @@
 use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
 
 use super::arch::Capability;
-use crate::scheduler::backend::BackendError;
+use crate::{model::WeightsError, scheduler::backend::BackendError};
 
 /// An error of the CUDA backend.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +36,9 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
-    /// Too little memory is left.
-    #[error(
-        "{free_mib} MiB of the GPU's memory are free beside the weights, {needed_mib} MiB are needed; end other programs that use it, or use device = \"cpu\""
-    )]
-    Memory { free_mib: usize, needed_mib: usize },
+    /// The file of the weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// A call of the driver failed.
     #[error("{what}: {source}")]
     Driver {

@@ -72,6 +72,11 @@ impl FramePreprocessor {
         })
     }
 
+    /// Bytes of those buffers.
+    pub fn scratch_bytes(pixels: usize) -> usize {
+        3 * pixels * 3
+    }
+
     /// Queues everything up to the patches of the wanted crops. `out` has a row for each of their patches.
     pub fn patches(
         &mut self,

@@ -153,6 +153,7 @@ impl Graphs {
     }
 
     /// Discards all graphs, because the network has changed. None of them may be in flight.
+    #[cfg(test)]
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -99,6 +99,35 @@ pub fn wait_between(
 pub struct Buffer<T> {
     slice: CudaSlice<T>,
     address: u64,
+    // Counted while it exists.
+    _held: HeldBytes,
+}
+
+/// A part of what the buffers of this thread take.
+#[derive(Debug)]
+struct HeldBytes(usize);
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+impl HeldBytes {
+    fn new(bytes: usize) -> Self {
+        HELD.set(HELD.get() + bytes);
+        Self(bytes)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        // A buffer may be dropped by another thread than the one that made it.
+        HELD.set(HELD.get().saturating_sub(self.0));
+    }
+}
+
+/// Bytes of GPU memory that the buffers of this thread take.
+pub fn held_bytes() -> usize {
+    HELD.get()
 }
 
 /// A position in a [`Buffer`], and the number of values behind it.
@@ -153,7 +182,12 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
         DriverCalls::count(1, 0);
         wait_for_stream(stream, "waiting for the GPU's memory")?;
         let address = slice.device_ptr(stream).0;
-        Ok(Self { slice, address })
+        let held = HeldBytes::new(slice.len() * size_of::<T>());
+        Ok(Self {
+            slice,
+            address,
+            _held: held,
+        })
     }
 
     pub fn start(&self) -> Pointer<T> {
@@ -228,8 +262,8 @@ pub fn upload<T>(
 ) -> Result<(), CudaError> {
     let from = &from.as_slice()[range.start.min(from.len)..];
     let len = range.len().min(to.len()).min(from.len());
-    // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`), and
-    // every kernel that reads `to` waits for that event.
+    // SAFETY: both have `len` values. The host writes `from` again only after the event behind this copy (`slot`) or
+    // after a wait for the stream (`weights`), and every kernel that reads `to` waits for that event or is behind that wait.
     unsafe { result::memcpy_htod_async(to.address(), &from[..len], stream.cu_stream()) }
         .map_err(tried("copying a step to the GPU"))
 }

@@ -17,6 +17,7 @@
 //! | [`memory`] | buffers of the GPU, pinned memory, copies |
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`], [`fp8`] | the model on the GPU; scales and buffers of fp8 |
+//! | [`footprint`] | bytes that a backend allocates; pure |
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`stage`], [`foreign`] | frames to the GPU; frames that a decoder left there |
@@ -32,6 +33,7 @@ mod clock;
 pub mod compile;
 mod decode;
 mod error;
+mod footprint;
 mod foreign;
 mod fp8;
 mod frames;
@@ -48,9 +50,10 @@ mod slot;
 mod stage;
 mod weights;
 
-pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision};
+pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision, pages_min};
 pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
 pub use error::CudaError;
+pub use footprint::{Footprint, crop_bytes, page_bytes};
 pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, kernel_cache, open};
 

@@ -17,6 +17,7 @@ use super::{
     weights::GpuWeights,
 };
 use crate::model::ModelConfig;
+use spotter_core::config::GpuPrecision;
 
 mod heads;
 mod runner;
@@ -26,7 +27,13 @@ mod vision;
 use heads::RegionHeads;
 pub use runner::LayerRunner;
 use text::TextDecoder;
-use vision::VisionEncoder;
+use vision::{VisionEncoder, VisionRoom};
+
+/// What a [`Network`] is made of, and what can be made into another one.
+pub struct NetworkParts {
+    pub runner: LayerRunner,
+    pub weights: GpuWeights,
+}
 
 /// The model on the GPU.
 pub struct Network {
@@ -39,30 +46,28 @@ pub struct Network {
 impl Network {
     /// Allocates everything that steps within the layout need.
     pub fn new(
-        mut runner: LayerRunner,
+        parts: NetworkParts,
         config: &ModelConfig,
-        weights: GpuWeights,
         layout: &TableLayout,
+        crops_at_once: usize,
     ) -> Result<Self, CudaError> {
+        let NetworkParts {
+            mut runner,
+            weights,
+        } = parts;
+        let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let is_int8 = weights.vision.proj_fc1.at().is_int8();
-        let (kernels, most) = (&runner.kernels, config.vision.max_crops);
-        let images = layout.limits.images;
-        let crops = (images * (most + 1)).max(most * 2);
-        let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, [crops, images])?;
+        let kernels = &runner.kernels;
+        let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room)?;
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, weights.heads, layout)?;
         if is_int8 {
-            let (text, vision) = (&config.text, &config.vision);
-            let input = |rows, width| MatrixShape { rows, width };
-            let (patches, tokens) = (
-                config.image_tokens() * crops,
-                config.image_tokens() * images,
-            );
-            runner.allow_int8(&[
-                input(patches, vision.enc_dim.max(vision.enc_ff_dim)),
-                input(tokens, vision.proj_inner_dim.max(2 * vision.enc_dim)),
-                input(layout.positions, text.dim + text.ff_dim),
-            ])?;
+            runner.allow_int8(&int8_inputs(config, layout, room))?;
+        }
+        if text.is_fp8() {
+            // Buffers that steps of many positions in fp8 do not use.
+            let unused = [&vision.inner, &text.proj_fc2_in].map(Buffer::start);
+            runner.bf16_scratch = unused.into_iter().max_by_key(Pointer::len);
         }
         Ok(Self {
             runner,
@@ -70,6 +75,30 @@ impl Network {
             text,
             heads,
         })
+    }
+
+    /// Bytes that one takes beside its weights and the KV cache.
+    pub fn scratch_bytes(
+        config: &ModelConfig,
+        layout: &TableLayout,
+        crops_at_once: usize,
+        precision: GpuPrecision,
+    ) -> usize {
+        let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
+        let is_fp8 = precision == GpuPrecision::Fp8;
+        let of_int8 = match precision {
+            GpuPrecision::Int8 => LayerRunner::int8_bytes(&int8_inputs(config, layout, room)),
+            GpuPrecision::Bf16 | GpuPrecision::Fp8 => 0,
+        };
+        VisionEncoder::scratch_bytes(config, &room, is_fp8)
+            + TextDecoder::scratch_bytes(&config.text, layout, is_fp8)
+            + RegionHeads::scratch_bytes(config, layout)
+            + of_int8
+    }
+
+    /// Bytes of a page of the KV cache.
+    pub fn page_bytes(config: &ModelConfig) -> usize {
+        TextDecoder::page_bytes(&config.text)
     }
 
     /// Plans the products of expected steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
@@ -112,23 +141,30 @@ impl Network {
         self.runner.kernels.choose_token(&logits, &picks, out)
     }
 
-    /// Measures from now on the largest inputs of the layers that can be in fp8: those of all blocks.
-    pub fn measure_inputs(&mut self) -> Result<(), CudaError> {
-        let vision = self.vision.weights.blocks.iter_mut();
-        let text = self.text.weights.blocks.iter_mut();
-        let vision = vision.flat_map(|block| block.linears_mut());
-        for linear in vision.chain(text.flat_map(|block| block.linears_mut())) {
-            linear.measure_inputs(&self.runner.kernels)?;
-        }
-        Ok(())
+    /// Frees everything beside its kernels and weights.
+    pub fn into_parts(self) -> NetworkParts {
+        let mut runner = self.runner;
+        runner.free_scratch();
+        let weights = GpuWeights {
+            vision: self.vision.weights,
+            text: self.text.weights,
+            heads: self.heads.weights,
+        };
+        NetworkParts { runner, weights }
     }
+}
 
-    /// Runs these layers in fp8 from now on, with scales from the measured inputs. Waits for the stream.
-    pub fn quantise(&mut self) -> Result<(), CudaError> {
-        // Buffers that steps of many positions in fp8 do not use.
-        let unused = [&self.vision.inner, &self.text.proj_fc2_in].map(Buffer::start);
-        self.runner.bf16_scratch = unused.into_iter().max_by_key(Pointer::len);
-        self.vision.quantise(&self.runner.kernels)?;
-        self.text.quantise(&self.runner.kernels)
-    }
+/// The largest inputs of products in int8.
+fn int8_inputs(config: &ModelConfig, layout: &TableLayout, room: VisionRoom) -> [MatrixShape; 3] {
+    let (text, vision, tokens) = (&config.text, &config.vision, config.image_tokens());
+    let input = |rows, width| MatrixShape { rows, width };
+    let (of_block, of_projection) = (
+        vision.enc_dim.max(vision.enc_ff_dim),
+        vision.proj_inner_dim.max(2 * vision.enc_dim),
+    );
+    [
+        input(room.crops_at_once * tokens, of_block),
+        input(room.images * tokens, of_projection),
+        input(layout.positions, text.dim + text.ff_dim),
+    ]
 }

@@ -30,7 +30,7 @@ use self::{
     algorithm_cache::AlgorithmCache,
     plan::{
         Algorithm, BlasHandle, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue,
-        ProductShape, WORKSPACE_BYTES,
+        ProductShape,
     },
     product::skew,
     trial::Trial,
@@ -42,6 +42,7 @@ use super::{
     memory::{Buffer, Pointer},
 };
 
+pub use plan::WORKSPACE_BYTES;
 pub use product::{Epilogue, LinearRef, Product, WeightPointer};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.

@@ -21,6 +21,8 @@ use super::{
     stage::FrameStage,
 };
 
+/// Waits for their work when they are dropped, so that buffers which are dropped behind them are free.
+#[derive(Clone)]
 pub struct Streams {
     /// Copies to the GPU.
     pub up: Arc<CudaStream>,
@@ -47,6 +49,13 @@ impl Streams {
             wait_for_stream(stream, "waiting for the GPU")?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        // An error means that the GPU has failed, which was reported before.
+        let _ = self.drain();
     }
 }
 
@@ -113,7 +122,7 @@ impl GpuSlot {
         let untimed = || event(CUevent_flags::CU_EVENT_DISABLE_TIMING);
         let timed = || event(CUevent_flags::CU_EVENT_DEFAULT);
         let events = || {
-            Ok(StepEvents {
+            Ok::<_, CudaError>(StepEvents {
                 began: timed()?,
                 prepared: timed()?,
                 encoded: timed()?,
@@ -139,6 +148,14 @@ impl GpuSlot {
             copied: untimed()?,
             step: QueuedStep::default(),
         })
+    }
+
+    /// Bytes of GPU memory that one takes.
+    pub fn gpu_bytes(layout: &TableLayout, vocab: usize, frame_bytes: usize) -> usize {
+        let masks = layout.token_rows.len * vocab.div_ceil(32);
+        (layout.words + masks) * size_of::<u32>()
+            + layout.picks * size_of::<DecisionRecord>()
+            + frame_bytes
     }
 
     /// Events of the step in flight, or of the last one.

@@ -124,7 +124,6 @@ pub(super) fn linear(
         bias: bias.start(),
         bias_f32: None,
         largest_input: None,
-        e4m3: None,
         outputs,
         inner,
     }

@@ -1,7 +1,7 @@
-//! The model's weights on the GPU, in bf16 or int8, in the layout that the network reads.
+//! The model's weights on the GPU, in bf16, int8 or e4m3, in the layout that the network reads. The GPU has one copy of each.
 //!
-//! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection. Each is converted when it is copied,
-//! so that the GPU has one copy of it.
+//! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection. Each is converted when it is copied.
+//! In e4m3 are those of the blocks, converted layer by layer when their inputs have been measured in bf16 (`fp8`).
 //!
 //! Attention and MLP of a decoder's block are parallel and add to the same hidden states, so two of its products can be one:
 //! `[proj | fc2]` side by side along the inner dimension, with the sum of their biases.
@@ -12,16 +12,17 @@ use super::{
     error::CudaError,
     fp8::{self, Scales},
     kernels::{Int8Rows, Kernels, MatrixShape, StridedRows},
-    memory::Buffer,
+    memory::{Buffer, wait_for_stream},
     products::{LinearRef, WeightPointer},
 };
 use crate::model::{self, ModelConfig};
 
 mod load;
+mod rows;
 
+use load::GpuLoader;
 #[cfg(test)]
-pub use load::with_pairs_together;
-use load::{GpuLoader, values};
+pub use rows::put_pairs_together;
 
 /// Weights of a layer, `[outputs, inner]`.
 enum GpuWeight {
@@ -31,6 +32,11 @@ enum GpuWeight {
         values: Buffer<i8>,
         scales: Buffer<f32>,
     },
+    /// A weight is the number times the scale.
+    E4m3 {
+        values: Buffer<u8>,
+        scale: Scales,
+    },
 }
 
 pub struct GpuLinear {
@@ -39,8 +45,6 @@ pub struct GpuLinear {
     bias_f32: Buffer<f32>,
     /// The largest size of an input so far, while fp8 is calibrated.
     largest_input: Option<Buffer<f32>>,
-    /// The weights once more, where products are in fp8.
-    e4m3: Option<(Buffer<u8>, Scales)>,
     outputs: usize,
     inner: usize,
 }
@@ -104,6 +108,8 @@ pub struct GpuVisionWeights {
     /// Position embedding, `[tokens, enc_dim]`.
     pub pos_emb: Buffer<bf16>,
     pub blocks: Vec<GpuVisionBlock>,
+    /// The largest inputs of the blocks' layers, where these are in e4m3.
+    pub largest_inputs: Option<Vec<f32>>,
     pub post_ln: GpuNorm,
     pub proj_fc1: GpuLinear,
     pub proj_fc2: GpuLinear,
@@ -116,6 +122,8 @@ pub struct GpuTextWeights {
     pub coord_encoder: GpuEncoder,
     pub size_encoder: GpuEncoder,
     pub blocks: Vec<GpuTextBlock>,
+    /// The largest inputs of the blocks' layers, where these are in e4m3.
+    pub largest_inputs: Option<Vec<f32>>,
 }
 
 /// Weights between the last hidden state and the decisions.
@@ -130,13 +138,13 @@ pub struct GpuHeadWeights {
 }
 
 impl GpuVisionBlock {
-    pub fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
+    fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
         [&mut self.qkv, &mut self.proj, &mut self.fc1, &mut self.fc2]
     }
 }
 
 impl GpuTextBlock {
-    pub fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
+    fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
     }
 
@@ -153,7 +161,6 @@ impl GpuTextBlock {
 
 impl GpuLinear {
     pub fn at(&self) -> LinearRef {
-        let e4m3 = self.e4m3.as_ref();
         LinearRef {
             weight: match &self.weight {
                 GpuWeight::Bf16(weight) => WeightPointer::Bf16(weight.start()),
@@ -164,24 +171,28 @@ impl GpuLinear {
                     },
                     scales: scales.start(),
                 }),
+                GpuWeight::E4m3 { values, scale } => WeightPointer::E4m3 {
+                    values: values.start(),
+                    scale: scale.at(0),
+                },
             },
             bias: self.bias.start(),
             bias_f32: Some(self.bias_f32.start()),
             largest_input: self.largest_input.as_ref().map(Buffer::start),
-            e4m3: e4m3.map(|(weight, scale)| (weight.start(), scale.at(0))),
             outputs: self.outputs,
             inner: self.inner,
         }
     }
 
     /// Measures its inputs from now on.
-    pub fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+    fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
         self.largest_input = Some(Buffer::zeros(&kernels.stream, 1)?);
         Ok(())
     }
 
-    /// Makes the weights in e4m3 too. Returns the largest size of the inputs that were measured. Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
+    /// Converts the weights to e4m3 and frees those in bf16. Returns the largest size of the inputs that were measured. Waits for the
+    /// stream.
+    fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
         let stream = &kernels.stream;
         let from = StridedRows::packed(self.at().bf16()?, self.inner);
         let shape = MatrixShape {
@@ -192,10 +203,11 @@ impl GpuLinear {
         kernels.abs_max(from, largest.start(), shape)?;
         let scale = fp8::scale(largest.to_host(stream)?[0], 1.0)?;
         let scale = Scales::new(stream, &[scale])?;
-        let weight = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = StridedRows::packed(weight.start(), self.inner);
+        let values = Buffer::zeros(stream, self.outputs * self.inner)?;
+        let to = StridedRows::packed(values.start(), self.inner);
         kernels.quantise(from, to, scale.at(0), shape)?;
-        self.e4m3 = Some((weight, scale));
+        wait_for_stream(stream, "converting weights to e4m3")?;
+        self.weight = GpuWeight::E4m3 { values, scale };
         match self.largest_input.take() {
             Some(largest) => Ok(largest.to_host(stream)?[0]),
             None => Err(CudaError::Fp8("its inputs were not measured".into())),
@@ -204,27 +216,20 @@ impl GpuLinear {
 }
 
 impl GpuWeights {
-    /// Copies all weights to the GPU, the large layers in `format`, and frees each tensor's host memory after its copy. Blocks.
+    /// Reads all weights and copies them to the GPU, the large layers in `format`, piece by piece. Blocks.
     pub fn upload(
         kernels: &Kernels,
         config: &ModelConfig,
         weights: model::Weights,
         format: WeightFormat,
     ) -> Result<Self, CudaError> {
-        let loader = GpuLoader {
-            stream: &kernels.stream,
-            int8: (format == WeightFormat::Int8).then_some(kernels),
-        };
+        let loader = GpuLoader::new(kernels, config, format == WeightFormat::Int8)?;
         let model::Weights {
             text,
             vision,
             region,
         } = weights;
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
-        let lm_weight = values(text.lm_head.weight);
-        let lm_bias = text.lm_head.bias.into_f32();
-        let width = config.text.dim;
-        let coord_or_end = ids.map(|id| &lm_weight[id * width..][..width]).concat();
         let vision_block = |block: model::VisionBlock| {
             Ok::<_, CudaError>(GpuVisionBlock {
                 ln1: loader.norm(block.ln1)?,
@@ -251,6 +256,7 @@ impl GpuWeights {
                     .into_iter()
                     .map(vision_block)
                     .collect::<Result<_, _>>()?,
+                largest_inputs: None,
                 post_ln: loader.norm(vision.post_ln)?,
                 proj_fc1: loader.large(vision.proj_fc1)?,
                 proj_fc2: loader.large(vision.proj_fc2)?,
@@ -262,13 +268,14 @@ impl GpuWeights {
                     .into_iter()
                     .map(text_block)
                     .collect::<Result<_, _>>()?,
+                largest_inputs: None,
                 coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
                 size_encoder: loader.encoder(region.size_features, region.size_encoder, 2)?,
             },
             heads: GpuHeadWeights {
                 post_ln: loader.norm(text.post_ln)?,
-                coord_or_end: loader.layer(&coord_or_end, &ids.map(|id| lm_bias[id]))?,
-                lm_head: loader.layer(&lm_weight, &lm_bias)?,
+                coord_or_end: loader.outputs_of(&text.lm_head, &ids)?,
+                lm_head: loader.linear(text.lm_head)?,
                 coord_decoder: [
                     loader.linear(region.coord_fc1)?,
                     loader.linear(region.coord_fc2)?,
@@ -279,5 +286,27 @@ impl GpuWeights {
                 ],
             },
         })
+    }
+
+    /// Measures from now on the largest inputs of the layers that can be in e4m3: those of all blocks.
+    pub fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+        let vision = self.vision.blocks.iter_mut();
+        let text = self.text.blocks.iter_mut();
+        let vision = vision.flat_map(GpuVisionBlock::linears_mut);
+        let mut layers = vision.chain(text.flat_map(GpuTextBlock::linears_mut));
+        layers.try_for_each(|linear| linear.measure_inputs(kernels))
+    }
+
+    /// Converts these layers to e4m3, one by one. Waits for the stream.
+    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
+        let vision = self.vision.blocks.iter_mut();
+        let vision = vision.flat_map(GpuVisionBlock::linears_mut);
+        let vision: Result<_, _> = vision.map(|linear| linear.quantise(kernels)).collect();
+        self.vision.largest_inputs = Some(vision?);
+        let text = self.text.blocks.iter_mut();
+        let text = text.flat_map(GpuTextBlock::linears_mut);
+        let text: Result<_, _> = text.map(|linear| linear.quantise(kernels)).collect();
+        self.text.largest_inputs = Some(text?);
+        Ok(())
     }
 }

@@ -37,7 +37,7 @@ pub enum ModelError {
     Record(#[from] ModelRecordError),
 }
 
-/// A model in memory.
+/// A model whose weights can be read.
 #[derive(Clone, Debug)]
 pub struct LoadedModel {
     /// Short name for messages: the directory's name, or `embedded`, and the first digits of the hash of the weights,
@@ -47,7 +47,7 @@ pub struct LoadedModel {
     pub weights_sha256: String,
     /// Dimensions and token ids.
     pub config: ModelConfig,
-    /// Every tensor, as the file holds it.
+    /// Every tensor, in the file.
     pub weights: Weights,
     pub tokenizer: Tokenizer,
     /// True when no `model.toml` says which files these should be: only a look can show whether they fit together.
@@ -80,7 +80,8 @@ enum FileBytes {
     Static(&'static str, &'static [u8]),
 }
 
-/// Finds and loads a model. Blocks on the disk; a released Moondream 2 takes seconds and 4 GB.
+/// Finds a model, reads and checks its files. Blocks on the disk, for seconds with a released Moondream 2. Its weights stay in the
+/// file, from which a backend reads them.
 pub fn load_model(source: &ModelSource) -> Result<LoadedModel, ModelError> {
     ModelFiles::find(source)?.load()
 }
@@ -110,9 +111,9 @@ impl ModelFiles {
     fn load(&self) -> Result<LoadedModel, ModelError> {
         let config = self.dimensions()?;
         let tokenizer = self.tokenizer(&config)?;
-        // The hash needs a second pass over the file, which the page cache serves.
-        let (weights, sha256) = rayon::join(|| self.weights(&config), || self.weights.sha256());
-        let weights_sha256 = sha256?;
+        // Reads the header alone.
+        let weights = self.weights(&config);
+        let weights_sha256 = self.weights.sha256()?;
         self.record.check_sha256(&self.weights, &weights_sha256)?;
         Ok(LoadedModel {
             name: format!("{}@{}", self.label, &weights_sha256[..NAME_DIGITS]),

@@ -33,5 +33,5 @@ pub use output::{ObjectBins, SequenceOutput};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError};
 pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
-pub use tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
+pub use tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData};
 pub use tokenizer::{Tokenizer, TokenizerError};

@@ -1,16 +1,15 @@
-//! Where tensors come from: a safetensors file, or bytes in the program, read one tensor at a time.
+//! Where tensors come from: a safetensors file, or bytes in the program. The values of a file's tensors are read when they are needed
+//! ([`Tensor`]), so a model that is being loaded takes little memory beside its copy on the device. The file is read at positions and not
+//! mapped: a file that is cut off meanwhile is then an error and not the end of the process.
 
 use std::{
-    cmp::Ordering,
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    path::Path,
+    cmp::Ordering, collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _, path::Path,
+    sync::Arc,
 };
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::tensor::{FloatFormat, Tensor, TensorBytes, TensorData};
+use super::tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData};
 
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 20;
@@ -40,8 +39,7 @@ pub(super) fn listed(names: &[String]) -> String {
 /// Gives tensors by name.
 pub trait TensorSource {
     /// The tensor `name`, a published name without the `model.` prefix (`text.blocks.0.ln.weight`), or
-    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration gives; the caller checks it. May block on
-    /// the disk.
+    /// [`WeightsError::NotFound`]. `expected` is the shape that the configuration gives; the caller checks it.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError>;
 
     /// Names the source in messages.
@@ -70,7 +68,7 @@ struct Entry {
 
 #[derive(Debug)]
 enum Bytes {
-    File(File),
+    File(Arc<File>),
     Static(&'static [u8]),
 }
 
@@ -81,7 +79,7 @@ impl WeightsFile {
         let io_error = |error| WeightsError::Unusable(format!("cannot read {origin}: {error}"));
         let file = File::open(path).map_err(io_error)?;
         let length = file.metadata().map_err(io_error)?.len();
-        Self::read(origin, Bytes::File(file), length)
+        Self::read(origin, Bytes::File(Arc::new(file)), length)
     }
 
     /// The same for a file compiled into the program. `origin` names it in messages.
@@ -89,7 +87,7 @@ impl WeightsFile {
         Self::read(origin.to_owned(), Bytes::Static(bytes), bytes.len() as u64)
     }
 
-    fn read(origin: String, mut bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
+    fn read(origin: String, bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
         let header_error = |reason: String| {
             WeightsError::Unusable(format!("{origin} is not a safetensors file: {reason}"))
         };
@@ -100,7 +98,7 @@ impl WeightsFile {
             )));
         }
         let mut size = [0; 8];
-        size.copy_from_slice(&bytes.at(0, 8).map_err(io_error)?);
+        size.copy_from_slice(&bytes.read(0, 8).map_err(io_error)?);
         let size = u64::from_le_bytes(size);
         if size > HEADER_MAX_BYTES {
             return Err(header_error(format!(
@@ -121,7 +119,7 @@ impl WeightsFile {
         if length < data_start {
             check(data_start)?;
         }
-        let header = bytes.at(8, size as usize).map_err(io_error)?;
+        let header = bytes.read(8, size as usize).map_err(io_error)?;
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| header_error(error.to_string()))?;
         check(data_start + metadata.data_len() as u64)?;
@@ -159,12 +157,30 @@ impl TensorSource for WeightsFile {
         };
         let (start, end) = entry.info.data_offsets;
         let shape = entry.info.shape.clone();
-        let bytes = self
-            .bytes
-            .at(self.data_start + start as u64, end - start)
-            .map_err(|error| {
-                WeightsError::Unusable(format!("cannot read {}: {error}", self.origin))
-            })?;
+        let values = shape
+            .iter()
+            .try_fold(format.bytes(), |all, &size| all.checked_mul(size));
+        let out_of_place = || {
+            WeightsError::Unusable(format!(
+                "{}: tensor {} of shape {shape:?} is at bytes {start} to {end}, which does not fit; copy or download the file again",
+                self.origin, entry.file_name
+            ))
+        };
+        if values != end.checked_sub(start) {
+            return Err(out_of_place());
+        }
+        let start = self.data_start + start as u64;
+        let bytes = match &self.bytes {
+            Bytes::File(file) => TensorBytes::File(FileRange {
+                file: Arc::clone(file),
+                origin: self.origin.as_str().into(),
+                start,
+            }),
+            Bytes::Static(all) => {
+                let range = start as usize..self.data_start as usize + end;
+                TensorBytes::Static(all.get(range).ok_or_else(out_of_place)?)
+            }
+        };
         Ok(Tensor {
             name: name.to_owned(),
             shape,
@@ -178,19 +194,18 @@ impl TensorSource for WeightsFile {
 }
 
 impl Bytes {
-    fn at(&mut self, start: u64, length: usize) -> io::Result<TensorBytes> {
+    fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
         match self {
             Self::File(file) => {
                 let mut bytes = vec![0; length];
-                file.seek(SeekFrom::Start(start))?;
-                file.read_exact(&mut bytes)?;
-                Ok(bytes.into())
+                file.read_exact_at(&mut bytes, start)?;
+                Ok(bytes)
             }
             Self::Static(all) => {
                 let rest = all.get(start as usize..).unwrap_or_default();
                 let bytes = rest.get(..length);
                 bytes
-                    .map(TensorBytes::Static)
+                    .map(<[u8]>::to_vec)
                     .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
             }
         }

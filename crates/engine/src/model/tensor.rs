@@ -1,8 +1,13 @@
 //! One tensor as a file holds it.
 
-use std::{ops::Deref, sync::Arc};
+use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
 use half::{bf16, f16};
+
+use super::source::WeightsError;
+
+/// Bytes of a file that are in memory at a time.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Number formats of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +28,39 @@ impl FloatFormat {
             Self::F32 => 4,
         }
     }
+
+    /// Fills `to` with what `convert` makes of each value.
+    fn decode<T>(self, bytes: &[u8], to: &mut [T], convert: impl Fn(f32) -> T) {
+        let (pairs, _) = bytes.as_chunks::<2>();
+        let (words, _) = bytes.as_chunks::<4>();
+        match self {
+            Self::Bf16 => fill(to, pairs, |pair| {
+                convert(bf16::from_le_bytes(pair).to_f32())
+            }),
+            Self::F16 => fill(to, pairs, |pair| convert(f16::from_le_bytes(pair).to_f32())),
+            Self::F32 => fill(to, words, |word| convert(f32::from_le_bytes(word))),
+        }
+    }
+
+    /// The same in bf16, rounded to nearest.
+    fn decode_bf16(self, bytes: &[u8], to: &mut [bf16]) {
+        match self {
+            Self::Bf16 => fill(to, bytes.as_chunks::<2>().0, bf16::from_le_bytes),
+            Self::F16 | Self::F32 => self.decode(bytes, to, bf16::from_f32),
+        }
+    }
+}
+
+fn fill<T, F: Copy>(to: &mut [T], from: &[F], convert: impl Fn(F) -> T) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = convert(*from);
+    }
 }
 
 /// The values of a tensor, row-major.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum TensorData {
-    /// Little-endian bytes, read from a file or borrowed from the program itself.
+    /// Little-endian bytes, in a file or in the program itself.
     Encoded {
         /// What the bytes are.
         format: FloatFormat,
@@ -43,19 +75,20 @@ pub enum TensorData {
 pub enum TensorBytes {
     /// In the program itself.
     Static(&'static [u8]),
-    /// Read from a file; free when the last clone is gone.
+    /// Made by the program; free when the last clone is gone.
     Shared(Arc<Vec<u8>>),
+    /// In a file, from which they are read when they are needed.
+    File(FileRange),
 }
 
-impl Deref for TensorBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Static(bytes) => bytes,
-            Self::Shared(bytes) => bytes,
-        }
-    }
+/// A part of an open file.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    pub file: Arc<File>,
+    /// Names the file in messages.
+    pub origin: Arc<str>,
+    /// Bytes before it.
+    pub start: u64,
 }
 
 impl From<Vec<u8>> for TensorBytes {
@@ -64,14 +97,40 @@ impl From<Vec<u8>> for TensorBytes {
     }
 }
 
-impl PartialEq for TensorBytes {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
+impl TensorBytes {
+    /// Gives `length` bytes from `start` on to `with`, in pieces of a multiple of four bytes, in order. Blocks on the disk.
+    fn pieces(
+        &self,
+        start: usize,
+        length: usize,
+        mut with: impl FnMut(&[u8]),
+    ) -> Result<(), WeightsError> {
+        let range = match self {
+            Self::Static(bytes) => {
+                with(&bytes[start..start + length]);
+                return Ok(());
+            }
+            Self::Shared(bytes) => {
+                with(&bytes[start..start + length]);
+                return Ok(());
+            }
+            Self::File(range) => range,
+        };
+        let mut buffer = vec![0; length.min(PIECE_BYTES)];
+        for at in (0..length).step_by(PIECE_BYTES) {
+            let piece = &mut buffer[..PIECE_BYTES.min(length - at)];
+            let from = range.start + (start + at) as u64;
+            range.file.read_exact_at(piece, from).map_err(|error| {
+                WeightsError::Unusable(format!("cannot read {}: {error}", range.origin))
+            })?;
+            with(piece);
+        }
+        Ok(())
     }
 }
 
 /// A tensor with its published name, without the `model.` prefix.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tensor {
     pub name: String,
     /// Sizes, outermost first.
@@ -90,39 +149,50 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// The values in single precision; exact for all formats.
-    pub fn to_f32(&self) -> Vec<f32> {
-        match &self.data {
-            TensorData::F32(values) => values.clone(),
-            TensorData::Encoded { format, bytes } => decode(*format, bytes),
-        }
+    /// The values in single precision; exact for all formats. May block on the disk.
+    pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
+        let (format, bytes) = match &self.data {
+            TensorData::F32(values) => return Ok(values.clone()),
+            TensorData::Encoded { format, bytes } => (*format, bytes),
+        };
+        let mut values = vec![0.0; self.len()];
+        let mut rest = values.as_mut_slice();
+        bytes.pieces(0, self.len() * format.bytes(), |piece| {
+            let to = take_first(&mut rest, piece.len() / format.bytes());
+            format.decode(piece, to, |value| value);
+        })?;
+        Ok(values)
     }
 
     /// The same, giving up the tensor: its memory is free when this returns, or becomes the result.
-    pub fn into_f32(self) -> Vec<f32> {
+    pub fn into_f32(self) -> Result<Vec<f32>, WeightsError> {
         match self.data {
-            TensorData::F32(values) => values,
-            TensorData::Encoded { format, bytes } => decode(format, &bytes),
+            TensorData::F32(values) => Ok(values),
+            TensorData::Encoded { .. } => self.to_f32(),
         }
+    }
+
+    /// Fills `to` with the values from `first` on, in bf16, rounded to nearest. May block on the disk.
+    pub fn read_bf16(&self, first: usize, to: &mut [bf16]) -> Result<(), WeightsError> {
+        let count = to.len();
+        match &self.data {
+            TensorData::F32(values) => fill(to, &values[first..first + count], bf16::from_f32),
+            TensorData::Encoded { format, bytes } => {
+                let (size, mut rest) = (format.bytes(), to);
+                bytes.pieces(first * size, count * size, |piece| {
+                    format.decode_bf16(piece, take_first(&mut rest, piece.len() / size));
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn decode(format: FloatFormat, bytes: &[u8]) -> Vec<f32> {
-    let (pairs, _) = bytes.as_chunks::<2>();
-    match format {
-        FloatFormat::Bf16 => pairs
-            .iter()
-            .map(|&pair| bf16::from_le_bytes(pair).to_f32())
-            .collect(),
-        FloatFormat::F16 => pairs
-            .iter()
-            .map(|&pair| f16::from_le_bytes(pair).to_f32())
-            .collect(),
-        FloatFormat::F32 => {
-            let (words, _) = bytes.as_chunks::<4>();
-            words.iter().map(|&word| f32::from_le_bytes(word)).collect()
-        }
-    }
+/// The first `count` values, which are no longer in `rest`.
+fn take_first<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    let (first, behind) = std::mem::take(rest).split_at_mut(count);
+    *rest = behind;
+    first
 }
 
 #[cfg(test)]
@@ -156,20 +226,41 @@ mod tests {
             ),
         ];
         for tensor in tensors {
-            assert_eq!(tensor.to_f32(), values);
-            assert_eq!(tensor.into_f32(), values);
+            assert_eq!(tensor.to_f32().unwrap(), values);
+            let mut narrow = [bf16::ZERO; 3];
+            tensor.read_bf16(1, &mut narrow).unwrap();
+            assert_eq!(narrow.map(bf16::to_f32), values[1..4]);
+            assert_eq!(tensor.into_f32().unwrap(), values);
         }
     }
 
     #[test]
-    fn clones_share_their_bytes() {
-        let tensor = encoded(FloatFormat::Bf16, vec![1, 2, 3, 4]);
-        let address = |tensor: &Tensor| match &tensor.data {
-            TensorData::Encoded { bytes, .. } => bytes.as_ptr(),
-            TensorData::F32(_) => panic!("bytes were given"),
+    fn bytes_in_a_file_are_read_piece_by_piece() {
+        let values: Vec<f32> = (0..PIECE_BYTES / 2).map(|i| i as f32).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let named = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(named.path(), [b"head".as_slice(), &bytes].concat()).unwrap();
+        let in_file = |start| Tensor {
+            name: "t".into(),
+            shape: vec![values.len()],
+            data: TensorData::Encoded {
+                format: FloatFormat::F32,
+                bytes: TensorBytes::File(FileRange {
+                    file: Arc::new(File::open(named.path()).unwrap()),
+                    origin: "f".into(),
+                    start,
+                }),
+            },
         };
-        let clone = tensor.clone();
-        assert_eq!(clone, tensor);
-        assert_eq!(address(&clone), address(&tensor));
+        assert_eq!(in_file(4).to_f32().unwrap(), values);
+        let mut some = vec![bf16::ZERO; 300_000];
+        in_file(4).read_bf16(5, &mut some).unwrap();
+        let wanted = values[5..].iter().map(|&value| bf16::from_f32(value));
+        assert!(some.iter().copied().eq(wanted.take(300_000)));
+        let error = in_file(8).to_f32().unwrap_err().to_string();
+        assert!(error.starts_with("cannot read f: "), "{error}");
     }
 }

@@ -7,6 +7,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+use super::memory_plan::{GpuMemory, MemoryPlan, PlanInputs};
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{self, CudaBackend, CudaError},
@@ -18,21 +19,10 @@ use spotter_core::{Clock, Picture, config};
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;
-/// The same on a GPU, where a row more costs next to nothing.
-const GPU_ROWS: usize = 32;
-/// Images whose prefix is made in one step of a GPU: crops of several pictures fill it better than those of one.
-const GPU_IMAGES: usize = 4;
-/// The same on a GPU with this much memory, whose many multiprocessors need more to be filled (an H200's products of one crop each:
-/// four images 503 TFLOP/s). Values between layers take some 20 KB for each of 729 patches of up to 13 crops an image.
-const GPU_IMAGES_LARGE: usize = 8;
-const GPU_LARGE_BYTES: usize = 40 << 30;
-/// Prefixes that a GPU has room for: those that are read, and those that are made.
-const GPU_PREFIXES: usize = 24;
-/// Cameras whose crops are kept, with Moondream 2 some 20 MB each on a GPU. More than a GPU can serve at useful rates.
-const GPU_CAMERAS: usize = 32;
+/// Cameras whose crops are kept.
 const CPU_CAMERAS: usize = 16;
 /// Steps in flight: one runs while the host settles the one before.
-const SLOTS: usize = 2;
+pub(super) const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
 /// because a row more costs a processor nearly what a row alone does.
 const CPU_PERMITS: usize = 2;
@@ -92,7 +82,6 @@ pub enum ModelDevice {
     Gpu {
         index: u32,
         gpu: GpuId,
-        memory_bytes: usize,
     },
 }
 
@@ -111,7 +100,6 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
                 name: gpu.name,
                 uuid: gpu.uuid,
             },
-            memory_bytes: gpu.memory_bytes,
         })
     };
     let opened: Vec<_> = settings.gpus.iter().map(open).collect();
@@ -203,11 +191,21 @@ impl ModelDevice {
                     permits: CPU_PERMITS,
                 })
             }
-            Self::Gpu {
-                index,
-                gpu,
-                memory_bytes,
-            } => {
+            Self::Gpu { index, gpu } => {
+                // Kept open: the driver's context is there when the free memory is read, and stays.
+                let opened = cuda::open(index).map_err(|e| e.to_string())?;
+                let plan = MemoryPlan::new(PlanInputs {
+                    config,
+                    bounds,
+                    precision: wanted,
+                    has_fp8: opened.has_fp8(),
+                    memory: GpuMemory {
+                        total: opened.memory_bytes,
+                        free: opened.free_bytes().map_err(|e| e.to_string())?,
+                        limit: settings.memory.map(|bytes| bytes as usize),
+                    },
+                })?;
+                tracing::info!("{plan}");
                 let pictures;
                 let precision = match wanted {
                     config::GpuPrecision::Bf16 => cuda::Precision::Bf16,
@@ -220,11 +218,10 @@ impl ModelDevice {
                         cuda::Precision::Fp8(&pictures)
                     }
                 };
-                let images = gpu_images(memory_bytes);
                 let settings = cuda::CudaSettings {
                     gpu: index,
                     cache: &cuda::kernel_cache(),
-                    capacity: gpu_capacity(config, bounds, images),
+                    capacity: plan.capacity,
                     precision,
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);
@@ -234,14 +231,14 @@ impl ModelDevice {
                     device: label.clone(),
                     label,
                     gpu: Some(gpu),
-                    permits: gpu_permits(images),
+                    permits: plan.permits(),
                 })
             }
         }
     }
 }
 
-fn precision_name(precision: config::GpuPrecision) -> &'static str {
+pub(super) fn precision_name(precision: config::GpuPrecision) -> &'static str {
     match precision {
         config::GpuPrecision::Bf16 => "bf16",
         config::GpuPrecision::Fp8 => "fp8",
@@ -256,7 +253,7 @@ pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::Fr
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.
-fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
+pub(super) fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
     let objects = bounds.max_objects * 3;
     let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
     let own = own.min(config.text.max_context - config.prefix_positions());
@@ -265,7 +262,7 @@ fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
 }
 
 /// Crops of a picture: its tiles and the whole.
-fn crops_max(config: &ModelConfig) -> usize {
+pub(super) fn crops_max(config: &ModelConfig) -> usize {
     config.vision.max_crops + 1
 }
 
@@ -282,28 +279,10 @@ fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
     }
 }
 
-fn gpu_images(memory_bytes: usize) -> usize {
-    match memory_bytes >= GPU_LARGE_BYTES {
-        true => GPU_IMAGES_LARGE,
-        false => GPU_IMAGES,
-    }
-}
-
 /// Looks that may be inside an engine on a GPU whose steps have room for so many images: each step in flight may be full of new
 /// ones.
 pub fn gpu_permits(images: usize) -> usize {
     SLOTS * images
-}
-
-fn gpu_capacity(config: &ModelConfig, bounds: Bounds, images: usize) -> cuda::CudaCapacity {
-    let (prefix, own) = pages(config, bounds);
-    cuda::CudaCapacity {
-        slots: SLOTS,
-        rows: GPU_ROWS,
-        images,
-        pages: GPU_PREFIXES * prefix + GPU_ROWS * own,
-        kept_crops: GPU_CAMERAS * crops_max(config),
-    }
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ pub fn build_endless_engine(
 ) -> Result<(Engine, ModelCard), String> {
     let device = device::choose_one(settings)?;
     let mut loaded = model_or_noise(settings, noise)?;
-    model::without_ends(&mut loaded.weights, &loaded.config);
+    model::without_ends(&mut loaded.weights, &loaded.config).map_err(|e| e.to_string())?;
     // Endless answers are nonsense on purpose.
     loaded.is_unknown = false;
     Engine::open_on(device, settings, loaded, calibration, clock)

@@ -3,6 +3,7 @@
 mod device;
 mod engine;
 mod known_picture;
+mod memory_plan;
 mod warm_up;
 
 pub use device::{

@@ -44,7 +44,7 @@ pub(super) fn micro_engine(clock: &Arc<dyn Clock>) -> Engine {
 /// Its answers end at their bounds and never before.
 pub(super) fn micro_endless_engine(clock: &Arc<dyn Clock>) -> Engine {
     let mut model = micro_model();
-    without_ends(&mut model.weights, &model.config);
+    without_ends(&mut model.weights, &model.config).unwrap();
     engine(model, clock)
 }
 

@@ -266,6 +266,19 @@ fn gpus_are_listed_once_each_and_not_beside_the_cpu() {
 }
 
 #[test]
+fn model_memory_is_a_size_in_its_range() {
+    let loaded = loaded(&person("[model]\nmemory = \"5.5GiB\""));
+    assert_eq!(loaded.config.model.memory, Some(11 << 29));
+    let model = |lines: &str| said(&person(&format!("[model]\n{lines}")));
+    let line = "9:10 model.memory: \"6GB\" is not a size; write \"6GiB\" or \"5500MiB\"";
+    assert_eq!(model("memory = \"6GB\""), [line]);
+    let line = "9:10 model.memory: 512MiB is below 1GiB";
+    assert_eq!(model("memory = \"512MiB\""), [line]);
+    let line = "10:10 model.memory: warning: has no effect with device = \"cpu\"";
+    assert_eq!(model("device = \"cpu\"\nmemory = \"6GiB\""), [line]);
+}
+
+#[test]
 fn frames_on_a_gpu_are_for_one_engine() {
     let advice_on = |cameras: &str, model: &str| {
         let text = person(&format!("[model]\nframes = \"gpu\"\n{model}\n{cameras}"));

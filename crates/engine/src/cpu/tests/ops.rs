@@ -35,7 +35,8 @@ fn layer_norm_and_gelu() {
     let norm = LayerNorm::new(model::NormWeights {
         weight: tensor(&golden["layer_norm.weight"]),
         bias: tensor(&golden["layer_norm.bias"]),
-    });
+    })
+    .unwrap();
     assert_near(
         "layer norm",
         &norm.forward(&golden["layer_norm.in"].1),

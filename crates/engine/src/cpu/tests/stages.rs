@@ -36,9 +36,9 @@ fn network(set: &Path) -> Network {
     let config = config(set);
     let weights = weights(set, &config);
     Network {
-        vision: VisionModel::new(&config.vision, weights.vision),
-        text: TextModel::new(&config, weights.text),
-        region: RegionModel::new(weights.region),
+        vision: VisionModel::new(&config.vision, weights.vision).unwrap(),
+        text: TextModel::new(&config, weights.text).unwrap(),
+        region: RegionModel::new(weights.region).unwrap(),
         config,
     }
 }

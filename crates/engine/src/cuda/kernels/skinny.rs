@@ -18,6 +18,18 @@ pub enum SkinnyOutput {
     Gelu(StridedRows),
 }
 
+impl SkinnyOutput {
+    /// The rows from `row` on, of `outputs` values.
+    fn from(self, row: usize, outputs: usize) -> Self {
+        match self {
+            Self::Bf16(out) => Self::Bf16(out.from(row)),
+            Self::F32(out) => Self::F32(out.at(row * outputs)),
+            Self::Add(out) => Self::Add(out.from(row)),
+            Self::Gelu(out) => Self::Gelu(out.from(row)),
+        }
+    }
+}
+
 /// The most rows of a product.
 const ROWS_MAX: usize = 16;
 
@@ -25,6 +37,20 @@ impl Kernels {
     /// True when [`Kernels::skinny`] accepts the product.
     pub fn is_skinny(linear: &LinearRef, rows: usize) -> bool {
         rows <= ROWS_MAX && linear.inner.is_multiple_of(64) && linear.outputs.is_multiple_of(16)
+    }
+
+    /// The same for some more rows, as several products, which read the weights once each.
+    pub fn skinny_in_parts(
+        &self,
+        linear: &LinearRef,
+        x: StridedRows,
+        to: SkinnyOutput,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        (0..rows).step_by(ROWS_MAX).try_for_each(|row| {
+            let to = to.from(row, linear.outputs);
+            self.skinny(linear, x.from(row), to, ROWS_MAX.min(rows - row))
+        })
     }
 
     /// `skinny_product.cu`, for products that [`Kernels::is_skinny`] admits.
@@ -61,6 +87,9 @@ impl Kernels {
         // Kernels for bf16 do not read the scales.
         let (suffix, weight, scales, weight_stride) = match linear.weight {
             WeightPointer::Bf16(weight) => ("", weight.address(), 0, linear.inner),
+            WeightPointer::E4m3 { values, scale } => {
+                ("_e4m3", values.address(), scale.at.address(), linear.inner)
+            }
             WeightPointer::Int8(rows) => (
                 "_int8",
                 rows.values.start.address(),

@@ -23,7 +23,7 @@ pub struct RegionHeads {
     width: usize,
     inner_dim: usize,
     pub vocab: usize,
-    weights: GpuHeadWeights,
+    pub weights: GpuHeadWeights,
     gathered: Buffer<bf16>,
     inner: Buffer<bf16>,
     pub coords: Buffer<f32>,
@@ -40,18 +40,25 @@ impl RegionHeads {
     ) -> Result<Self, CudaError> {
         let (width, inner_dim) = (config.text.dim, config.region.inner_dim);
         let vocab = config.text.vocab_size;
-        let picks = bucket(layout.picks);
+        let [gathered, inner, coords, sizes, logits] = buffer_lengths(config, layout);
         Ok(Self {
             width,
             inner_dim,
             vocab,
             weights,
-            gathered: Buffer::zeros(stream, picks * width)?,
-            inner: Buffer::zeros(stream, picks * inner_dim)?,
-            coords: Buffer::zeros(stream, picks * BINS)?,
-            sizes: Buffer::zeros(stream, picks * 2 * BINS)?,
-            logits: Buffer::zeros(stream, bucket(layout.token_rows.len) * vocab)?,
+            gathered: Buffer::zeros(stream, gathered)?,
+            inner: Buffer::zeros(stream, inner)?,
+            coords: Buffer::zeros(stream, coords)?,
+            sizes: Buffer::zeros(stream, sizes)?,
+            logits: Buffer::zeros(stream, logits)?,
         })
+    }
+
+    /// Bytes that they take beside their weights.
+    pub fn scratch_bytes(config: &ModelConfig, layout: &TableLayout) -> usize {
+        let [gathered, inner, floats @ ..] = buffer_lengths(config, layout);
+        let floats: usize = floats.iter().sum();
+        (gathered + inner) * size_of::<bf16>() + floats * size_of::<f32>()
     }
 
     /// Queues the heads and all decisions but those of tokens, whose logits it computes.
@@ -124,4 +131,16 @@ impl RegionHeads {
         };
         kernels.decide(&inputs, &text.picks(tables), out, shape)
     }
+}
+
+/// Values of the buffers, in the order of the fields of [`RegionHeads`].
+fn buffer_lengths(config: &ModelConfig, layout: &TableLayout) -> [usize; 5] {
+    let picks = bucket(layout.picks);
+    [
+        picks * config.text.dim,
+        picks * config.region.inner_dim,
+        picks * BINS,
+        picks * 2 * BINS,
+        bucket(layout.token_rows.len) * config.text.vocab_size,
+    ]
 }

@@ -6,7 +6,7 @@ use crate::cuda::{
     error::CudaError,
     kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::{Buffer, Pointer},
-    products::{Epilogue, Product, Products},
+    products::{Epilogue, Product, Products, WeightPointer},
     weights::{GpuLinear, GpuNorm},
 };
 
@@ -27,6 +27,15 @@ struct Int8Scratch {
     scales: Buffer<f32>,
 }
 
+/// Values, and scales.
+fn int8_lengths(inputs: &[MatrixShape]) -> [usize; 2] {
+    let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
+    [
+        most(|shape| shape.rows * Int8Rows::stride_of(shape.width)),
+        most(|shape| shape.rows),
+    ]
+}
+
 impl LayerRunner {
     pub fn new(kernels: Kernels, products: Products) -> Self {
         Self {
@@ -39,16 +48,25 @@ impl LayerRunner {
 
     /// Allocates memory for inputs of products in int8: matrices of these shapes.
     pub fn allow_int8(&mut self, inputs: &[MatrixShape]) -> Result<(), CudaError> {
-        let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
         let stream = &self.kernels.stream;
+        let [values, scales] = int8_lengths(inputs);
         self.int8_scratch = Some(Int8Scratch {
-            values: Buffer::zeros(
-                stream,
-                most(|shape| shape.rows * Int8Rows::stride_of(shape.width)),
-            )?,
-            scales: Buffer::zeros(stream, most(|shape| shape.rows))?,
+            values: Buffer::zeros(stream, values)?,
+            scales: Buffer::zeros(stream, scales)?,
         });
         Ok(())
+    }
+
+    /// Bytes of that memory.
+    pub fn int8_bytes(inputs: &[MatrixShape]) -> usize {
+        let [values, scales] = int8_lengths(inputs);
+        values + scales * size_of::<f32>()
+    }
+
+    /// Forgets the memory that belongs to a network.
+    pub fn free_scratch(&mut self) {
+        self.bf16_scratch = None;
+        self.int8_scratch = None;
     }
 
     /// Queues the layer norm that makes the input of `product`, and returns the product with it. In int8 the norm writes int8, into
@@ -71,7 +89,8 @@ impl LayerRunner {
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
-    /// int8, by a kernel in int8, before which each row of inputs in bf16 is converted with a scale of its own.
+    /// int8, by a kernel in int8, before which each row of inputs in bf16 is converted with a scale of its own. With weights in e4m3,
+    /// inputs in bf16 are of few rows.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         let &Product {
             ref linear,
@@ -101,7 +120,8 @@ impl LayerRunner {
                 .kernels
                 .int8_product(linear, converted, out, rows, epilogue);
         }
-        if !Kernels::is_skinny(linear, rows) {
+        let is_e4m3 = matches!(linear.weight, WeightPointer::E4m3 { .. });
+        if !is_e4m3 && !Kernels::is_skinny(linear, rows) {
             return self.products.run(product);
         }
         let to = match epilogue {
@@ -109,7 +129,7 @@ impl LayerRunner {
             Epilogue::BiasGelu => SkinnyOutput::Gelu(out),
             Epilogue::BiasAdd => SkinnyOutput::Add(out),
         };
-        self.kernels.skinny(linear, x, to, rows)
+        self.kernels.skinny_in_parts(linear, x, to, rows)
     }
 
     /// True for products by a kernel whose inputs are in int8: few rows stay in bf16.
@@ -147,10 +167,16 @@ impl LayerRunner {
         }
     }
 
-    /// Plans these products, but for those in int8, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
+    /// Plans those of these products that cuBLASLt computes, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let expected = expected.iter().filter(|product| !product.linear.is_int8());
-        let expected: Vec<Product> = expected.copied().collect();
+        let is_planned = |product: &&Product| {
+            let has_kernel = matches!(
+                (product.linear.weight, product.x),
+                (WeightPointer::Int8(_), _) | (WeightPointer::E4m3 { .. }, Activations::Bf16(_))
+            );
+            !has_kernel
+        };
+        let expected: Vec<Product> = expected.iter().filter(is_planned).copied().collect();
         self.products.prepare(&expected)?;
         let mut substitutes = Vec::new();
         for product in &expected {

@@ -21,8 +21,8 @@ use crate::{
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
 };
 
-/// Kernel by kernel, steps of up to this number of positions are in bf16: reading the weights limits their speed. Where a GPU can run
-/// them in one launch (`decode`), they are in fp8 too.
+/// In fp8 and kernel by kernel, the inputs of steps of up to this number of positions are in bf16, beside weights in e4m3: reading the
+/// weights limits their speed. Where a GPU can run them in one launch (`decode`), the inputs are in f16.
 const POSITIONS_IN_BF16: usize = ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
 const POSITIONS_BESIDE_IMAGE: usize = 64;
@@ -89,32 +89,57 @@ impl TextDecoder {
         layout: &TableLayout,
     ) -> Result<Self, CudaError> {
         let (stream, limits, text) = (&kernels.stream, &layout.limits, &config.text);
-        let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
+        let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
         let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
-        let layer_values = limits.pages * text.n_heads * PAGE * TEXT_HEAD;
+        let layer_values = limits.pages * page_values(text);
         let positions = layout.positions;
-        let tile_parts = parts_max(layout.tiles) * text.n_heads * TILE;
+        let [hidden, normed, qkv, proj_fc2_in] = row_lengths(text, layout);
+        let [partial_values, partial_max_sums] = partial_lengths(text, layout);
+        let fp8 = match &weights.largest_inputs {
+            Some(inputs) => {
+                let rows = |width| E4m3Rows::new(stream, positions, width);
+                let rows = [rows(text.dim)?, rows(text.dim + text.ff_dim)?];
+                Some(E4m3Inputs::new(stream, inputs, rows)?)
+            }
+            None => None,
+        };
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(kernels, text, &weights.blocks)?,
+            one_launch: OneLaunchDecoder::new(kernels, text, &weights.blocks, fp8.as_ref())?,
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
             images_max: limits.images,
             bos_id: config.tokenizer.bos_id as usize,
             weights,
-            fp8: None,
+            fp8,
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,
             rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(text.max_context))?,
-            hidden: zeros(positions, text.dim)?,
-            normed: zeros(positions, text.dim)?,
-            qkv: zeros(positions, 3 * text.dim)?,
-            proj_fc2_in: zeros(positions, text.dim + text.ff_dim)?,
-            partial_values: floats(tile_parts * TEXT_HEAD)?,
-            partial_max_sums: floats(tile_parts * 2)?,
+            hidden: zeros(hidden)?,
+            normed: zeros(normed)?,
+            qkv: zeros(qkv)?,
+            proj_fc2_in: zeros(proj_fc2_in)?,
+            partial_values: floats(partial_values)?,
+            partial_max_sums: floats(partial_max_sums)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
         })
+    }
+
+    /// Bytes that one takes beside its weights and the KV cache.
+    pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, is_fp8: bool) -> usize {
+        let rows: usize = row_lengths(config, layout).iter().sum();
+        let partial: usize = partial_lengths(config, layout).iter().sum();
+        let in_e4m3 = match is_fp8 {
+            true => bucket(layout.positions) * (2 * config.dim + config.ff_dim),
+            false => 0,
+        };
+        rows * size_of::<bf16>() + partial * size_of::<f32>() + in_e4m3
+    }
+
+    /// Bytes of a page of the KV cache.
+    pub fn page_bytes(config: &TextConfig) -> usize {
+        config.n_layers * 2 * page_values(config) * size_of::<bf16>()
     }
 
     /// The step's tables of decisions.
@@ -193,22 +218,9 @@ impl TextDecoder {
             .collect()
     }
 
-    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
-        let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
-        let inputs = &inputs?;
-        let positions = self.hidden.start().len() / self.config.dim;
-        let (width, inner) = (self.config.dim, self.config.ff_dim);
-        let rows = |width| E4m3Rows::new(&kernels.stream, positions, width);
-        let rows = [rows(width)?, rows(width + inner)?];
-        let fp8 = E4m3Inputs::new(&kernels.stream, inputs, rows)?;
-        if let Some(decoder) = &mut self.one_launch {
-            let blocks = &self.weights.blocks;
-            decoder.quantise(&kernels.stream, blocks, |block| fp8.scales(block))?;
-        }
-        self.fp8 = Some(fp8);
-        Ok(())
+    /// True when products of many rows are in fp8.
+    pub fn is_fp8(&self) -> bool {
+        self.fp8.is_some()
     }
 
     /// What rows attend with in a layer.
@@ -281,10 +293,20 @@ impl TextDecoder {
         runner.product(&out)
     }
 
+    /// True when the kernel for products of few rows supports the layers of the blocks.
+    fn has_skinny_layers(&self) -> bool {
+        self.weights.blocks.iter().take(1).all(|block| {
+            let layers = [block.qkv(), block.fc1(), block.proj_fc2.at()];
+            layers.iter().all(|linear| Kernels::is_skinny(linear, 1))
+        })
+    }
+
     /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
     fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
         match &self.fp8 {
-            Some(fp8) if positions > POSITIONS_IN_BF16 => fp8.of_block(block),
+            Some(fp8) if positions > POSITIONS_IN_BF16 || !self.has_skinny_layers() => {
+                fp8.of_block(block)
+            }
             _ => {
                 let (width, inner) = (self.config.dim, self.config.ff_dim);
                 let normed = Activations::bf16(self.normed.start(), width);
@@ -312,6 +334,23 @@ impl TextDecoder {
             proj_fc2.product(proj_fc2_in, hidden, output, Epilogue::BiasAdd),
         ]
     }
+}
+
+/// Values of a page: keys, or values, of a layer.
+fn page_values(config: &TextConfig) -> usize {
+    config.n_heads * PAGE * TEXT_HEAD
+}
+
+/// Values of the buffers of rows, in the order of the decoder's fields.
+fn row_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 4] {
+    let (positions, width) = (bucket(layout.positions), config.dim);
+    [width, width, 3 * width, width + config.ff_dim].map(|width| positions * width)
+}
+
+/// Values of the buffers of partial results of attention, in the order of the decoder's fields.
+fn partial_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 2] {
+    let tile_parts = parts_max(layout.tiles) * config.n_heads * TILE;
+    [tile_parts * TEXT_HEAD, tile_parts * 2]
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).

@@ -1,6 +1,6 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::{rc::Rc, sync::Arc};
+use std::{ops::Range, rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -11,8 +11,7 @@ use crate::{
         error::CudaError,
         fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
-            Activations, CombineInputs, CombineShape, DenseAttention, Kernels, MatrixShape,
-            StridedRows,
+            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
         },
         memory::{Buffer, Pointer, copy},
         products::{Epilogue, Product, bucket},
@@ -23,6 +22,46 @@ use crate::{
     model::{ModelConfig, VisionConfig},
 };
 
+/// Sizes of the steps that a [`VisionEncoder`] has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct VisionRoom {
+    /// Crops in a step.
+    pub crops: usize,
+    /// Crops that go through the blocks together; a step with more runs them part by part, which takes less memory.
+    pub crops_at_once: usize,
+    pub images: usize,
+}
+
+impl VisionRoom {
+    /// For steps of `images` images; one alone may have twice the crops that the model's rule aims at.
+    pub fn new(config: &VisionConfig, images: usize, crops_at_once: usize) -> Self {
+        let most = config.max_crops;
+        let crops = (images * (most + 1)).max(most * 2);
+        Self {
+            crops,
+            crops_at_once: crops_at_once.clamp(1, crops),
+            images,
+        }
+    }
+
+    /// Rows of buffers for all patches of a step: parts are rounded up to a bucket, the last one too.
+    fn patch_rows(&self, image_tokens: usize) -> usize {
+        let part = self.crops_at_once * image_tokens;
+        bucket(self.crops * image_tokens + (part / 50).max(32))
+    }
+
+    /// Rows of buffers for the patches of a part.
+    fn part_rows(&self, image_tokens: usize) -> usize {
+        bucket(self.crops_at_once * image_tokens)
+    }
+
+    /// The crops of a step, part by part, in parts of about the same size.
+    fn parts(&self, crops: usize) -> impl Iterator<Item = Range<usize>> {
+        let count = crops.div_ceil(self.crops_at_once);
+        (0..count).map(move |part| part * crops / count..(part + 1) * crops / count)
+    }
+}
+
 /// The vision encoder and the projection: their weights, and the buffers between their layers. Rows are patches.
 pub struct VisionEncoder {
     config: VisionConfig,
@@ -31,11 +70,11 @@ pub struct VisionEncoder {
     pub weights: GpuVisionWeights,
     /// Set where products are in fp8.
     fp8: Option<E4m3Inputs<4>>,
-    /// Crops that fit into a step.
-    pub crops_max: usize,
-    images_max: usize,
+    pub room: VisionRoom,
     patches: Buffer<bf16>,
+    /// Of a part of the crops, as `qkv`, `attended` and `inner`.
     pub hidden: Buffer<bf16>,
+    /// Of all crops: features, where the blocks of their part have run.
     pub normed: Buffer<bf16>,
     qkv: Buffer<bf16>,
     attended: Buffer<bf16>,
@@ -46,33 +85,66 @@ pub struct VisionEncoder {
 }
 
 impl VisionEncoder {
-    /// With its part of the weights, for steps of up to `crops_max` crops and `images_max` images.
+    /// With its part of the weights.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
         weights: GpuVisionWeights,
-        [crops_max, images_max]: [usize; 2],
+        room: VisionRoom,
     ) -> Result<Self, CudaError> {
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
-        let zeros = |rows: usize, width: usize| Buffer::<bf16>::zeros(stream, bucket(rows) * width);
-        let (patches, tokens) = (crops_max * image_tokens, images_max * image_tokens);
+        let part = room.part_rows(image_tokens);
+        let [
+            patches,
+            hidden,
+            normed,
+            qkv,
+            attended,
+            inner,
+            combined,
+            projected,
+            tokens,
+        ] = buffer_lengths(config, &room);
+        let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
+        let fp8 = match &weights.largest_inputs {
+            Some(inputs) => {
+                let rows = |width| E4m3Rows::new(stream, part, width);
+                let (normed, attended) = (rows(vision.enc_dim)?, rows(vision.enc_dim)?);
+                let inner = rows(vision.enc_ff_dim)?;
+                let rows = [Rc::clone(&normed), attended, normed, inner];
+                Some(E4m3Inputs::new(stream, inputs, rows)?)
+            }
+            None => None,
+        };
         Ok(Self {
             image_tokens,
             weights,
-            fp8: None,
-            crops_max,
-            images_max,
-            patches: zeros(patches, vision.patch_values().next_multiple_of(8))?,
-            hidden: zeros(patches, vision.enc_dim)?,
-            normed: zeros(patches, vision.enc_dim)?,
-            qkv: zeros(patches, 3 * vision.enc_dim)?,
-            attended: zeros(patches, vision.enc_dim)?,
-            inner: zeros(patches, vision.enc_ff_dim)?,
-            combined: zeros(tokens, 2 * vision.enc_dim)?,
-            projected: zeros(tokens, vision.proj_inner_dim)?,
-            tokens: zeros(tokens, config.text.dim)?,
+            fp8,
+            room,
+            patches: zeros(patches)?,
+            hidden: zeros(hidden)?,
+            normed: zeros(normed)?,
+            qkv: zeros(qkv)?,
+            attended: zeros(attended)?,
+            inner: zeros(inner)?,
+            combined: zeros(combined)?,
+            projected: zeros(projected)?,
+            tokens: zeros(tokens)?,
             config: vision.clone(),
         })
+    }
+
+    /// Bytes that one takes beside its weights.
+    pub fn scratch_bytes(config: &ModelConfig, room: &VisionRoom, is_fp8: bool) -> usize {
+        let values: usize = buffer_lengths(config, room).iter().sum();
+        let in_e4m3 = match is_fp8 {
+            true => {
+                let vision = &config.vision;
+                room.part_rows(config.image_tokens()) * (2 * vision.enc_dim + vision.enc_ff_dim)
+            }
+            false => 0,
+        };
+        values * size_of::<bf16>() + in_e4m3
     }
 
     /// Memory for patches, a row each.
@@ -83,21 +155,26 @@ impl VisionEncoder {
 
     /// Queues the encoder over the patches of `crops` crops, at least one.
     pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
+        let mut parts = self.room.parts(crops);
+        parts.try_for_each(|part| self.encode_part(runner, part))
+    }
+
+    fn encode_part(&self, runner: &LayerRunner, crops: Range<usize>) -> Result<(), CudaError> {
         let (tokens, width) = (self.image_tokens, self.config.enc_dim);
-        let rows = crops * tokens;
+        let (first, rows) = (crops.start * tokens, crops.len() * tokens);
         let shape = MatrixShape { rows, width };
         let hidden = self.hidden.start();
         let qkv_rows = StridedRows::packed(self.qkv.start(), 3 * width);
         let kernels = &runner.kernels;
-        runner.product(&self.embedding(rows))?;
+        runner.product(&self.embedding(first, rows))?;
         kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
-            let [qkv, proj, fc1, fc2] = self.block_products(index, rows);
+            let [qkv, proj, fc1, fc2] = self.block_products(index, first, rows);
             runner.product(&runner.norm(hidden, &block.ln1, qkv)?)?;
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv_rows,
                 out: proj.x,
-                sequences: crops,
+                sequences: crops.len(),
                 length: tokens,
                 heads: self.config.enc_n_heads,
                 head_dim: self.config.head_dim(),
@@ -106,9 +183,8 @@ impl VisionEncoder {
             runner.product(&runner.norm(hidden, &block.ln2, fc1)?)?;
             runner.product(&fc2)?;
         }
-        let (norm, normed) = (&self.weights.post_ln, self.normed.start());
-        let out = Activations::bf16(normed, width);
-        kernels.layer_norm(hidden, norm, out, shape)
+        let out = Activations::Bf16(self.normed_rows(first));
+        kernels.layer_norm(hidden, &self.weights.post_ln, out, shape)
     }
 
     /// Queues the tokens of the step's images, from the features of this step and from those that are `kept`, crop after crop, from
@@ -150,47 +226,39 @@ impl VisionEncoder {
     /// Products of all steps with up to the largest number of crops and images.
     pub fn expected_products(&self) -> Vec<Product> {
         let mut expected = Vec::new();
-        for crops in 1..=self.crops_max {
-            let rows = crops * self.image_tokens;
-            expected.push(self.embedding(rows));
+        let steps = 1..=self.room.crops;
+        for part in steps.flat_map(|crops| self.room.parts(crops)) {
+            let [first, rows] = [part.start, part.len()].map(|crops| crops * self.image_tokens);
+            expected.push(self.embedding(first, rows));
             if !self.weights.blocks.is_empty() {
-                expected.extend(self.block_products(0, rows));
+                expected.extend(self.block_products(0, first, rows));
             }
         }
-        let cells = (1..=self.images_max).map(|images| images * self.image_tokens);
+        let cells = (1..=self.room.images).map(|images| images * self.image_tokens);
         expected.extend(cells.flat_map(|rows| self.projection(rows)));
         expected
     }
 
-    /// Runs the blocks in fp8 from now on, with scales from the inputs that were measured. Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
-        let layers = self.weights.blocks.iter_mut().flat_map(|b| b.linears_mut());
-        let inputs: Result<Vec<f32>, _> = layers.map(|linear| linear.quantise(kernels)).collect();
-        let inputs = &inputs?;
-        let patches = self.crops_max * self.image_tokens;
-        let rows = |width| E4m3Rows::new(&kernels.stream, patches, width);
-        let (normed, attended) = (rows(self.config.enc_dim)?, rows(self.config.enc_dim)?);
-        let inner = rows(self.config.enc_ff_dim)?;
-        let rows = [Rc::clone(&normed), attended, normed, inner];
-        self.fp8 = Some(E4m3Inputs::new(&kernels.stream, inputs, rows)?);
-        Ok(())
+    /// Memory for normed states and features, from the patch `first` on.
+    fn normed_rows(&self, first: usize) -> StridedRows {
+        StridedRows::packed(self.normed.start(), self.config.enc_dim).from(first)
     }
 
-    /// Patches to hidden states.
-    fn embedding(&self, rows: usize) -> Product {
-        let x = Activations::Bf16(self.patch_rows());
+    /// Patches, from `first` on, to hidden states.
+    fn embedding(&self, first: usize, rows: usize) -> Product {
+        let x = Activations::Bf16(self.patch_rows().from(first));
         let out = Activations::bf16(self.hidden.start(), self.config.enc_dim);
         let linear = self.weights.patch_emb.at();
         linear.product(x, out, rows, Epilogue::Bias)
     }
 
-    /// Inputs of the four layers of a block.
-    fn block_inputs(&self, block: usize) -> [Activations; 4] {
+    /// Inputs of the four layers of a block, for the part of the patches from `first` on.
+    fn block_inputs(&self, block: usize, first: usize) -> [Activations; 4] {
         let config = &self.config;
         match &self.fp8 {
             Some(fp8) => fp8.of_block(block),
             None => {
-                let normed = Activations::bf16(self.normed.start(), config.enc_dim);
+                let normed = Activations::Bf16(self.normed_rows(first));
                 let attended = Activations::bf16(self.attended.start(), config.enc_dim);
                 let inner = Activations::bf16(self.inner.start(), config.enc_ff_dim);
                 [normed, attended, normed, inner]
@@ -198,19 +266,19 @@ impl VisionEncoder {
         }
     }
 
-    /// The products of a block over `rows` patches: queries, keys and values; attention's projection; the MLP's two layers.
-    fn block_products(&self, block: usize, rows: usize) -> [Product; 4] {
+    /// The products of a block over `rows` patches from `first` on: queries, keys and values; attention's projection; the MLP's two layers.
+    fn block_products(&self, block: usize, first: usize, rows: usize) -> [Product; 4] {
         let width = self.config.enc_dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let [first, attended, second, inner] = self.block_inputs(block);
+        let [normed, attended, normed_again, inner] = self.block_inputs(block, first);
         let block = &self.weights.blocks[block];
         let [qkv, proj] = [block.qkv.at(), block.proj.at()];
         let [fc1, fc2] = [block.fc1.at(), block.fc2.at()];
         [
-            qkv.product(first, attention, rows, Epilogue::Bias),
+            qkv.product(normed, attention, rows, Epilogue::Bias),
             proj.product(attended, hidden, rows, Epilogue::BiasAdd),
-            fc1.product(second, inner, rows, Epilogue::BiasGelu),
+            fc1.product(normed_again, inner, rows, Epilogue::BiasGelu),
             fc2.product(inner, hidden, rows, Epilogue::BiasAdd),
         ]
     }
@@ -226,5 +294,61 @@ impl VisionEncoder {
             fc1.product(combined, projected, rows, Epilogue::BiasGelu),
             fc2.product(projected, out, rows, Epilogue::Bias),
         ]
+    }
+}
+
+/// Values of the buffers of an encoder, in the order of its fields.
+fn buffer_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 9] {
+    let (vision, tokens) = (&config.vision, config.image_tokens());
+    let (all, part) = (room.patch_rows(tokens), room.part_rows(tokens));
+    let images = bucket(room.images * tokens);
+    [
+        all * vision.patch_values().next_multiple_of(8),
+        part * vision.enc_dim,
+        all * vision.enc_dim,
+        part * 3 * vision.enc_dim,
+        part * vision.enc_dim,
+        part * vision.enc_ff_dim,
+        images * 2 * vision.enc_dim,
+        images * vision.proj_inner_dim,
+        images * config.text.dim,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_each_crop_once_and_about_one_size() {
+        for (crops, at_once, sizes) in [
+            (9, 5, vec![4, 5]),
+            (13, 5, vec![4, 4, 5]),
+            (1, 5, vec![1]),
+            (5, 5, vec![5]),
+            (24, 100, vec![24]),
+        ] {
+            let room = VisionRoom::new(&VisionConfig::default(), 1, at_once);
+            let parts: Vec<_> = room.parts(crops).collect();
+            assert!(parts.iter().cloned().flatten().eq(0..crops), "{parts:?}");
+            let found: Vec<usize> = parts.iter().map(Range::len).collect();
+            assert_eq!(found, sizes);
+        }
+    }
+
+    #[test]
+    fn buffers_have_room_for_the_bucket_of_each_part() {
+        let tokens = ModelConfig::default().image_tokens();
+        for (images, at_once) in [(1, 5), (2, 13), (4, 52), (8, 104), (1, 1), (3, 7)] {
+            let room = VisionRoom::new(&VisionConfig::default(), images, at_once);
+            for part in (1..=room.crops).flat_map(|crops| room.parts(crops)) {
+                let rows = bucket(part.len() * tokens);
+                assert!(
+                    part.start * tokens + rows <= room.patch_rows(tokens),
+                    "{part:?}"
+                );
+                assert!(rows <= room.part_rows(tokens), "{part:?}");
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::product::Epilogue;
 use crate::cuda::memory::Pointer;
 
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
-pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
+pub const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// A handle or descriptor of cuBLASLt, destroyed when dropped.
 pub(super) struct Owned<T: Copy> {

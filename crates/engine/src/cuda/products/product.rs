@@ -29,6 +29,11 @@ pub enum Epilogue {
 pub enum WeightPointer {
     Bf16(Pointer<bf16>),
     Int8(Int8Rows),
+    /// A weight is the number times the scale.
+    E4m3 {
+        values: Pointer<u8>,
+        scale: Scale,
+    },
 }
 
 /// Weights and bias of a linear layer.
@@ -41,8 +46,6 @@ pub struct LinearRef {
     pub bias_f32: Option<Pointer<f32>>,
     /// The largest size of an input so far, where inputs are measured.
     pub largest_input: Option<Pointer<f32>>,
-    /// The weights once more, in e4m3.
-    pub e4m3: Option<(Pointer<u8>, Scale)>,
     pub outputs: usize,
     pub inner: usize,
 }
@@ -69,10 +72,13 @@ impl LinearRef {
             weight: match self.weight {
                 WeightPointer::Bf16(weight) => WeightPointer::Bf16(weight.at(weights)),
                 WeightPointer::Int8(rows) => WeightPointer::Int8(rows.from(range.start)),
+                WeightPointer::E4m3 { values, scale } => WeightPointer::E4m3 {
+                    values: values.at(weights),
+                    scale,
+                },
             },
             bias: self.bias.at(range.start),
             bias_f32: self.bias_f32.map(|bias| bias.at(range.start)),
-            e4m3: self.e4m3.map(|(weight, scale)| (weight.at(weights), scale)),
             outputs: range.len(),
             ..*self
         }
@@ -82,12 +88,12 @@ impl LinearRef {
         matches!(self.weight, WeightPointer::Int8(_))
     }
 
-    /// Its weights in bf16; an error where they are in int8.
+    /// Its weights in bf16; an error where they are in 8 bits.
     pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
         match self.weight {
             WeightPointer::Bf16(weight) => Ok(weight),
-            WeightPointer::Int8(_) => Err(CudaError::Shape(format!(
-                "a layer of {} outputs is in int8 where bf16 is needed",
+            WeightPointer::Int8(_) | WeightPointer::E4m3 { .. } => Err(CudaError::Shape(format!(
+                "a layer of {} outputs is in 8 bits where bf16 is needed",
                 self.outputs
             ))),
         }
@@ -113,12 +119,11 @@ impl LinearRef {
     /// True when the buffers have all weights.
     pub fn is_within_buffers(&self) -> bool {
         let values = self.outputs * self.inner;
-        let narrow = self.e4m3.is_none_or(|(weight, _)| weight.len() >= values);
-        narrow
-            && match self.weight {
-                WeightPointer::Bf16(weight) => weight.len() >= values,
-                WeightPointer::Int8(rows) => rows.has_room_for(self.outputs, self.inner),
-            }
+        match self.weight {
+            WeightPointer::Bf16(weight) => weight.len() >= values,
+            WeightPointer::E4m3 { values: at, .. } => at.len() >= values,
+            WeightPointer::Int8(rows) => rows.has_room_for(self.outputs, self.inner),
+        }
     }
 }
 
@@ -152,12 +157,12 @@ impl Product {
     }
 
     pub(super) fn operands(&self) -> Result<Operands, CudaError> {
-        let (weight, scales) = match (&self.x, &self.out, self.linear.e4m3) {
+        let (weight, scales) = match (&self.x, &self.out, self.linear.weight) {
             (Activations::Bf16(_), Activations::Bf16(_), _) => {
                 (self.linear.bf16()?.address(), [0; 3])
             }
-            (Activations::E4m3(..), _, Some((weight, scale))) => {
-                (weight.address(), self.scales(scale))
+            (Activations::E4m3(..), _, WeightPointer::E4m3 { values, scale }) => {
+                (values.address(), self.scales(scale))
             }
             _ => {
                 return Err(CudaError::Shape(format!(

@@ -66,6 +66,7 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
         slots: 1,
         rows: 32,
         images: IMAGES,
+        crops_at_once: usize::MAX,
         pages: 512,
         kept_crops: 0,
     };
@@ -138,7 +139,7 @@ fn one_launch_gives_what_the_kernels_one_by_one_give() {
     one_launch_is_as_kernels(Precision::Bf16);
 }
 
-/// Kernel by kernel such steps are in bf16, with the same weights; prefills are in fp8 in both backends.
+/// Kernel by kernel the inputs of such steps are in bf16, beside the same weights; prefills are in fp8 in both backends.
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn fused_decode_with_e4m3_weights_equals_bf16_weights() {

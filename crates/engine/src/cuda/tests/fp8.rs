@@ -10,9 +10,9 @@ use crate::{
         Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
-        kernels::{Activations, MatrixShape, StridedRows},
+        kernels::{Activations, MatrixShape, SkinnyOutput, StridedRows},
         memory::Buffer,
-        products::{Epilogue, LinearRef, Product, bucket},
+        products::{Epilogue, LinearRef, Product, WeightPointer, bucket},
     },
     model::{self, ModelConfig, Weights},
     scheduler::backend::Backend as _,
@@ -171,7 +171,10 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let (weight, bias_up) = (rig.up(&plain), rig.up(&bias));
         let (xs, ws) = (rig.bytes(&x_bytes), rig.bytes(&w_bytes));
         let linear = LinearRef {
-            e4m3: Some((ws.start(), w_scale)),
+            weight: WeightPointer::E4m3 {
+                values: ws.start(),
+                scale: w_scale,
+            },
             ..linear(&weight, &bias_up, outputs, inner)
         };
         let product = |out, epilogue| Product {
@@ -223,6 +226,36 @@ fn products_of_e4m3_are_those_of_the_formula() {
         let got: Vec<f32> = all().map(read).collect();
         let want: Vec<f32> = near.iter().map(|&sum| gelu(sum)).collect();
         assert_close(&format!("fp8 to fp8 {name}"), &got, &want, 1.0 / 16.0);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
+fn few_rows_read_weights_in_e4m3_exactly() {
+    let (rig, mut random) = (rig_with_fp8(), Random::new(33));
+    for (rows, outputs, inner) in [(1, 64, 64), (7, 96, 192), (16, 2048, 10240), (31, 64, 128)] {
+        let x = random.values(rows * inner);
+        let w = f32s(&random.values(outputs * inner));
+        // Some of them are below the least normal number.
+        let scales = Scales::new(&rig.stream, &[1.0 / 8.0]).unwrap();
+        let (w_bytes, w) = quantised(&w, scales.at(0).value);
+        let bias = random.values(outputs);
+        let (x_at, bytes, bias_at) = (rig.up(&x), rig.bytes(&w_bytes), rig.up(&bias));
+        let linear = LinearRef {
+            weight: WeightPointer::E4m3 {
+                values: bytes.start(),
+                scale: scales.at(0),
+            },
+            ..linear(&x_at, &bias_at, outputs, inner)
+        };
+        let out = rig.room(rows * outputs);
+        let to = SkinnyOutput::Bf16(StridedRows::packed(out.start(), outputs));
+        let x_rows = StridedRows::packed(x_at.start(), inner);
+        rig.kernels
+            .skinny_in_parts(&linear, x_rows, to, rows)
+            .unwrap();
+        let sums = sums(&f32s(&x), &w, &f32s(&bias), inner);
+        assert_close("few rows, e4m3", &rig.down(&out), &sums, 4e-3);
     }
 }
 

@@ -175,8 +175,8 @@ impl Inside for CudaBackend {
 #[test]
 fn golden_keys_lie_where_the_loader_puts_them() {
     // Queries, keys and values of two heads; the label of an output is its number in the model.
-    let labels: Vec<usize> = (0..3 * 2 * TEXT_HEAD).collect();
-    let put = crate::cuda::weights::with_pairs_together(&labels, 1);
+    let mut put: Vec<usize> = (0..3 * 2 * TEXT_HEAD).collect();
+    crate::cuda::weights::put_pairs_together(&mut put[..2 * 2 * TEXT_HEAD], 1);
     for head in 0..2 {
         let (keys, first) = (&put[(2 + head) * TEXT_HEAD..], (2 + head) * TEXT_HEAD);
         for j in 0..ROTARY_DIM / 2 {

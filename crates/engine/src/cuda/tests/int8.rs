@@ -61,7 +61,6 @@ impl OnGpu {
             bias: bias.start(),
             bias_f32: None,
             largest_input: None,
-            e4m3: None,
             outputs: self.scales.start().len(),
             inner: self.width,
         }

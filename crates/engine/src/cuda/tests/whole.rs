@@ -4,11 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
-use super::CACHE;
+use super::{CACHE, assert_close};
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
-    model::{ModelConfig, SequenceOutput, Weights},
+    cuda::{
+        CudaBackend, CudaCapacity, CudaSettings, Footprint, Precision, fp8, memory::held_bytes,
+    },
+    model::{ModelConfig, SequenceOutput, Weights, random_weights},
     scheduler::{
         backend::{Backend, Pick, PickResult, Step},
         decision::Decision,
@@ -21,7 +23,7 @@ use crate::{
         whole_golden_sets,
     },
 };
-use spotter_core::{ManualClock, Picture, SystemClock};
+use spotter_core::{ManualClock, Picture, SystemClock, config::GpuPrecision};
 
 /// With the smallest golden model.
 pub(super) fn micro() -> CudaBackend {
@@ -46,6 +48,7 @@ pub(super) fn settings() -> CudaSettings<'static> {
             slots: 2,
             rows: 32,
             images: 4,
+            crops_at_once: usize::MAX,
             pages: 1024,
             kept_crops: 64,
         },
@@ -63,6 +66,7 @@ pub(super) fn cuda_for_one(
         slots: 1,
         rows: 2,
         images: 1,
+        crops_at_once: usize::MAX,
         pages: 256,
         kept_crops: 0,
     };
@@ -248,4 +252,78 @@ fn compare(name: &str, expected: &Value, found: &SequenceOutput) -> usize {
         equal += 1;
     }
     equal
+}
+
+#[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
+fn allocated_memory_is_the_planned_one() {
+    let config = few_layers();
+    for precision in [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8] {
+        for (images, crops_at_once) in [(1, 5), (4, usize::MAX)] {
+            let capacity = CudaCapacity {
+                images,
+                crops_at_once,
+                ..settings().capacity
+            };
+            let planned = Footprint::of(&config, precision, capacity).unwrap();
+            let pictures = [Picture::from_rgb(64, 48, vec![90; 64 * 48 * 3]).unwrap()];
+            let settings = CudaSettings {
+                capacity,
+                precision: match precision {
+                    GpuPrecision::Bf16 => Precision::Bf16,
+                    GpuPrecision::Fp8 => Precision::Fp8(&pictures),
+                    GpuPrecision::Int8 => Precision::Int8,
+                },
+                ..settings()
+            };
+            let before = held_bytes();
+            let backend = cuda(settings, &config, random_weights(&config).unwrap());
+            let (held, planned) = (held_bytes() - before, planned.steady());
+            println!("{precision:?}, {images} images: {held} bytes, planned {planned}");
+            assert!(
+                held.abs_diff(planned) * 100 < planned,
+                "{precision:?}, {images}"
+            );
+            drop(backend);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn crops_encoded_in_parts_are_those_encoded_together() {
+    let config = few_layers();
+    let picture = Picture::from_rgb(
+        1280,
+        720,
+        (0..1280 * 720 * 3).map(|b| (b % 251) as u8).collect(),
+    );
+    let picture = picture.unwrap();
+    let tokens = [usize::MAX, 5, 1].map(|crops_at_once| {
+        let capacity = CudaCapacity {
+            crops_at_once,
+            images: 1,
+            ..settings().capacity
+        };
+        let settings = CudaSettings {
+            capacity,
+            ..settings()
+        };
+        let mut backend = cuda(settings, &config, random_weights(&config).unwrap());
+        let step = fp8::calibration_step(&picture, &config, &backend.limits());
+        run_step(&mut backend, step);
+        let [tokens, _] = backend.inside(1).unwrap();
+        tokens
+    });
+    for parts in &tokens[1..] {
+        assert_close("encoded in parts", parts, &tokens[0], 1e-2);
+    }
+}
+
+/// Moondream 2's widths with few layers.
+fn few_layers() -> ModelConfig {
+    let mut config = ModelConfig::default();
+    config.text.n_layers = 2;
+    config.vision.enc_n_layers = 3;
+    config
 }

@@ -1,30 +1,76 @@
-//! From tensors of the host to the GPU, in bf16 or int8.
+//! From tensors of a file to the GPU, in bf16 or int8, piece by piece: neither the host nor the GPU has a layer twice.
+//!
+//! ```text
+//!   file ─▶ some rows in pinned memory, in bf16 and in their order ─┬─▶ the layer's weights
+//!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in int8
+//! ```
 
-use std::sync::Arc;
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{GpuEncoder, GpuLinear, GpuNorm, GpuWeight};
+use super::{
+    GpuEncoder, GpuLinear, GpuNorm, GpuWeight,
+    rows::{PIECE_VALUES, WeightRows, put_pairs_together},
+};
 use crate::{
     cuda::{
         error::CudaError,
         kernels::{Int8Rows, Kernels, MatrixShape, StridedRows, TEXT_HEAD},
-        memory::{Buffer, wait_for_stream},
+        memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
     },
-    model::{self, FloatFormat, Tensor, TensorData},
+    model::{self, ModelConfig, Tensor},
 };
 
 /// Copies weights to the GPU.
 pub struct GpuLoader<'a> {
-    pub stream: &'a Arc<CudaStream>,
+    stream: &'a Arc<CudaStream>,
+    /// A piece on its way.
+    piece: RefCell<PinnedBuffer<bf16>>,
     /// Converts the large layers to int8.
-    pub int8: Option<&'a Kernels>,
+    int8: Option<Int8Converter<'a>>,
 }
 
-impl GpuLoader<'_> {
+struct Int8Converter<'a> {
+    kernels: &'a Kernels,
+    /// A piece, before it is converted.
+    piece: Buffer<bf16>,
+}
+
+impl<'a> GpuLoader<'a> {
+    /// For a model of these widths; with `is_int8` its large layers become int8.
+    pub fn new(
+        kernels: &'a Kernels,
+        config: &ModelConfig,
+        is_int8: bool,
+    ) -> Result<Self, CudaError> {
+        let (text, vision) = (&config.text, &config.vision);
+        let widths = [
+            text.dim + text.ff_dim,
+            config.region.inner_dim,
+            vision.enc_ff_dim,
+            vision.proj_inner_dim,
+            2 * vision.enc_dim,
+        ];
+        let widest = widths.into_iter().max().unwrap_or(1);
+        let values = PIECE_VALUES.max(TEXT_HEAD * widest);
+        let int8 = match is_int8 {
+            true => Some(Int8Converter {
+                kernels,
+                piece: Buffer::zeros(&kernels.stream, values)?,
+            }),
+            false => None,
+        };
+        Ok(Self {
+            stream: &kernels.stream,
+            piece: RefCell::new(PinnedBuffer::zeros(values)?),
+            int8,
+        })
+    }
+
     pub fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
-        Buffer::from_host(self.stream, &values(tensor))
+        self.in_bf16(&WeightRows::of(&tensor, 1))
     }
 
     pub fn norm(&self, norm: model::NormWeights) -> Result<GpuNorm, CudaError> {
@@ -35,41 +81,149 @@ impl GpuLoader<'_> {
     }
 
     pub fn linear(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
-        self.layer(&values(linear.weight), &linear.bias.into_f32())
+        let bias = linear.bias.into_f32()?;
+        let inner = linear.weight.len() / bias.len();
+        self.layer(&WeightRows::of(&linear.weight, inner), &bias)
+    }
+
+    /// Some outputs of a layer.
+    pub fn outputs_of(
+        &self,
+        linear: &model::LinearWeights,
+        outputs: &[usize],
+    ) -> Result<GpuLinear, CudaError> {
+        let bias = linear.bias.to_f32()?;
+        let inner = linear.weight.len() / bias.len();
+        let bias: Vec<f32> = outputs.iter().map(|&output| bias[output]).collect();
+        self.layer(&WeightRows::picked(&linear.weight, inner, outputs), &bias)
+    }
+
+    /// A layer whose rows of `inner` values become multiples of 8 values.
+    pub fn padded(
+        &self,
+        linear: model::LinearWeights,
+        inner: usize,
+    ) -> Result<GpuLinear, CudaError> {
+        let bias = linear.bias.into_f32()?;
+        self.layer(&WeightRows::padded(&linear.weight, inner), &bias)
     }
 
     pub fn large(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
-        self.large_layer(&values(linear.weight), &linear.bias.into_f32())
+        let bias = linear.bias.into_f32()?;
+        let inner = linear.weight.len() / bias.len();
+        self.large_layer(&WeightRows::of(&linear.weight, inner), &bias)
     }
 
-    /// A layer of weights `[outputs, inner]`, one bias for each output.
-    pub fn layer(&self, weight: &[bf16], bias: &[f32]) -> Result<GpuLinear, CudaError> {
-        let inner = weight.len() / bias.len();
-        let weight = GpuWeight::Bf16(Buffer::from_host(self.stream, weight)?);
-        self.with_bias(weight, bias, inner)
+    /// Queries, keys and values with the pairs of each head together, then `below`.
+    pub fn stacked(
+        &self,
+        qkv: model::LinearWeights,
+        below: model::LinearWeights,
+    ) -> Result<GpuLinear, CudaError> {
+        let mut bias = qkv.bias.into_f32()?;
+        let inner = qkv.weight.len() / bias.len();
+        let rotated = bias.len() / 3 * 2;
+        put_pairs_together(&mut bias[..rotated], 1);
+        bias.extend(below.bias.into_f32()?);
+        let rows = WeightRows::stacked(&qkv.weight, &below.weight, inner);
+        self.large_layer(&rows, &bias)
+    }
+
+    /// Two layers whose results are added up as one: their inputs side by side.
+    pub fn side_by_side(
+        &self,
+        a: model::LinearWeights,
+        b: model::LinearWeights,
+    ) -> Result<GpuLinear, CudaError> {
+        let (ba, bb) = (a.bias.into_f32()?, b.bias.into_f32()?);
+        let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
+        let rows = WeightRows::side_by_side(&a.weight, &b.weight, bias.len());
+        self.large_layer(&rows, &bias)
+    }
+
+    /// An encoder of `inputs` values.
+    pub fn encoder(
+        &self,
+        frequencies: Tensor,
+        linear: model::LinearWeights,
+        inputs: usize,
+    ) -> Result<GpuEncoder, CudaError> {
+        Ok(GpuEncoder {
+            half: frequencies.len() / inputs,
+            frequencies: Buffer::from_host(self.stream, &frequencies.into_f32()?)?,
+            weight: self.buffer(linear.weight)?,
+            bias: self.buffer(linear.bias)?,
+        })
+    }
+
+    /// A layer in bf16, one bias for each output.
+    fn layer(&self, weight: &WeightRows<'_>, bias: &[f32]) -> Result<GpuLinear, CudaError> {
+        let stored = GpuWeight::Bf16(self.in_bf16(weight)?);
+        self.with_bias(stored, bias, weight.width)
     }
 
     /// The same in the format of large layers.
-    fn large_layer(&self, weight: &[bf16], bias: &[f32]) -> Result<GpuLinear, CudaError> {
-        let Some(kernels) = self.int8 else {
+    fn large_layer(&self, weight: &WeightRows<'_>, bias: &[f32]) -> Result<GpuLinear, CudaError> {
+        let Some(converter) = &self.int8 else {
             return self.layer(weight, bias);
         };
-        let (rows, width) = (bias.len(), weight.len() / bias.len());
-        let from = Buffer::from_host(self.stream, weight)?;
+        let stored = self.in_int8(weight, converter)?;
+        self.with_bias(stored, bias, weight.width)
+    }
+
+    fn in_bf16(&self, weight: &WeightRows<'_>) -> Result<Buffer<bf16>, CudaError> {
+        let to = Buffer::zeros(self.stream, weight.rows * weight.width)?;
+        for rows in weight.pieces() {
+            let at = to.start().at(rows.start * weight.width);
+            self.copy_piece(weight, rows, at)?;
+        }
+        Ok(to)
+    }
+
+    fn in_int8(
+        &self,
+        weight: &WeightRows<'_>,
+        converter: &Int8Converter<'_>,
+    ) -> Result<GpuWeight, CudaError> {
+        let width = weight.width;
         let stride = Int8Rows::stride_of(width);
-        let values = Buffer::zeros(self.stream, rows * stride)?;
-        let scales = Buffer::zeros(self.stream, rows)?;
-        let out = Int8Rows {
+        let values = Buffer::zeros(self.stream, weight.rows * stride)?;
+        let scales = Buffer::zeros(self.stream, weight.rows)?;
+        let all = Int8Rows {
             values: StridedRows {
                 start: values.start(),
                 stride,
             },
             scales: scales.start(),
         };
-        let from_rows = StridedRows::packed(from.start(), width);
-        kernels.quantise_rows(from_rows, out, MatrixShape { rows, width })?;
-        wait_for_stream(self.stream, "converting weights to int8")?;
-        self.with_bias(GpuWeight::Int8 { values, scales }, bias, width)
+        for rows in weight.pieces() {
+            let piece = converter.piece.start();
+            self.copy_piece(weight, rows.clone(), piece)?;
+            let shape = MatrixShape {
+                rows: rows.len(),
+                width,
+            };
+            let from = StridedRows::packed(piece, width);
+            converter
+                .kernels
+                .quantise_rows(from, all.from(rows.start), shape)?;
+            wait_for_stream(self.stream, "converting weights to int8")?;
+        }
+        Ok(GpuWeight::Int8 { values, scales })
+    }
+
+    /// Reads some rows and copies them to the GPU. Waits for it.
+    fn copy_piece(
+        &self,
+        weight: &WeightRows<'_>,
+        rows: Range<usize>,
+        to: Pointer<bf16>,
+    ) -> Result<(), CudaError> {
+        let mut piece = self.piece.borrow_mut();
+        let values = rows.len() * weight.width;
+        weight.read(rows, &mut piece.as_mut_slice()[..values])?;
+        upload(self.stream, &piece, 0..values, to)?;
+        wait_for_stream(self.stream, "copying weights to the GPU")
     }
 
     fn with_bias(
@@ -84,135 +238,8 @@ impl GpuLoader<'_> {
             bias: Buffer::from_host(self.stream, &rounded)?,
             bias_f32: Buffer::from_host(self.stream, bias)?,
             largest_input: None,
-            e4m3: None,
             outputs: bias.len(),
             inner,
         })
-    }
-
-    /// With zeros behind each row, up to a multiple of 8 values, which products require.
-    pub fn padded(
-        &self,
-        linear: model::LinearWeights,
-        inner: usize,
-    ) -> Result<GpuLinear, CudaError> {
-        let weight = values(linear.weight);
-        let padded = inner.next_multiple_of(8);
-        let mut wide = vec![bf16::ZERO; weight.len() / inner * padded];
-        for (to, from) in wide
-            .chunks_exact_mut(padded)
-            .zip(weight.chunks_exact(inner))
-        {
-            to[..inner].copy_from_slice(from);
-        }
-        self.layer(&wide, &linear.bias.into_f32())
-    }
-
-    /// Queries, keys and values with the pairs of each head together, then `b`.
-    pub fn stacked(
-        &self,
-        qkv: model::LinearWeights,
-        b: model::LinearWeights,
-    ) -> Result<GpuLinear, CudaError> {
-        let mut bias = with_pairs_together(&qkv.bias.into_f32(), 1);
-        let outputs = bias.len();
-        let weight = values(qkv.weight);
-        let mut weight = with_pairs_together(&weight, weight.len() / outputs);
-        weight.extend(values(b.weight));
-        bias.extend(b.bias.into_f32());
-        self.large_layer(&weight, &bias)
-    }
-
-    /// Two layers whose results are added up as one: their inputs side by side.
-    pub fn side_by_side(
-        &self,
-        a: model::LinearWeights,
-        b: model::LinearWeights,
-    ) -> Result<GpuLinear, CudaError> {
-        let outputs = a.bias.len();
-        let (wa, wb) = (values(a.weight), values(b.weight));
-        let rows_a = wa.chunks_exact(wa.len() / outputs);
-        let rows_b = wb.chunks_exact(wb.len() / outputs);
-        let weight: Vec<bf16> = rows_a
-            .zip(rows_b)
-            .flat_map(|(a, b)| [a, b])
-            .flatten()
-            .copied()
-            .collect();
-        let (ba, bb) = (a.bias.into_f32(), b.bias.into_f32());
-        let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
-        self.large_layer(&weight, &bias)
-    }
-
-    /// An encoder of `inputs` values.
-    pub fn encoder(
-        &self,
-        frequencies: Tensor,
-        linear: model::LinearWeights,
-        inputs: usize,
-    ) -> Result<GpuEncoder, CudaError> {
-        Ok(GpuEncoder {
-            half: frequencies.len() / inputs,
-            frequencies: Buffer::from_host(self.stream, &frequencies.into_f32())?,
-            weight: self.buffer(linear.weight)?,
-            bias: self.buffer(linear.bias)?,
-        })
-    }
-}
-
-/// Rows of `width` values for q, k and v: in each head of q and k, rows that are rotated by the same angle (j and j + 16) are put
-/// 8 apart. Attention does not depend on the order.
-pub fn with_pairs_together<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
-    let heads = rows.len() / width / TEXT_HEAD;
-    let source = |row: usize| match (row / TEXT_HEAD < heads / 3 * 2, row % TEXT_HEAD) {
-        (true, 8..16) => row + 8,
-        (true, 16..24) => row - 8,
-        _ => row,
-    };
-    let rows_in_order = (0..rows.len() / width).map(source);
-    rows_in_order
-        .flat_map(|row| &rows[row * width..][..width])
-        .copied()
-        .collect()
-}
-
-/// As bf16, rounded to nearest.
-pub fn values(tensor: Tensor) -> Vec<bf16> {
-    match tensor.data {
-        TensorData::Encoded {
-            format: FloatFormat::Bf16,
-            bytes,
-        } => {
-            let (pairs, _) = bytes.as_chunks::<2>();
-            pairs
-                .iter()
-                .map(|&pair| bf16::from_le_bytes(pair))
-                .collect()
-        }
-        _ => tensor.into_f32().into_iter().map(bf16::from_f32).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rope_pairs_are_eight_elements_apart() {
-        // One head each of q, k and v; a row is two values.
-        let rows: Vec<usize> = (0..3 * TEXT_HEAD).flat_map(|row| [row, row]).collect();
-        let put: Vec<usize> = with_pairs_together(&rows, 2)
-            .chunks(2)
-            .map(|row| row[0])
-            .collect();
-        let (q, k) = (&put[..64], &put[64..128]);
-        for first in [0, 16] {
-            for j in first..first + 8 {
-                assert_eq!(q[j] + 16, q[j + 8]);
-                assert_eq!(k[j], q[j] + 64);
-            }
-        }
-        assert_eq!(q[32..], (32..64).collect::<Vec<_>>());
-        assert_eq!(put[128..], (128..192).collect::<Vec<_>>());
     }
 }

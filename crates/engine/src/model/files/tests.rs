@@ -3,7 +3,10 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{model::ModelFile, testing::golden_set};
+use crate::{
+    model::{ModelFile, TensorBytes, TensorData},
+    testing::golden_set,
+};
 use spotter_core::RecordedFile;
 
 /// A directory with the golden model's files.
@@ -31,6 +34,10 @@ fn a_directory_and_the_binary_load() {
     let directory = model_directory();
     let model = load(directory.path()).unwrap();
     assert_eq!(model.weights.text.blocks.len(), model.config.text.n_layers);
+    let TensorData::Encoded { bytes, .. } = &model.weights.text.wte.data else {
+        panic!("decoded although nothing needs it");
+    };
+    assert!(matches!(bytes, TensorBytes::File(_)), "read into memory");
     let name = directory.path().file_name().unwrap().to_string_lossy();
     let digits = &model.weights_sha256[..4];
     assert_eq!(model.name, format!("{name}@{digits}"));

@@ -119,7 +119,7 @@ pub struct RegionWeights {
 
 impl Weights {
     /// Reads every tensor of `config` from `source`. Missing tensors are gathered into one error; the
-    /// first wrong shape or unreadable tensor ends the load. Blocks on the disk.
+    /// first wrong shape ends the load.
     pub fn load(config: &ModelConfig, source: &mut dyn TensorSource) -> Result<Self, WeightsError> {
         config.family.load_weights(config, source)
     }

@@ -26,12 +26,12 @@ fn doubt(change: impl FnOnce(&mut LoadedModel)) -> Option<String> {
 fn with_other_vocabulary(weights: &mut Weights) {
     let text = &mut weights.text;
     for tensor in [&mut text.wte, &mut text.lm_head.weight] {
-        let (mut values, rows) = (tensor.to_f32(), tensor.shape[0]);
+        let (mut values, rows) = (tensor.to_f32().unwrap(), tensor.shape[0]);
         let width = values.len() / rows;
         values.rotate_left(width * (rows / 3));
         tensor.data = TensorData::F32(values);
     }
-    let mut bias = text.lm_head.bias.to_f32();
+    let mut bias = text.lm_head.bias.to_f32().unwrap();
     let third = bias.len() / 3;
     bias.rotate_left(third);
     text.lm_head.bias.data = TensorData::F32(bias);
@@ -52,7 +52,7 @@ fn add_noise(weights: &mut Weights, share: f32) {
             &mut block.fc1.weight,
             &mut block.fc2.weight,
         ] {
-            let mut values = tensor.to_f32();
+            let mut values = tensor.to_f32().unwrap();
             let largest = values
                 .iter()
                 .fold(0.0f32, |most, value| most.max(value.abs()));

@@ -1,0 +1,178 @@
+use std::{fmt::Write as _, fs, path::Path};
+
+use super::*;
+
+const GIB: usize = 1 << 30;
+const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
+/// Of a GPU's memory, what the driver and a desktop leave.
+const FREE_PERCENT: usize = 93;
+/// The beginning of the table in `docs/gpu.md`, up to its rows.
+const TABLE: &str = "| card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
+    MemoryPlan::new(PlanInputs {
+        config: &ModelConfig::default(),
+        bounds: Bounds {
+            max_objects: 50,
+            max_tokens: 128,
+        },
+        precision,
+        has_fp8: true,
+        memory,
+    })
+}
+
+/// Of an empty GPU of a size that is sold.
+fn card(gib: usize) -> GpuMemory {
+    let total = gib * GIB;
+    GpuMemory {
+        total,
+        free: total / 100 * FREE_PERCENT,
+        limit: None,
+    }
+}
+
+/// Of a large GPU with `model.memory`.
+fn limited(limit: usize) -> GpuMemory {
+    GpuMemory {
+        limit: Some(limit),
+        ..card(80)
+    }
+}
+
+#[test]
+fn moondream_2_fits_into_its_smallest_gpus() {
+    for (precision, gib) in [
+        (GpuPrecision::Bf16, 6),
+        (GpuPrecision::Fp8, 6),
+        (GpuPrecision::Int8, 4),
+    ] {
+        let plan = plan_of(precision, limited(gib * GIB)).unwrap();
+        assert!(plan.total() <= gib * GIB, "{plan}");
+    }
+}
+
+#[test]
+fn plan_keeps_to_its_memory_and_grows_with_it() {
+    for precision in PRECISIONS {
+        let mut images = 0;
+        for tenths in 10..480 {
+            let limit = tenths * GIB / 10;
+            for memory in [
+                limited(limit),
+                GpuMemory {
+                    total: limit,
+                    free: limit,
+                    limit: None,
+                },
+            ] {
+                let Ok(plan) = plan_of(precision, memory) else {
+                    continue;
+                };
+                assert!(
+                    plan.total() <= memory.usable(),
+                    "{precision:?} {memory:?}: {plan}"
+                );
+                let one_look = plan.capacity.pages / plan.permits();
+                assert!(one_look >= 46 + 2 * 23, "{precision:?} {memory:?}: {plan}");
+            }
+            let Ok(plan) = plan_of(precision, limited(limit)) else {
+                assert_eq!(images, 0, "{precision:?} {limit}: fits into less");
+                continue;
+            };
+            assert!(
+                plan.capacity.images >= images,
+                "{precision:?} {limit}: {plan}"
+            );
+            images = plan.capacity.images;
+        }
+        assert_eq!(images, 8, "{precision:?}");
+    }
+}
+
+#[test]
+fn large_gpu_has_room_for_all_that_it_can_use() {
+    let plan = plan_of(GpuPrecision::Bf16, card(80)).unwrap();
+    let capacity = plan.capacity;
+    assert_eq!(
+        (capacity.images, capacity.rows, plan.permits()),
+        (8, 32, 16)
+    );
+    assert_eq!(
+        (capacity.pages, capacity.kept_crops),
+        (24 * 46 + 32 * 23, 32 * 13)
+    );
+    // Smaller GPUs are filled by fewer images.
+    assert_eq!(
+        plan_of(GpuPrecision::Bf16, card(24))
+            .unwrap()
+            .capacity
+            .images,
+        4
+    );
+}
+
+#[test]
+fn model_that_does_not_fit_is_an_error_with_remedies() {
+    let free = GpuMemory {
+        total: 6 * GIB,
+        free: 5 * GIB,
+        limit: None,
+    };
+    assert_eq!(
+        plan_of(GpuPrecision::Bf16, free).unwrap_err(),
+        "the model needs 5.2 GiB of the GPU's memory in bf16 with one image a step, the fewest (weights 3.6 GiB, buffers 381 MiB, KV cache 552 MiB, driver about 600 MiB); 5.0 GiB are free, of which 4.6 GiB can be used beside decoders and other programs; set model.precision = \"int8\", which needs 3.6 GiB, or end other programs that use the GPU, or use device = \"cpu\""
+    );
+    let error = plan_of(GpuPrecision::Bf16, limited(4 * GIB)).unwrap_err();
+    assert!(
+        error.contains(
+            "; model.memory allows 4.0 GiB; set model.precision = \"int8\", which needs "
+        ),
+        "{error}"
+    );
+    assert!(error.contains(", or raise model.memory to \""), "{error}");
+    let error = plan_of(GpuPrecision::Int8, limited(2 * GIB)).unwrap_err();
+    assert!(!error.contains("model.precision"), "{error}");
+}
+
+#[test]
+fn table_of_the_documentation_is_that_of_the_plan() {
+    let mut table = TABLE.to_owned();
+    for gib_of_card in [6, 8, 12, 16, 24] {
+        for precision in PRECISIONS {
+            let memory = card(gib_of_card);
+            let name = precision_name(precision);
+            let row = match plan_of(precision, memory) {
+                Ok(plan) => {
+                    let part = plan.footprint;
+                    let left = memory.free - part.steady() - DRIVER_BYTES;
+                    let sizes =
+                        [part.weights, part.scratch, part.cache, part.kept, left].map(shown);
+                    let (images, looks) = (plan.capacity.images, plan.permits());
+                    format!("{images} | {looks} | {}", sizes.join(" | "))
+                }
+                Err(_) => "does not fit | – | – | – | – | – | –".to_owned(),
+            };
+            let _ = writeln!(table, "| {gib_of_card} GB | {name} | {row} |");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gpu.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let start = page
+        .find(TABLE)
+        .expect("docs/gpu.md has no table of memory");
+    let end = start
+        + page[start..]
+            .find("\n\n")
+            .map_or(page.len() - start, |end| end + 1);
+    if std::env::var_os("SPOTTER_WRITE_DOCS").is_some() {
+        fs::write(&path, [&page[..start], &table, &page[end..]].concat()).unwrap();
+    } else {
+        assert!(
+            page[start..end] == table,
+            "docs/gpu.md is stale; run SPOTTER_WRITE_DOCS=1 cargo test -p spotter-engine memory_plan"
+        );
+    }
+}
