@@ -26,17 +26,22 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
-pub const PRECISIONS: [OptionWord<GpuPrecision>; 3] = [
-    ("bf16", "bfloat16", GpuPrecision::Bf16),
+pub const PRECISIONS: [OptionWord<Option<GpuPrecision>>; 4] = [
+    (
+        "auto",
+        "The fastest on the GPU that fits into its memory",
+        None,
+    ),
+    ("bf16", "bfloat16", Some(GpuPrecision::Bf16)),
     (
         "fp8",
         "8-bit floating point in large matrix products",
-        GpuPrecision::Fp8,
+        Some(GpuPrecision::Fp8),
     ),
     (
         "int8",
         "8-bit integers in large matrix products",
-        GpuPrecision::Int8,
+        Some(GpuPrecision::Int8),
     ),
 ];
 const LENGTHS: [OptionWord<CaptionLength>; 3] = [
@@ -181,7 +186,10 @@ pub struct ModelArgs {
     pub device: DevicePreference,
     /// Arithmetic on a GPU; fp8 is faster on compute capability 8.9 or later (Ada, Hopper) and slightly less accurate
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
-    pub precision: GpuPrecision,
+    pub precision: Option<GpuPrecision>,
+    /// The most memory of the GPU; with less, steps have fewer images
+    #[arg(long, value_name = "SIZE", value_parser = config::memory_size)]
+    pub memory: Option<u64>,
 }
 
 impl ModelArgs {
@@ -198,6 +206,7 @@ impl ModelArgs {
         config::ModelSettings {
             device: self.device,
             precision: self.precision,
+            memory: self.memory,
             ..model
         }
     }

@@ -53,13 +53,13 @@ struct ComparedPicture {
 pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
     let tasks = tasks(args)?;
     let pictures = pictures_in(&args.pictures)?;
-    if args.model.precision == GpuPrecision::Bf16 {
+    if args.model.precision == Some(GpuPrecision::Bf16) {
         bail!(
             "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
         );
     }
     let in_bf16 = ModelArgs {
-        precision: GpuPrecision::Bf16,
+        precision: Some(GpuPrecision::Bf16),
         ..args.model.clone()
     };
     let first = answers(&in_bf16, &pictures, &tasks)?;

@@ -84,7 +84,7 @@ pub struct CapacityArgs {
     pub model: Option<PathBuf>,
     /// Of the device `real`: arithmetic on a GPU
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
-    pub precision: GpuPrecision,
+    pub precision: Option<GpuPrecision>,
     /// Of the device `real`: frames, pixels across and down
     #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]
     pub size: (usize, usize),

@@ -96,6 +96,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         model: args.model.clone(),
         device: config::DevicePreference::Auto,
         precision: args.precision,
+        memory: None,
     };
     let real = RealOptions {
         settings: model.settings(),

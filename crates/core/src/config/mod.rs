@@ -42,7 +42,7 @@ pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
 pub use load::{LoadedConfig, check, load, of_text};
-pub use parse::prompt_text;
+pub use parse::{memory_size, prompt_text};
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
 pub use region::{RequestedRegion, zones_outside_region};

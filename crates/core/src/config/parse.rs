@@ -56,6 +56,13 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     parsed.ok_or_else(|| format!("{text:?} is not a size; write \"6GiB\" or \"5500MiB\""))
 }
 
+/// A size as `model.memory` has it: parsed, and in the range of that key.
+pub fn memory_size(text: &str) -> Result<u64, String> {
+    in_range(size(text)?, &super::defaults::MEMORY_RANGE, |bytes| {
+        size_text(*bytes)
+    })
+}
+
 /// A size as the file writes it, in the largest unit that divides it.
 pub(super) fn size_text(bytes: u64) -> String {
     let fits = |unit: &&(&str, f64)| bytes as f64 % unit.1 == 0.0;

@@ -140,10 +140,7 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
 }
 
 fn memory(value: &ConfigValue<'_>) -> Option<u64> {
-    let bytes = value.parsed(parse::size)?;
-    value.checked(parse::in_range(bytes, &d::MEMORY_RANGE, |bytes| {
-        parse::size_text(*bytes)
-    }))
+    value.parsed(parse::memory_size)
 }
 
 /// The model that `model.path` names.

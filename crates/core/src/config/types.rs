@@ -174,7 +174,8 @@ pub struct ModelSettings {
     pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
-    pub precision: GpuPrecision,
+    /// `None`: the fastest on the GPU that fits; default bf16.
+    pub precision: Option<GpuPrecision>,
     /// The most memory of a GPU that an engine may take, bytes; `None`: what is free, less a share for others.
     pub memory: Option<u64>,
     /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
@@ -251,6 +252,17 @@ pub enum GpuPrecision {
     Fp8,
     /// 8-bit weights, and 8-bit products of many rows.
     Int8,
+}
+
+impl GpuPrecision {
+    /// As the file writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Int8 => "int8",
+        }
+    }
 }
 
 /// One camera with everything filled in (from `[defaults]` where it has no value).

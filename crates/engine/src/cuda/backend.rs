@@ -491,7 +491,7 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
 }
 
 /// Products in int8 read 16 inputs at once.
-fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
+pub(super) fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
     let (text, vision) = (&config.text, &config.vision);
     let widths = [
         ("text.dim", text.dim),

@@ -5,21 +5,30 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
+use cudarc::driver::{CudaEvent, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
 
 use super::{
+    backend,
     error::{CudaError, tried},
-    fp8::Scales,
-    kernels::{Activations, StridedRows},
+    fp8::{self, Scales},
+    kernels::{Activations, Int8Rows, Kernels, StridedRows},
     library,
     memory::{Buffer, copy, wait_between, wait_for_event},
-    products::{Epilogue, LinearRef, Products, WeightPointer},
+    products::{Epilogue, LinearRef, Products, WeightPointer, bucket},
 };
-use spotter_core::{Clock, Mono};
+use crate::model::ModelConfig;
+use spotter_core::{Clock, Mono, config::GpuPrecision};
 
-/// Rows, inputs and outputs of the products.
-const SIDE: usize = 8192;
+/// The products whose speed is a ceiling.
+const LARGE: ProductSize = ProductSize {
+    rows: 8192,
+    outputs: 8192,
+    inner: 8192,
+};
+/// Crops whose product is timed in each precision, those of 1280x720, and how long.
+const MODEL_CROPS: usize = 9;
+const PRECISION_LOAD: Duration = Duration::from_millis(100);
 /// Calls between two looks at the clock: some 20 to 30 ms of an H200.
 const PRODUCTS: usize = 16;
 const COPIES: usize = 64;
@@ -57,11 +66,12 @@ pub fn measure_ceilings(
     load: Duration,
     clock: &dyn Clock,
 ) -> Result<Ceilings, CudaError> {
-    let gpu = library::open(index)?;
+    let (gpu, cache) = (library::open(index)?, library::kernel_cache());
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
     let bench = CeilingBench {
-        products: Products::new(&gpu, Arc::clone(&stream), &library::kernel_cache())?,
-        stream,
+        products: Products::new(&gpu, Arc::clone(&stream), &cache)?,
+        kernels: Kernels::load(&gpu, stream, &cache)?,
+        size: LARGE,
         load,
         clock,
     };
@@ -76,9 +86,66 @@ pub fn measure_ceilings(
     })
 }
 
+/// How fast GPU `index` multiplies in each precision that GPU and model support: a layer of the encoder over a picture's crops. Blocks
+/// for a second, for some more the first time on a GPU.
+pub fn measure_precisions(
+    index: u32,
+    config: &ModelConfig,
+    clock: &dyn Clock,
+) -> Result<Vec<PrecisionSpeed>, CudaError> {
+    let (gpu, cache) = (library::open(index)?, library::kernel_cache());
+    let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
+    let bench = CeilingBench {
+        products: Products::new(&gpu, Arc::clone(&stream), &cache)?,
+        kernels: Kernels::load(&gpu, stream, &cache)?,
+        size: ProductSize {
+            rows: MODEL_CROPS * config.image_tokens(),
+            outputs: config.vision.enc_ff_dim,
+            inner: config.vision.enc_dim,
+        },
+        load: PRECISION_LOAD,
+        clock,
+    };
+    let normal = normal_values();
+    let mut speeds = vec![(GpuPrecision::Bf16, bench.bf16(&normal)?)];
+    if fp8::supported(config, &gpu).is_ok() {
+        speeds.push((GpuPrecision::Fp8, bench.fp8(&normal)?));
+    }
+    if backend::int8_supported(config).is_ok() {
+        speeds.push((GpuPrecision::Int8, bench.int8(&normal)?));
+    }
+    let speed = |(precision, speed): (GpuPrecision, SustainedSpeed)| PrecisionSpeed {
+        precision,
+        tflop_per_s: speed.per_s,
+    };
+    Ok(speeds.into_iter().map(speed).collect())
+}
+
+/// How fast a large product is in a precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrecisionSpeed {
+    pub precision: GpuPrecision,
+    pub tflop_per_s: f64,
+}
+
+/// A product of `rows` rows with a layer.
+#[derive(Clone, Copy, Debug)]
+struct ProductSize {
+    rows: usize,
+    outputs: usize,
+    inner: usize,
+}
+
+impl ProductSize {
+    fn tflop(self) -> f64 {
+        2e-12 * self.rows as f64 * self.outputs as f64 * self.inner as f64
+    }
+}
+
 struct CeilingBench<'a> {
     products: Products,
-    stream: Arc<CudaStream>,
+    kernels: Kernels,
+    size: ProductSize,
     load: Duration,
     clock: &'a dyn Clock,
 }
@@ -86,16 +153,16 @@ struct CeilingBench<'a> {
 impl CeilingBench<'_> {
     fn bf16(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
-        let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
+        let (x, weight) = self.operands(&values)?;
         let weight = WeightPointer::Bf16(weight.start());
-        self.tflop(Activations::bf16(x.start(), SIDE), weight)
+        self.tflop(Activations::bf16(x.start(), self.size.inner), weight)
     }
 
     fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
-        let [x, weight] = [self.filled(&values, 0)?, self.filled(&values, RANDOM / 2)?];
-        let scales = Scales::new(&self.stream, &[1.0])?;
-        let rows = StridedRows::packed(x.start(), SIDE);
+        let (x, weight) = self.operands(&values)?;
+        let scales = Scales::new(&self.kernels.stream, &[1.0])?;
+        let rows = StridedRows::packed(x.start(), self.size.inner);
         let weight = WeightPointer::E4m3 {
             values: weight.start(),
             scale: scales.at(0),
@@ -103,42 +170,91 @@ impl CeilingBench<'_> {
         self.tflop(Activations::E4m3(rows, scales.at(0)), weight)
     }
 
+    /// By the kernels of this crate.
+    fn int8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
+        let ProductSize {
+            rows,
+            outputs,
+            inner,
+        } = self.size;
+        let values: Vec<i8> = normal.iter().map(|x| (x * 32.0) as i8).collect();
+        let (stride, ones) = (Int8Rows::stride_of(inner), vec![1.0_f32; rows.max(outputs)]);
+        let ones = Buffer::from_host(&self.kernels.stream, &ones)?;
+        let filled = |rows: usize, first| self.filled(&values, first, rows * stride);
+        let (x, weight) = (filled(rows, 0)?, filled(outputs, RANDOM / 2)?);
+        let in_rows = |values: &Buffer<i8>| Int8Rows {
+            values: StridedRows {
+                start: values.start(),
+                stride,
+            },
+            scales: ones.start(),
+        };
+        let weight = WeightPointer::Int8(in_rows(&weight));
+        self.tflop(Activations::Int8(in_rows(&x)), weight)
+    }
+
+    /// Inputs and weights, packed.
+    fn operands<T>(&self, values: &[T]) -> Result<(Buffer<T>, Buffer<T>), CudaError>
+    where
+        T: Copy + DeviceRepr + ValidAsZeroBits,
+    {
+        let ProductSize {
+            rows,
+            outputs,
+            inner,
+        } = self.size;
+        Ok((
+            self.filled(values, 0, bucket(rows) * inner)?,
+            self.filled(values, RANDOM / 2, outputs * inner)?,
+        ))
+    }
+
     fn tflop(&self, x: Activations, weight: WeightPointer) -> Result<SustainedSpeed, CudaError> {
-        let bias = Buffer::zeros(&self.stream, SIDE)?;
-        let out = Buffer::zeros(&self.stream, SIDE * SIDE)?;
+        let ProductSize {
+            rows,
+            outputs,
+            inner,
+        } = self.size;
+        let bias = Buffer::zeros(&self.kernels.stream, outputs)?;
+        let out = Buffer::zeros(&self.kernels.stream, bucket(rows) * outputs)?;
         let linear = LinearRef {
             weight,
             bias: bias.start(),
             bias_f32: None,
             largest_input: None,
-            outputs: SIDE,
-            inner: SIDE,
+            outputs,
+            inner,
         };
-        let out = Activations::bf16(out.start(), SIDE);
-        let product = linear.product(x, out, SIDE, Epilogue::Bias);
-        self.products.prepare(&[product])?;
-        let flop = 2.0 * (SIDE as f64).powi(3);
-        self.sustained(PRODUCTS, flop * 1e-12, || self.products.run(&product))
+        let to = StridedRows::packed(out.start(), outputs);
+        let product = linear.product(x, Activations::Bf16(to), rows, Epilogue::Bias);
+        let tflop = self.size.tflop();
+        let Activations::Int8(x) = x else {
+            self.products.prepare(&[product])?;
+            return self.sustained(PRODUCTS, tflop, || self.products.run(&product));
+        };
+        self.sustained(PRODUCTS, tflop, || {
+            (self.kernels).int8_product(&linear, x, to, rows, Epilogue::Bias)
+        })
     }
 
     fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let bytes: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
-        let from = Buffer::from_host(&self.stream, &bytes)?;
-        let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
-        let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
+        let from = Buffer::from_host(&self.kernels.stream, &bytes)?;
+        let to = Buffer::<u8>::zeros(&self.kernels.stream, COPY_BYTES)?;
+        let call = || copy(&self.kernels.stream, from.start(), to.start(), COPY_BYTES);
         let gb = (2 * COPY_BYTES) as f64 * 1e-9;
         self.sustained(COPIES, gb, call)
     }
 
-    /// A square matrix of the values, from number `first` on, again and again.
-    fn filled<T>(&self, values: &[T], first: usize) -> Result<Buffer<T>, CudaError>
+    /// `count` of the values, from number `first` on, again and again.
+    fn filled<T>(&self, values: &[T], first: usize, count: usize) -> Result<Buffer<T>, CudaError>
     where
         T: Copy + DeviceRepr + ValidAsZeroBits,
     {
         let values = values.iter().copied().cycle().skip(first);
-        let values: Vec<T> = values.take(SIDE * SIDE).collect();
-        Buffer::from_host(&self.stream, &values)
+        let values: Vec<T> = values.take(count).collect();
+        Buffer::from_host(&self.kernels.stream, &values)
     }
 
     /// Work a second over the last half of the load, by the GPU's own time. `call` queues `work` on the stream.
@@ -172,7 +288,7 @@ impl CeilingBench<'_> {
 
     fn mark(&self) -> Result<CudaEvent, CudaError> {
         let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
-        let event = self.stream.record_event(flags);
+        let event = self.kernels.stream.record_event(flags);
         event.map_err(tried("recording an event"))
     }
 }

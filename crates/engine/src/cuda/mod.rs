@@ -51,7 +51,9 @@ mod stage;
 mod weights;
 
 pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision, pages_min};
-pub use ceilings::{Ceilings, SustainedSpeed, measure_ceilings};
+pub use ceilings::{
+    Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,
+};
 pub use error::CudaError;
 pub use footprint::{Footprint, crop_bytes, page_bytes};
 pub use foreign::{FrameImport, take_frame};

@@ -7,7 +7,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::memory_plan::{GpuMemory, MemoryPlan, PlanInputs};
+use super::{
+    memory_plan::{GpuMemory, MemoryPlan, PlanInputs},
+    precision::ChosenPrecision,
+};
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{self, CudaBackend, CudaError},
@@ -15,7 +18,10 @@ use crate::{
     scheduler::{backend::Backend, sequence::Bounds},
     tegra::is_tegra,
 };
-use spotter_core::{Clock, Picture, config};
+use spotter_core::{
+    Clock, Picture,
+    config::{self, GpuPrecision},
+};
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;
@@ -172,12 +178,12 @@ impl ModelDevice {
             calibration,
         } = model;
         let label = self.label();
-        let (wanted, wanted_name) = (settings.precision, precision_name(settings.precision));
         match self {
             Self::Cpu(device) => {
-                if wanted != config::GpuPrecision::Bf16 {
+                if let Some(other) = settings.precision.filter(|p| *p != GpuPrecision::Bf16) {
                     tracing::warn!(
-                        "precision = \"{wanted_name}\" is for GPUs; the model runs in f32 on the CPU"
+                        "precision = \"{}\" is for GPUs; the model runs in f32 on the CPU",
+                        other.name()
                     );
                 }
                 let capacity = cpu_capacity(config, bounds);
@@ -194,23 +200,29 @@ impl ModelDevice {
             Self::Gpu { index, gpu } => {
                 // Kept open: the driver's context is there when the free memory is read, and stays.
                 let opened = cuda::open(index).map_err(|e| e.to_string())?;
-                let plan = MemoryPlan::new(PlanInputs {
-                    config,
-                    bounds,
-                    precision: wanted,
-                    has_fp8: opened.has_fp8(),
-                    memory: GpuMemory {
-                        total: opened.memory_bytes,
-                        free: opened.free_bytes().map_err(|e| e.to_string())?,
-                        limit: settings.memory.map(|bytes| bytes as usize),
-                    },
-                })?;
+                let memory = GpuMemory {
+                    total: opened.memory_bytes,
+                    free: opened.free_bytes().map_err(|e| e.to_string())?,
+                    limit: settings.memory.map(|bytes| bytes as usize),
+                };
+                let plan = |precision| {
+                    MemoryPlan::new(PlanInputs {
+                        config,
+                        bounds,
+                        precision,
+                        has_fp8: opened.has_fp8(),
+                        memory,
+                    })
+                };
+                let fits = |precision| plan(precision).is_ok();
+                let chosen = chosen_precision(settings, index, config, fits, clock.as_ref())?;
+                let plan = plan(chosen.precision)?;
                 tracing::info!("{plan}");
                 let pictures;
-                let precision = match wanted {
-                    config::GpuPrecision::Bf16 => cuda::Precision::Bf16,
-                    config::GpuPrecision::Int8 => cuda::Precision::Int8,
-                    config::GpuPrecision::Fp8 => {
+                let precision = match chosen.precision {
+                    GpuPrecision::Bf16 => cuda::Precision::Bf16,
+                    GpuPrecision::Int8 => cuda::Precision::Int8,
+                    GpuPrecision::Fp8 => {
                         pictures = calibration();
                         if pictures.is_empty() {
                             return Err(NO_CALIBRATION.into());
@@ -227,8 +239,11 @@ impl ModelDevice {
                 let backend = CudaBackend::new(settings, config, weights, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: wanted_name,
-                    device: label.clone(),
+                    precision: chosen.precision.name(),
+                    device: match chosen.reason {
+                        Some(reason) => format!("{label}, {reason}"),
+                        None => label.clone(),
+                    },
                     label,
                     gpu: Some(gpu),
                     permits: plan.permits(),
@@ -238,12 +253,30 @@ impl ModelDevice {
     }
 }
 
-pub(super) fn precision_name(precision: config::GpuPrecision) -> &'static str {
-    match precision {
-        config::GpuPrecision::Bf16 => "bf16",
-        config::GpuPrecision::Fp8 => "fp8",
-        config::GpuPrecision::Int8 => "int8",
+/// The configured precision, or the fastest that fits into the GPU. Blocks for a second then.
+fn chosen_precision(
+    settings: &config::ModelSettings,
+    index: u32,
+    config: &ModelConfig,
+    fits: impl Fn(GpuPrecision) -> bool,
+    clock: &dyn Clock,
+) -> Result<ChosenPrecision, String> {
+    if let Some(precision) = settings.precision {
+        return Ok(ChosenPrecision {
+            precision,
+            reason: None,
+        });
     }
+    let speeds = cuda::measure_precisions(index, config, clock).map_err(|e| e.to_string())?;
+    // Where none fits, the plan for bf16 says what would.
+    let chosen = ChosenPrecision::fastest(&speeds, fits).unwrap_or(ChosenPrecision {
+        precision: GpuPrecision::Bf16,
+        reason: None,
+    });
+    if let Some(reason) = &chosen.reason {
+        tracing::info!("{reason}");
+    }
+    Ok(chosen)
 }
 
 /// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.

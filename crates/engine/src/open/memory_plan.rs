@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::device::{SLOTS, crops_max, gpu_permits, pages, precision_name};
+use super::device::{SLOTS, crops_max, gpu_permits, pages};
 use crate::{
     cuda::{self, CudaCapacity, Footprint},
     model::ModelConfig,
@@ -197,7 +197,7 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
         Err(error) => return error,
     };
     let needed = least.total();
-    let wanted = precision_name(inputs.precision);
+    let wanted = inputs.precision.name();
     let part = &least.footprint;
     let parts = match part.calibration > part.steady() {
         true => "its weights are in bf16 while fp8 is calibrated".to_owned(),
@@ -253,7 +253,7 @@ fn smallest(inputs: &PlanInputs<'_>, precision: GpuPrecision) -> Result<MemoryPl
 fn remedy(inputs: &PlanInputs<'_>, precision: GpuPrecision) -> Option<String> {
     let is_supported = precision != GpuPrecision::Fp8 || inputs.has_fp8;
     let needed = smallest(inputs, precision).ok()?.total();
-    let name = precision_name(precision);
+    let name = precision.name();
     (is_supported && needed <= inputs.memory.usable()).then(|| {
         format!(
             "set model.precision = \"{name}\", which needs {}",

@@ -4,6 +4,7 @@ mod device;
 mod engine;
 mod known_picture;
 mod memory_plan;
+mod precision;
 mod warm_up;
 
 pub use device::{

@@ -234,5 +234,7 @@ fn a_decision_is_right_open_or_wrong() {
     assert_eq!(found, [(true, true), (false, false)]);
     let share = Share::of(bins.iter().map(|bin| bin.right));
     assert_eq!((share.right, share.of, share.wrong()), (1, 2, 1));
-    assert!(share.is_at_least(0.5) && !share.is_at_least(0.51) && !Share::default().is_at_least(0.5));
+    assert!(
+        share.is_at_least(0.5) && !share.is_at_least(0.51) && !Share::default().is_at_least(0.5)
+    );
 }

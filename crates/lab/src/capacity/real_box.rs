@@ -398,6 +398,7 @@ mod tests {
             objects: vec![1],
             has_query: false,
             loads: vec![0.5],
+            looks: 0,
         };
         let real = RealOptions {
             settings: ModelSettings {

@@ -143,7 +143,7 @@ fn table_of_the_documentation_is_that_of_the_plan() {
     for gib_of_card in [6, 8, 12, 16, 24] {
         for precision in PRECISIONS {
             let memory = card(gib_of_card);
-            let name = precision_name(precision);
+            let name = precision.name();
             let row = match plan_of(precision, memory) {
                 Ok(plan) => {
                     let part = plan.footprint;
