@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_agree_whatever_their_order() {
+    fn boxes_in_another_order_agree() {
         let agreement = Agreement::of(&boxes(&[0.1, 0.5]), &boxes(&[0.502, 0.102]));
         assert_eq!((agreement.equal, agreement.share()), (1, 1.0));
     }

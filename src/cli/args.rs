@@ -10,7 +10,7 @@ use clap::{
 use crate::app::DemoOptions;
 use spotter_core::{
     CaptionLength,
-    config::{self, DevicePreference, Environment, GpuPrecision, ModelSource},
+    config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
 
@@ -26,7 +26,7 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
-pub const PRECISIONS: [OptionWord<Option<GpuPrecision>>; 4] = [
+pub const PRECISIONS: [OptionWord<PrecisionSetting>; 4] = [
     (
         "auto",
         "The fastest on the GPU that fits into its memory",
@@ -186,7 +186,7 @@ pub struct ModelArgs {
     pub device: DevicePreference,
     /// Arithmetic on a GPU; fp8 is faster on compute capability 8.9 or later (Ada, Hopper) and slightly less accurate
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
-    pub precision: Option<GpuPrecision>,
+    pub precision: PrecisionSetting,
     /// The most memory of the GPU; with less, steps have fewer images
     #[arg(long, value_name = "SIZE", value_parser = config::memory_size)]
     pub memory: Option<u64>,

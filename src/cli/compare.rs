@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_without_pictures_is_an_error_that_says_what_is_expected() {
+    fn folder_without_pictures_is_reported_with_the_endings_expected() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("notes.txt"), "").expect("a file");
         let error = pictures_in(folder.path()).unwrap_err().to_string();

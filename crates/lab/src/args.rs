@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use spotter::cli::args::{ModelArgs, PRECISIONS, one_of};
-use spotter_core::config::GpuPrecision;
+use spotter_core::config::PrecisionSetting;
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.
 #[derive(Debug, Parser)]
@@ -84,7 +84,7 @@ pub struct CapacityArgs {
     pub model: Option<PathBuf>,
     /// Of the device `real`: arithmetic on a GPU
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
-    pub precision: Option<GpuPrecision>,
+    pub precision: PrecisionSetting,
     /// Of the device `real`: frames, pixels across and down
     #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]
     pub size: (usize, usize),

@@ -174,8 +174,8 @@ pub struct ModelSettings {
     pub device: DevicePreference,
     /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
     pub gpus: Vec<u32>,
-    /// `None`: the fastest on the GPU that fits; default bf16.
-    pub precision: Option<GpuPrecision>,
+    /// Default bf16.
+    pub precision: PrecisionSetting,
     /// The most memory of a GPU that an engine may take, bytes; `None`: what is free, less a share for others.
     pub memory: Option<u64>,
     /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
@@ -253,6 +253,9 @@ pub enum GpuPrecision {
     /// 8-bit weights, and 8-bit products of many rows.
     Int8,
 }
+
+/// `None`: the fastest on the GPU that fits into its memory.
+pub type PrecisionSetting = Option<GpuPrecision>;
 
 impl GpuPrecision {
     /// As the file writes it.

@@ -113,7 +113,7 @@ impl MemoryPlan {
             let least = Self::least(&inputs, size)?;
             let usable = inputs.memory.usable();
             if least.total() <= usable {
-                let left = usable - DRIVER_BYTES - least.footprint.steady();
+                let left = usable - DRIVER_BYTES - least.footprint.running();
                 return least.with_more(&inputs, left);
             }
         }
@@ -199,7 +199,7 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
     let needed = least.total();
     let wanted = inputs.precision.name();
     let part = &least.footprint;
-    let parts = match part.calibration > part.steady() {
+    let parts = match part.calibration > part.running() {
         true => "its weights are in bf16 while fp8 is calibrated".to_owned(),
         false => format!(
             "weights {}, buffers {}, KV cache {}, driver about {}",

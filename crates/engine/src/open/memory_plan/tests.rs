@@ -147,7 +147,7 @@ fn table_of_the_documentation_is_that_of_the_plan() {
             let row = match plan_of(precision, memory) {
                 Ok(plan) => {
                     let part = plan.footprint;
-                    let left = memory.free - part.steady() - DRIVER_BYTES;
+                    let left = memory.free - part.running() - DRIVER_BYTES;
                     let sizes =
                         [part.weights, part.scratch, part.cache, part.kept, left].map(shown);
                     let (images, looks) = (plan.capacity.images, plan.permits());
