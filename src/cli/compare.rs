@@ -62,8 +62,8 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         precision: Some(GpuPrecision::Bf16),
         ..args.model.clone()
     };
-    let first = answers(&in_bf16, &pictures, &tasks)?;
-    let second = answers(&args.model, &pictures, &tasks)?;
+    let first = answers(&in_bf16, None, &pictures, &tasks)?;
+    let second = answers(&args.model, Some(&first.precision), &pictures, &tasks)?;
     let comparison = Comparison::of(&pictures, &tasks, [&first, &second]);
     match args.json {
         true => say(serde_json::to_string(&comparison)?)?,
@@ -82,8 +82,9 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
     }
     if !comparison.different.is_empty() {
         remark(format_args!(
-            "the worst are drawn in {}: bf16 orange, {} blue",
+            "the worst are drawn in {}: {} orange, {} blue",
             args.draw.display(),
+            first.precision,
             second.precision
         ));
     }
@@ -144,16 +145,17 @@ struct AnsweredPictures {
     answers: Vec<Vec<AnswerBody>>,
 }
 
-/// Opens an engine, looks at all pictures and closes it. Blocks.
+/// Opens an engine, looks at all pictures and closes it; an error when its precision is one that is known. Blocks.
 fn answers(
     model: &ModelArgs,
+    known: Option<&String>,
     pictures: &[PathBuf],
     tasks: &[Task],
 ) -> anyhow::Result<AnsweredPictures> {
     let (mut engine, card) = ask::open(model)?;
-    if card.gpu.is_none() {
+    if known.is_some_and(|known| **known == *card.precision) {
         bail!(
-            "--precision is for GPUs, and here the model runs in {} ({}): there is nothing to compare",
+            "here the model runs in {} ({}) with that --precision too: there is nothing to compare",
             card.precision,
             card.device
         );

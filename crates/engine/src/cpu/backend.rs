@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     device::{CpuDevice, SlotState},
     kv::KvCache,
+    ops::{linear, linear_in_int8},
     region::RegionModel,
     stream::{CpuStream, StreamCommand},
     text::TextModel,
@@ -18,9 +19,18 @@ use crate::{
 };
 use spotter_core::Clock;
 
-/// How much a [`CpuBackend`] takes at once.
+/// What the products of the large layers are computed in: those of the encoder's and the decoder's blocks, and the projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuCapacity {
+pub enum CpuPrecision {
+    F32,
+    /// Weights with a scale for each output, inputs with a scale for each row.
+    Int8,
+}
+
+/// How a [`CpuBackend`] computes, and how much it takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSettings {
+    pub precision: CpuPrecision,
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,
@@ -34,7 +44,7 @@ pub struct CpuCapacity {
     pub kept_crops: usize,
 }
 
-/// A Moondream 2 in f32 on all cores, through Rayon's global pool.
+/// A Moondream 2 on all cores, through Rayon's global pool.
 ///
 /// The model belongs to a thread of its own, the stream. `launch` and `finalize` hand over and return; `commit`
 /// waits. An error of the thread, a panic too, comes out of the next call that needs it.
@@ -46,21 +56,25 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Reads the weights as f32: twice the size of a bf16 file, tensor by tensor. The step times
+    /// Reads the weights as f32, twice the size of a bf16 file, or int8, half of it, tensor by tensor. The step times
     /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
     pub fn new(
         config: &ModelConfig,
         weights: Weights,
-        capacity: CpuCapacity,
+        settings: CpuSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
-        let limits = limits(config, capacity)?;
+        let limits = limits(config, settings)?;
+        let large = match settings.precision {
+            CpuPrecision::F32 => linear,
+            CpuPrecision::Int8 => linear_in_int8,
+        };
         let unreadable = |error: WeightsError| BackendError(error.to_string());
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),
-            vision: VisionModel::new(&config.vision, weights.vision).map_err(unreadable)?,
-            text: TextModel::new(config, weights.text).map_err(unreadable)?,
+            vision: VisionModel::new(&config.vision, weights.vision, large).map_err(unreadable)?,
+            text: TextModel::new(config, weights.text, large).map_err(unreadable)?,
             region: RegionModel::new(weights.region).map_err(unreadable)?,
             cache: KvCache::new(shape),
             tiles: FeatureStore::new(limits.kept_crops),
@@ -123,7 +137,7 @@ impl Backend for CpuBackend {
 }
 
 /// The capacity and the model's own limits; an error when not even one look fits.
-fn limits(config: &ModelConfig, capacity: CpuCapacity) -> Result<BackendLimits, BackendError> {
+fn limits(config: &ModelConfig, capacity: CpuSettings) -> Result<BackendLimits, BackendError> {
     let needs = config.prefix_positions() + 1;
     let positions = capacity.pages.saturating_mul(capacity.page_tokens);
     if positions < needs {

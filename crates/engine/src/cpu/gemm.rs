@@ -4,7 +4,10 @@
 
 use std::{fmt, ops::Range};
 
-use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix};
+use rayon::prelude::*;
+use rten_gemm::{
+    BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix, QuantParams,
+};
 use rten_tensor::{NdTensorView, prelude::*};
 
 /// A matrix to read: any strides.
@@ -13,6 +16,11 @@ pub(super) type Matrix<'a> = NdTensorView<'a, f32, 2>;
 /// The kernels for this machine's processor. It cannot be kept across threads, and costs next to nothing: the choice is
 /// the same every time (packed weights depend on that) and is remembered by the standard library.
 fn executor() -> GemmExecutor {
+    GemmExecutor::new()
+}
+
+/// The same for products in int8: of VNNI, of AVX2, of NEON's dot products.
+fn int8_executor() -> GemmExecutor<u8, i8, i32> {
     GemmExecutor::new()
 }
 
@@ -37,10 +45,19 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
     out
 }
 
+/// `Wᵀ`, packed. Packing at every call would cost a product of few rows up to forty times its own time.
+enum PackedWeight {
+    F32(PackedBMatrix<f32>),
+    /// A weight is the number times the scale of its output.
+    Int8 {
+        values: PackedBMatrix<i8>,
+        scales: Vec<f32>,
+    },
+}
+
 /// A linear layer, `y = x · Wᵀ + b` for rows of `x`, with its weights in the order in which they are read.
 pub(super) struct PackedLinear {
-    /// `Wᵀ`, packed. Packing at every call would cost a product of few rows up to forty times its own time.
-    weight: PackedBMatrix<f32>,
+    weight: PackedWeight,
     bias: Vec<f32>,
     inputs: usize,
 }
@@ -50,7 +67,35 @@ impl PackedLinear {
     pub fn new(weight: &[f32], bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len();
         Self {
-            weight: executor().prepack_b(matrix(weight, inputs).transposed()),
+            weight: PackedWeight::F32(executor().prepack_b(matrix(weight, inputs).transposed())),
+            bias,
+            inputs,
+        }
+    }
+
+    /// The same with weights in int8.
+    pub fn in_int8(weight: &[f32], bias: Vec<f32>) -> Self {
+        let inputs = weight.len() / bias.len();
+        let executor = int8_executor();
+        // Without VNNI, sums of two products saturate in 16 bits unless weights have 7.
+        let most = if executor.may_saturate() { 63.0 } else { 127.0 };
+        let scales: Vec<f32> = weight
+            .chunks_exact(inputs)
+            .map(|row| largest(row) / most)
+            .collect();
+        let numbers = weight.chunks_exact(inputs).zip(&scales);
+        let numbers: Vec<i8> = numbers
+            .flat_map(|(row, &scale)| {
+                row.iter()
+                    .map(move |x| (x * inverse(scale)).round_ties_even() as i8)
+            })
+            .collect();
+        let rows = NdTensorView::from_data([bias.len(), inputs], &numbers[..]);
+        Self {
+            weight: PackedWeight::Int8 {
+                values: executor.prepack_b(rows.transposed()),
+                scales,
+            },
             bias,
             inputs,
         }
@@ -74,18 +119,91 @@ impl PackedLinear {
     }
 
     fn run(&self, y: &mut [f32], x: &[f32], beta: f32) {
+        match &self.weight {
+            PackedWeight::F32(weight) => {
+                let options = GemmOptions {
+                    beta,
+                    bias: Some(BiasVector::Row(&self.bias)),
+                    ..GemmOptions::default()
+                };
+                run(
+                    y,
+                    matrix(x, self.inputs),
+                    GemmInputB::Packed(weight),
+                    options,
+                );
+            }
+            PackedWeight::Int8 { values, scales } => {
+                let x = Int8Inputs::of(x, self.inputs);
+                let mut sums = vec![0; y.len()];
+                x.multiply(&mut sums, values);
+                let outputs = self.outputs();
+                let rows = y.par_chunks_mut(outputs).zip(sums.par_chunks(outputs));
+                rows.zip(&x.scales).for_each(|((y, sums), x_scale)| {
+                    for (((y, &sum), scale), bias) in
+                        y.iter_mut().zip(sums).zip(scales).zip(&self.bias)
+                    {
+                        *y = beta * *y + sum as f32 * (x_scale * scale) + bias;
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// What stands for zero in inputs in int8: the library wants them without a sign.
+const ZERO: u8 = 128;
+
+/// Rows of inputs in int8: a value is the number less [`ZERO`], times the scale of its row.
+struct Int8Inputs {
+    values: Vec<u8>,
+    scales: Vec<f32>,
+    width: usize,
+}
+
+impl Int8Inputs {
+    fn of(x: &[f32], width: usize) -> Self {
+        let mut values = vec![ZERO; x.len()];
+        let rows = values.par_chunks_mut(width).zip(x.par_chunks(width));
+        let scales = rows.map(|(to, row)| {
+            let scale = largest(row) / 127.0;
+            let factor = inverse(scale);
+            for (to, x) in to.iter_mut().zip(row) {
+                *to = (x * factor + f32::from(ZERO)).round_ties_even() as u8;
+            }
+            scale
+        });
+        Self {
+            scales: scales.collect(),
+            values,
+            width,
+        }
+    }
+
+    /// Exact sums of the products of the numbers.
+    fn multiply(&self, sums: &mut [i32], weight: &PackedBMatrix<i8>) {
+        let rows = self.scales.len();
+        let zeros = vec![ZERO; rows];
         let options = GemmOptions {
-            beta,
-            bias: Some(BiasVector::Row(&self.bias)),
+            a_quant: Some(QuantParams { zero_point: &zeros }),
             ..GemmOptions::default()
         };
-        run(
-            y,
-            matrix(x, self.inputs),
-            GemmInputB::Packed(&self.weight),
-            options,
-        );
+        let a = NdTensorView::from_data([rows, self.width], &self.values[..]);
+        let (a, b) = (GemmInputA::Unpacked(a), GemmInputB::Packed(weight));
+        if let Err(error) = int8_executor().gemm(sums, a, b, options) {
+            panic!("shapes of a product in int8 do not fit: {error:?}");
+        }
     }
+}
+
+/// The largest magnitude.
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(0.0, |most, x| x.abs().max(most))
+}
+
+/// What values with this scale are multiplied with; 0 for a row of zeros.
+fn inverse(scale: f32) -> f32 {
+    if scale > 0.0 { scale.recip() } else { 0.0 }
 }
 
 impl fmt::Debug for PackedLinear {
@@ -147,5 +265,41 @@ mod tests {
             linear.add_to(&mut y, &x.to_vec());
             prop_assert_eq!(&y, &expected.iter().map(|x| 2.0 * x).collect::<Vec<_>>());
         }
+    }
+
+    /// Whole numbers with the largest that int8 has: all scales are 1, and nothing is rounded.
+    #[test]
+    fn int8_layer_of_whole_numbers_gives_the_plain_sums() {
+        let most: usize = if int8_executor().may_saturate() {
+            63
+        } else {
+            127
+        };
+        let whole = |count: usize, width: usize, most: usize| -> Vec<f32> {
+            let number = |i: usize| ((i * 31 + most) % (2 * most + 1)) as f32 - most as f32;
+            let values = (0..count).map(|i| {
+                if i % width == 0 {
+                    most as f32
+                } else {
+                    number(i)
+                }
+            });
+            values.collect()
+        };
+        for (rows, inputs, outputs) in [(1, 64, 40), (5, 300, 7), (33, 701, 65)] {
+            let (x, weight) = (
+                whole(rows * inputs, inputs, 127),
+                whole(outputs * inputs, inputs, most),
+            );
+            let bias = numbers(outputs, 3);
+            let narrow = PackedLinear::in_int8(&weight, bias.clone());
+            let wide = PackedLinear::new(&weight, bias);
+            let (mut y, want) = (narrow.forward(&x), wide.forward(&x));
+            assert_eq!(y, want, "{rows} {inputs} {outputs}");
+            narrow.add_to(&mut y, &x);
+            assert_eq!(y, want.iter().map(|y| 2.0 * y).collect::<Vec<_>>());
+        }
+        let zeros = PackedLinear::in_int8(&[0.0; 12], vec![1.0, 2.0, 3.0]);
+        assert_eq!(zeros.forward(&[0.0; 4]), [1.0, 2.0, 3.0]);
     }
 }

@@ -1,4 +1,5 @@
-//! The backend on the CPU: plain, readable, f32. The oracle of every kernel, and what runs the embedded model.
+//! The backend on the CPU: plain, readable, f32. The oracle of every kernel, and what runs the embedded model. In int8 the large products
+//! are in 8 bits, and all else is the same.
 //!
 //! Belongs here: the arithmetic of a step and the memory of its cache. Not here: what the numbers mean outside of the
 //! network (`model`) and which step runs when (`engine`).
@@ -35,5 +36,5 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{CpuBackend, CpuCapacity};
+pub use backend::{CpuBackend, CpuPrecision, CpuSettings};
 pub use ceiling::product_gflop_per_s;

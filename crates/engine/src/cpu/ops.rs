@@ -14,6 +14,15 @@ pub(super) fn linear(source: model::LinearWeights) -> Result<PackedLinear, Weigh
     Ok(PackedLinear::new(&weight, bias))
 }
 
+/// The same in int8.
+pub(super) fn linear_in_int8(source: model::LinearWeights) -> Result<PackedLinear, WeightsError> {
+    let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
+    Ok(PackedLinear::in_int8(&weight, bias))
+}
+
+/// Makes a layer of its weights.
+pub(super) type MakeLinear = fn(model::LinearWeights) -> Result<PackedLinear, WeightsError>;
+
 /// Scale and shift of a layer norm.
 #[derive(Debug)]
 pub(super) struct LayerNorm {

@@ -6,7 +6,7 @@ use super::{
     attention::{AttentionHeads, attend_past, attend_within},
     gemm::PackedLinear,
     kv::{KvCache, KvShape},
-    ops::{LayerNorm, gelu, linear},
+    ops::{LayerNorm, MakeLinear, gelu},
     rope::Rope,
 };
 use crate::{
@@ -67,15 +67,19 @@ struct DecoderBlock {
 }
 
 impl TextModel {
-    /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(config: &ModelConfig, weights: TextWeights) -> Result<Self, WeightsError> {
+    /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks.
+    pub fn new(
+        config: &ModelConfig,
+        weights: TextWeights,
+        large: MakeLinear,
+    ) -> Result<Self, WeightsError> {
         let block = |block: model::TextBlock| {
             Ok(DecoderBlock {
                 ln: LayerNorm::new(block.ln)?,
-                qkv: linear(block.qkv)?,
-                proj: linear(block.proj)?,
-                fc1: linear(block.fc1)?,
-                fc2: linear(block.fc2)?,
+                qkv: large(block.qkv)?,
+                proj: large(block.proj)?,
+                fc1: large(block.fc1)?,
+                fc2: large(block.fc2)?,
             })
         };
         let heads = heads(&config.text);

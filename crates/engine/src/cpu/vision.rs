@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{
     attention::{AttentionHeads, attend_within},
     gemm::PackedLinear,
-    ops::{LayerNorm, gelu, linear},
+    ops::{LayerNorm, MakeLinear, gelu, linear},
 };
 use crate::model::{self, Tiling, VisionConfig, VisionWeights, WeightsError, normalise_table};
 
@@ -37,16 +37,20 @@ struct EncoderBlock {
 }
 
 impl VisionModel {
-    /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(config: &VisionConfig, weights: VisionWeights) -> Result<Self, WeightsError> {
+    /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks and the projection.
+    pub fn new(
+        config: &VisionConfig,
+        weights: VisionWeights,
+        large: MakeLinear,
+    ) -> Result<Self, WeightsError> {
         let block = |block: model::VisionBlock| {
             Ok(EncoderBlock {
                 ln1: LayerNorm::new(block.ln1)?,
-                qkv: linear(block.qkv)?,
-                proj: linear(block.proj)?,
+                qkv: large(block.qkv)?,
+                proj: large(block.proj)?,
                 ln2: LayerNorm::new(block.ln2)?,
-                fc1: linear(block.fc1)?,
-                fc2: linear(block.fc2)?,
+                fc1: large(block.fc1)?,
+                fc2: large(block.fc2)?,
             })
         };
         let blocks: Result<_, WeightsError> = weights.blocks.into_iter().map(block).collect();
@@ -57,8 +61,8 @@ impl VisionModel {
             pos_emb: weights.pos_emb.into_f32()?,
             blocks: blocks?,
             post_ln: LayerNorm::new(weights.post_ln)?,
-            proj_fc1: linear(weights.proj_fc1)?,
-            proj_fc2: linear(weights.proj_fc2)?,
+            proj_fc1: large(weights.proj_fc1)?,
+            proj_fc2: large(weights.proj_fc2)?,
         })
     }
 

@@ -180,17 +180,24 @@ impl ModelDevice {
         let label = self.label();
         match self {
             Self::Cpu(device) => {
-                if let Some(other) = settings.precision.filter(|p| *p != GpuPrecision::Bf16) {
-                    tracing::warn!(
-                        "precision = \"{}\" is for GPUs; the model runs in f32 on the CPU",
-                        other.name()
-                    );
-                }
-                let capacity = cpu_capacity(config, bounds);
-                let backend = CpuBackend::new(config, weights, capacity, clock);
+                let precision = match settings.precision {
+                    Some(GpuPrecision::Int8) => cpu::CpuPrecision::Int8,
+                    Some(GpuPrecision::Fp8) => {
+                        tracing::warn!(
+                            "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
+                        );
+                        cpu::CpuPrecision::F32
+                    }
+                    Some(GpuPrecision::Bf16) | None => cpu::CpuPrecision::F32,
+                };
+                let cpu_settings = cpu_settings(config, bounds, precision);
+                let backend = CpuBackend::new(config, weights, cpu_settings, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: "f32",
+                    precision: match precision {
+                        cpu::CpuPrecision::F32 => "f32",
+                        cpu::CpuPrecision::Int8 => "int8",
+                    },
                     device,
                     label,
                     gpu: None,
@@ -300,9 +307,14 @@ pub(super) fn crops_max(config: &ModelConfig) -> usize {
 }
 
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_capacity(config: &ModelConfig, bounds: Bounds) -> cpu::CpuCapacity {
+fn cpu_settings(
+    config: &ModelConfig,
+    bounds: Bounds,
+    precision: cpu::CpuPrecision,
+) -> cpu::CpuSettings {
     let (prefix, own) = pages(config, bounds);
-    cpu::CpuCapacity {
+    cpu::CpuSettings {
+        precision,
         slots: SLOTS,
         rows: CPU_ROWS,
         images: 1,

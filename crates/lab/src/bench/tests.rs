@@ -7,7 +7,7 @@ use spotter_core::{
     config::{ModelSource, PromptConfig},
 };
 use spotter_engine::{
-    cpu::{CpuBackend, CpuCapacity},
+    cpu::{CpuBackend, CpuPrecision, CpuSettings},
     model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
     service::{Engine, EngineModel},
@@ -24,7 +24,8 @@ pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConf
 }
 
 fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
-    let capacity = CpuCapacity {
+    let capacity = CpuSettings {
+        precision: CpuPrecision::F32,
         slots: 2,
         rows: 8,
         images: 4,

@@ -220,7 +220,8 @@ fn violations_are_errors_that_name_them() {
 fn a_cache_too_small_for_one_look_is_refused() {
     let set = golden_set("md2-micro");
     let config = config(&set);
-    let small = CpuCapacity {
+    let small = CpuSettings {
+        precision: CpuPrecision::F32,
         pages: 2,
         ..capacity(&config, 16)
     };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{cases::compare_objects, config, golden::assert_exact, picture, run_with};
 use crate::{
-    cpu::{CpuBackend, CpuCapacity},
+    cpu::{CpuBackend, CpuPrecision, CpuSettings},
     model::{SequenceOutput, Weights, tiling},
     scheduler::backend::{CropSource, FeatureEntry, ImageJob, Pick, PickResult},
     testing::{
@@ -24,7 +24,8 @@ fn true_widths() {
     let set = golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let capacity = CpuCapacity {
+    let capacity = CpuSettings {
+        precision: CpuPrecision::F32,
         slots: 1,
         rows: 4,
         images: 1,

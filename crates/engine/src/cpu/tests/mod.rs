@@ -10,7 +10,7 @@ mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{CpuBackend, CpuCapacity, kv::KvCache};
+use super::{CpuBackend, CpuPrecision, CpuSettings, kv::KvCache};
 use crate::{
     model::{Crops, ModelConfig, ROTARY_DIM},
     scheduler::backend::KvTable,
@@ -26,10 +26,11 @@ use spotter_core::ManualClock;
 const TOLERANCE: f32 = 1e-4;
 
 /// Room for the prefix of one image and 32 rows of 160 positions of their own.
-pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuCapacity {
+pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuSettings {
     let pages =
         config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
-    CpuCapacity {
+    CpuSettings {
+        precision: CpuPrecision::F32,
         slots: 3,
         rows: 32,
         images: 4,

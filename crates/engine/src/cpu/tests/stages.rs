@@ -7,6 +7,7 @@ use crate::{
     cpu::{
         device::embed,
         kv::KvCache,
+        ops::linear,
         region::RegionModel,
         text::{BlockOutputs, PositionSpan, Sees, TextModel},
         vision::{VisionModel, stitch},
@@ -36,8 +37,8 @@ fn network(set: &Path) -> Network {
     let config = config(set);
     let weights = weights(set, &config);
     Network {
-        vision: VisionModel::new(&config.vision, weights.vision).unwrap(),
-        text: TextModel::new(&config, weights.text).unwrap(),
+        vision: VisionModel::new(&config.vision, weights.vision, linear).unwrap(),
+        text: TextModel::new(&config, weights.text, linear).unwrap(),
         region: RegionModel::new(weights.region).unwrap(),
         config,
     }

@@ -97,7 +97,8 @@ fn first(backend: &mut dyn Backend, picture: &Picture, ids: &[u32], pick: Pick) 
 
 /// The same model in f32.
 pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
-    let capacity = cpu::CpuCapacity {
+    let capacity = cpu::CpuSettings {
+        precision: cpu::CpuPrecision::F32,
         slots: 1,
         rows: 4,
         images: 1,

@@ -1,16 +1,24 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{LoadedModel, TensorData, Weights, load_model};
+use crate::{
+    model::{LoadedModel, TensorData, Weights, load_model},
+    open::ModelCard,
+};
 use spotter_core::{
     ManualClock,
-    config::{DevicePreference, ModelSettings, ModelSource},
+    config::{DevicePreference, GpuPrecision, ModelSettings, ModelSource},
 };
 
 /// What the card of the embedded model says after `change`, opened as from a directory without a record.
 fn doubt(change: impl FnOnce(&mut LoadedModel)) -> Option<String> {
+    card(GpuPrecision::Bf16, change).doubt
+}
+
+fn card(precision: GpuPrecision, change: impl FnOnce(&mut LoadedModel)) -> ModelCard {
     let settings = ModelSettings {
         device: DevicePreference::Cpu,
+        precision: Some(precision),
         ..ModelSettings::of(ModelSource::Embedded)
     };
     let mut loaded = load_model(&settings.source).unwrap();
@@ -19,7 +27,13 @@ fn doubt(change: impl FnOnce(&mut LoadedModel)) -> Option<String> {
     let device = crate::open::choose_one(&settings).unwrap();
     let clock = Arc::new(ManualClock::default());
     let opened = Engine::open_on(device, &settings, loaded, Vec::new, clock);
-    opened.unwrap().1.doubt
+    opened.unwrap().1
+}
+
+#[test]
+fn model_in_int8_on_the_processor_knows_the_picture() {
+    let card = card(GpuPrecision::Int8, |_| ());
+    assert_eq!((&*card.precision, card.doubt), ("int8", None));
 }
 
 /// Rows of the vocabulary in another order: what another tokenizer would have made of the same training.

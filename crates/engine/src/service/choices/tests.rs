@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cpu::{CpuBackend, CpuCapacity},
+    cpu::{CpuBackend, CpuPrecision, CpuSettings},
     scheduler::{constraint::Cursor, sequence::Bounds},
     service::{Engine, EngineError, EngineModel},
     testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
@@ -18,7 +18,8 @@ use spotter_street::{Street, draw};
 fn babbling_engine() -> Engine {
     let EngineModel { config, tokenizer } = micro_model();
     let weights = weights(&golden_set("md2-micro"), &config);
-    let capacity = CpuCapacity {
+    let capacity = CpuSettings {
+        precision: CpuPrecision::F32,
         slots: 2,
         rows: 4,
         images: 1,
