@@ -184,7 +184,8 @@ pub struct ModelArgs {
     /// Device; auto uses the GPU if it works, else the CPU
     #[arg(long, value_parser = one_of(DEVICES), default_value = "auto")]
     pub device: DevicePreference,
-    /// Arithmetic on a GPU; fp8 is faster on compute capability 8.9 or later (Ada, Hopper) and slightly less accurate
+    /// Arithmetic on a GPU, and with int8 on the CPU; fp8 needs compute capability 8.9 or later (Ada, Hopper). Others than bf16 are
+    /// faster and can change answers
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
     pub precision: PrecisionSetting,
     /// The most memory of the GPU; with less, steps have fewer images

@@ -151,7 +151,7 @@ impl PackedLinear {
     }
 }
 
-/// What stands for zero in inputs in int8: the library wants them without a sign.
+/// The number of the value zero in inputs in int8: the library wants numbers without a sign.
 const ZERO: u8 = 128;
 
 /// Rows of inputs in int8: a value is the number less [`ZERO`], times the scale of its row.
