@@ -303,8 +303,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(48)))]
 
-        /// Within twenty answers of a device that does not change, the number is found; later it changes at most once in a hundred, where
-        /// ages show that the forecasts are too high.
+        /// On a device that does not change, the number may grow or shrink where ages show that the forecasts are off, but after twenty
+        /// answers it turns back at most twice in 400.
         #[test]
         fn the_number_does_not_oscillate(
             image_ms in 1.0..400.0_f64,
@@ -314,14 +314,15 @@ mod tests {
             let pace = pace(image_ms, step_ms, &steps);
             let mut limit = LookLimit::new(rule());
             answer(&mut limit, &pace, 20);
-            let found = limit.looks();
-            let mut changes = 0;
+            let mut directions = Vec::new();
             for _ in 0..400 {
                 let before = limit.looks();
                 answer(&mut limit, &pace, 1);
-                changes += usize::from(limit.looks() != before);
+                directions.push(limit.looks().cmp(&before));
             }
-            prop_assert!(changes <= 4, "{changes} changes from {found}: {limit:?}");
+            directions.retain(|direction| direction.is_ne());
+            directions.dedup();
+            prop_assert!(directions.len() <= 3, "{directions:?}: {limit:?}");
         }
     }
 }
