@@ -48,6 +48,9 @@ struct ComparedPicture {
     picture: PathBuf,
     /// Mean over the prompts.
     share: f64,
+    /// Its place among all pictures.
+    #[serde(skip)]
+    index: usize,
 }
 
 pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
@@ -70,15 +73,13 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         false => say(&comparison)?,
     }
     let worst = comparison.different.iter().take(DRAWN);
-    for (rank, ComparedPicture { picture, .. }) in worst.enumerate() {
-        let at = pictures.iter().position(|path| path == picture);
-        let both = at.map(|at| [&first, &second].map(|run| &run.answers[at]));
-        if let Some(both) = both {
-            let to = args
-                .draw
-                .join(format!("{:02}-{}.png", rank + 1, stem(picture)));
-            draw(&to, picture, both).with_context(|| format!("writing {}", to.display()))?;
-        }
+    for (rank, ComparedPicture { picture, index, .. }) in worst.enumerate() {
+        let name = format!("{:02}-{}.png", rank + 1, stem(picture));
+        let (to, both) = (
+            args.draw.join(name),
+            [&first, &second].map(|run| &run.answers[*index]),
+        );
+        draw(&to, picture, both).with_context(|| format!("writing {}", to.display()))?;
     }
     if !comparison.different.is_empty() {
         remark(format_args!(
@@ -210,10 +211,12 @@ impl Comparison {
         let mut different: Vec<ComparedPicture> = pictures
             .iter()
             .zip(shares)
-            .filter(|(_, share)| *share < 1.0)
-            .map(|(picture, share)| ComparedPicture {
+            .enumerate()
+            .filter(|(_, (_, share))| *share < 1.0)
+            .map(|(index, (picture, share))| ComparedPicture {
                 picture: picture.clone(),
                 share,
+                index,
             })
             .collect();
         different.sort_by(|a, b| a.share.total_cmp(&b.share));
@@ -252,7 +255,7 @@ impl fmt::Display for Comparison {
             [] => write!(f, "\nno picture differs"),
             different => {
                 write!(f, "\n{} pictures differ, the worst first:", different.len())?;
-                for ComparedPicture { picture, share } in different.iter().take(DRAWN) {
+                for ComparedPicture { picture, share, .. } in different.iter().take(DRAWN) {
                     write!(f, "\n{:>6.1} %  {}", 100.0 * share, picture.display())?;
                 }
                 Ok(())
@@ -310,6 +313,7 @@ mod tests {
         let different = ComparedPicture {
             picture: "b.png".into(),
             share: 0.0,
+            index: 1,
         };
         assert_eq!(comparison.different, [different]);
         let table = comparison.to_string();

@@ -6,7 +6,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
     Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    ReuseMode, Transport, ZonePoint, defaults as d, parse, reader::ConfigValue, source::URL_FORMS,
+    PrecisionSetting, ReuseMode, Transport, ZonePoint, defaults as d, parse, reader::ConfigValue,
+    source::URL_FORMS,
 };
 
 /// How a key's value is written and read, and its default.
@@ -312,7 +313,7 @@ sections! {
             "`auto` uses an NVIDIA GPU when one works, otherwise the CPU. `cuda` requires a GPU: without one, Spotter does not start.";
         GPUS: CustomForm = "gpus", CustomForm("list of GPU indices, 0 to 63, each once", "`[0]`"), "gpus = [0, 1]",
             "GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.";
-        PRECISION: WordForm<Option<GpuPrecision>> = "precision",
+        PRECISION: WordForm<PrecisionSetting> = "precision",
             WordForm(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8))], Some(GpuPrecision::Bf16)), "precision = \"int8\"",
             "Arithmetic on the GPU, and with `int8` also on the CPU, which otherwise computes in f32. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. Both can change answers. `auto` measures a product of the model's size at each start and takes the fastest that fits into the memory: `fp8` or `int8` only when it is at least 15 % faster than `bf16`.";
         MEMORY: CustomForm = "memory", CustomForm("size with unit, 1GiB to 1024GiB", "what is free, less a sixteenth of the GPU's memory"),

@@ -28,19 +28,16 @@ impl CodeArch {
         let Some(wanted) = wanted else {
             return Ok(Self::of_gpu(gpu, knows));
         };
-        let known = knows.iter().find(|known| known.0.to_string() == wanted);
-        match known {
-            Some(&older) if older <= gpu && older >= Capability::OLDEST => Ok(Self::ptx(older)),
-            _ => Err(format!(
+        let is_run = |known: &&Capability| (Capability::OLDEST..=gpu).contains(*known);
+        let usable: Vec<Capability> = knows.iter().filter(is_run).copied().collect();
+        let found = usable.iter().find(|usable| usable.0.to_string() == wanted);
+        found.map(|&found| Self::ptx(found)).ok_or_else(|| {
+            let names: Vec<String> = usable.iter().map(|usable| usable.0.to_string()).collect();
+            format!(
                 "{ARCH_VARIABLE}={wanted:?}: one of {} is expected, as NVRTC knows them and a GPU of compute capability {gpu} runs them",
-                knows
-                    .iter()
-                    .filter(|known| (Capability::OLDEST..=gpu).contains(known))
-                    .map(|known| known.0.to_string())
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )),
-        }
+                names.join(", ")
+            )
+        })
     }
 
     fn of_gpu(gpu: Capability, knows: &[Capability]) -> Self {

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cudarc::driver::{CudaEvent, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
+use cudarc::driver::{CudaEvent, CudaStream, DeviceRepr, ValidAsZeroBits, sys::CUevent_flags};
 use half::bf16;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     kernels::{Activations, Int8Rows, Kernels, StridedRows},
     library,
     memory::{Buffer, copy, wait_between, wait_for_event},
-    products::{Epilogue, LinearRef, Products, WeightPointer, bucket},
+    products::{Epilogue, LinearRef, Product, Products, WeightPointer, bucket},
 };
 use crate::model::ModelConfig;
 use spotter_core::{Clock, Mono, config::GpuPrecision};
@@ -66,11 +66,11 @@ pub fn measure_ceilings(
     load: Duration,
     clock: &dyn Clock,
 ) -> Result<Ceilings, CudaError> {
-    let (gpu, cache) = (library::open(index)?, library::kernel_cache());
+    let gpu = library::open(index)?;
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
     let bench = CeilingBench {
-        products: Products::new(&gpu, Arc::clone(&stream), &cache)?,
-        kernels: Kernels::load(&gpu, stream, &cache)?,
+        products: Products::new(&gpu, Arc::clone(&stream), &library::kernel_cache())?,
+        stream,
         size: LARGE,
         load,
         clock,
@@ -97,7 +97,7 @@ pub fn measure_precisions(
     let stream = gpu.context.new_stream().map_err(tried("making a stream"))?;
     let bench = CeilingBench {
         products: Products::new(&gpu, Arc::clone(&stream), &cache)?,
-        kernels: Kernels::load(&gpu, stream, &cache)?,
+        stream: Arc::clone(&stream),
         size: ProductSize {
             rows: MODEL_CROPS * config.image_tokens(),
             outputs: config.vision.enc_ff_dim,
@@ -112,7 +112,8 @@ pub fn measure_precisions(
         speeds.push((GpuPrecision::Fp8, bench.fp8(&normal)?));
     }
     if backend::int8_supported(config).is_ok() {
-        speeds.push((GpuPrecision::Int8, bench.int8(&normal)?));
+        let kernels = Kernels::load(&gpu, stream, &cache)?;
+        speeds.push((GpuPrecision::Int8, bench.int8(&normal, &kernels)?));
     }
     let speed = |(precision, speed): (GpuPrecision, SustainedSpeed)| PrecisionSpeed {
         precision,
@@ -144,7 +145,7 @@ impl ProductSize {
 
 struct CeilingBench<'a> {
     products: Products,
-    kernels: Kernels,
+    stream: Arc<CudaStream>,
     size: ProductSize,
     load: Duration,
     clock: &'a dyn Clock,
@@ -155,23 +156,23 @@ impl CeilingBench<'_> {
         let values: Vec<bf16> = normal.iter().map(|&x| bf16::from_f32(x)).collect();
         let (x, weight) = self.operands(&values)?;
         let weight = WeightPointer::Bf16(weight.start());
-        self.tflop(Activations::bf16(x.start(), self.size.inner), weight)
+        self.tflop_by_library(Activations::bf16(x.start(), self.size.inner), weight)
     }
 
     fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let (x, weight) = self.operands(&values)?;
-        let scales = Scales::new(&self.kernels.stream, &[1.0])?;
+        let scales = Scales::new(&self.stream, &[1.0])?;
         let rows = StridedRows::packed(x.start(), self.size.inner);
         let weight = WeightPointer::E4m3 {
             values: weight.start(),
             scale: scales.at(0),
         };
-        self.tflop(Activations::E4m3(rows, scales.at(0)), weight)
+        self.tflop_by_library(Activations::E4m3(rows, scales.at(0)), weight)
     }
 
     /// By the kernels of this crate.
-    fn int8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
+    fn int8(&self, normal: &[f32], kernels: &Kernels) -> Result<SustainedSpeed, CudaError> {
         let ProductSize {
             rows,
             outputs,
@@ -179,18 +180,14 @@ impl CeilingBench<'_> {
         } = self.size;
         let values: Vec<i8> = normal.iter().map(|x| (x * 32.0) as i8).collect();
         let (stride, ones) = (Int8Rows::stride_of(inner), vec![1.0_f32; rows.max(outputs)]);
-        let ones = Buffer::from_host(&self.kernels.stream, &ones)?;
+        let ones = Buffer::from_host(&self.stream, &ones)?;
         let filled = |rows: usize, first| self.filled(&values, first, rows * stride);
         let (x, weight) = (filled(rows, 0)?, filled(outputs, RANDOM / 2)?);
-        let in_rows = |values: &Buffer<i8>| Int8Rows {
-            values: StridedRows {
-                start: values.start(),
-                stride,
-            },
-            scales: ones.start(),
-        };
-        let weight = WeightPointer::Int8(in_rows(&weight));
-        self.tflop(Activations::Int8(in_rows(&x)), weight)
+        let in_rows = |values: &Buffer<i8>| Int8Rows::new(values.start(), ones.start(), inner);
+        let (x, weight) = (in_rows(&x), WeightPointer::Int8(in_rows(&weight)));
+        self.tflop(Activations::Int8(x), weight, |product, out| {
+            kernels.int8_product(&product.linear, x, out, rows, Epilogue::Bias)
+        })
     }
 
     /// Inputs and weights, packed.
@@ -209,14 +206,28 @@ impl CeilingBench<'_> {
         ))
     }
 
-    fn tflop(&self, x: Activations, weight: WeightPointer) -> Result<SustainedSpeed, CudaError> {
+    fn tflop_by_library(
+        &self,
+        x: Activations,
+        weight: WeightPointer,
+    ) -> Result<SustainedSpeed, CudaError> {
+        self.tflop(x, weight, |product, _| self.products.run(product))
+    }
+
+    /// `multiply` queues the product; its results go to the rows.
+    fn tflop(
+        &self,
+        x: Activations,
+        weight: WeightPointer,
+        multiply: impl Fn(&Product, StridedRows) -> Result<(), CudaError>,
+    ) -> Result<SustainedSpeed, CudaError> {
         let ProductSize {
             rows,
             outputs,
             inner,
         } = self.size;
-        let bias = Buffer::zeros(&self.kernels.stream, outputs)?;
-        let out = Buffer::zeros(&self.kernels.stream, bucket(rows) * outputs)?;
+        let bias = Buffer::zeros(&self.stream, outputs)?;
+        let out = Buffer::zeros(&self.stream, bucket(rows) * outputs)?;
         let linear = LinearRef {
             weight,
             bias: bias.start(),
@@ -227,22 +238,18 @@ impl CeilingBench<'_> {
         };
         let to = StridedRows::packed(out.start(), outputs);
         let product = linear.product(x, Activations::Bf16(to), rows, Epilogue::Bias);
-        let tflop = self.size.tflop();
-        let Activations::Int8(x) = x else {
+        if !linear.is_int8() {
             self.products.prepare(&[product])?;
-            return self.sustained(PRODUCTS, tflop, || self.products.run(&product));
-        };
-        self.sustained(PRODUCTS, tflop, || {
-            (self.kernels).int8_product(&linear, x, to, rows, Epilogue::Bias)
-        })
+        }
+        self.sustained(PRODUCTS, self.size.tflop(), || multiply(&product, to))
     }
 
     fn copy(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let bytes: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let bytes: Vec<u8> = bytes.into_iter().cycle().take(COPY_BYTES).collect();
-        let from = Buffer::from_host(&self.kernels.stream, &bytes)?;
-        let to = Buffer::<u8>::zeros(&self.kernels.stream, COPY_BYTES)?;
-        let call = || copy(&self.kernels.stream, from.start(), to.start(), COPY_BYTES);
+        let from = Buffer::from_host(&self.stream, &bytes)?;
+        let to = Buffer::<u8>::zeros(&self.stream, COPY_BYTES)?;
+        let call = || copy(&self.stream, from.start(), to.start(), COPY_BYTES);
         let gb = (2 * COPY_BYTES) as f64 * 1e-9;
         self.sustained(COPIES, gb, call)
     }
@@ -254,7 +261,7 @@ impl CeilingBench<'_> {
     {
         let values = values.iter().copied().cycle().skip(first);
         let values: Vec<T> = values.take(count).collect();
-        Buffer::from_host(&self.kernels.stream, &values)
+        Buffer::from_host(&self.stream, &values)
     }
 
     /// Work a second over the last half of the load, by the GPU's own time. `call` queues `work` on the stream.
@@ -288,7 +295,7 @@ impl CeilingBench<'_> {
 
     fn mark(&self) -> Result<CudaEvent, CudaError> {
         let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
-        let event = self.kernels.stream.record_event(flags);
+        let event = self.stream.record_event(flags);
         event.map_err(tried("recording an event"))
     }
 }

@@ -164,13 +164,10 @@ impl GpuLinear {
         LinearRef {
             weight: match &self.weight {
                 GpuWeight::Bf16(weight) => WeightPointer::Bf16(weight.start()),
-                GpuWeight::Int8 { values, scales } => WeightPointer::Int8(Int8Rows {
-                    values: StridedRows {
-                        start: values.start(),
-                        stride: Int8Rows::stride_of(self.inner),
-                    },
-                    scales: scales.start(),
-                }),
+                GpuWeight::Int8 { values, scales } => {
+                    let rows = Int8Rows::new(values.start(), scales.start(), self.inner);
+                    WeightPointer::Int8(rows)
+                }
                 GpuWeight::E4m3 { values, scale } => WeightPointer::E4m3 {
                     values: values.start(),
                     scale: scale.at(0),

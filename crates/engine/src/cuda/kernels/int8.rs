@@ -103,6 +103,17 @@ impl Int8Rows {
         width.next_multiple_of(ROW_ALIGNED_BYTES)
     }
 
+    /// Rows of this width, [`Int8Rows::stride_of`] values apart.
+    pub fn new(values: Pointer<i8>, scales: Pointer<f32>, width: usize) -> Self {
+        Self {
+            values: StridedRows {
+                start: values,
+                stride: Self::stride_of(width),
+            },
+            scales,
+        }
+    }
+
     /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         Self {

@@ -141,13 +141,8 @@ impl LayerRunner {
     fn int8_rows(&self, width: usize) -> Result<Int8Rows, CudaError> {
         let no_scratch = || CudaError::Shape("its layers are not in int8".into());
         let scratch = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
-        Ok(Int8Rows {
-            values: StridedRows {
-                start: scratch.values.start(),
-                stride: Int8Rows::stride_of(width),
-            },
-            scales: scratch.scales.start(),
-        })
+        let (values, scales) = (scratch.values.start(), scratch.scales.start());
+        Ok(Int8Rows::new(values, scales, width))
     }
 
     /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.

@@ -45,13 +45,7 @@ impl OnGpu {
     }
 
     fn rows(&self) -> Int8Rows {
-        Int8Rows {
-            values: StridedRows {
-                start: self.values.start(),
-                stride: Int8Rows::stride_of(self.width),
-            },
-            scales: self.scales.start(),
-        }
+        Int8Rows::new(self.values.start(), self.scales.start(), self.width)
     }
 
     /// A layer whose weights these are.

@@ -189,13 +189,7 @@ impl<'a> GpuLoader<'a> {
         let stride = Int8Rows::stride_of(width);
         let values = Buffer::zeros(self.stream, weight.rows * stride)?;
         let scales = Buffer::zeros(self.stream, weight.rows)?;
-        let all = Int8Rows {
-            values: StridedRows {
-                start: values.start(),
-                stride,
-            },
-            scales: scales.start(),
-        };
+        let all = Int8Rows::new(values.start(), scales.start(), width);
         for rows in weight.pieces() {
             let piece = converter.piece.start();
             self.copy_piece(weight, rows.clone(), piece)?;
