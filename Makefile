@@ -49,8 +49,8 @@ test: lint
 # All need a GPU: one test needs two, those in fp8 need compute capability 8.9, two named whole_golden_data need SPOTTER_GOLDEN,
 # two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
 # process, in processes of their own.
-# With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89, and the one-launch step, which needs 220 KiB of shared memory.
-ARCH_SKIP = $(if $(SPOTTER_CUDA_ARCH),one_launch e4m3_weights $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3))
+# With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89.
+ARCH_SKIP = $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3)
 GPU_TESTS = --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart $(addprefix --skip ,$(GPU_SKIP) $(ARCH_SKIP))
 test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-gpu:

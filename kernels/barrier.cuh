@@ -3,7 +3,7 @@
 // A phase of a barrier ends when the expected number of threads has arrived and all expected bytes have been copied; then the parity of
 // the barrier flips. A wait names the parity of the phase that it waits for.
 // These instructions need sm_90. For earlier architectures the functions are empty, and kernels that use them are not launched.
-// Used by attend_wide.cu and decode_ring.cuh.
+// Used by attend_wide.cu and int8_wide.cu.
 #pragma once
 #include "common.cuh"
 
@@ -44,12 +44,5 @@ DEVICE void copy_box(u32 to_shared, const TensorMap& map, int x, int y, int z, u
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
                  ::"r"(to_shared), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)) : "memory");
-#endif
-}
-// Copies a multiple of 16 bytes from global to shared memory and counts them at `barrier`.
-DEVICE void copy_bulk(void* to_shared, const void* from, int bytes, u64* barrier) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(shared_address(to_shared)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 #endif
 }

@@ -166,6 +166,13 @@ DEVICE float block_max(float x, float* scratch) {
     return x;
 }
 
+// 16 bytes that are read once.
+DEVICE uint4 stream_16(const void* from) {
+    uint4 r;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from) : "memory");
+    return r;
+}
+
 // Prefetches 128 bytes into the L2.
 DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 

@@ -7,7 +7,7 @@
 // in the order of splits. Softmax in f32, base 2 (attend_page.cuh).
 // CPU reference: cpu/attention.rs, attend_past. Part of decode_step.cu.
 #pragma once
-#include "decode_ring.cuh"
+#include "decode_base.cuh"
 
 // A barrier of the four warps of a group.
 DEVICE void group_barrier(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP * 32) : "memory"); }

@@ -23,7 +23,7 @@ DEVICE F32x4 f32x4_from(const bf16* from) {
     return {{f32_from_low(raw.x), f32_from_high(raw.x), f32_from_low(raw.y), f32_from_high(raw.y)}};
 }
 DEVICE uint2 bf16x4_from(const F32x4& f) { return make_uint2(bf16_pair(f.x[0], f.x[1]), bf16_pair(f.x[2], f.x[3])); }
-DEVICE uint2 operand_from(const F32x4& f, bf16, float) { return bf16x4_from(f); }
+template <typename WEIGHT> DEVICE uint2 operand_from(const F32x4& f, WEIGHT, float) { return bf16x4_from(f); }
 DEVICE uint2 operand_from(const F32x4& f, e4m3, float scale) {
     return make_uint2(f16_pair(f.x[0] * scale, f.x[1] * scale), f16_pair(f.x[2] * scale, f.x[3] * scale));
 }
@@ -118,7 +118,7 @@ template <typename TRAITS> DEVICE void few_inputs(Inputs<typename TRAITS::Weight
         const float scale = rsqrtf(squares[row] / WIDTH + 1e-5f);
         F32x4 e;
         for (int j = 0; j < 4; j++) e.x[j] = (hidden[row].x[j] - mean[row]) * scale * weight.x[j] + bias.x[j];
-        reinterpret_cast<uint2*>(few_operands<TRAITS>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename TRAITS::Weight(), layer.scales[QKV_FC1].in);
+        reinterpret_cast<uint2*>(few_operands<TRAITS>() + row * WIDTH)[threadIdx.x] = operand_from(e, typename TRAITS::Weight(), layer.linear[QKV_FC1].in);
     }
     load_operands<TRAITS>(in, s);
 }

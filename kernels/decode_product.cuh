@@ -1,28 +1,28 @@
 // Products of the decode step: a block's inputs, their norm, and its sums over a unit of weights.
 //
-//   unit     16 outputs by 2048 inputs of a weight [outputs, inner], row-major: 64 KB in bf16, 32 KB in e4m3
+//   unit     16 outputs by 2048 inputs of a weight [outputs, inner], row-major: 64 KB in bf16, 32 KB in int8 and e4m3
 //   inputs   [rows, 2048]: each of the 16 warps has a slice of 128, in registers
 //
 // The weights are the 16-row operand of the tensor core (m16n8k16), the rows of inputs its 8 columns. f32 sums: in the tensor core over
 // a warp's slice, then over the warps in shared memory, in a fixed order.
-// Weights in e4m3 are converted to f16, which holds each exactly; the inputs beside them are scaled and rounded to f16.
+// Weights in int8 are converted to bf16 and those in e4m3 to f16, which represent each exactly; inputs beside e4m3 are scaled and rounded to f16.
 // CPU reference: cpu/gemm.rs, forward; cpu/ops.rs, forward of the norm. Part of decode_step.cu.
 #pragma once
-#include "decode_ring.cuh"
+#include "decode_base.cuh"
 
-// Column of a row where part i of this lane's values begins; the lane reads 16 bytes of weights at a time.
+// Column of a row where part i of 4 of this lane's inputs begins, beside the weights that it has.
 template <typename WEIGHT> DEVICE int column(int i) {
-    const int slice = threadIdx.x / 32 * SLICE, t = threadIdx.x % 4;
-    return slice + (sizeof(WEIGHT) == 2 ? i * 32 + t * 8 : i / 2 * 64 + t * 16 + i % 2 * 8);
+    constexpr int PARTS = UnitWeights<WEIGHT>::PARTS;
+    return UnitWeights<WEIGHT>::column(i * PARTS / 4) + i % (4 / PARTS) * 8;
 }
 
-// This warp's slice of the inputs: of row n * 8 + g, which is column g of operand n, 8 values from column(i) on. bf16 beside weights in
-// bf16, f16 beside weights in e4m3.
+// This warp's slice of the inputs: of row n * 8 + g, which is column g of operand n, 8 values from column(i) on. f16 beside weights in
+// e4m3, else bf16.
 template <typename WEIGHT, int BLOCKS> struct Inputs {
     uint4 x[BLOCKS][4];
 };
 
-DEVICE uint4 operand_from(const F32x8& e, bf16, float) { return bf16x8_from(e); }
+template <typename WEIGHT> DEVICE uint4 operand_from(const F32x8& e, WEIGHT, float) { return bf16x8_from(e); }
 DEVICE uint4 operand_from(const F32x8& e, e4m3, float scale) {
     u32 pairs[4];
     for (int j = 0; j < 4; j++) pairs[j] = f16_pair(e.x[j * 2] * scale, e.x[j * 2 + 1] * scale);
@@ -40,7 +40,7 @@ template <typename WEIGHT, int BLOCKS> DEVICE void load_inputs(Inputs<WEIGHT, BL
     }
 }
 // Converts loaded inputs to operands; in bf16 they are operands already.
-template <int BLOCKS> DEVICE void scale_inputs(Inputs<bf16, BLOCKS>&, float) {}
+template <typename WEIGHT, int BLOCKS> DEVICE void scale_inputs(Inputs<WEIGHT, BLOCKS>&, float) {}
 template <int BLOCKS> DEVICE void scale_inputs(Inputs<e4m3, BLOCKS>& in, float scale) {
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
@@ -121,19 +121,29 @@ template <typename WEIGHT, int BLOCKS> DEVICE void norm_inputs(Inputs<WEIGHT, BL
             const float scale = rsqrtf(squares[n] / WIDTH + 1e-5f);
             F32x8 e = f32x8_by_permute(in.x[n][i]), by = f32x8_from(w), plus = f32x8_from(b);
             for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - mean[n]) * scale * by.x[j] + plus.x[j];
-            in.x[n][i] = operand_from(e, WEIGHT(), layer.scales[QKV_FC1].in);
+            in.x[n][i] = operand_from(e, WEIGHT(), layer.linear[QKV_FC1].in);
         }
     }
 }
 
+// 16 weights of each of two outputs as four operands of the tensor core: of four neighbouring weights the first two belong to one half
+// of an operand, the others to the other half.
+DEVICE void pairs_of(u32& low, u32& high, u32 four, s8) { bf16_from_s8(low, high, four); }
+DEVICE void pairs_of(u32& low, u32& high, u32 four, e4m3) { f16_from_e4m3(low, high, four); }
+template <typename WEIGHT> DEVICE void operand_of(u32 (&operand)[4], u32 upper, u32 lower) {
+    pairs_of(operand[0], operand[2], upper, WEIGHT());
+    pairs_of(operand[1], operand[3], lower, WEIGHT());
+}
+DEVICE void multiply_add(float (&c)[4], const u32 (&w)[4], u32 x0, u32 x1, e4m3) { mma_16_8_16_f16(c, w, x0, x1); }
+template <typename WEIGHT> DEVICE void multiply_add(float (&c)[4], const u32 (&w)[4], u32 x0, u32 x1, WEIGHT) { mma_16_8_16(c, w, x0, x1); }
+
 // c + d += w x over this warp's slice, for the lane's part of a unit of weights. Two accumulators (one with
 // 32 rows), so that a product does not wait for the previous one.
-template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const bf16* unit, const Inputs<bf16, BLOCKS>& in) {
-    const bf16* upper = unit + threadIdx.x % 32 / 4 * PITCH;
+template <int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const UnitWeights<bf16>& w, const Inputs<bf16, BLOCKS>& in) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        uint4 a = *reinterpret_cast<const uint4*>(upper + column<bf16>(i)), b = *reinterpret_cast<const uint4*>(upper + 8 * PITCH + column<bf16>(i));
-        u32 low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
+        const uint4 a = w.upper[i], b = w.lower[i];
+        const u32 low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
             mma_16_8_16(c[n], low, in.x[n][i].x, in.x[n][i].y);
@@ -141,25 +151,20 @@ template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], flo
         }
     }
 }
-// Of four neighbouring weights the first two belong to one half of the operand, the others to the other half.
-DEVICE void f16_operand(u32 (&operand)[4], u32 upper, u32 lower) {
-    f16_from_e4m3(operand[0], operand[2], upper);
-    f16_from_e4m3(operand[1], operand[3], lower);
-}
-template <int PITCH, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const e4m3* unit, const Inputs<e4m3, BLOCKS>& in) {
-    const e4m3* upper = unit + threadIdx.x % 32 / 4 * PITCH;
+// The same with 8-bit weights.
+template <typename WEIGHT, int BLOCKS> DEVICE void multiply(float (&c)[BLOCKS][4], float (&d)[BLOCKS][4], const UnitWeights<WEIGHT>& of, const Inputs<WEIGHT, BLOCKS>& in) {
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        uint4 a = *reinterpret_cast<const uint4*>(upper + column<e4m3>(i)), b = *reinterpret_cast<const uint4*>(upper + 8 * PITCH + column<e4m3>(i));
+    for (int i = 0; i < 2; i++) {
+        const uint4 a = of.upper[i], b = of.lower[i];
         u32 w[4][4];
-        f16_operand(w[0], a.x, b.x), f16_operand(w[1], a.y, b.y), f16_operand(w[2], a.z, b.z), f16_operand(w[3], a.w, b.w);
+        operand_of<WEIGHT>(w[0], a.x, b.x), operand_of<WEIGHT>(w[1], a.y, b.y), operand_of<WEIGHT>(w[2], a.z, b.z), operand_of<WEIGHT>(w[3], a.w, b.w);
 #pragma unroll
         for (int n = 0; n < BLOCKS; n++) {
-            const uint4 x = in.x[n][i], y = in.x[n][i + 1];
-            mma_16_8_16_f16(c[n], w[0], x.x, x.y);
-            mma_16_8_16_f16(BLOCKS < 4 ? d[n] : c[n], w[1], x.z, x.w);
-            mma_16_8_16_f16(c[n], w[2], y.x, y.y);
-            mma_16_8_16_f16(BLOCKS < 4 ? d[n] : c[n], w[3], y.z, y.w);
+            const uint4 x = in.x[n][i * 2], y = in.x[n][i * 2 + 1];
+            multiply_add(c[n], w[0], x.x, x.y, WEIGHT());
+            multiply_add(BLOCKS < 4 ? d[n] : c[n], w[1], x.z, x.w, WEIGHT());
+            multiply_add(c[n], w[2], y.x, y.y, WEIGHT());
+            multiply_add(BLOCKS < 4 ? d[n] : c[n], w[3], y.z, y.w, WEIGHT());
         }
     }
 }
@@ -201,13 +206,13 @@ template <typename TRAITS> DEVICE float sum_of_warps(const float* sums, const Su
 }
 
 // The block's next unit, `nth` of the phase. A thread gets the sum of its `place`.
-template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, SharedState& shared, Ring<TRAITS>& ring, int nth, const Inputs<typename TRAITS::Weight, TRAITS::BLOCKS>& in, const SumPlace& place) {
+template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, SharedState& shared, WeightStream<TRAITS>& weights, int nth, const Inputs<typename TRAITS::Weight, TRAITS::BLOCKS>& in, const SumPlace& place) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     constexpr int BLOCKS = TRAITS::BLOCKS, ROWS = TRAITS::ROWS;
-    barrier_wait(shared.fetched + ring.consumed % TRAITS::STAGES, ring.consumed / TRAITS::STAGES % 2);
     float c[BLOCKS][4] = {}, d[BLOCKS][4] = {};
-    multiply<TRAITS::ROW_PITCH>(c, d, ring.stage(ring.consumed), in);
-    float* sums = TRAITS::sums() + ring.consumed % 2 * WARPS * ROWS * SUM_PITCH;
+    multiply(c, d, weights.next, in);
+    weights.advance(s, shared, nth);
+    float* sums = TRAITS::sums() + nth % 2 * WARPS * ROWS * SUM_PITCH;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
 #pragma unroll
@@ -216,12 +221,7 @@ template <typename TRAITS> DEVICE float unit_product(const StepArgument& s, Shar
             if (row < ROWS) sums[(warp * ROWS + row) * SUM_PITCH + g + i / 2 * 8] = c[n][i] + d[n][i];
         }
     }
-    const auto* next = ring.row(s, shared, nth + TRAITS::STAGES);
-    // The next unit writes the other half of `sums`, so one barrier per unit suffices; behind it no thread reads these weights.
+    // The next unit writes the other half of `sums`, so one barrier per unit suffices.
     __syncthreads();
-    ring.fetch(shared, ring.consumed, next);
-    ring.consumed++;
     return threadIdx.x < UNIT * ROWS ? sum_of_warps<TRAITS>(sums, place) : 0.0f;
 }
-
-template <typename WEIGHT> DEVICE float scaled(float sum, float scale) { return sizeof(WEIGHT) == 1 ? sum * scale : sum; }

@@ -5,25 +5,25 @@
 //     attend     rows to the prefix of their image and to their own pages (decode_attend.cuh)
 //     proj_fc2   hidden += [attended | inner] w^T + bias
 //
-//   step   StepArgument (decode_ring.cuh): hidden states in and out, weights, cache, tables, scratch, with shapes
+//   step   StepArgument (decode_base.cuh): hidden states in and out, weights, cache, tables, scratch, with shapes
 //
 // Grid: one block on each multiprocessor, launched cooperatively; 512 threads, 16 warps. decode_step_N takes up to N rows;
-// decode_step_N_e4m3 has weights in e4m3 and inputs in f16. Such a step is bound by reading the weights once, so each block keeps
-// weights on their way all the time (decode_ring.cuh). Work is in units of 16 outputs by 2048 inputs, of which each warp has 128 inputs,
-// in registers over all units of a phase. In proj_fc2 a block keeps to one chunk of 2048 inputs; the block that finishes the last chunk of
-// 16 outputs adds up all chunks, in their order, so that results do not depend on which block is last.
+// decode_step_N_int8 has weights in int8, decode_step_N_e4m3 weights in e4m3 and inputs in f16. Such a step is bound by reading the weights
+// once, so each block keeps weights on their way all the time (decode_base.cuh). Work is in units of 16 outputs by 2048 inputs, of which
+// each warp has 128 inputs, in registers over all units of a phase. In proj_fc2 a block keeps to one chunk of 2048 inputs; the block that
+// finishes the last chunk of 16 outputs adds up all chunks, in their order, so that results do not depend on which block is last.
 // Most work is between signal and wait of a gate: queries, keys and values are signalled before the units of the MLP and waited for
 // behind them; the MLP's values are waited for behind attention, and only by blocks that project them. Hidden states are waited for at
 // once; with one or two rows (decode_few.cuh) when the next layer begins. Sums, norms and softmax in f32.
-// CPU reference: cpu/text.rs, forward. Launched by cuda/kernels/decode.rs.
+// CPU reference: cpu/text.rs, forward. Launched by cuda/decode.rs.
 #include "decode_attend.cuh"
 #include "decode_few.cuh"
 
-static_assert(WARPS == UNIT, "each warp copies a row of a unit");
-
 // `parity` is that of the gates in the layer before.
-template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_layer, u32 parity, SharedState& shared) {
+template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_layer, u32 parity, SharedState& shared, WeightStream<TRAITS>& weights) {
+    typedef typename TRAITS::Weight Weight;
     const Layer& layer = shared.layers[at_layer];
+    const Linear& linear = layer.linear[QKV_FC1];
     const PhaseShare share = shared.shares[QKV_FC1];
     const SumPlace place = place_of_thread<TRAITS>();
     const int i = place.output, row = place.row;
@@ -31,25 +31,27 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
     const int position = there ? s.position[row] : 0, slot = there ? s.slot[row] : -1;
     // Units of queries, keys and values come first; at least one unit of the MLP follows.
     const int qkv_units = (QKV_TILES - share.first + share.step - 1) / share.step;
-    // Read one unit ahead, because the compiler would wait for it before the product.
-    auto bias_of = [&](int k) { return k < share.count ? layer.linear[QKV_FC1].bias[(share.first + k * share.step) * UNIT + i] : bf16(0); };
+    // Read one unit ahead, because the compiler would wait for them before the product.
+    auto output_of = [&](int k) { return (share.first + k * share.step) * UNIT + i; };
+    auto bias_of = [&](int k) { return k < share.count ? linear.bias[output_of(k)] : bf16(0); };
+    auto scale_of = [&](int k) { return k < share.count ? sum_scale(linear, Weight(), output_of(k)) : 0.0f; };
     bf16 next_bias = bias_of(0);
-    Inputs<typename TRAITS::Weight, TRAITS::BLOCKS> in;
+    float next_scale = scale_of(0);
+    Inputs<Weight, TRAITS::BLOCKS> in;
     if constexpr (TRAITS::IS_FEW) {
         few_inputs<TRAITS>(in, s, at_layer, parity, shared);
     } else {
         load_inputs(in, s.hidden, WIDTH, s.rows);
         norm_inputs(in, layer, shared);
     }
-    Ring<TRAITS> ring(shared, at_layer, QKV_FC1);
-    const float scale = layer.scales[QKV_FC1].out;
-    auto sum_of_unit = [&](int k) { return scaled<typename TRAITS::Weight>(unit_product(s, shared, ring, k, in, place), scale); };
     for (int k = 0; k < share.count; k++) {
-        const int tile = share.first + k * share.step, output = tile * UNIT + i;
+        const int output = output_of(k), tile = output / UNIT;
         const bf16 bias = next_bias;
+        const float scale = next_scale;
         next_bias = bias_of(k + 1);
+        next_scale = scale_of(k + 1);
+        const float sum = unit_product(s, shared, weights, k, in, place) * scale;
         if (tile >= QKV_TILES) {
-            const float sum = sum_of_unit(k);
             if (k == qkv_units) signal_gate(s.counters, QUERIES);
             if (there) s.proj_fc2_in[size_t(row) * (WIDTH + s.inner) + output - 2 * WIDTH] = bf16_from_f32(gelu_tanh(sum + f32_from_bf16(bias)));
             continue;
@@ -58,7 +60,7 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
         const int head = output % WIDTH / TEXT_HEAD, d = output % TEXT_HEAD;
         const float2 cos_sin = s.rope_cos_sin[position * 16 + tile % 2 * 8 + i % 8];
         // Rounded before the rotation, as in the separate kernels.
-        float x = f32_from_bf16(bf16_from_f32(sum_of_unit(k) + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
+        float x = f32_from_bf16(bf16_from_f32(sum + f32_from_bf16(bias))), pair = __shfl_xor_sync(WARP_ALL, x, 8);
         if (output < 2 * WIDTH && tile % 4 < 2) x = i < 8 ? x * cos_sin.x - pair * cos_sin.y : pair * cos_sin.y + x * cos_sin.x;
         const bf16 value = bf16_from_f32(x);
         const size_t page = size_t(at_layer) * s.layer_values + (size_t(slot / PAGE) * HEADS + head) * PAGE * TEXT_HEAD;
@@ -72,28 +74,35 @@ template <typename TRAITS> DEVICE void qkv_fc1(const StepArgument& s, int at_lay
     }
 }
 
-// The norm's parameters that qkv_fc1 of that layer reads first, in lines of 128 bytes, and the biases of this block's units.
+// The norm's parameters that qkv_fc1 of that layer reads first, in lines of 128 bytes, and biases and scales of this block's units.
 DEVICE void prefetch_qkv_fc1(const Layer& layer, const PhaseShare& share) {
     const int i = threadIdx.x;
+    const Linear& linear = layer.linear[QKV_FC1];
+    const int output = (share.first + (i - 64) * share.step) * UNIT;
     if (i < 64) prefetch_line((i < 32 ? layer.ln_weight : layer.ln_bias) + i % 32 * 64);
-    else if (i < 64 + share.count) prefetch_line(layer.linear[QKV_FC1].bias + (share.first + (i - 64) * share.step) * UNIT);
+    else if (i < 64 + share.count) prefetch_line(linear.bias + output), prefetch_line(linear.by_output + output);
 }
 
-template <typename TRAITS> DEVICE void proj_fc2(const StepArgument& s, int at_layer, SharedState& shared) {
+template <typename TRAITS> DEVICE void proj_fc2(const StepArgument& s, int at_layer, SharedState& shared, WeightStream<TRAITS>& weights) {
+    typedef typename TRAITS::Weight Weight;
     const Layer& layer = shared.layers[at_layer];
+    const Linear& linear = layer.linear[PROJ_FC2];
     const PhaseShare share = shared.shares[PROJ_FC2];
     const int chunks = 1 + s.inner / WIDTH;
-    Inputs<typename TRAITS::Weight, TRAITS::BLOCKS> in;
-    load_inputs(in, s.proj_fc2_in + share.chunk * WIDTH, WIDTH + s.inner, s.rows);
-    scale_inputs(in, layer.scales[PROJ_FC2].in);
-    if (threadIdx.x < 32) prefetch_line(layer.linear[PROJ_FC2].bias + threadIdx.x * 64);
-    if (at_layer + 1 < s.layer_count) prefetch_qkv_fc1(shared.layers[at_layer + 1], shared.shares[QKV_FC1]);
     const SumPlace place = place_of_thread<TRAITS>();
-    Ring<TRAITS> ring(shared, at_layer, PROJ_FC2);
+    auto output_of = [&](int k) { return (share.first + k * share.step) * UNIT + place.output; };
+    auto scale_of = [&](int k) { return k < share.count ? sum_scale(linear, Weight(), output_of(k)) : 0.0f; };
+    float next_scale = scale_of(0);
+    Inputs<Weight, TRAITS::BLOCKS> in;
+    load_inputs(in, s.proj_fc2_in + share.chunk * WIDTH, WIDTH + s.inner, s.rows);
+    scale_inputs(in, linear.in);
+    if (threadIdx.x < 32) prefetch_line(linear.bias + threadIdx.x * 64);
+    if (at_layer + 1 < s.layer_count) prefetch_qkv_fc1(shared.layers[at_layer + 1], shared.shares[QKV_FC1]);
     for (int k = 0; k < share.count; k++) {
-        const int output = (share.first + k * share.step) * UNIT + place.output;
-        const float sum = scaled<typename TRAITS::Weight>(unit_product(s, shared, ring, k, in, place), layer.scales[PROJ_FC2].out);
-        if (place.row < s.rows) s.sums[(size_t(share.chunk) * s.rows + place.row) * WIDTH + output] = sum;
+        const float scale = next_scale;
+        next_scale = scale_of(k + 1);
+        const float sum = unit_product(s, shared, weights, k, in, place) * scale;
+        if (place.row < s.rows) s.sums[(size_t(share.chunk) * s.rows + place.row) * WIDTH + output_of(k)] = sum;
     }
     if constexpr (TRAITS::IS_FEW) return;
     __syncthreads();
@@ -112,7 +121,7 @@ template <typename TRAITS> DEVICE void proj_fc2(const StepArgument& s, int at_la
         float parts[CHUNKS_MAX];
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) parts[c] = c < chunks ? load_l2(s.sums + (size_t(c) * s.rows + row) * WIDTH + output) : 0.0f;
-        float sum = f32_from_bf16(layer.linear[PROJ_FC2].bias[output]);
+        float sum = f32_from_bf16(linear.bias[output]);
         const float before = f32_from_bf16(load_l2(to));
 #pragma unroll
         for (int c = 0; c < CHUNKS_MAX; c++) sum += parts[c];
@@ -127,11 +136,8 @@ template <typename TRAITS> DEVICE void decode_step(const StepArgument& s) {
     const u64* from = reinterpret_cast<const u64*>(s.layers);
     for (int i = threadIdx.x; i < s.layer_count * int(sizeof(Layer) / 8); i += WARPS * 32) reinterpret_cast<u64*>(shared.layers)[i] = from[i];
     if (threadIdx.x == 0) shared.shares[QKV_FC1] = share_of(s, QKV_FC1), shared.shares[PROJ_FC2] = share_of(s, PROJ_FC2);
-    if (threadIdx.x < TRAITS::STAGES) barrier_init(shared.fetched + threadIdx.x, 1);
     u32 parity = gate_parity(s.counters);
     __syncthreads();
-    const Ring<TRAITS> ring(shared, 0, QKV_FC1);
-    for (int unit = 0; unit < TRAITS::STAGES; unit++) ring.fetch(shared, unit, ring.row(s, shared, unit));
     const int item = blockIdx.x * GROUPS + group, items = s.tiles * HEADS * s.splits;
     TilePages::PageView& page = first.pages[warp];
     if (item < items) {
@@ -142,7 +148,10 @@ template <typename TRAITS> DEVICE void decode_step(const StepArgument& s) {
     }
     __syncthreads();
     for (int layer = 0; layer < s.layer_count; layer++) {
-        qkv_fc1<TRAITS>(s, layer, parity ^ 0x80000000u, shared);
+        // Weights are loaded before a gate is waited for.
+        WeightStream<TRAITS> qkv_fc1_weights(shared, layer, QKV_FC1);
+        if (!TRAITS::IS_FEW && layer > 0) wait_gate(s.counters, HIDDEN, parity ^ 0x80000000u);
+        qkv_fc1<TRAITS>(s, layer, parity ^ 0x80000000u, shared, qkv_fc1_weights);
         if (item < items) prefetch_page(s, page_offset(s, layer, page.page, item / s.splits % HEADS));
         __syncthreads();
         signal_gate(s.counters, INNER);
@@ -150,27 +159,32 @@ template <typename TRAITS> DEVICE void decode_step(const StepArgument& s) {
         attend<TRAITS>(s, layer, shared, first);
         __syncthreads();
         signal_gate(s.counters, ATTENDED);
+        WeightStream<TRAITS> proj_fc2_weights(shared, layer, PROJ_FC2);
         wait_gate(s.counters, shared.shares[PROJ_FC2].chunk == 0 ? ATTENDED : INNER, parity);
-        proj_fc2<TRAITS>(s, layer, shared);
+        proj_fc2<TRAITS>(s, layer, shared, proj_fc2_weights);
         __syncthreads();
         signal_gate(s.counters, HIDDEN);
-        if (!TRAITS::IS_FEW) wait_gate(s.counters, HIDDEN, parity);
         parity ^= 0x80000000u;
     }
     if (TRAITS::IS_FEW && blockIdx.x == 0) store_hidden<TRAITS>(s, parity ^ 0x80000000u, shared);
 }
 
-// Earlier GPUs have no barriers in shared memory: their kernels are empty and not launched.
-#if __CUDA_ARCH__ >= 900
 #define STEP(WEIGHT, ROWS) decode_step<KernelTraits<WEIGHT, ROWS>>(step)
+// Earlier GPUs do not support fp8: the host rejects it there.
+#if __CUDA_ARCH__ >= 890
+#define STEP_E4M3(ROWS) STEP(e4m3, ROWS)
 #else
-#define STEP(WEIGHT, ROWS)
+#define STEP_E4M3(ROWS)
 #endif
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2(const __grid_constant__ StepArgument step) { STEP(bf16, 2); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8(const __grid_constant__ StepArgument step) { STEP(bf16, 8); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16(const __grid_constant__ StepArgument step) { STEP(bf16, 16); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32(const __grid_constant__ StepArgument step) { STEP(bf16, 32); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2_e4m3(const __grid_constant__ StepArgument step) { STEP(e4m3, 2); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8_e4m3(const __grid_constant__ StepArgument step) { STEP(e4m3, 8); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16_e4m3(const __grid_constant__ StepArgument step) { STEP(e4m3, 16); }
-extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32_e4m3(const __grid_constant__ StepArgument step) { STEP(e4m3, 32); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2_int8(const __grid_constant__ StepArgument step) { STEP(s8, 2); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8_int8(const __grid_constant__ StepArgument step) { STEP(s8, 8); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16_int8(const __grid_constant__ StepArgument step) { STEP(s8, 16); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32_int8(const __grid_constant__ StepArgument step) { STEP(s8, 32); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2_e4m3(const __grid_constant__ StepArgument step) { STEP_E4M3(2); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8_e4m3(const __grid_constant__ StepArgument step) { STEP_E4M3(8); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16_e4m3(const __grid_constant__ StepArgument step) { STEP_E4M3(16); }
+extern "C" __global__ void __launch_bounds__(512, 1) decode_step_32_e4m3(const __grid_constant__ StepArgument step) { STEP_E4M3(32); }

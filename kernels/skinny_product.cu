@@ -16,12 +16,6 @@
 
 enum Epilogue { TO_BF16, TO_F32, ADD_TO, GELU_FROM };
 
-DEVICE uint4 stream_16(const void* from) {
-    uint4 r;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from) : "memory");
-    return r;
-}
-
 // The weights that a lane has of one output in 64 inputs, and the inputs that belong to them: 8 each from `column(0)` and `column(1)` on.
 template <typename W> struct LaneWeights;
 template <> struct LaneWeights<bf16> {

@@ -59,9 +59,9 @@ const HEADERS: [KernelSource; 10] = [
     source!("common.cuh"),
     source!("decision.cuh"),
     source!("decode_attend.cuh"),
+    source!("decode_base.cuh"),
     source!("decode_few.cuh"),
     source!("decode_product.cuh"),
-    source!("decode_ring.cuh"),
     source!("int8.cuh"),
     source!("warpgroup.cuh"),
 ];

@@ -1,7 +1,7 @@
 //! Steps of few positions: all blocks of the decoder in one launch (`kernels/decode_step.cu`).
 //!
 //! Such a step is bound by reading the weights once. As separate kernels its products would wait for each other, and the memory would be
-//! idle meanwhile; in one launch the next weights are always being read. In fp8 they are half as many bytes.
+//! idle meanwhile; in one launch the next weights are always being read. In int8 and fp8 they are half as many bytes.
 //!
 //! Belongs here: which steps run in one launch, the scratch of the kernel, and its launch. Not here: kernel by kernel, which works for
 //! every step (`network`).
@@ -12,7 +12,6 @@ use super::{
     error::CudaError,
     fp8::E4m3Inputs,
     kernels::{ByValue, CachedAttention, Kernels, TEXT_HEAD, TILE, launch, require},
-    library::Gpu,
     memory::{Buffer, Pointer},
     products::{LinearRef, WeightPointer},
     program::StepCounts,
@@ -35,24 +34,18 @@ const SPLITS_MAX_FEW: usize = 8;
 const GATES: usize = 4;
 /// (Tile, head, split)s that a block computes at once.
 const GROUPS: usize = 4;
-/// 64-bit words of `struct Layer` of `decode_ring.cuh`.
-const LAYER_WORDS: usize = 8;
+/// 64-bit words of `struct Layer` of `decode_base.cuh`.
+const LAYER_WORDS: usize = 10;
 
 /// Layers, and chunks of 2048 inputs of a product, at most.
 const LAYERS_MAX: usize = 32;
 const CHUNKS_MAX: usize = 8;
 const THREADS: u32 = 512;
 const WARPS: usize = 16;
-/// Stages of the ring, of 16 by 2048 bytes each; a unit in bf16 takes two of them.
-const STAGES: usize = 4;
-/// With 64 bytes of padding behind each row.
-const RING_BYTES: usize = STAGES * UNIT * (WIDTH + 64);
-/// Static shared memory of the kernel, at most.
-const STATIC_BYTES: usize = 8 << 10;
 /// The most rows of each kernel. The first one keeps the hidden states in shared memory.
 const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
 
-/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct KernelTraits` of `decode_ring.cuh`).
+/// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct KernelTraits` of `decode_base.cuh`).
 fn shared_bytes_for(rows: usize) -> usize {
     // Two buffers of sums, 16 outputs and 4 of padding.
     let sums = 2 * WARPS * rows * (UNIT + 4) * size_of::<f32>();
@@ -60,22 +53,50 @@ fn shared_bytes_for(rows: usize) -> usize {
     // Partial results of the four warps of each group: 64 values, 8 of padding, maximum and sum of each row.
     let seen_rows = if few { rows } else { TILE };
     let seen = GROUPS * 4 * seen_rows * (TEXT_HEAD + 8 + 2) * size_of::<f32>();
-    let work = match few {
+    match few {
         true => sums + seen + rows * WIDTH * size_of::<bf16>(),
         false => sums.max(seen),
-    };
-    RING_BYTES + work
+    }
+}
+
+/// Formats of weights, as the kernels' names have them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StepWeights {
+    Bf16,
+    Int8,
+    E4m3,
+}
+
+impl StepWeights {
+    const ALL: [Self; 3] = [Self::Bf16, Self::Int8, Self::E4m3];
+
+    /// The one format of all layers' weights, if there is one.
+    fn of(layers: &[GpuTextBlock]) -> Option<Self> {
+        let linears = layers
+            .iter()
+            .flat_map(|layer| [&layer.qkv_fc1, &layer.proj_fc2]);
+        let mut formats = linears.map(|linear| match linear.at().weight {
+            WeightPointer::Bf16(_) => Self::Bf16,
+            WeightPointer::Int8(_) => Self::Int8,
+            WeightPointer::E4m3 { .. } => Self::E4m3,
+        });
+        let first = formats.next()?;
+        formats.all(|format| format == first).then_some(first)
+    }
+
+    fn kernel(self, rows: usize) -> String {
+        match self {
+            Self::Bf16 => format!("decode_step_{rows}"),
+            Self::Int8 => format!("decode_step_{rows}_int8"),
+            Self::E4m3 => format!("decode_step_{rows}_e4m3"),
+        }
+    }
 }
 
 /// The kernels, and their dynamic shared memory.
 pub fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
-    ROWS.into_iter()
-        .map(|rows| (format!("decode_step_{rows}"), shared_bytes_for(rows)))
-}
-
-/// True when the GPU can run the kernels.
-pub fn is_supported_by(gpu: &Gpu) -> bool {
-    gpu.shared_bytes >= shared_bytes_for(ROWS_MAX) + STATIC_BYTES
+    let of = |weights: StepWeights| ROWS.map(|rows| (weights.kernel(rows), shared_bytes_for(rows)));
+    StepWeights::ALL.into_iter().flat_map(of)
 }
 
 /// True when the kernels support decoders of `layers` layers with MLPs of `inner` values on `blocks` multiprocessors.
@@ -84,8 +105,8 @@ fn is_supported(layers: usize, inner: usize, blocks: usize) -> bool {
     inner.is_multiple_of(WIDTH)
         && layers <= LAYERS_MAX
         && chunks <= CHUNKS_MAX
-        // In each phase, each block has at least as many units as its ring has stages.
-        && (chunks..=chunks * WIDTH / UNIT / STAGES).contains(&blocks)
+        // In each phase, each block has at least one unit; the second phase, `[2048, 2048 + inner]`, has fewer.
+        && (chunks..=chunks * WIDTH / UNIT).contains(&blocks)
 }
 
 /// Splits of each tile's pages: enough for all `blocks` multiprocessors when there are few (tile, head)s.
@@ -97,7 +118,7 @@ fn splits(rows: usize, tiles: usize, blocks: usize) -> usize {
     (blocks * GROUPS / (tiles * HEADS).max(1)).clamp(1, most)
 }
 
-/// The kernel's argument: `struct StepArgument` of `decode_ring.cuh`, the same fields in the same order.
+/// The kernel's argument: `struct StepArgument` of `decode_base.cuh`, the same fields in the same order.
 #[repr(C)]
 struct StepArgument {
     pointers: [u64; 6],
@@ -114,9 +135,9 @@ struct StepArgument {
 
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
-    /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_ring.cuh`.
+    /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_base.cuh`.
     layers: Buffer<u64>,
-    is_e4m3: bool,
+    weights: StepWeights,
     /// `[chunks, rows, 2048]`: partial results, until they are added up.
     sums: Buffer<f32>,
     /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch; the kernel keeps them consistent between launches.
@@ -127,8 +148,8 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// With the weights of `layers`, which must live as long; with `fp8`, these are in e4m3. `None` when the kernel does not support the
-    /// GPU or the model's shape, or the weights are in int8.
+    /// With the weights of `layers`, which must live as long; `fp8` has the scales of inputs where weights are in e4m3. `None` when the
+    /// kernel does not support the model's shape on this GPU, or layers differ in their format.
     pub fn new(
         kernels: &Kernels,
         config: &TextConfig,
@@ -136,20 +157,20 @@ impl OneLaunchDecoder {
         fp8: Option<&E4m3Inputs<2>>,
     ) -> Result<Option<Self>, CudaError> {
         let (stream, inner, blocks) = (&kernels.stream, config.ff_dim, kernels.multiprocessors);
-        let is_supported = config.dim == WIDTH && is_supported(layers.len(), inner, blocks);
-        if !is_supported || !kernels.has("decode_step_2") {
+        let Some(weights) = StepWeights::of(layers) else {
+            return Ok(None);
+        };
+        if config.dim != WIDTH || !is_supported(layers.len(), inner, blocks) {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
         let scales = |layer| fp8.map(|inputs| inputs.scales(layer));
         let words = layers.iter().enumerate();
         let words = words.map(|(layer, block)| layer_words(block, scales(layer)));
-        let Some(words) = words.collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
+        let words = words.collect::<Result<Vec<_>, _>>()?;
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &words.concat())?,
-            is_e4m3: fp8.is_some(),
+            weights,
             sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
             inner,
@@ -234,8 +255,7 @@ impl OneLaunchDecoder {
         // The first kernel has at most one (tile, head, split) for each group.
         let first = usize::from(items > self.blocks * GROUPS);
         let most = ROWS[first..].iter().find(|&&most| rows <= most);
-        let suffix = if self.is_e4m3 { "_e4m3" } else { "" };
-        let name = format!("decode_step_{}{suffix}", most.unwrap_or(&ROWS_MAX));
+        let name = self.weights.kernel(*most.unwrap_or(&ROWS_MAX));
         launch!(
             kernels,
             &name,
@@ -246,36 +266,38 @@ impl OneLaunchDecoder {
     }
 }
 
-/// `struct Layer` of `decode_ring.cuh`: with weights in bf16 or, with the `scales` of the inputs of its two products, in e4m3. `None`
-/// without such weights.
-fn layer_words(block: &GpuTextBlock, scales: Option<[f32; 2]>) -> Option<[u64; LAYER_WORDS]> {
-    // The weights, and the factors of inputs and of sums.
-    let product = |linear: &LinearRef, scale: Option<f32>| {
-        let (weight, of_input, of_sum) = match scale {
-            None => (linear.bf16().ok()?.address(), 1.0_f32, 1.0_f32),
-            Some(of_input) => {
-                let WeightPointer::E4m3 { values, scale } = linear.weight else {
-                    return None;
-                };
-                (values.address(), of_input.recip(), of_input * scale.value)
-            }
-        };
-        let factors = u64::from(of_input.to_bits()) | u64::from(of_sum.to_bits()) << 32;
-        Some((weight, factors))
+/// `struct Layer` of `decode_base.cuh`. With weights in e4m3, `scales` are those of the inputs of its two products.
+fn layer_words(
+    block: &GpuTextBlock,
+    scales: Option<[f32; 2]>,
+) -> Result<[u64; LAYER_WORDS], CudaError> {
+    let norm = [&block.ln.weight, &block.ln.bias].map(|values| values.start().address());
+    let qkv_fc1 = linear_words(&block.qkv_fc1.at(), scales.map(|scales| scales[0]))?;
+    let proj_fc2 = linear_words(&block.proj_fc2.at(), scales.map(|scales| scales[1]))?;
+    let mut words = norm.into_iter().chain(qkv_fc1).chain(proj_fc2);
+    Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
+}
+
+/// `struct Linear` of `decode_base.cuh`.
+fn linear_words(linear: &LinearRef, input_scale: Option<f32>) -> Result<[u64; 4], CudaError> {
+    let (weight, by_output, of_input, of_sum) = match (&linear.weight, input_scale) {
+        (WeightPointer::Bf16(weight), _) => (weight.address(), 0, 1.0, 1.0),
+        (WeightPointer::Int8(rows), _) => {
+            let is_packed = rows.values.stride == linear.inner;
+            require(is_packed, "decode step: rows in int8 are apart")?;
+            (rows.values.start.address(), rows.scales.address(), 1.0, 1.0)
+        }
+        (WeightPointer::E4m3 { values, scale }, Some(of_input)) => {
+            let of_sum = of_input * scale.value;
+            (values.address(), 0, of_input.recip(), of_sum)
+        }
+        (WeightPointer::E4m3 { .. }, None) => {
+            let missing = "decode step: weights in e4m3 without scales of inputs";
+            return Err(CudaError::Shape(missing.into()));
+        }
     };
-    let (norm, qkv_fc1, proj_fc2) = (&block.ln, block.qkv_fc1.at(), block.proj_fc2.at());
-    let (qkv_fc1_weight, qkv_fc1_factors) = product(&qkv_fc1, scales.map(|s| s[0]))?;
-    let (proj_fc2_weight, proj_fc2_factors) = product(&proj_fc2, scales.map(|s| s[1]))?;
-    Some([
-        norm.weight.start().address(),
-        norm.bias.start().address(),
-        qkv_fc1_weight,
-        qkv_fc1.bias.address(),
-        proj_fc2_weight,
-        proj_fc2.bias.address(),
-        qkv_fc1_factors,
-        proj_fc2_factors,
-    ])
+    let factors = u64::from(f32::to_bits(of_input)) | u64::from(f32::to_bits(of_sum)) << 32;
+    Ok([weight, linear.bias.address(), by_output, factors])
 }
 
 #[cfg(test)]
@@ -295,12 +317,14 @@ mod tests {
     fn unsupported_shapes_run_kernel_by_kernel() {
         // Moondream 2 on an H200 and a B200.
         assert!(is_supported(24, 8192, 132) && is_supported(24, 8192, 148));
-        // Too deep, too wide, not in chunks, and GPUs that are too large and too small a share of one.
+        // An Orin Nano and a card with the most multiprocessors.
+        assert!(is_supported(24, 8192, 8) && is_supported(24, 8192, 188));
+        // Too deep, too wide, not in chunks, and GPUs that are too large and too small.
         for (layers, inner, blocks) in [
             (33, 8192, 132),
             (24, 8 * 2048, 132),
             (24, 8000, 132),
-            (24, 8192, 161),
+            (24, 8192, 641),
             (24, 8192, 4),
         ] {
             assert!(

@@ -174,7 +174,6 @@ impl Kernels {
         for source in &SOURCES {
             let is_supported = match source.file {
                 "attend_wide.cu" | "int8_wide.cu" => gpu.arch == "sm_90a",
-                "decode_step.cu" => decode::is_supported_by(gpu),
                 _ => true,
             };
             if !is_supported {
@@ -198,11 +197,11 @@ impl Kernels {
             multiprocessors: gpu.multiprocessors,
             by_name,
         };
-        for (name, bytes) in dense::shared_bytes().chain(decode::shared_bytes()) {
+        for (name, bytes) in dense::shared_bytes() {
             kernels.allow_shared(&name, bytes)?;
             kernels.allow_shared(&format!("{name}_e4m3"), bytes)?;
         }
-        for (name, bytes) in int8::shared_bytes() {
+        for (name, bytes) in int8::shared_bytes().chain(decode::shared_bytes()) {
             kernels.allow_shared(&name, bytes)?;
         }
         Ok(kernels)

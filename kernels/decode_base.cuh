@@ -1,14 +1,12 @@
-// The base of decode_step.cu: its argument, the gates between blocks, shared memory, and the ring of weights.
+// The base of decode_step.cu: its argument, the gates between blocks, shared memory, and the stream of weights.
 //
-//   ring    units of 16 by 2048 weights, copied asynchronously: while one is multiplied, the next STAGES - 1 are on their way. It runs
-//           on across phases and layers, because which weights are next does not depend on any result
-//   gates   counters in global memory on which all blocks of the cooperative launch wait for each other
+//   weights  in units of 16 by 2048. While sums of one are added up, the next one is on its way to registers, and between two phases
+//            the next phase's first one is on its way to the L2: which weights are next does not depend on any result
+//   gates    counters in global memory on which all blocks of the cooperative launch wait for each other
 //
-// Dynamic shared memory: STAGES_MAX stages of 16 by (2048 + 64) bytes, then buffers of sums and of softmax results (KernelTraits).
-// The size is computed by cuda/kernels/decode.rs, shared_bytes.
+// Dynamic shared memory: buffers of sums and of softmax results (KernelTraits). The size is computed by cuda/decode.rs, shared_bytes.
 #pragma once
 #include "attend_page.cuh"
-#include "barrier.cuh"
 
 #define WIDTH 2048
 #define HEADS (WIDTH / TEXT_HEAD)
@@ -17,7 +15,6 @@
 #define LAYERS_MAX 32
 #define CHUNKS_MAX 8
 #define UNIT 16
-#define STAGES_MAX 4
 #define FEW_ROWS 2
 // Warps that compute one (tile, head, split).
 #define GROUP 4
@@ -31,22 +28,23 @@
 // PROJ_FC2: attention's projection beside the MLP's second layer.
 enum Phase { QKV_FC1, PROJ_FC2, PHASES };
 
-// Weights [outputs, inner] bf16 or e4m3, biases [outputs] bf16.
+// Weights [outputs, inner] bf16, int8 or e4m3, biases [outputs] bf16, and what sums are multiplied with: in int8 `by_output` [outputs]; in e4m3
+// powers of two, `out` for sums, and `in` for inputs, so that f16 represents them.
 struct Linear {
     const void* weight;
     const bf16* bias;
-};
-// With weights in e4m3, powers of two: inputs are multiplied with `in`, so that f16 represents them, and sums with `out`.
-struct Scales {
+    const float* by_output;
     float in, out;
 };
 struct Layer {
     const bf16 *ln_weight, *ln_bias;
     Linear linear[PHASES];
-    Scales scales[PHASES];
 };
+DEVICE float sum_scale(const Linear&, bf16, int) { return 1.0f; }
+DEVICE float sum_scale(const Linear& linear, s8, int output) { return linear.by_output[output]; }
+DEVICE float sum_scale(const Linear& linear, e4m3, int) { return linear.out; }
 
-// The same fields in the same order are in cuda/kernels/decode.rs.
+// The same fields in the same order are in cuda/decode.rs.
 struct StepArgument {
     const Layer* layers;
     bf16* hidden;               // [rows, WIDTH]
@@ -155,7 +153,6 @@ DEVICE unsigned char* dynamic_memory() {
 struct SharedState {
     Layer layers[LAYERS_MAX];
     PhaseShare shares[PHASES];
-    u64 fetched[STAGES_MAX];                    // units of weights
     float partial[WARPS][32], total[32];        // of norms, by row
     float few[2][FEW_ROWS][WARPS];              // the same for few rows: two sums, by row
     bool is_last[PROJ_FC2_TILES];
@@ -172,50 +169,61 @@ template <typename WEIGHT, int ROWS_MAX> struct KernelTraits {
     static constexpr bool IS_FEW = ROWS <= FEW_ROWS;
     // The most splits of a tile and head.
     static constexpr int SPLITS_MAX = IS_FEW ? 8 : 16;
-    // Stages of the ring: as many bytes for either type of weights.
-    static constexpr int STAGES = STAGES_MAX / sizeof(WEIGHT);
-    // Values between rows of a unit in shared memory: lanes that read together read from different banks.
-    static constexpr int ROW_PITCH = WIDTH + 64 / sizeof(WEIGHT);
 
-    // Dynamic shared memory: weights, sums of products [2][WARPS][ROWS][SUM_PITCH], and partial results of attention, which share memory
-    // with the sums, because products and attention alternate; with few rows they are behind the sums.
+    // Dynamic shared memory: sums of products [2][WARPS][ROWS][SUM_PITCH], and partial results of attention, which share memory with the
+    // sums, because products and attention alternate; with few rows they are behind the sums.
     typedef WarpPartials<IS_FEW ? ROWS : TILE_ROWS> Partials;
-    DEVICE static float* sums() { return reinterpret_cast<float*>(dynamic_memory() + STAGES_MAX * UNIT * (WIDTH + 64)); }
+    DEVICE static float* sums() { return reinterpret_cast<float*>(dynamic_memory()); }
     DEVICE static Partials* partials() { return reinterpret_cast<Partials*>(sums() + (IS_FEW ? 2 * WARPS * ROWS * SUM_PITCH : 0)); }
 };
 
-// The weights of STAGES units, arrived or being copied. It runs on from phase to phase: when a phase begins, its first STAGES units are
-// already being copied (the host ensures that each phase has as many), so a ring has no state between phases.
-template <typename TRAITS> struct Ring {
+// A lane's weights of a unit: of outputs g and g + 8, 16 bytes from each `column` on, where the unit's row begins at 0.
+template <typename WEIGHT> struct UnitWeights {
+    static constexpr int PARTS = SLICE * sizeof(WEIGHT) / 64;
+    uint4 upper[PARTS], lower[PARTS];
+    DEVICE static int column(int part) { return threadIdx.x / 32 * SLICE + (part * 4 + threadIdx.x % 4) * int(16 / sizeof(WEIGHT)); }
+};
+
+// The weights of the block's units in a phase, in their order: `next` are those of the next unit, loaded or being loaded. Each warp reads
+// its slice of 128 inputs.
+template <typename TRAITS> struct WeightStream {
     typedef typename TRAITS::Weight Weight;
     int layer;
     Phase phase;
-    int consumed;               // units of all phases that were multiplied
+    UnitWeights<Weight> next;
 
-    DEVICE Ring(const SharedState& shared, int layer, Phase phase) : layer(layer), phase(phase) {
-        const int qkv_fc1_units = shared.shares[QKV_FC1].count, proj_fc2_units = shared.shares[PROJ_FC2].count;
-        consumed = layer * (qkv_fc1_units + proj_fc2_units) + (phase == PROJ_FC2 ? qkv_fc1_units : 0);
+    // Starts to load the phase's first unit.
+    DEVICE WeightStream(const SharedState& shared, int layer, Phase phase) : layer(layer), phase(phase) { load(shared, 0); }
+
+    // Behind the product of unit `nth`: starts to load the next unit, or, behind the last one, to copy the first of the next phase to the L2.
+    DEVICE void advance(const StepArgument& s, const SharedState& shared, int nth) {
+        if (nth + 1 < shared.shares[phase].count) return load(shared, nth + 1);
+        const int next_layer = layer + (phase == PROJ_FC2);
+        if (next_layer < s.layer_count) prefetch(shared, next_layer, phase == QKV_FC1 ? PROJ_FC2 : QKV_FC1);
     }
 
-    // This warp's row of unit `nth` of the phase, or, beyond the phase, of the next phase; none after the last layer.
-    DEVICE const Weight* row(const StepArgument& s, const SharedState& shared, int nth) const {
-        const int count = shared.shares[phase].count, beyond = nth >= count;
-        const int of = phase ^ beyond, at_layer = layer + (phase & beyond);
-        if (at_layer >= s.layer_count) return nullptr;
-        const PhaseShare& share = shared.shares[of];
-        const int output = (share.first + (nth - beyond * count) * share.step) * UNIT + threadIdx.x / 32;
-        return static_cast<const Weight*>(shared.layers[at_layer].linear[of].weight) + output * share.stride + share.chunk * WIDTH;
+    // Starts to copy the first unit of a phase to the L2: each lane a line of 128 bytes.
+    DEVICE static void prefetch(const SharedState& shared, int layer, Phase phase) {
+        constexpr int LINES = SLICE * sizeof(Weight) / 128;
+        const int lane = threadIdx.x % 32;
+        if (lane >= UNIT * LINES) return;
+        prefetch_line(row_of(shared, layer, phase, 0, lane / LINES) + threadIdx.x / 32 * SLICE + lane % LINES * int(128 / sizeof(Weight)));
     }
 
-    DEVICE static Weight* stage(int unit) { return reinterpret_cast<Weight*>(dynamic_memory()) + unit % TRAITS::STAGES * UNIT * TRAITS::ROW_PITCH; }
+    // Row `row` of 16 of unit `nth` of a phase.
+    DEVICE static const Weight* row_of(const SharedState& shared, int layer, Phase phase, int nth, int row) {
+        const PhaseShare& share = shared.shares[phase];
+        const int output = (share.first + nth * share.step) * UNIT + row;
+        return static_cast<const Weight*>(shared.layers[layer].linear[phase].weight) + size_t(output) * share.stride + share.chunk * WIDTH;
+    }
 
-    // Copies a unit into the stage of unit `unit`, which all warps have read. Each warp copies a row: one warp would begin its copies one
-    // after the other.
-    DEVICE static void fetch(SharedState& shared, int unit, const Weight* row) {
-        const int warp = threadIdx.x / 32, bytes = WIDTH * sizeof(Weight);
-        u64* barrier = shared.fetched + unit % TRAITS::STAGES;
-        if (row == nullptr || threadIdx.x % 32 != 0) return;
-        if (warp == 0) barrier_expect_bytes(barrier, UNIT * bytes);
-        copy_bulk(stage(unit) + warp * TRAITS::ROW_PITCH, row, bytes, barrier);
+    DEVICE void load(const SharedState& shared, int nth) {
+        const Weight* upper = row_of(shared, layer, phase, nth, threadIdx.x % 32 / 4);
+        const Weight* lower = upper + size_t(8) * shared.shares[phase].stride;
+#pragma unroll
+        for (int i = 0; i < UnitWeights<Weight>::PARTS; i++) {
+            next.upper[i] = stream_16(upper + UnitWeights<Weight>::column(i));
+            next.lower[i] = stream_16(lower + UnitWeights<Weight>::column(i));
+        }
     }
 };
