@@ -309,3 +309,83 @@ fn proxy_of_the_environment_is_used() {
     let line = seen.join().expect("the proxy");
     assert!(line.starts_with("CONNECT hub.invalid:443 "), "{line}");
 }
+
+/// Two pictures in a folder of their own.
+fn pictures(directory: &Path) -> PathBuf {
+    let folder = directory.join("pictures");
+    fs::create_dir(&folder).expect("a directory");
+    let first = picture(&folder);
+    fs::copy(first, folder.join("again.PNG")).expect("a copy");
+    folder
+}
+
+#[test]
+fn calibration_decides_which_layers_are_in_int8() {
+    let machine = UserMachine::with(String::new());
+    let home = machine.home.path();
+    let model = home.join("copied");
+    fs::create_dir(&model).expect("a directory");
+    for name in ["config.json", "tokenizer.json", WEIGHTS] {
+        let content = fs::read(checkout("models/embedded").join(name)).expect("a file");
+        file(&model, name, content);
+    }
+    let (folder, drawn) = (pictures(home), home.join("drawn"));
+    let [folder, model_dir, drawn] =
+        [&folder, &model, &drawn].map(|path| path.to_str().expect("UTF-8"));
+    let compare = [
+        "compare",
+        folder,
+        "--detect",
+        "car",
+        "--model",
+        model_dir,
+        "--draw",
+        drawn,
+        "--device",
+        "cpu",
+        "--precision",
+        "int8",
+    ];
+    let before = machine.run(&compare, &[]).expect(DONE);
+    assert!(
+        before.stderr.contains("their errors were not measured"),
+        "{before:#?}"
+    );
+
+    let calibrate = ["model", "calibrate", folder, "--model", model_dir];
+    let calibrated = machine.run(&calibrate, &[]).expect(DONE);
+    let expected = "int8: all 28 large layers; the largest error on 2 pictures is that of ";
+    assert!(calibrated.stdout.starts_with(expected), "{calibrated:#?}");
+    let after = machine.run(&compare, &[]).expect(DONE);
+    assert!(after.stderr.contains(expected), "{after:#?}");
+
+    let path = model.join("calibration.toml");
+    let measured = fs::read_to_string(&path).expect("a calibration");
+    let large = measured.replacen("int8_error = 0.", "int8_error = 1.", 1);
+    fs::write(&path, large).expect("written");
+    let kept = machine.run(&compare, &[]).expect(DONE);
+    let expected = "int8: 1 of 28 large layers stay in f32, because their error on 2 pictures is above 4 %: \
+                    vision.blocks.0.attn.qkv (100.";
+    assert!(kept.stderr.contains(expected), "{kept:#?}");
+
+    let of_others = measured.replacen("weights_sha256 = \"", "weights_sha256 = \"0", 1);
+    fs::write(&path, of_others).expect("written");
+    let without = machine.run(&compare, &[]).expect(DONE);
+    let expected = "calibration.toml: it was made with other weights";
+    assert!(without.stderr.contains(expected), "{without:#?}");
+    assert_eq!(without.stdout, before.stdout);
+}
+
+#[test]
+fn calibration_without_a_model_directory_says_what_to_do() {
+    let machine = UserMachine::with(String::new());
+    let folder = pictures(machine.home.path());
+    let folder = folder.to_str().expect("UTF-8");
+    let ended = machine
+        .run(&["model", "calibrate", folder], &[])
+        .expect(FAILED);
+    assert!(
+        ended.stderr.contains("name a model directory with --model"),
+        "{ended:#?}"
+    );
+}

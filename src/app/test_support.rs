@@ -29,6 +29,7 @@ pub fn card() -> ModelCard {
         name: "simulated".into(),
         sha256: String::new(),
         precision: "bf16".into(),
+        layers: None,
         device: String::new(),
         label: String::new(),
         gpu: None,

@@ -77,7 +77,7 @@ pub enum CliCommand {
     Check(CheckArgs),
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoOptions),
-    /// Fetch, list and check models
+    /// Fetch, list, check and calibrate models
     Model(ModelCommandArgs),
     /// Test what Spotter needs of this machine: video over RTSP, a decoder, the model on its device
     SelfTest(SelfTestArgs),
@@ -146,6 +146,9 @@ pub enum ModelCommand {
     List,
     /// Compare the files of a model directory with its model.toml; without one, look at a known picture with the model
     Check(ModelCheckArgs),
+    /// Measure on your own pictures how large the model's values are and which layers int8 would disturb, for the scales of fp8 and the
+    /// layers of int8
+    Calibrate(ModelCalibrateArgs),
 }
 
 /// `spotter model get`
@@ -165,6 +168,17 @@ pub struct ModelCheckArgs {
     /// A model directory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// `spotter model calibrate`
+#[derive(Debug, Args)]
+pub struct ModelCalibrateArgs {
+    /// A folder of pictures (PNG, JPEG) like those of your cameras, by day and by night; 20 are enough, 32 at most are used
+    #[arg(value_name = "DIR")]
+    pub pictures: PathBuf,
+    /// The model directory, which gets the file calibration.toml; default: the model that `spotter model get` fetched
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
 }
 
 fn known_model() -> impl TypedValueParser<Value = &'static KnownModel> {

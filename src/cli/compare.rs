@@ -18,12 +18,12 @@ use super::{
     args::{CompareArgs, ModelArgs},
     ask,
     out::{remark, say},
+    pictures::pictures_in,
 };
 use spotter_core::{Answer, AnswerBody, Look, Task, config::GpuPrecision};
 
 /// Pictures that are drawn, at most.
 const DRAWN: usize = 10;
-const PICTURE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 /// Pictures between two lines of progress.
 const PROGRESS_EVERY: usize = 20;
 
@@ -113,32 +113,6 @@ fn tasks(args: &CompareArgs) -> anyhow::Result<Vec<Task>> {
     Ok(tasks)
 }
 
-/// The pictures in a folder, by name.
-fn pictures_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let name = folder.display();
-    let is_picture = |path: &PathBuf| {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        ending.is_some_and(|ending| {
-            PICTURE_ENDINGS
-                .iter()
-                .any(|known| ending.eq_ignore_ascii_case(known))
-        })
-    };
-    let entries = fs::read_dir(folder).with_context(|| format!("reading the folder {name}"))?;
-    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| Ok(entry?.path())).collect();
-    let paths =
-        paths.map_err(|error: std::io::Error| anyhow::anyhow!("reading {name}: {error}"))?;
-    let mut pictures: Vec<PathBuf> = paths.into_iter().filter(is_picture).collect();
-    pictures.sort();
-    if pictures.is_empty() {
-        bail!(
-            "{name}: no pictures; files that end in {} are looked at",
-            PICTURE_ENDINGS.join(", ")
-        );
-    }
-    Ok(pictures)
-}
-
 /// What one engine answered.
 struct AnsweredPictures {
     precision: String,
@@ -160,6 +134,9 @@ fn answers(
             card.precision,
             card.device
         );
+    }
+    if let Some(layers) = &card.layers {
+        remark(layers);
     }
     let mut answers = Vec::new();
     for (done, path) in pictures.iter().enumerate() {
@@ -321,18 +298,5 @@ mod tests {
             table.contains("query Is it open?") && table.ends_with("  0.0 %  b.png"),
             "{table}"
         );
-    }
-
-    #[test]
-    fn folder_without_pictures_is_reported_with_the_endings_expected() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("notes.txt"), "").expect("a file");
-        let error = pictures_in(folder.path()).unwrap_err().to_string();
-        assert!(
-            error.contains("no pictures; files that end in jpg"),
-            "{error}"
-        );
-        fs::write(folder.path().join("b.JPG"), "").expect("a file");
-        assert_eq!(pictures_in(folder.path()).expect("pictures").len(), 1);
     }
 }

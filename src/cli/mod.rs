@@ -6,10 +6,12 @@ mod agreement;
 pub mod args;
 mod ask;
 mod bench;
+mod calibrate;
 mod check;
 mod compare;
 mod model;
 pub mod out;
+mod pictures;
 mod self_test;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `spotter model get | list | check`: models from the Hugging Face hub.
+//! `spotter model get | list | check | calibrate`: models from the Hugging Face hub.
 
 use std::{
     collections::VecDeque,
@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::{ModelCommand, ModelGetArgs},
+    calibrate::calibrate,
     out::{remark, say},
 };
 use spotter_core::{
@@ -36,6 +37,7 @@ pub fn model(command: &ModelCommand) -> anyhow::Result<()> {
         ModelCommand::Get(args) => get(args),
         ModelCommand::List => list(),
         ModelCommand::Check(args) => check(&args.dir),
+        ModelCommand::Calibrate(args) => calibrate(args),
     }
 }
 

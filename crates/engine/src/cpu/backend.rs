@@ -13,24 +13,24 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{ModelConfig, Weights, WeightsError},
+    model::{LargeLayer, LinearWeights, ModelCalibration, ModelConfig, Weights, WeightsError},
     scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
 use spotter_core::Clock;
 
 /// What the products of the large layers are computed in: those of the encoder's and the decoder's blocks, and the projection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuPrecision {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CpuPrecision<'a> {
     F32,
-    /// Weights with a scale for each output, inputs with a scale for each row.
-    Int8,
+    /// Weights with a scale for each output, inputs with a scale for each row; layers with large errors in the calibration stay in f32.
+    Int8(Option<&'a ModelCalibration>),
 }
 
 /// How a [`CpuBackend`] computes, and how much it takes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuSettings {
-    pub precision: CpuPrecision,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuSettings<'a> {
+    pub precision: CpuPrecision<'a>,
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,
@@ -61,20 +61,22 @@ impl CpuBackend {
     pub fn new(
         config: &ModelConfig,
         weights: Weights,
-        settings: CpuSettings,
+        settings: CpuSettings<'_>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, settings)?;
-        let large = match settings.precision {
-            CpuPrecision::F32 => linear,
-            CpuPrecision::Int8 => linear_in_int8,
+        let large = |layer: LargeLayer, weights: LinearWeights| match settings.precision {
+            CpuPrecision::Int8(measured) if !measured.is_some_and(|m| m.is_wide(layer)) => {
+                linear_in_int8(weights)
+            }
+            CpuPrecision::F32 | CpuPrecision::Int8(_) => linear(weights),
         };
         let unreadable = |error: WeightsError| BackendError(error.to_string());
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),
-            vision: VisionModel::new(&config.vision, weights.vision, large).map_err(unreadable)?,
-            text: TextModel::new(config, weights.text, large).map_err(unreadable)?,
+            vision: VisionModel::new(&config.vision, weights.vision, &large).map_err(unreadable)?,
+            text: TextModel::new(config, weights.text, &large).map_err(unreadable)?,
             region: RegionModel::new(weights.region).map_err(unreadable)?,
             cache: KvCache::new(shape),
             tiles: FeatureStore::new(limits.kept_crops),
@@ -137,7 +139,7 @@ impl Backend for CpuBackend {
 }
 
 /// The capacity and the model's own limits; an error when not even one look fits.
-fn limits(config: &ModelConfig, capacity: CpuSettings) -> Result<BackendLimits, BackendError> {
+fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimits, BackendError> {
     let needs = config.prefix_positions() + 1;
     let positions = capacity.pages.saturating_mul(capacity.page_tokens);
     if positions < needs {

@@ -2,7 +2,11 @@
 //!
 //! Large products run on Rayon's pool. A shape that does not fit is a bug of the caller and panics.
 
-use std::{fmt, ops::Range};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rayon::prelude::*;
 use rten_gemm::{
@@ -60,6 +64,18 @@ pub(super) struct PackedLinear {
     weight: PackedWeight,
     bias: Vec<f32>,
     inputs: usize,
+    /// Set where inputs are measured.
+    log: Option<InputLog>,
+}
+
+/// Inputs of layers, in the order of their products.
+pub(super) type InputLog = Arc<Mutex<Vec<LayerInputs>>>;
+
+/// `[rows, width]`.
+#[derive(Debug, Default)]
+pub(super) struct LayerInputs {
+    pub values: Vec<f32>,
+    pub width: usize,
 }
 
 impl PackedLinear {
@@ -70,6 +86,15 @@ impl PackedLinear {
             weight: PackedWeight::F32(executor().prepack_b(matrix(weight, inputs).transposed())),
             bias,
             inputs,
+            log: None,
+        }
+    }
+
+    /// Copies its inputs to `log` from now on.
+    pub fn logging(self, log: &InputLog) -> Self {
+        Self {
+            log: Some(Arc::clone(log)),
+            ..self
         }
     }
 
@@ -98,6 +123,7 @@ impl PackedLinear {
             },
             bias,
             inputs,
+            log: None,
         }
     }
 
@@ -119,6 +145,13 @@ impl PackedLinear {
     }
 
     fn run(&self, y: &mut [f32], x: &[f32], beta: f32) {
+        if let Some(log) = &self.log {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.push(LayerInputs {
+                values: x.to_vec(),
+                width: self.inputs,
+            });
+        }
         match &self.weight {
             PackedWeight::F32(weight) => {
                 let options = GemmOptions {
@@ -201,8 +234,22 @@ impl Int8Inputs {
 /// 1.5 · 2^23, whose neighbours are whole numbers.
 const ROUNDS: f32 = 12_582_912.0;
 
+/// Rows of `width` values, each rounded to whole parts of its scale, of which the largest value is 127: what int8 makes of inputs, and of
+/// the weights of each output.
+pub(super) fn rounded_to_int8(rows: &[f32], width: usize) -> Vec<f32> {
+    let mut rounded = rows.to_vec();
+    rounded.par_chunks_mut(width).for_each(|row| {
+        let scale = largest(row) / 127.0;
+        let factor = inverse(scale);
+        for x in row {
+            *x = (*x * factor).round_ties_even() * scale;
+        }
+    });
+    rounded
+}
+
 /// The largest magnitude. For floats that are not negative, the order of their bits is their order.
-fn largest(row: &[f32]) -> f32 {
+pub(super) fn largest(row: &[f32]) -> f32 {
     let magnitudes = row.iter().map(|x| x.abs().to_bits());
     f32::from_bits(magnitudes.max().unwrap_or_default())
 }

@@ -13,6 +13,7 @@
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
 //!   attention, rope, ops, gemm               kv      the paged cache
+//!   measure   pictures to a calibration
 //! ```
 //!
 //! All values are row-major f32; shapes are written `[outermost, .., innermost]`. Rotated keys keep the two halves of a
@@ -25,6 +26,7 @@ mod decide;
 mod device;
 mod gemm;
 mod kv;
+mod measure;
 mod ops;
 mod region;
 mod rope;
@@ -38,3 +40,4 @@ mod tests;
 
 pub use backend::{CpuBackend, CpuPrecision, CpuSettings};
 pub use ceiling::product_gflop_per_s;
+pub use measure::{MeasuredBlocks, measure_layers};

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::gemm::PackedLinear;
-use crate::model::{self, LAYER_NORM_EPS, WeightsError};
+use crate::model::{self, LAYER_NORM_EPS, LargeLayer, WeightsError};
 
 /// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
 const TASK_VALUES: usize = 16 * 1024;
@@ -20,8 +20,9 @@ pub(super) fn linear_in_int8(source: model::LinearWeights) -> Result<PackedLinea
     Ok(PackedLinear::in_int8(&weight, bias))
 }
 
-/// Makes a layer of its weights.
-pub(super) type MakeLinear = fn(model::LinearWeights) -> Result<PackedLinear, WeightsError>;
+/// Makes a large layer of its weights.
+pub(super) type MakeLinear<'a> =
+    &'a dyn Fn(LargeLayer, model::LinearWeights) -> Result<PackedLinear, WeightsError>;
 
 /// Scale and shift of a layer norm.
 #[derive(Debug)]

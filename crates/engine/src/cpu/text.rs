@@ -10,7 +10,7 @@ use super::{
     rope::Rope,
 };
 use crate::{
-    model::{self, ModelConfig, TextConfig, TextWeights, WeightsError},
+    model::{self, LargeLayer, ModelConfig, TextConfig, TextWeights, WeightsError},
     scheduler::backend::KvTable,
 };
 
@@ -66,24 +66,36 @@ struct DecoderBlock {
     fc2: PackedLinear,
 }
 
+impl DecoderBlock {
+    /// Block `nth`.
+    fn new(
+        nth: usize,
+        weights: model::TextBlock,
+        large: MakeLinear<'_>,
+    ) -> Result<Self, WeightsError> {
+        let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth);
+        Ok(Self {
+            ln: LayerNorm::new(weights.ln)?,
+            qkv: large(qkv_fc1, weights.qkv)?,
+            proj: large(proj_fc2, weights.proj)?,
+            fc1: large(qkv_fc1, weights.fc1)?,
+            fc2: large(proj_fc2, weights.fc2)?,
+        })
+    }
+}
+
 impl TextModel {
     /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks.
     pub fn new(
         config: &ModelConfig,
         weights: TextWeights,
-        large: MakeLinear,
+        large: MakeLinear<'_>,
     ) -> Result<Self, WeightsError> {
-        let block = |block: model::TextBlock| {
-            Ok(DecoderBlock {
-                ln: LayerNorm::new(block.ln)?,
-                qkv: large(block.qkv)?,
-                proj: large(block.proj)?,
-                fc1: large(block.fc1)?,
-                fc2: large(block.fc2)?,
-            })
-        };
         let heads = heads(&config.text);
-        let blocks: Result<_, WeightsError> = weights.blocks.into_iter().map(block).collect();
+        let blocks = weights.blocks.into_iter().enumerate();
+        let blocks: Result<_, WeightsError> = blocks
+            .map(|(nth, block)| DecoderBlock::new(nth, block, large))
+            .collect();
         let (lm_weight, lm_bias) = (
             weights.lm_head.weight.into_f32()?,
             weights.lm_head.bias.into_f32()?,
@@ -99,6 +111,17 @@ impl TextModel {
             on_or_end: PackedLinear::new(&rows.concat(), ids.map(|id| lm_bias[id]).to_vec()),
             lm_head: PackedLinear::new(&lm_weight, lm_bias),
         })
+    }
+
+    /// Replaces all blocks by this one, block `nth` of its model.
+    pub fn set_block(
+        &mut self,
+        nth: usize,
+        weights: model::TextBlock,
+        large: MakeLinear<'_>,
+    ) -> Result<(), WeightsError> {
+        self.blocks = vec![DecoderBlock::new(nth, weights, large)?];
+        Ok(())
     }
 
     /// Shape of a cache for this decoder.

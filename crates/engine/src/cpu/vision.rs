@@ -9,7 +9,9 @@ use super::{
     gemm::PackedLinear,
     ops::{LayerNorm, MakeLinear, gelu, linear},
 };
-use crate::model::{self, Tiling, VisionConfig, VisionWeights, WeightsError, normalise_table};
+use crate::model::{
+    self, LargeLayer, Tiling, VisionConfig, VisionWeights, WeightsError, normalise_table,
+};
 
 /// The encoder's weights in f32.
 #[derive(Debug)]
@@ -36,24 +38,36 @@ struct EncoderBlock {
     fc2: PackedLinear,
 }
 
+impl EncoderBlock {
+    /// Block `nth`.
+    fn new(
+        nth: usize,
+        weights: model::VisionBlock,
+        large: MakeLinear<'_>,
+    ) -> Result<Self, WeightsError> {
+        let [qkv, proj, fc1, fc2] = LargeLayer::of_encoder(nth);
+        Ok(Self {
+            ln1: LayerNorm::new(weights.ln1)?,
+            qkv: large(qkv, weights.qkv)?,
+            proj: large(proj, weights.proj)?,
+            ln2: LayerNorm::new(weights.ln2)?,
+            fc1: large(fc1, weights.fc1)?,
+            fc2: large(fc2, weights.fc2)?,
+        })
+    }
+}
+
 impl VisionModel {
     /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks and the projection.
     pub fn new(
         config: &VisionConfig,
         weights: VisionWeights,
-        large: MakeLinear,
+        large: MakeLinear<'_>,
     ) -> Result<Self, WeightsError> {
-        let block = |block: model::VisionBlock| {
-            Ok(EncoderBlock {
-                ln1: LayerNorm::new(block.ln1)?,
-                qkv: large(block.qkv)?,
-                proj: large(block.proj)?,
-                ln2: LayerNorm::new(block.ln2)?,
-                fc1: large(block.fc1)?,
-                fc2: large(block.fc2)?,
-            })
-        };
-        let blocks: Result<_, WeightsError> = weights.blocks.into_iter().map(block).collect();
+        let blocks = weights.blocks.into_iter().enumerate();
+        let blocks: Result<_, WeightsError> = blocks
+            .map(|(nth, block)| EncoderBlock::new(nth, block, large))
+            .collect();
         Ok(Self {
             config: config.clone(),
             normalised: normalise_table(),
@@ -61,9 +75,20 @@ impl VisionModel {
             pos_emb: weights.pos_emb.into_f32()?,
             blocks: blocks?,
             post_ln: LayerNorm::new(weights.post_ln)?,
-            proj_fc1: large(weights.proj_fc1)?,
-            proj_fc2: large(weights.proj_fc2)?,
+            proj_fc1: large(LargeLayer::ProjectionFc1, weights.proj_fc1)?,
+            proj_fc2: large(LargeLayer::ProjectionFc2, weights.proj_fc2)?,
         })
+    }
+
+    /// Replaces all blocks by this one, block `nth` of its model.
+    pub fn set_block(
+        &mut self,
+        nth: usize,
+        weights: model::VisionBlock,
+        large: MakeLinear<'_>,
+    ) -> Result<(), WeightsError> {
+        self.blocks = vec![EncoderBlock::new(nth, weights, large)?];
+        Ok(())
     }
 
     /// Features of crops of `[crop_size, crop_size, 3]` bytes, as one batch: `[crops, tokens, width]`. What a crop

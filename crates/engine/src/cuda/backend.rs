@@ -22,7 +22,7 @@ use super::{
     weights::{GpuWeights, WeightFormat},
 };
 use crate::{
-    model::{self, ModelConfig, Tiling, view_tiling},
+    model::{self, LargeLayer, ModelCalibration, ModelConfig, Tiling, view_tiling},
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
         StepResult,
@@ -70,6 +70,8 @@ pub struct CudaSettings<'a> {
     pub cache: &'a Path,
     pub capacity: CudaCapacity,
     pub precision: Precision<'a>,
+    /// What the user's pictures showed: larger inputs than those of fp8's pictures, and layers that are not in int8.
+    pub measured: Option<&'a ModelCalibration>,
 }
 
 /// Arithmetic of products with many rows.
@@ -151,11 +153,14 @@ impl CudaBackend {
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
-        let format = match settings.precision {
-            Precision::Int8 => WeightFormat::Int8,
-            Precision::Bf16 | Precision::Fp8(_) => WeightFormat::Bf16,
-        };
-        let weights = GpuWeights::upload(&kernels, config, weights, format)?;
+        let measured = settings.measured;
+        let is_int8 = matches!(settings.precision, Precision::Int8);
+        let format =
+            |layer: LargeLayer| match is_int8 && !measured.is_some_and(|m| m.is_wide(layer)) {
+                true => WeightFormat::Int8,
+                false => WeightFormat::Bf16,
+            };
+        let weights = GpuWeights::upload(&kernels, config, weights, &format)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
         let device = PreparedDevice {
             gpu,
@@ -167,7 +172,8 @@ impl CudaBackend {
             weights,
         };
         if let Precision::Fp8(pictures) = settings.precision {
-            parts = quantised(device.clone(), config, parts, pictures)?;
+            let ranges = Fp8Ranges { pictures, measured };
+            parts = quantised(device.clone(), config, parts, ranges)?;
         }
         let backend = Self::assemble(device, config, parts, capacity)?;
         tracing::debug!("buffers on the GPU take {} MiB", held_bytes() >> 20);
@@ -444,14 +450,23 @@ impl CudaBackend {
     }
 }
 
+/// Where the largest inputs of fp8 come from.
+struct Fp8Ranges<'a> {
+    /// They are measured in these pictures.
+    pictures: &'a [Picture],
+    /// The user's pictures may have had larger ones.
+    measured: Option<&'a ModelCalibration>,
+}
+
 /// Runs the pictures in bf16 to measure the largest values, then converts the weights, with little memory beside them. Waits for the
 /// stream.
 fn quantised(
     device: PreparedDevice,
     config: &ModelConfig,
     mut parts: NetworkParts,
-    pictures: &[Picture],
+    ranges: Fp8Ranges<'_>,
 ) -> Result<NetworkParts, CudaError> {
+    let Fp8Ranges { pictures, measured } = ranges;
     if pictures.is_empty() {
         return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
     }
@@ -465,7 +480,7 @@ fn quantised(
         backend.commit(SlotId(0)).map_err(failed)?;
     }
     let mut parts = backend.network.into_parts();
-    parts.weights.quantise(&parts.runner.kernels)?;
+    parts.weights.quantise(&parts.runner.kernels, measured)?;
     Ok(parts)
 }
 

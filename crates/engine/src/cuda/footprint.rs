@@ -15,8 +15,29 @@ use super::{
     program::TableLayout,
     slot::GpuSlot,
 };
-use crate::model::ModelConfig;
+use crate::model::{LargeLayer, LayerShape, ModelCalibration, ModelConfig};
 use spotter_core::config::GpuPrecision;
+
+/// What weights are stored in.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightFormats<'a> {
+    pub precision: GpuPrecision,
+    /// Says which layers are not in int8.
+    pub measured: Option<&'a ModelCalibration>,
+}
+
+impl WeightFormats<'_> {
+    fn of(&self, layer: LargeLayer) -> GpuPrecision {
+        let is_wide = self.measured.is_some_and(|m| m.is_wide(layer));
+        let is_of_projection =
+            matches!(layer, LargeLayer::ProjectionFc1 | LargeLayer::ProjectionFc2);
+        match self.precision {
+            GpuPrecision::Int8 if is_wide => GpuPrecision::Bf16,
+            GpuPrecision::Fp8 if is_of_projection => GpuPrecision::Bf16,
+            precision => precision,
+        }
+    }
+}
 
 /// What takes the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +62,24 @@ impl Footprint {
     /// Of a backend of that capacity. An error when the capacity is too small for one row.
     pub fn of(
         config: &ModelConfig,
-        precision: GpuPrecision,
+        formats: WeightFormats<'_>,
         capacity: CudaCapacity,
     ) -> Result<Self, CudaError> {
-        let (calibration, unreturned) = match precision {
+        let (calibration, unreturned) = match formats.precision {
             GpuPrecision::Fp8 => {
                 let capacity = CudaCapacity::for_calibration(config);
-                let in_bf16 = Self::of(config, GpuPrecision::Bf16, capacity)?;
+                let bf16 = WeightFormats {
+                    precision: GpuPrecision::Bf16,
+                    ..formats
+                };
+                let in_bf16 = Self::of(config, bf16, capacity)?;
                 (in_bf16.steady(), in_bf16.weights / UNRETURNED_SHARE)
             }
             GpuPrecision::Bf16 | GpuPrecision::Int8 => (0, 0),
         };
         Ok(Self {
-            weights: weight_bytes(config, precision),
-            scratch: scratch_bytes(config, precision, capacity)?,
+            weights: weight_bytes(config, formats),
+            scratch: scratch_bytes(config, formats.precision, capacity)?,
             cache: capacity.pages * page_bytes(config),
             kept: capacity.kept_crops * crop_bytes(config),
             calibration,
@@ -100,39 +125,33 @@ fn scratch_bytes(
     Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)
 }
 
-/// Of layers with these outputs and inputs, and two biases for each output, in bf16 and in f32.
-fn layer_bytes(precision: GpuPrecision, layers: &[(usize, usize)]) -> usize {
+/// Of a layer with two biases for each output, in bf16 and in f32.
+fn layer_bytes(precision: GpuPrecision, shape: LayerShape) -> usize {
+    let LayerShape { outputs, inner } = shape;
     let bias = size_of::<bf16>() + size_of::<f32>();
-    let output = |inner| match precision {
+    let of_output = match precision {
         GpuPrecision::Bf16 => inner * size_of::<bf16>(),
         GpuPrecision::Fp8 => inner,
         GpuPrecision::Int8 => Int8Rows::stride_of(inner) + size_of::<f32>(),
     };
-    let bytes = layers
-        .iter()
-        .map(|&(outputs, inner)| outputs * (output(inner) + bias));
-    bytes.sum()
+    outputs * (of_output + bias)
 }
 
-fn weight_bytes(config: &ModelConfig, precision: GpuPrecision) -> usize {
+fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
-    let (d, ff, e, f) = (text.dim, text.ff_dim, vision.enc_dim, vision.enc_ff_dim);
-    let inner = vision.proj_inner_dim;
-    let of_projection = match precision {
-        GpuPrecision::Fp8 => GpuPrecision::Bf16,
-        same => same,
-    };
+    let (d, e) = (text.dim, vision.enc_dim);
+    let layer = |outputs, inner| LayerShape { outputs, inner };
     // Norms, which are small, are left out.
     let others = [
-        (e, vision.patch_values().next_multiple_of(8)),
-        (e, config.image_tokens()),
-        (text.vocab_size, 2 * d),
-        (d, region.coord_feat_dim + region.size_feat_dim),
-        (region.inner_dim, 2 * d),
-        (region.coord_out_dim + region.size_out_dim, region.inner_dim),
+        layer(e, vision.patch_values().next_multiple_of(8)),
+        layer(e, config.image_tokens()),
+        layer(text.vocab_size, 2 * d),
+        layer(d, region.coord_feat_dim + region.size_feat_dim),
+        layer(region.inner_dim, 2 * d),
+        layer(region.coord_out_dim + region.size_out_dim, region.inner_dim),
     ];
-    vision.enc_n_layers * layer_bytes(precision, &[(3 * e, e), (e, e), (f, e), (e, f)])
-        + text.n_layers * layer_bytes(precision, &[(3 * d + ff, d), (d, d + ff)])
-        + layer_bytes(of_projection, &[(inner, 2 * e), (d, inner)])
-        + layer_bytes(GpuPrecision::Bf16, &others)
+    let large = LargeLayer::all(config);
+    let large = large.map(|layer| layer_bytes(formats.of(layer), layer.shape(config)));
+    let others = others.map(|layer| layer_bytes(GpuPrecision::Bf16, layer));
+    large.sum::<usize>() + others.iter().sum::<usize>()
 }

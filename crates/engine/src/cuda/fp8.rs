@@ -21,10 +21,8 @@ use super::{
     products::bucket,
 };
 use crate::{
-    model::ModelConfig,
-    scheduler::backend::{
-        BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step,
-    },
+    model::{ModelConfig, calibration_inputs},
+    scheduler::backend::{BackendLimits, Feed, ImageJob, KvTable, PageId, Pick, Row, Step},
 };
 use spotter_core::Picture;
 
@@ -32,8 +30,6 @@ use spotter_core::Picture;
 const LARGEST: f32 = 448.0;
 /// How much larger inputs may be than in the calibration pictures.
 pub const MARGIN: f32 = 1.25;
-/// Tokens of a calibration's prompt, spread over the vocabulary.
-const TOKENS: usize = 16;
 
 /// The least power of two that brings sizes up to `largest * margin` into the format; 1 where all is zero.
 pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
@@ -153,16 +149,7 @@ fn wide_enough(config: &ModelConfig) -> Result<(), CudaError> {
 
 /// A step that runs a picture through all layers: its prefix, and a row with all kinds of inputs.
 pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &BackendLimits) -> Step {
-    let vocab = config.text.vocab_size;
-    let words = (1..=TOKENS).map(|i| (i * vocab / (TOKENS + 1)) as u32);
-    let mut inputs = config
-        .family
-        .object_prompt(&words.collect::<Vec<_>>(), config);
-    inputs.extend([
-        DecoderInput::Coord(0.25),
-        DecoderInput::Coord(0.75),
-        DecoderInput::Size(0.1, 0.4),
-    ]);
+    let inputs = calibration_inputs(config);
     let pages = |positions: usize| positions.div_ceil(limits.page_tokens) as u32;
     let prefix = pages(limits.prefix_positions);
     let own = prefix..prefix + pages(inputs.len());

@@ -56,12 +56,12 @@ impl Network {
             weights,
         } = parts;
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
-        let is_int8 = weights.vision.proj_fc1.at().is_int8();
+        let has_int8 = weights.has_int8();
         let kernels = &runner.kernels;
         let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room)?;
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, weights.heads, layout)?;
-        if is_int8 {
+        if has_int8 {
             runner.allow_int8(&int8_inputs(config, layout, room))?;
         }
         if text.is_fp8() {

@@ -1,6 +1,7 @@
 //! The model's weights on the GPU, in bf16, int8 or e4m3, in the layout that the network reads. The GPU has one copy of each.
 //!
-//! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection. Each is converted when it is copied.
+//! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection, but for those with large errors. Each is
+//! converted when it is copied.
 //! In e4m3 are those of the blocks, converted layer by layer when their inputs have been measured in bf16 (`fp8`).
 //!
 //! Attention and MLP of a decoder's block are parallel and add to the same hidden states, so two of its products can be one:
@@ -15,7 +16,7 @@ use super::{
     memory::{Buffer, wait_for_stream},
     products::{LinearRef, WeightPointer},
 };
-use crate::model::{self, ModelConfig};
+use crate::model::{self, LargeLayer, ModelCalibration, ModelConfig};
 
 mod load;
 mod rows;
@@ -141,11 +142,21 @@ impl GpuVisionBlock {
     fn linears_mut(&mut self) -> [&mut GpuLinear; 4] {
         [&mut self.qkv, &mut self.proj, &mut self.fc1, &mut self.fc2]
     }
+
+    /// Which of its layers are in int8.
+    fn int8_layers(&self) -> [bool; 4] {
+        [&self.qkv, &self.proj, &self.fc1, &self.fc2].map(GpuLinear::is_int8)
+    }
 }
 
 impl GpuTextBlock {
     fn linears_mut(&mut self) -> [&mut GpuLinear; 2] {
         [&mut self.qkv_fc1, &mut self.proj_fc2]
+    }
+
+    /// Which of its layers are in int8.
+    fn int8_layers(&self) -> [bool; 2] {
+        [&self.qkv_fc1, &self.proj_fc2].map(GpuLinear::is_int8)
     }
 
     pub fn qkv(&self) -> LinearRef {
@@ -159,7 +170,44 @@ impl GpuTextBlock {
     }
 }
 
+impl GpuVisionWeights {
+    /// Blocks whose products are, between them, those of all blocks.
+    pub fn distinct_blocks(&self) -> Vec<usize> {
+        distinct(self.blocks.iter().map(GpuVisionBlock::int8_layers))
+    }
+}
+
+impl GpuTextWeights {
+    /// Blocks whose products are, between them, those of all blocks.
+    pub fn distinct_blocks(&self) -> Vec<usize> {
+        distinct(self.blocks.iter().map(GpuTextBlock::int8_layers))
+    }
+}
+
+/// Blocks that have, between them, each layer in each format that it has in a block.
+fn distinct<const N: usize>(int8_layers: impl Iterator<Item = [bool; N]>) -> Vec<usize> {
+    let mut seen = [[false; 2]; N];
+    let mut blocks = Vec::new();
+    for (block, layers) in int8_layers.enumerate() {
+        let known = layers.iter().zip(&seen);
+        if !known
+            .into_iter()
+            .all(|(format, seen)| seen[usize::from(*format)])
+        {
+            blocks.push(block);
+        }
+        for (seen, format) in seen.iter_mut().zip(layers) {
+            seen[usize::from(format)] = true;
+        }
+    }
+    blocks
+}
+
 impl GpuLinear {
+    fn is_int8(&self) -> bool {
+        matches!(self.weight, GpuWeight::Int8 { .. })
+    }
+
     pub fn at(&self) -> LinearRef {
         LinearRef {
             weight: match &self.weight {
@@ -213,35 +261,38 @@ impl GpuLinear {
 }
 
 impl GpuWeights {
-    /// Reads all weights and copies them to the GPU, the large layers in `format`, piece by piece. Blocks.
+    /// Reads all weights and copies them to the GPU, each large layer in its format, piece by piece. Blocks.
     pub fn upload(
         kernels: &Kernels,
         config: &ModelConfig,
         weights: model::Weights,
-        format: WeightFormat,
+        format: &dyn Fn(LargeLayer) -> WeightFormat,
     ) -> Result<Self, CudaError> {
-        let loader = GpuLoader::new(kernels, config, format == WeightFormat::Int8)?;
+        let has_int8 = LargeLayer::all(config).any(|layer| format(layer) == WeightFormat::Int8);
+        let loader = GpuLoader::new(kernels, config, has_int8)?;
         let model::Weights {
             text,
             vision,
             region,
         } = weights;
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
-        let vision_block = |block: model::VisionBlock| {
+        let vision_block = |nth: usize, block: model::VisionBlock| {
+            let [qkv, proj, fc1, fc2] = LargeLayer::of_encoder(nth).map(format);
             Ok::<_, CudaError>(GpuVisionBlock {
                 ln1: loader.norm(block.ln1)?,
-                qkv: loader.large(block.qkv)?,
-                proj: loader.large(block.proj)?,
+                qkv: loader.large(block.qkv, qkv)?,
+                proj: loader.large(block.proj, proj)?,
                 ln2: loader.norm(block.ln2)?,
-                fc1: loader.large(block.fc1)?,
-                fc2: loader.large(block.fc2)?,
+                fc1: loader.large(block.fc1, fc1)?,
+                fc2: loader.large(block.fc2, fc2)?,
             })
         };
-        let text_block = |block: model::TextBlock| {
+        let text_block = |nth: usize, block: model::TextBlock| {
+            let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth).map(format);
             Ok::<_, CudaError>(GpuTextBlock {
                 ln: loader.norm(block.ln)?,
-                qkv_fc1: loader.stacked(block.qkv, block.fc1)?,
-                proj_fc2: loader.side_by_side(block.proj, block.fc2)?,
+                qkv_fc1: loader.stacked([block.qkv, block.fc1], qkv_fc1)?,
+                proj_fc2: loader.side_by_side([block.proj, block.fc2], proj_fc2)?,
             })
         };
         Ok(Self {
@@ -251,19 +302,21 @@ impl GpuWeights {
                 blocks: vision
                     .blocks
                     .into_iter()
-                    .map(vision_block)
+                    .enumerate()
+                    .map(|(nth, block)| vision_block(nth, block))
                     .collect::<Result<_, _>>()?,
                 largest_inputs: None,
                 post_ln: loader.norm(vision.post_ln)?,
-                proj_fc1: loader.large(vision.proj_fc1)?,
-                proj_fc2: loader.large(vision.proj_fc2)?,
+                proj_fc1: loader.large(vision.proj_fc1, format(LargeLayer::ProjectionFc1))?,
+                proj_fc2: loader.large(vision.proj_fc2, format(LargeLayer::ProjectionFc2))?,
             },
             text: GpuTextWeights {
                 wte: loader.buffer(text.wte)?,
                 blocks: text
                     .blocks
                     .into_iter()
-                    .map(text_block)
+                    .enumerate()
+                    .map(|(nth, block)| text_block(nth, block))
                     .collect::<Result<_, _>>()?,
                 largest_inputs: None,
                 coord_encoder: loader.encoder(region.coord_features, region.coord_encoder, 1)?,
@@ -294,16 +347,72 @@ impl GpuWeights {
         layers.try_for_each(|linear| linear.measure_inputs(kernels))
     }
 
-    /// Converts these layers to e4m3, one by one. Waits for the stream.
-    pub fn quantise(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
-        let vision = self.vision.blocks.iter_mut();
-        let vision = vision.flat_map(GpuVisionBlock::linears_mut);
-        let vision: Result<_, _> = vision.map(|linear| linear.quantise(kernels)).collect();
-        self.vision.largest_inputs = Some(vision?);
-        let text = self.text.blocks.iter_mut();
-        let text = text.flat_map(GpuTextBlock::linears_mut);
-        let text: Result<_, _> = text.map(|linear| linear.quantise(kernels)).collect();
-        self.text.largest_inputs = Some(text?);
+    /// Converts these layers to e4m3, one by one; their largest inputs are those that were measured here or, where they are larger, those
+    /// of the user's pictures. Waits for the stream.
+    pub fn quantise(
+        &mut self,
+        kernels: &Kernels,
+        measured: Option<&ModelCalibration>,
+    ) -> Result<(), CudaError> {
+        let largest = |layer: LargeLayer, linear: &mut GpuLinear| {
+            let others = measured.map_or(0.0, |m| m.largest_input(layer));
+            Ok::<f32, CudaError>(linear.quantise(kernels)?.max(others))
+        };
+        let mut of_vision = Vec::new();
+        for (nth, block) in self.vision.blocks.iter_mut().enumerate() {
+            for (layer, linear) in LargeLayer::of_encoder(nth)
+                .into_iter()
+                .zip(block.linears_mut())
+            {
+                of_vision.push(largest(layer, linear)?);
+            }
+        }
+        self.vision.largest_inputs = Some(of_vision);
+        let mut of_text = Vec::new();
+        for (nth, block) in self.text.blocks.iter_mut().enumerate() {
+            for (layer, linear) in LargeLayer::of_decoder(nth)
+                .into_iter()
+                .zip(block.linears_mut())
+            {
+                of_text.push(largest(layer, linear)?);
+            }
+        }
+        self.text.largest_inputs = Some(of_text);
         Ok(())
+    }
+
+    /// True when one of the layers is in int8.
+    pub fn has_int8(&self) -> bool {
+        let GpuWeights { vision, text, .. } = self;
+        vision.proj_fc1.is_int8()
+            || vision.proj_fc2.is_int8()
+            || vision
+                .blocks
+                .iter()
+                .any(|block| block.int8_layers().contains(&true))
+            || text
+                .blocks
+                .iter()
+                .any(|block| block.int8_layers().contains(&true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distinct_blocks_have_each_layer_in_each_of_its_formats() {
+        let blocks = |int8: &[[bool; 2]]| distinct(int8.iter().copied());
+        assert!(blocks(&[]).is_empty());
+        assert_eq!(blocks(&[[true; 2]; 4]), [0]);
+        assert_eq!(
+            blocks(&[[true, true], [true, true], [true, false], [false, false]]),
+            [0, 2, 3]
+        );
+        assert_eq!(
+            blocks(&[[true, false], [false, true], [true, true]]),
+            [0, 1]
+        );
     }
 }

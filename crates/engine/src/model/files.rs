@@ -11,6 +11,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
+    calibration::CalibrationState,
     family::ModelFamily,
     moondream2::{ModelConfig, ModelConfigError, Weights},
     source::{TensorSource, WeightsError, WeightsFile, listed},
@@ -50,6 +51,8 @@ pub struct LoadedModel {
     /// Every tensor, in the file.
     pub weights: Weights,
     pub tokenizer: Tokenizer,
+    /// What the user's pictures showed of its layers.
+    pub calibration: CalibrationState,
     /// True when no `model.toml` says which files these should be: only a look can show whether they fit together.
     pub is_unknown: bool,
 }
@@ -115,14 +118,26 @@ impl ModelFiles {
         let weights = self.weights(&config);
         let weights_sha256 = self.weights.sha256()?;
         self.record.check_sha256(&self.weights, &weights_sha256)?;
+        let weights = weights?;
         Ok(LoadedModel {
+            calibration: self.calibration(&weights_sha256, &config),
             name: format!("{}@{}", self.label, &weights_sha256[..NAME_DIGITS]),
             weights_sha256,
             config,
-            weights: weights?,
+            weights,
             tokenizer,
             is_unknown: matches!(self.record, FileRecord::Unknown),
         })
+    }
+
+    fn calibration(&self, weights_sha256: &str, config: &ModelConfig) -> CalibrationState {
+        match &self.weights {
+            FileBytes::Path(weights) => {
+                let directory = weights.parent().unwrap_or(Path::new("."));
+                CalibrationState::of(directory, weights_sha256, config)
+            }
+            FileBytes::Static(..) => CalibrationState::Missing,
+        }
     }
 
     fn dimensions(&self) -> Result<ModelConfig, ModelError> {

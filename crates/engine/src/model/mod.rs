@@ -5,6 +5,7 @@
 //!
 //! Not here: arithmetic of the network (the backends') and when a step runs (the scheduler's).
 
+mod calibration;
 mod colour;
 mod family;
 mod files;
@@ -17,14 +18,18 @@ mod source;
 mod tensor;
 mod tokenizer;
 
+pub use calibration::{
+    CalibrationError, CalibrationState, INT8_ERROR_MAX, LayerRange, ModelCalibration,
+    calibration_inputs,
+};
 pub use colour::{picture_from_image, rgb_from_picture, yuv_coefficients};
 pub use family::{FAMILIES, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config};
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{
-    BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LinearWeights, LookWork,
-    ModelConfig, ModelConfigError, NormWeights, ROPE_THETA, ROTARY_DIM, RegionConfig,
-    RegionWeights, Template, Templates, TextBlock, TextConfig, TextWeights, Tiling,
+    BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LargeLayer, LayerShape,
+    LinearWeights, LookWork, ModelConfig, ModelConfigError, NormWeights, ROPE_THETA, ROTARY_DIM,
+    RegionConfig, RegionWeights, Template, Templates, TextBlock, TextConfig, TextWeights, Tiling,
     TokenizerConfig, VisionBlock, VisionConfig, VisionWeights, Weights, bin_from_coord,
     bin_from_size, coord_from_bin, crops, cut_crops, decoder_mb, kv_mb, look_work, normalise_table,
     prompt_tokens, random_weights, size_from_bin, tiling, view_tiling, vision_mb, without_ends,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{self, CudaBackend, CudaError},
-    model::{ModelConfig, Weights},
+    model::{CalibrationState, ModelCalibration, ModelConfig, Weights},
     scheduler::{backend::Backend, sequence::Bounds},
     tegra::is_tegra,
 };
@@ -50,6 +50,8 @@ pub type CalibrationPictures = fn() -> Vec<Picture>;
 pub struct ModelToPlace<'a> {
     pub config: &'a ModelConfig,
     pub weights: Weights,
+    /// What the user's pictures showed of the model's layers.
+    pub measured: &'a CalibrationState,
     pub bounds: Bounds,
     pub calibration: CalibrationPictures,
 }
@@ -59,6 +61,8 @@ pub struct LoadedDevice {
     pub backend: Box<dyn Backend>,
     /// `f32`, `bf16`, `fp8` or `int8`.
     pub precision: &'static str,
+    /// Which layers are in 8 bits, and with which scales; `None` when none are.
+    pub layers: Option<String>,
     /// Where it is and why there.
     pub device: String,
     pub label: String,
@@ -174,30 +178,25 @@ impl ModelDevice {
         let ModelToPlace {
             config,
             weights,
+            measured,
             bounds,
             calibration,
         } = model;
         let label = self.label();
         match self {
             Self::Cpu(device) => {
-                let precision = match settings.precision {
-                    Some(GpuPrecision::Int8) => cpu::CpuPrecision::Int8,
-                    Some(GpuPrecision::Fp8) => {
-                        tracing::warn!(
-                            "precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU"
-                        );
-                        cpu::CpuPrecision::F32
-                    }
-                    Some(GpuPrecision::Bf16) | None => cpu::CpuPrecision::F32,
+                let precision = cpu_precision(settings, measured.measured());
+                let (name, layers) = match precision {
+                    cpu::CpuPrecision::F32 => ("f32", None),
+                    cpu::CpuPrecision::Int8(_) => ("int8", Some(measured.about_int8("f32"))),
                 };
+                log_layers(layers.as_deref(), measured);
                 let cpu_settings = cpu_settings(config, bounds, precision);
                 let backend = CpuBackend::new(config, weights, cpu_settings, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: match precision {
-                        cpu::CpuPrecision::F32 => "f32",
-                        cpu::CpuPrecision::Int8 => "int8",
-                    },
+                    precision: name,
+                    layers,
                     device,
                     label,
                     gpu: None,
@@ -217,6 +216,7 @@ impl ModelDevice {
                         config,
                         bounds,
                         precision,
+                        measured: measured.measured(),
                         has_fp8: opened.has_fp8(),
                         memory,
                     })
@@ -226,27 +226,35 @@ impl ModelDevice {
                 let plan = plan(chosen.precision)?;
                 tracing::info!("{plan}");
                 let pictures;
-                let precision = match chosen.precision {
-                    GpuPrecision::Bf16 => cuda::Precision::Bf16,
-                    GpuPrecision::Int8 => cuda::Precision::Int8,
+                let (precision, layers) = match chosen.precision {
+                    GpuPrecision::Bf16 => (cuda::Precision::Bf16, None),
+                    GpuPrecision::Int8 => {
+                        (cuda::Precision::Int8, Some(measured.about_int8("bf16")))
+                    }
                     GpuPrecision::Fp8 => {
                         pictures = calibration();
                         if pictures.is_empty() {
                             return Err(NO_CALIBRATION.into());
                         }
-                        cuda::Precision::Fp8(&pictures)
+                        (
+                            cuda::Precision::Fp8(&pictures),
+                            Some(measured.about_fp8(pictures.len())),
+                        )
                     }
                 };
+                log_layers(layers.as_deref(), measured);
                 let settings = cuda::CudaSettings {
                     gpu: index,
                     cache: &cuda::kernel_cache(),
                     capacity: plan.capacity,
                     precision,
+                    measured: measured.measured(),
                 };
                 let backend = CudaBackend::new(settings, config, weights, clock);
                 Ok(LoadedDevice {
                     backend: Box::new(backend.map_err(|e| e.to_string())?),
                     precision: chosen.precision.name(),
+                    layers,
                     device: match chosen.reason {
                         Some(reason) => format!("{label}, {reason}"),
                         None => label.clone(),
@@ -257,6 +265,30 @@ impl ModelDevice {
                 })
             }
         }
+    }
+}
+
+/// Logs the line about layers in 8 bits; a calibration that cannot be used is a warning.
+fn log_layers(layers: Option<&str>, measured: &CalibrationState) {
+    match (layers, measured) {
+        (Some(layers), CalibrationState::Unusable(_)) => tracing::warn!("{layers}"),
+        (Some(layers), _) => tracing::info!("{layers}"),
+        (None, _) => {}
+    }
+}
+
+/// The configured precision, as far as the CPU has it.
+fn cpu_precision<'a>(
+    settings: &config::ModelSettings,
+    measured: Option<&'a ModelCalibration>,
+) -> cpu::CpuPrecision<'a> {
+    match settings.precision {
+        Some(GpuPrecision::Int8) => cpu::CpuPrecision::Int8(measured),
+        Some(GpuPrecision::Fp8) => {
+            tracing::warn!("precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU");
+            cpu::CpuPrecision::F32
+        }
+        Some(GpuPrecision::Bf16) | None => cpu::CpuPrecision::F32,
     }
 }
 
@@ -307,11 +339,11 @@ pub(super) fn crops_max(config: &ModelConfig) -> usize {
 }
 
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
-fn cpu_settings(
+fn cpu_settings<'a>(
     config: &ModelConfig,
     bounds: Bounds,
-    precision: cpu::CpuPrecision,
-) -> cpu::CpuSettings {
+    precision: cpu::CpuPrecision<'a>,
+) -> cpu::CpuSettings<'a> {
     let (prefix, own) = pages(config, bounds);
     cpu::CpuSettings {
         precision,

@@ -9,7 +9,7 @@ use super::{
     known_picture,
 };
 use crate::{
-    model::{self, LoadedModel, ModelConfig, Tokenizer},
+    model::{self, CalibrationState, LoadedModel, ModelConfig, Tokenizer},
     scheduler::{
         Options,
         sequence::Bounds,
@@ -33,8 +33,10 @@ pub struct ModelCard {
     pub name: Arc<str>,
     /// Hash of the weights, hex.
     pub sha256: String,
-    /// `f32`, `bf16` or `fp8`.
+    /// `f32`, `bf16`, `fp8` or `int8`.
     pub precision: Arc<str>,
+    /// Which layers are in 8 bits, and with which scales; `None` when none are.
+    pub layers: Option<String>,
     /// Where it runs and why there.
     pub device: String,
     /// The same in short, different for each device.
@@ -96,6 +98,7 @@ impl Engine {
         let model = ModelToPlace {
             config: &loaded.config,
             weights: loaded.weights,
+            measured: &loaded.calibration,
             bounds,
             calibration,
         };
@@ -104,6 +107,7 @@ impl Engine {
             name: loaded.name.into(),
             sha256: loaded.weights_sha256,
             precision: placed.precision.into(),
+            layers: placed.layers,
             device: placed.device,
             label: placed.label,
             gpu: placed.gpu,
@@ -155,6 +159,7 @@ pub fn build_backend(
     let model = ModelToPlace {
         config: &loaded.config,
         weights: loaded.weights,
+        measured: &loaded.calibration,
         bounds: bounds(settings),
         calibration,
     };
@@ -196,6 +201,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
         weights: model::random_weights(&config).map_err(|e| e.to_string())?,
         config,
         tokenizer: embedded.tokenizer,
+        calibration: CalibrationState::Missing,
         is_unknown: false,
     })
 }

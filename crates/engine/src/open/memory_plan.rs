@@ -7,8 +7,8 @@ use std::fmt;
 
 use super::device::{SLOTS, crops_max, gpu_permits, pages};
 use crate::{
-    cuda::{self, CudaCapacity, Footprint},
-    model::ModelConfig,
+    cuda::{self, CudaCapacity, Footprint, WeightFormats},
+    model::{ModelCalibration, ModelConfig},
     scheduler::sequence::Bounds,
 };
 use spotter_core::config::GpuPrecision;
@@ -87,6 +87,8 @@ pub struct PlanInputs<'a> {
     pub config: &'a ModelConfig,
     pub bounds: Bounds,
     pub precision: GpuPrecision,
+    /// Says which layers are not in int8.
+    pub measured: Option<&'a ModelCalibration>,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,
     pub memory: GpuMemory,
@@ -138,7 +140,11 @@ impl MemoryPlan {
     }
 
     fn of(inputs: &PlanInputs<'_>, capacity: CudaCapacity) -> Result<Self, String> {
-        let footprint = Footprint::of(inputs.config, inputs.precision, capacity);
+        let weights = WeightFormats {
+            precision: inputs.precision,
+            measured: inputs.measured,
+        };
+        let footprint = Footprint::of(inputs.config, weights, capacity);
         Ok(Self {
             capacity,
             footprint: footprint.map_err(|error| error.to_string())?,

@@ -4,6 +4,7 @@ mod cases;
 mod full;
 mod golden;
 mod images;
+mod measure;
 mod ops;
 mod pipelined;
 mod stages;
@@ -26,7 +27,7 @@ use spotter_core::ManualClock;
 const TOLERANCE: f32 = 1e-4;
 
 /// Room for the prefix of one image and 32 rows of 160 positions of their own.
-pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuSettings {
+pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuSettings<'static> {
     let pages =
         config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
     CpuSettings {

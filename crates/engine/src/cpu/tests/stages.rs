@@ -37,8 +37,9 @@ fn network(set: &Path) -> Network {
     let config = config(set);
     let weights = weights(set, &config);
     Network {
-        vision: VisionModel::new(&config.vision, weights.vision, linear).unwrap(),
-        text: TextModel::new(&config, weights.text, linear).unwrap(),
+        vision: VisionModel::new(&config.vision, weights.vision, &|_, layer| linear(layer))
+            .unwrap(),
+        text: TextModel::new(&config, weights.text, &|_, layer| linear(layer)).unwrap(),
         region: RegionModel::new(weights.region).unwrap(),
         config,
     }

@@ -206,15 +206,14 @@ impl TextDecoder {
 
     /// Products of most steps; rare steps plan theirs when they run. All blocks have the same shapes.
     pub fn expected_products(&self) -> Vec<Product> {
-        if self.weights.blocks.is_empty() {
-            return Vec::new();
-        }
+        let blocks = self.weights.distinct_blocks();
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
         let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
         positions
-            .flat_map(|rows| self.block_products(0, rows, rows))
+            .flat_map(|rows| blocks.iter().map(move |block| (*block, rows)))
+            .flat_map(|(block, rows)| self.block_products(block, rows, rows))
             .collect()
     }
 

@@ -226,12 +226,13 @@ impl VisionEncoder {
     /// Products of all steps with up to the largest number of crops and images.
     pub fn expected_products(&self) -> Vec<Product> {
         let mut expected = Vec::new();
+        let blocks = self.weights.distinct_blocks();
         let steps = 1..=self.room.crops;
         for part in steps.flat_map(|crops| self.room.parts(crops)) {
             let [first, rows] = [part.start, part.len()].map(|crops| crops * self.image_tokens);
             expected.push(self.embedding(first, rows));
-            if !self.weights.blocks.is_empty() {
-                expected.extend(self.block_products(0, first, rows));
+            for &block in &blocks {
+                expected.extend(self.block_products(block, first, rows));
             }
         }
         let cells = (1..=self.room.images).map(|images| images * self.image_tokens);

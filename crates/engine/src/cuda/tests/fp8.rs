@@ -3,18 +3,21 @@
 use half::bf16;
 
 use super::{
-    Random, Rig, assert_close, f32s, gelu, layers::sums, linear, rig, whole::cuda_for_one,
+    Random, Rig, assert_close, f32s, gelu,
+    layers::sums,
+    linear, rig,
+    whole::{calibration, cuda, cuda_for_one, settings_for_one},
 };
 use crate::{
     cuda::{
-        Precision,
+        CudaBackend, CudaSettings, Precision,
         error::CudaError,
         fp8::{Scales, calibration_step, scale},
         kernels::{Activations, MatrixShape, SkinnyOutput, StridedRows},
         memory::Buffer,
         products::{Epilogue, LinearRef, Product, WeightPointer, bucket},
     },
-    model::{self, ModelConfig, Weights},
+    model::{self, ModelCalibration, ModelConfig, Weights},
     scheduler::backend::Backend as _,
     testing::golden_model::run_step,
 };
@@ -265,7 +268,11 @@ pub(super) fn inside(
     weights: Weights,
     precision: Precision<'_>,
 ) -> [Vec<f32>; 2] {
-    let mut backend = cuda_for_one(precision, config, weights);
+    inside_of(cuda_for_one(precision, config, weights), config)
+}
+
+/// The same of a backend for one row.
+pub(super) fn inside_of(mut backend: CudaBackend, config: &ModelConfig) -> [Vec<f32>; 2] {
     // Not one of the calibration pictures.
     let step = calibration_step(&picture(5), config, &backend.limits());
     let positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
@@ -306,4 +313,29 @@ fn the_network_in_fp8_is_near_the_one_in_bf16() {
             assert_ne!(narrow[i], wide[i], "{name}: {what} are not in fp8");
         }
     }
+}
+
+#[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
+fn scales_have_room_for_the_larger_of_both_inputs() {
+    rig_with_fp8();
+    let pictures = [3].map(picture);
+    let [(_, config, weights), _] = small_models();
+    let largest = |measured: Option<&ModelCalibration>| {
+        let settings = CudaSettings {
+            precision: Precision::Fp8(&pictures),
+            measured,
+            ..settings_for_one()
+        };
+        let network = cuda(settings, &config, weights.clone()).network;
+        let of = |inputs: Option<Vec<f32>>| inputs.expect("fp8");
+        let (vision, text) = (network.vision.weights, network.text.weights);
+        [of(vision.largest_inputs), of(text.largest_inputs)].concat()
+    };
+    let drawn = largest(None);
+    // Some layers of the drawn scenes have larger inputs, some have smaller ones.
+    let users = calibration(&config, &[0.0], 5.0);
+    let joined: Vec<f32> = drawn.iter().map(|largest| largest.max(5.0)).collect();
+    assert_eq!(largest(Some(&users)), joined);
+    assert!(joined != drawn && joined.iter().any(|largest| *largest > 5.0));
 }

@@ -4,13 +4,14 @@ use half::bf16;
 
 use super::{
     Random, Rig, assert_close, f32s,
-    fp8::{inside, small_models},
+    fp8::{inside, inside_of, small_models},
     gelu,
     layers::sums,
     rig,
+    whole::{calibration, cuda, settings_for_one},
 };
 use crate::cuda::{
-    Precision,
+    CudaSettings, Precision,
     kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
     memory::Buffer,
     products::{Epilogue, LinearRef, WeightPointer},
@@ -208,6 +209,32 @@ fn the_network_in_int8_is_near_the_one_in_bf16() {
             assert_close(&format!("int8, {name}: {what}"), &narrow[i], &wide[i], 0.1);
             // Equal numbers would mean that the backend does not use int8.
             assert_ne!(narrow[i], wide[i], "{name}: {what} are not in int8");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn layers_with_large_errors_are_in_bf16() {
+    for (name, config, weights) in small_models() {
+        let in_int8 = |errors: &[f32]| {
+            let measured = calibration(&config, errors, 1.0);
+            let settings = CudaSettings {
+                precision: Precision::Int8,
+                measured: Some(&measured),
+                ..settings_for_one()
+            };
+            inside_of(cuda(settings, &config, weights.clone()), &config)
+        };
+        let wide = inside(&config, weights.clone(), Precision::Bf16);
+        let narrow = inside(&config, weights.clone(), Precision::Int8);
+        assert_eq!(in_int8(&[1.0]), wide, "{name}: all layers");
+        assert_eq!(in_int8(&[0.0]), narrow, "{name}: no layer");
+        // Each kind of layer is in both formats in some block.
+        let mixed = in_int8(&[0.0, 1.0, 0.0]);
+        for (what, i) in [("tokens", 0), ("hidden states", 1)] {
+            assert_close(&format!("{name}: {what}"), &mixed[i], &wide[i], 0.1);
+            assert!(mixed[i] != wide[i] && mixed[i] != narrow[i], "{name}");
         }
     }
 }

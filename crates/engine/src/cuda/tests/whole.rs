@@ -8,9 +8,13 @@ use super::{CACHE, assert_close};
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{
-        CudaBackend, CudaCapacity, CudaSettings, Footprint, Precision, fp8, memory::held_bytes,
+        CudaBackend, CudaCapacity, CudaSettings, Footprint, Precision, WeightFormats, fp8,
+        memory::held_bytes,
     },
-    model::{ModelConfig, SequenceOutput, Weights, random_weights},
+    model::{
+        LargeLayer, LayerRange, ModelCalibration, ModelConfig, SequenceOutput, Weights,
+        random_weights,
+    },
     scheduler::{
         backend::{Backend, Pick, PickResult, Step},
         decision::Decision,
@@ -53,6 +57,7 @@ pub(super) fn settings() -> CudaSettings<'static> {
             kept_crops: 64,
         },
         precision: Precision::Bf16,
+        measured: None,
     }
 }
 
@@ -62,6 +67,15 @@ pub(super) fn cuda_for_one(
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
+    let settings = CudaSettings {
+        precision,
+        ..settings_for_one()
+    };
+    cuda(settings, config, weights)
+}
+
+/// The same in bf16, to be changed.
+pub(super) fn settings_for_one() -> CudaSettings<'static> {
     let capacity = CudaCapacity {
         slots: 1,
         rows: 2,
@@ -70,12 +84,25 @@ pub(super) fn cuda_for_one(
         pages: 256,
         kept_crops: 0,
     };
-    let settings = CudaSettings {
+    CudaSettings {
         capacity,
-        precision,
         ..settings()
+    }
+}
+
+/// A calibration with these errors of the layers in int8, again and again, and one largest input.
+pub(super) fn calibration(
+    config: &ModelConfig,
+    int8_errors: &[f32],
+    largest_input: f32,
+) -> ModelCalibration {
+    let layers = LargeLayer::all(config).zip(int8_errors.iter().cycle());
+    let range = |&int8_error: &f32| LayerRange {
+        largest_input,
+        int8_error,
     };
-    cuda(settings, config, weights)
+    let layers = layers.map(|(layer, error)| (layer, range(error)));
+    ModelCalibration::new(1, layers.collect())
 }
 
 pub(super) fn cuda(
@@ -259,17 +286,28 @@ fn compare(name: &str, expected: &Value, found: &SequenceOutput) -> usize {
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn allocated_memory_is_the_planned_one() {
     let config = few_layers();
-    for precision in [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8] {
+    let mixed = calibration(&config, &[0.0, 1.0, 0.0], 1.0);
+    for (precision, measured) in [
+        (GpuPrecision::Bf16, None),
+        (GpuPrecision::Fp8, None),
+        (GpuPrecision::Int8, None),
+        (GpuPrecision::Int8, Some(&mixed)),
+    ] {
         for (images, crops_at_once) in [(1, 5), (4, usize::MAX)] {
             let capacity = CudaCapacity {
                 images,
                 crops_at_once,
                 ..settings().capacity
             };
-            let planned = Footprint::of(&config, precision, capacity).unwrap();
+            let formats = WeightFormats {
+                precision,
+                measured,
+            };
+            let planned = Footprint::of(&config, formats, capacity).unwrap();
             let pictures = [Picture::from_rgb(64, 48, vec![90; 64 * 48 * 3]).unwrap()];
             let settings = CudaSettings {
                 capacity,
+                measured,
                 precision: match precision {
                     GpuPrecision::Bf16 => Precision::Bf16,
                     GpuPrecision::Fp8 => Precision::Fp8(&pictures),

@@ -11,7 +11,7 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
-    GpuEncoder, GpuLinear, GpuNorm, GpuWeight,
+    GpuEncoder, GpuLinear, GpuNorm, GpuWeight, WeightFormat,
     rows::{PIECE_VALUES, WeightRows, put_pairs_together},
 };
 use crate::{
@@ -28,7 +28,7 @@ pub struct GpuLoader<'a> {
     stream: &'a Arc<CudaStream>,
     /// A piece on its way.
     piece: RefCell<PinnedBuffer<bf16>>,
-    /// Converts the large layers to int8.
+    /// Converts large layers to int8; `None` where none is in it.
     int8: Option<Int8Converter<'a>>,
 }
 
@@ -39,11 +39,11 @@ struct Int8Converter<'a> {
 }
 
 impl<'a> GpuLoader<'a> {
-    /// For a model of these widths; with `is_int8` its large layers become int8.
+    /// For a model of these widths; with `has_int8` it converts layers to int8.
     pub fn new(
         kernels: &'a Kernels,
         config: &ModelConfig,
-        is_int8: bool,
+        has_int8: bool,
     ) -> Result<Self, CudaError> {
         let (text, vision) = (&config.text, &config.vision);
         let widths = [
@@ -55,7 +55,7 @@ impl<'a> GpuLoader<'a> {
         ];
         let widest = widths.into_iter().max().unwrap_or(1);
         let values = PIECE_VALUES.max(TEXT_HEAD * widest);
-        let int8 = match is_int8 {
+        let int8 = match has_int8 {
             true => Some(Int8Converter {
                 kernels,
                 piece: Buffer::zeros(&kernels.stream, values)?,
@@ -108,37 +108,43 @@ impl<'a> GpuLoader<'a> {
         self.layer(&WeightRows::padded(&linear.weight, inner), &bias)
     }
 
-    pub fn large(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
+    pub fn large(
+        &self,
+        linear: model::LinearWeights,
+        format: WeightFormat,
+    ) -> Result<GpuLinear, CudaError> {
         let bias = linear.bias.into_f32()?;
         let inner = linear.weight.len() / bias.len();
-        self.large_layer(&WeightRows::of(&linear.weight, inner), &bias)
+        self.large_layer(&WeightRows::of(&linear.weight, inner), &bias, format)
     }
 
-    /// Queries, keys and values with the pairs of each head together, then `below`.
+    /// Queries, keys and values with the pairs of each head together, then the layer below.
     pub fn stacked(
         &self,
-        qkv: model::LinearWeights,
-        below: model::LinearWeights,
+        layers: [model::LinearWeights; 2],
+        format: WeightFormat,
     ) -> Result<GpuLinear, CudaError> {
+        let [qkv, below] = layers;
         let mut bias = qkv.bias.into_f32()?;
         let inner = qkv.weight.len() / bias.len();
         let rotated = bias.len() / 3 * 2;
         put_pairs_together(&mut bias[..rotated], 1);
         bias.extend(below.bias.into_f32()?);
         let rows = WeightRows::stacked(&qkv.weight, &below.weight, inner);
-        self.large_layer(&rows, &bias)
+        self.large_layer(&rows, &bias, format)
     }
 
     /// Two layers whose results are added up as one: their inputs side by side.
     pub fn side_by_side(
         &self,
-        a: model::LinearWeights,
-        b: model::LinearWeights,
+        layers: [model::LinearWeights; 2],
+        format: WeightFormat,
     ) -> Result<GpuLinear, CudaError> {
+        let [a, b] = layers;
         let (ba, bb) = (a.bias.into_f32()?, b.bias.into_f32()?);
         let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
         let rows = WeightRows::side_by_side(&a.weight, &b.weight, bias.len());
-        self.large_layer(&rows, &bias)
+        self.large_layer(&rows, &bias, format)
     }
 
     /// An encoder of `inputs` values.
@@ -162,13 +168,20 @@ impl<'a> GpuLoader<'a> {
         self.with_bias(stored, bias, weight.width)
     }
 
-    /// The same in the format of large layers.
-    fn large_layer(&self, weight: &WeightRows<'_>, bias: &[f32]) -> Result<GpuLinear, CudaError> {
-        let Some(converter) = &self.int8 else {
-            return self.layer(weight, bias);
-        };
-        let stored = self.in_int8(weight, converter)?;
-        self.with_bias(stored, bias, weight.width)
+    /// The same in a format.
+    fn large_layer(
+        &self,
+        weight: &WeightRows<'_>,
+        bias: &[f32],
+        format: WeightFormat,
+    ) -> Result<GpuLinear, CudaError> {
+        match (format, &self.int8) {
+            (WeightFormat::Int8, Some(converter)) => {
+                let stored = self.in_int8(weight, converter)?;
+                self.with_bias(stored, bias, weight.width)
+            }
+            _ => self.layer(weight, bias),
+        }
     }
 
     fn in_bf16(&self, weight: &WeightRows<'_>) -> Result<Buffer<bf16>, CudaError> {

@@ -6,6 +6,7 @@ mod config_check;
 mod crops;
 mod endless;
 mod grammar;
+mod layers;
 mod random;
 mod region;
 mod templates;
@@ -19,6 +20,7 @@ pub use config::{
 };
 pub use crops::{Crops, crops, cut_crops, normalise_table};
 pub use endless::without_ends;
+pub use layers::{LargeLayer, LayerShape};
 pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use templates::prompt_tokens;

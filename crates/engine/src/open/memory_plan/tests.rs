@@ -1,6 +1,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use super::*;
+use crate::model::{LargeLayer, LayerRange};
 
 const GIB: usize = 1 << 30;
 const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
@@ -12,16 +13,21 @@ const TABLE: &str = "| card | precision | images a step | looks in flight | weig
 ";
 
 fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
-    MemoryPlan::new(PlanInputs {
-        config: &ModelConfig::default(),
+    MemoryPlan::new(inputs(&ModelConfig::default(), precision, memory))
+}
+
+fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> PlanInputs<'_> {
+    PlanInputs {
+        config,
         bounds: Bounds {
             max_objects: 50,
             max_tokens: 128,
         },
         precision,
+        measured: None,
         has_fp8: true,
         memory,
-    })
+    }
 }
 
 /// Of an empty GPU of a size that is sold.
@@ -90,6 +96,33 @@ fn plan_keeps_to_its_memory_and_grows_with_it() {
         }
         assert_eq!(images, 8, "{precision:?}");
     }
+}
+
+#[test]
+fn layers_not_in_int8_take_their_memory_in_bf16() {
+    let config = ModelConfig::default();
+    let of = |wide: fn(LargeLayer) -> bool| {
+        let range = |layer| LayerRange {
+            largest_input: 1.0,
+            int8_error: f32::from(u8::from(wide(layer))),
+        };
+        let layers = LargeLayer::all(&config).map(|layer| (layer, range(layer)));
+        let measured = ModelCalibration::new(1, layers.collect());
+        let plan = MemoryPlan::new(PlanInputs {
+            measured: Some(&measured),
+            ..inputs(&config, GpuPrecision::Int8, limited(24 * GIB))
+        });
+        plan.unwrap().footprint.weights
+    };
+    let weights = |precision| {
+        let plan = plan_of(precision, limited(24 * GIB)).unwrap();
+        plan.footprint.weights
+    };
+    assert_eq!(of(|_| false), weights(GpuPrecision::Int8));
+    assert_eq!(of(|_| true), weights(GpuPrecision::Bf16));
+    // 4304 rows of 1152 values: 2 bytes each instead of 1, and no scale.
+    let one = of(|layer| layer == LargeLayer::EncoderFc1(3));
+    assert_eq!(one - of(|_| false), 4304 * (1152 - 4));
 }
 
 #[test]
