@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+use spotter_core::testing::cases;
+
+use super::*;
+
+fn camera(n: usize) -> CameraId {
+    CameraId::new(&format!("c{n}")).unwrap()
+}
+
+fn node(n: usize) -> NodeId {
+    NodeId::new(&format!("n{n}")).unwrap()
+}
+
+fn need(work_hz: f64) -> CameraNeed {
+    CameraNeed {
+        work_hz,
+        ..CameraNeed::default()
+    }
+}
+
+fn offer(capacity_hz: f64) -> NodeOffer {
+    NodeOffer {
+        capacity_hz,
+        ..NodeOffer::default()
+    }
+}
+
+fn view(cameras: usize, nodes: usize) -> FleetView {
+    FleetView {
+        cameras: (0..cameras).map(|n| (camera(n), need(1.0))).collect(),
+        nodes: (0..nodes).map(|n| (node(n), offer(60.0))).collect(),
+        owners: BTreeMap::new(),
+    }
+}
+
+fn moves(before: &Assignment, after: &Assignment) -> usize {
+    let is_moved = |(camera, node): &(&CameraId, &NodeId)| after.owners.get(*camera) != Some(*node);
+    before.owners.iter().filter(is_moved).count()
+}
+
+#[test]
+fn cameras_of_a_lost_node_alone_move_and_spread() {
+    let mut view = view(400, 10);
+    let before = view.assign();
+    view.owners = before.owners.clone();
+    view.nodes.remove(&node(3));
+    let lost: Vec<_> = view
+        .owners
+        .iter()
+        .filter(|(_, of)| **of == node(3))
+        .map(|(c, _)| c.clone())
+        .collect();
+    let after = view.assign();
+    assert_eq!(moves(&before, &after), lost.len());
+    let heirs: BTreeSet<_> = lost.iter().map(|camera| &after.owners[camera]).collect();
+    assert!(heirs.len() >= 8, "{heirs:?}");
+}
+
+#[test]
+fn joining_node_takes_from_busy_nodes_only() {
+    for (cameras, expected) in [(200, 0..=0), (580, 30..=60)] {
+        let mut view = view(cameras, 10);
+        view.owners = view.assign().owners;
+        view.nodes.insert(node(10), offer(60.0));
+        let joined = view
+            .assign()
+            .owners
+            .into_values()
+            .filter(|of| *of == node(10))
+            .count();
+        assert!(expected.contains(&joined), "{cameras} cameras: {joined}");
+    }
+}
+
+#[test]
+fn cameras_share_the_lack_and_it_is_reported() {
+    let assignment = view(900, 10).assign();
+    let mut work = BTreeMap::<_, usize>::new();
+    for node in assignment.owners.values() {
+        *work.entry(node).or_default() += 1;
+    }
+    assert!(
+        work.values().all(|work| (70..=100).contains(work)),
+        "{work:?}"
+    );
+    assert_eq!(assignment.missing_hz, 300.0);
+}
+
+#[test]
+fn higher_priority_has_room_and_the_rest_waits() {
+    let mut view = view(200, 2);
+    for n in 0..50 {
+        view.cameras.get_mut(&camera(n)).unwrap().priority = 1;
+    }
+    let assignment = view.assign();
+    assert!((0..50).all(|n| assignment.owners.contains_key(&camera(n))));
+    assert!(
+        (100..=120).contains(&assignment.owners.len()),
+        "{}",
+        assignment.owners.len()
+    );
+    let left = 200 - assignment.owners.len();
+    assert_eq!(assignment.missing_hz, left as f64);
+    view.owners = assignment.owners.clone();
+    assert_eq!(view.assign(), assignment);
+}
+
+#[test]
+fn labels_and_refusals_restrict_nodes() {
+    let mut view = view(3, 3);
+    view.cameras.get_mut(&camera(0)).unwrap().label = Some("hall".into());
+    view.cameras.get_mut(&camera(1)).unwrap().label = Some("yard".into());
+    view.nodes
+        .get_mut(&node(2))
+        .unwrap()
+        .labels
+        .insert("hall".into());
+    for n in 0..2 {
+        view.nodes
+            .get_mut(&node(n))
+            .unwrap()
+            .refused
+            .insert(camera(2));
+    }
+    let assignment = view.assign();
+    let of_two = [camera(0), camera(2)].map(|camera| (camera, node(2)));
+    assert_eq!(assignment.owners, BTreeMap::from(of_two));
+    assert_eq!(assignment.missing_hz, 1.0);
+}
+
+prop_compose! {
+    fn views()(
+        works in prop::collection::vec((0.1..20.0f64, 0..4u8, 0..3u8), 0..60),
+        capacities in prop::collection::vec((1.0..200.0f64, 0..4u8), 1..8),
+        owners in prop::collection::vec(0..12usize, 60),
+    ) -> FleetView {
+        let label = |n: u8| (n > 1).then(|| format!("l{n}"));
+        FleetView {
+            cameras: works.iter().enumerate().map(|(n, &(work_hz, in_room, priority))| {
+                (camera(n), CameraNeed { work_hz, label: label(in_room), priority })
+            }).collect(),
+            nodes: capacities.iter().enumerate().map(|(n, &(capacity_hz, room))| {
+                (node(n), NodeOffer { labels: label(room).into_iter().collect(), ..offer(capacity_hz) })
+            }).collect(),
+            owners: owners.iter().enumerate().map(|(n, &of)| (camera(n), node(of))).collect(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
+
+    #[test]
+    fn assignment_is_allowed_complete_and_stable(mut view in views()) {
+        let assignment = view.assign();
+        for (camera, node) in &assignment.owners {
+            prop_assert!(view.may_have(node, camera, &view.cameras[camera]));
+        }
+        let highest = view.cameras.values().map(|need| need.priority).max();
+        for (camera, need) in &view.cameras {
+            let is_possible = view.nodes.keys().any(|node| view.may_have(node, camera, need));
+            let is_owned = assignment.owners.contains_key(camera);
+            prop_assert!(is_owned || !is_possible || Some(need.priority) < highest, "{camera}");
+        }
+        // Its own result does not change it.
+        view.owners = assignment.owners.clone();
+        prop_assert_eq!(view.assign().owners, assignment.owners);
+    }
+}

@@ -1,0 +1,20 @@
+//! Many nodes, one list of cameras: which node watches which camera.
+//!
+//! ```text
+//!   list of cameras ──┐
+//!   heartbeats ───────┼─▶ FleetView ─▶ Assignment ─▶ claims, offers, releases
+//!   owners, epochs ───┘   one node's    pure
+//! ```
+//!
+//! A key-value store with a compare-and-swap (NATS JetStream) holds three things: the list, a heartbeat of each node, and an owner of each
+//! camera. The revision of an owner's key is the camera's *epoch*, which only grows: of two nodes that take themselves for the owner, the one with
+//! the older epoch is wrong. Each node computes the same assignment from the same view and acts for itself alone. Where views differ, the
+//! store accepts one claim and refuses the other.
+//!
+//! - [`assignment`]: which node each camera is to have. Pure.
+//! - [`claims`]: what one node does about it now. Pure.
+//!
+//! Not here: watching cameras, publishing (`spotter`, `spotter-mqtt`).
+
+pub mod assignment;
+pub mod claims;
