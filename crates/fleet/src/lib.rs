@@ -13,8 +13,15 @@
 //!
 //! - [`assignment`]: which node each camera is to have. Pure.
 //! - [`claims`]: what one node does about it now. Pure.
+//! - [`member`]: the membership of one node: heartbeats, claims, events. A thin shell.
+//! - [`store`]: the store in NATS JetStream.
 //!
 //! Not here: watching cameras, publishing (`spotter`, `spotter-mqtt`).
 
 pub mod assignment;
 pub mod claims;
+pub mod member;
+pub mod store;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,326 @@
+//! A node's membership in a fleet: it renews its heartbeat, carries out decisions, and reports which cameras are its own.
+//!
+//! ```text
+//!   FleetStore::watch ──▶ FleetState ──decide──▶ claims, releases ──▶ FleetStore
+//!   MemberCommand ──────▶     │
+//!                             └──▶ MemberEvent: watch this camera with that epoch, prepare it, stop
+//! ```
+//!
+//! Thin: decisions are in [`claims`](crate::claims). Without the store, the node keeps the cameras that it has.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, stream};
+use spotter_core::{CameraId, Clock, Mono, NodeId};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    claims::{
+        ClaimAction, Epoch, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera, Ownership,
+    },
+    store::{FleetStore, ListRevision, StoreError, StoreEvent},
+};
+
+/// How often a node decides, beside after each change: heartbeats expire without one.
+const DECIDE_PERIOD: Duration = Duration::from_millis(500);
+/// Claims that are on their way at a time.
+const CLAIMS_AT_ONCE: usize = 32;
+const EVENTS: usize = 1024;
+
+/// From the rest of the node to its membership.
+#[derive(Clone, Debug)]
+pub enum MemberCommand {
+    /// The cameras of the list, and those that this node cannot watch, with the reason.
+    Cameras {
+        cameras: BTreeMap<CameraId, ListedCamera>,
+        refused: BTreeMap<CameraId, String>,
+    },
+    /// Looks of cost 1 a second.
+    Capacity(f64),
+    /// A camera that another node offers is connected.
+    Prepared(CameraId),
+    /// The broker's retained `owner` of a camera.
+    SeenOwner {
+        camera: CameraId,
+        node: NodeId,
+        epoch: Epoch,
+    },
+    /// Hand all cameras over, then end.
+    Leave,
+}
+
+/// What the rest of the node has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MemberEvent {
+    /// A new list; [`MemberCommand::Cameras`] answers it.
+    List(ListRevision),
+    /// Connect it without publishing.
+    Prepare(CameraId),
+    /// Watch and publish it with this epoch.
+    Own(CameraId, Epoch),
+    /// Stop at once: another node has it, or no node is to have it.
+    Lost(CameraId),
+    Connected,
+    Disconnected {
+        reason: String,
+    },
+    /// All cameras are handed over, or nobody can take them.
+    Left,
+}
+
+/// Runs a node's membership until the commands end or the node has left. Blocks on nothing but the store.
+pub struct Member {
+    node: NodeId,
+    store: Arc<FleetStore>,
+    clock: Arc<dyn Clock>,
+    state: FleetState,
+    heartbeat: Heartbeat,
+    renewed_at: Option<Mono>,
+    /// Offered by others: reported, and connected here.
+    preparing: BTreeSet<CameraId>,
+    prepared: BTreeSet<CameraId>,
+    /// As reported in events.
+    own: BTreeMap<CameraId, Epoch>,
+    events: mpsc::Sender<MemberEvent>,
+}
+
+/// How a node takes part.
+pub struct MemberSettings {
+    pub node: NodeId,
+    pub labels: BTreeSet<String>,
+    pub version: String,
+}
+
+impl Member {
+    pub fn new(
+        settings: MemberSettings,
+        store: Arc<FleetStore>,
+        clock: Arc<dyn Clock>,
+        events: mpsc::Sender<MemberEvent>,
+    ) -> Self {
+        Self {
+            state: FleetState::new(settings.node.clone()),
+            node: settings.node,
+            store,
+            clock,
+            heartbeat: Heartbeat {
+                version: settings.version,
+                labels: settings.labels,
+                ..Heartbeat::default()
+            },
+            renewed_at: None,
+            preparing: BTreeSet::new(),
+            prepared: BTreeSet::new(),
+            own: BTreeMap::new(),
+            events,
+        }
+    }
+
+    pub async fn run(mut self, mut commands: mpsc::Receiver<MemberCommand>) {
+        let (sender, mut changes) = mpsc::channel(EVENTS);
+        let store = self.store.clone();
+        let watching = async move { store.watch(sender).await };
+        let deciding = async move {
+            let mut ticks = interval(DECIDE_PERIOD);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    change = changes.recv() => match change {
+                        Some(change) => self.change(change).await,
+                        None => return,
+                    },
+                    command = commands.recv() => match command {
+                        Some(command) => self.command(command),
+                        None => return,
+                    },
+                    _ = ticks.tick() => {}
+                }
+                // Decisions follow from all that has arrived.
+                while let Ok(change) = changes.try_recv() {
+                    self.change(change).await;
+                }
+                self.report_own().await;
+                if !self.act().await {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = watching => {}
+            () = deciding => {}
+        }
+    }
+
+    async fn change(&mut self, change: StoreEvent) {
+        let now = self.clock.now();
+        match change {
+            StoreEvent::Connected => {
+                self.state.connected(now);
+                self.send(MemberEvent::Connected).await;
+            }
+            StoreEvent::Disconnected { reason } => {
+                self.state.disconnected();
+                self.send(MemberEvent::Disconnected { reason }).await;
+            }
+            StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
+            StoreEvent::Heartbeat(node, heartbeat) => self.state.heartbeat(node, heartbeat, now),
+            StoreEvent::Stopped(node) => self.state.stopped(&node),
+            StoreEvent::Owned(camera, ownership) => self.state.owned(camera, ownership),
+        }
+    }
+
+    fn command(&mut self, command: MemberCommand) {
+        match command {
+            MemberCommand::Cameras { cameras, refused } => {
+                self.state.set_cameras(cameras);
+                self.heartbeat.refused = refused;
+            }
+            MemberCommand::Capacity(capacity_hz) => self.heartbeat.capacity_hz = capacity_hz,
+            MemberCommand::Prepared(camera) => drop(self.prepared.insert(camera)),
+            MemberCommand::SeenOwner {
+                camera,
+                node,
+                epoch,
+            } => {
+                let owner = Some(node);
+                self.state.owned(camera, Ownership { owner, epoch });
+            }
+            MemberCommand::Leave => self.heartbeat.is_leaving = true,
+        }
+        self.renewed_at = None;
+    }
+
+    /// False when the node has left.
+    async fn act(&mut self) -> bool {
+        let now = self.clock.now();
+        let decisions = self.state.decide(&self.prepared, now);
+        if self.heartbeat.offers != decisions.offers {
+            self.heartbeat.offers = decisions.offers;
+            self.renewed_at = None;
+        }
+        let mut offered = BTreeSet::new();
+        let mut writes = Vec::new();
+        for action in decisions.actions {
+            match action {
+                ClaimAction::Prepare { camera } => drop(offered.insert(camera)),
+                write => writes.push(write),
+            }
+        }
+        for camera in offered.difference(&self.preparing) {
+            self.send(MemberEvent::Prepare(camera.clone())).await;
+        }
+        self.preparing = offered;
+        for action in &writes {
+            if let ClaimAction::Release { camera, .. } = action
+                && self.own.remove(camera).is_some()
+            {
+                self.send(MemberEvent::Lost(camera.clone())).await;
+            }
+        }
+        let this = &*self;
+        let writes = stream::iter(writes).map(|action| this.write(action));
+        let results: Vec<_> = writes.buffer_unordered(CLAIMS_AT_ONCE).collect().await;
+        for (camera, ownership) in results.into_iter().flatten() {
+            self.state.owned(camera, ownership);
+        }
+        self.report_own().await;
+        if self
+            .renewed_at
+            .is_none_or(|at| now.since(at) >= HEARTBEAT_PERIOD)
+        {
+            self.renewed_at = Some(now);
+            // A failure shows as an age: the watch has not reported the heartbeat.
+            _ = self.store.renew(&self.node, &self.heartbeat).await;
+        }
+        self.stay_or_leave().await
+    }
+
+    async fn stay_or_leave(&mut self) -> bool {
+        if !self.heartbeat.is_leaving || self.state.own().next().is_some() {
+            return true;
+        }
+        _ = self.store.stop(&self.node).await;
+        self.send(MemberEvent::Left).await;
+        false
+    }
+
+    /// Carries out one action. Returns what the store holds now, where it is known.
+    async fn write(&self, action: ClaimAction) -> Option<(CameraId, Ownership)> {
+        let written = match action {
+            ClaimAction::Claim {
+                camera,
+                expected,
+                dead,
+            } => {
+                let owner = Some(self.node.clone());
+                self.claim(&camera, expected, dead)
+                    .await
+                    .map(|epoch| (camera, owner, epoch))
+            }
+            ClaimAction::Release { camera, epoch } => {
+                let released = self.store.set_owner(&camera, None, Some(epoch)).await;
+                released.map(|epoch| (camera, None, epoch))
+            }
+            ClaimAction::Prepare { .. } => return None,
+        };
+        // After an error or a lost claim, the watch reports the owner.
+        let (camera, owner, epoch) = written.ok()?;
+        let epoch = epoch?;
+        Some((camera, Ownership { owner, epoch }))
+    }
+
+    async fn claim(
+        &self,
+        camera: &CameraId,
+        expected: Option<Epoch>,
+        dead: Option<NodeId>,
+    ) -> Result<Option<Epoch>, StoreError> {
+        if let Some(dead) = dead
+            && !self.store.is_absent(&dead).await?
+        {
+            return Ok(None);
+        }
+        let owner = Some(self.node.clone());
+        self.store.set_owner(camera, owner, expected).await
+    }
+
+    /// Reports the difference to what was reported before.
+    async fn report_own(&mut self) {
+        let now: BTreeMap<CameraId, Epoch> = self
+            .state
+            .own()
+            .map(|(camera, epoch)| (camera.clone(), epoch))
+            .collect();
+        let lost: Vec<CameraId> = self
+            .own
+            .keys()
+            .filter(|camera| !now.contains_key(camera))
+            .cloned()
+            .collect();
+        for camera in lost {
+            self.send(MemberEvent::Lost(camera)).await;
+        }
+        for (camera, epoch) in &now {
+            if self.own.get(camera) != Some(epoch) {
+                self.prepared.remove(camera);
+                self.send(MemberEvent::Own(camera.clone(), *epoch)).await;
+            }
+        }
+        self.own = now;
+    }
+
+    async fn send(&self, event: MemberEvent) {
+        // Without a receiver the commands end, too.
+        _ = self.events.send(event).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Against a real nats-server on this machine.
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::testing::{PATIENCE, Server, node};
+
+fn gate() -> CameraId {
+    CameraId::new("gate").unwrap()
+}
+
+/// Runs `store.watch` beside `body`.
+async fn watched<F: Future>(
+    store: &FleetStore,
+    body: impl FnOnce(mpsc::Receiver<StoreEvent>) -> F,
+) -> F::Output {
+    let (sender, events) = mpsc::channel(16);
+    let (output, ()) = tokio::join!(body(events), store.watch(sender));
+    output
+}
+
+async fn next(events: &mut mpsc::Receiver<StoreEvent>) -> StoreEvent {
+    timeout(PATIENCE, events.recv()).await.unwrap().unwrap()
+}
+
+/// Skips events until the one that is wanted.
+async fn until(events: &mut mpsc::Receiver<StoreEvent>, wanted: impl Fn(&StoreEvent) -> bool) {
+    while !wanted(&next(events).await) {}
+}
+
+#[tokio::test]
+async fn one_of_two_claims_of_an_epoch_succeeds() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let first = a
+        .set_owner(&gate(), Some(node("a")), None)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        b.set_owner(&gate(), Some(node("b")), None).await.unwrap(),
+        None
+    );
+    let camera = gate();
+    let claims = tokio::join!(
+        a.set_owner(&camera, Some(node("a")), Some(first)),
+        b.set_owner(&camera, Some(node("b")), Some(first)),
+    );
+    let won: Vec<Epoch> = [claims.0.unwrap(), claims.1.unwrap()]
+        .into_iter()
+        .flatten()
+        .collect();
+    assert!(matches!(won[..], [epoch] if epoch > first), "{won:?}");
+    let released = b.set_owner(&gate(), None, Some(won[0])).await.unwrap();
+    assert!(released > Some(won[0]));
+}
+
+#[tokio::test]
+async fn watch_reports_current_values_then_changes() {
+    let server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let list = a.put_list("[camera.gate]", None).await.unwrap();
+    a.set_owner(&gate(), Some(node("a")), None).await.unwrap();
+    watched(&b, async |mut events| {
+        assert_eq!(next(&mut events).await, StoreEvent::Connected);
+        let mut first = vec![next(&mut events).await, next(&mut events).await];
+        first.sort_by_key(|event| matches!(event, StoreEvent::Owned(..)));
+        let owner = Some(node("a"));
+        let owned = Ownership {
+            owner,
+            epoch: Epoch(1),
+        };
+        let text = "[camera.gate]".to_owned();
+        let current = [
+            StoreEvent::List(ListRevision {
+                revision: list,
+                text,
+            }),
+            StoreEvent::Owned(gate(), owned),
+        ];
+        assert_eq!(first, current);
+        let heartbeat = Heartbeat {
+            capacity_hz: 7.5,
+            ..Heartbeat::default()
+        };
+        a.renew(&node("a"), &heartbeat).await.unwrap();
+        assert_eq!(
+            next(&mut events).await,
+            StoreEvent::Heartbeat(node("a"), heartbeat)
+        );
+        assert!(!b.is_absent(&node("a")).await.unwrap());
+        a.stop(&node("a")).await.unwrap();
+        assert_eq!(next(&mut events).await, StoreEvent::Stopped(node("a")));
+        assert!(b.is_absent(&node("a")).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn heartbeat_that_is_not_renewed_is_absent() {
+    let server = Server::start();
+    let store = server.connect().await;
+    store
+        .renew(&node("a"), &Heartbeat::default())
+        .await
+        .unwrap();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !store.is_absent(&node("a")).await.unwrap() {
+        assert!(tokio::time::Instant::now() < deadline);
+        sleep(Duration::from_millis(200)).await;
+    }
+    // A key that expired can be made again.
+    store
+        .renew(&node("a"), &Heartbeat::default())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn restarted_server_keeps_owners_and_takes_heartbeats_again() {
+    let mut server = Server::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let epoch = a
+        .set_owner(&gate(), Some(node("a")), None)
+        .await
+        .unwrap()
+        .unwrap();
+    watched(&b, async |mut events| {
+        until(&mut events, |event| matches!(event, StoreEvent::Owned(..))).await;
+        server.restart();
+        until(&mut events, |event| {
+            matches!(event, StoreEvent::Disconnected { .. })
+        })
+        .await;
+        let owner = Some(node("a"));
+        let same = StoreEvent::Owned(gate(), Ownership { owner, epoch });
+        until(&mut events, |event| *event == same).await;
+        b.renew(&node("b"), &Heartbeat::default()).await.unwrap();
+        let renewed = StoreEvent::Heartbeat(node("b"), Heartbeat::default());
+        until(&mut events, |event| *event == renewed).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn second_writer_of_a_list_is_refused() {
+    let server = Server::start();
+    let store = server.connect().await;
+    assert_eq!(store.list().await.unwrap(), None);
+    let first = store.put_list("one", None).await.unwrap();
+    let second = store.put_list("two", Some(first)).await.unwrap();
+    let late = store.put_list("three", Some(first)).await;
+    assert!(matches!(late, Err(StoreError::Changed)), "{late:?}");
+    let list = store.list().await.unwrap().unwrap();
+    assert_eq!((list.revision, list.text.as_str()), (second, "two"));
+    let long = store
+        .put_list(&"x".repeat(2 << 20), Some(second))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        long.to_string(),
+        "the list has 2097152 bytes, the NATS server accepts 1048576; raise max_payload in its configuration"
+    );
+}
+
+#[tokio::test]
+async fn servers_that_cannot_be_used_are_named() {
+    let mut server = Server::start();
+    server.end();
+    let absent = FleetStore::connect(server.settings())
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    let url = format!("NATS server nats://127.0.0.1:{} ", server.port());
+    assert!(
+        absent.starts_with(&format!("{url}cannot be reached: ")),
+        "{absent}"
+    );
+    server.begin(&[]);
+    let without = server.connect().await.list().await.unwrap_err().to_string();
+    assert!(
+        without.starts_with(&format!("{url}has no JetStream")),
+        "{without}"
+    );
+}
