@@ -71,7 +71,7 @@ pub enum MemberEvent {
     Disconnected {
         reason: String,
     },
-    /// All cameras are handed over, or nobody can take them.
+    /// All cameras are handed over or released.
     Left,
 }
 

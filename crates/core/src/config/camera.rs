@@ -1,8 +1,8 @@
 //! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
 
 use super::{
-    CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, Transport, WeeklySchedule,
-    ZoneConfig, choices, crops, defaults as d,
+    CameraConfig, Decode, EventConfig, FleetCamera, MotionConfig, PromptConfig, Transport,
+    WeeklySchedule, ZoneConfig, choices, crops, defaults as d,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
@@ -11,10 +11,19 @@ use super::{
     schedule::schedule,
     source::source,
 };
-use crate::{CameraId, PromptId, Task, ZoneId};
+use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
+    read_cameras(root, |id, table, settings| {
+        camera(scope, id, table, settings)
+    })
+}
+
+fn read_cameras<'a, C>(
+    root: &mut Reader<'a>,
+    read: impl Fn(CameraId, Reader<'a>, &CameraDefaults) -> Option<C>,
+) -> Vec<C> {
     let mut table = root.table(&keys::root::DEFAULTS);
     let settings = CameraDefaults::read(&mut table, None);
     table.finish();
@@ -25,8 +34,27 @@ pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraCon
             "no camera; add [camera.NAME] with a url and a prompt",
         );
     }
-    let read = |(id, table)| camera(scope, id, table, &settings);
+    let read = |(id, table)| read(id, table, &settings);
     tables.into_iter().filter_map(read).collect()
+}
+
+/// The cameras of a fleet's list.
+pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<FleetCamera> {
+    let fleet_camera = |id, mut table: Reader<'_>, settings: &CameraDefaults| {
+        let label = table.parsed(&keys::fleet_camera::LABEL, |text| {
+            let id = NodeId::new(text).map_err(|error| error.to_string())?;
+            Ok(id.as_str().to_owned())
+        });
+        let priority = table.read_or_default(&keys::fleet_camera::PRIORITY) as u8;
+        let sessions = table.read_or_default(&keys::fleet_camera::SESSIONS);
+        Some(FleetCamera {
+            camera: camera(scope, id, table, settings)?,
+            label,
+            priority,
+            has_one_session: sessions == 1,
+        })
+    };
+    read_cameras(root, fleet_camera)
 }
 
 /// What `[defaults]` and `[camera.*]` have in common.

@@ -401,6 +401,15 @@ sections! {
         PROMPT: CustomForm = "prompt", CustomForm("one table per prompt", "required"), "[camera.gate.prompt.person]",
             "What the model looks for.";
     }
+    fleet_camera "`[camera.NAME]` in the list of a fleet" "A camera of `spotter fleet apply FILE` also accepts these keys; see [fleet.md](fleet.md)."
+        "[camera.gate]\nlabel = \"hall2\"\npriority = 1" {
+        LABEL: CustomForm = "label", CustomForm("text of a-z 0-9 _ -, at most 32 characters", "any node"), "label = \"hall2\"",
+            "Only nodes with this label watch the camera.";
+        PRIORITY: WholeForm = "priority", WholeForm { range: 0..=9, unit: "", default: 0 }, "priority = 1",
+            "Cameras with a higher priority come first where the nodes cannot do all.";
+        SESSIONS: WholeForm = "sessions", WholeForm { range: 1..=2, unit: "", default: 2 }, "sessions = 1",
+            "Sessions that the camera serves at a time. With 1, a node disconnects before the next one connects.";
+    }
     camera_tls "`tls` in `[camera.NAME]`" "Checks of an `rtsps` camera's certificate. Use one of the two keys." "tls = { insecure = true }" {
         FINGERPRINT: CustomForm = "fingerprint", CustomForm("`\"sha256:\"` and 64 hex digits, with or without colons", "none"),
             "tls = { fingerprint = \"sha256:6f1e...\" }",

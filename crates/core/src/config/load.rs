@@ -142,13 +142,7 @@ pub(super) fn read_text(
 }
 
 fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option<Config> {
-    if let Some(value) = root.get(&root::SCHEMA)
-        && value
-            .whole(0..=u64::MAX)
-            .is_some_and(|schema| schema != SCHEMA)
-    {
-        value.error(format!("this version reads schema {SCHEMA} only"));
-    }
+    check_schema(&mut root);
     scope.allow_plain_secrets = root.read_or_default(&root::ALLOW_PLAIN_SECRETS);
 
     let node = sections::node(&scope, root.table(&root::NODE));
@@ -165,6 +159,16 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
         cameras,
         hash,
     })
+}
+
+pub(super) fn check_schema(root: &mut Reader<'_>) {
+    if let Some(value) = root.get(&root::SCHEMA)
+        && value
+            .whole(0..=u64::MAX)
+            .is_some_and(|schema| schema != SCHEMA)
+    {
+        value.error(format!("this version reads schema {SCHEMA} only"));
+    }
 }
 
 /// First 12 hex digits of the SHA-256.

@@ -17,6 +17,7 @@ pub mod defaults;
 
 mod address;
 mod camera;
+mod camera_list;
 mod choices;
 mod crops;
 mod environment;
@@ -38,6 +39,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use camera_list::{CameraList, FleetCamera, camera_list, check_camera_list};
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};

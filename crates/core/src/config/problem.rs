@@ -135,12 +135,19 @@ impl Notes {
         });
     }
 
-    /// The warnings when nothing forbids the start, else everything; sorted by place.
-    pub(super) fn into_result(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
+    /// Errors and warnings, sorted by place.
+    pub(super) fn into_list(self) -> Vec<ConfigProblem> {
         let mut list = self.list.into_inner();
         list.sort_by_key(|problem| problem.place);
+        list
+    }
+
+    /// The warnings when nothing forbids the start, else everything; sorted by place.
+    pub(super) fn into_result(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
+        let file = self.file.clone();
+        let list = self.into_list();
         if list.iter().any(|p| p.severity == Severity::Error) {
-            Err(ConfigProblems::new(&self.file, list))
+            Err(ConfigProblems::new(&file, list))
         } else {
             Ok(list)
         }
