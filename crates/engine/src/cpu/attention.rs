@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{
-    gemm::{columns, matrix, product},
+    gemm::{PackedRight, columns, matrix},
     ops::{dot, softmax},
 };
 
@@ -38,27 +38,43 @@ pub(super) struct KvSegment<'a> {
 /// `q | k | v`, and each of them head by head. Returns `[sequences * positions, width]`.
 pub(super) fn attend_within(qkv: &[f32], positions: usize, heads: AttentionHeads) -> Vec<f32> {
     let width = heads.width();
-    let one_head = |qkv, head| {
-        let part = |third: usize| {
-            let start = third * width + head * heads.dim;
-            columns(qkv, 3 * width, start..start + heads.dim)
-        };
-        let mut scores = product(part(0), part(1).transposed(), heads.scale());
-        scores.chunks_exact_mut(positions).for_each(softmax);
-        product(matrix(&scores, positions), part(2), 1.0)
+    let mut attended = vec![0.0; qkv.len() / 3];
+    let sequences = attended.par_chunks_exact_mut(positions * width);
+    sequences
+        .zip(qkv.par_chunks_exact(positions * 3 * width))
+        .for_each(|(attended, qkv)| attend_sequence(attended, qkv, heads));
+    attended
+}
+
+/// Queries that one task takes: their scores stay in the second-level cache between the products and the softmax.
+const TASK_QUERIES: usize = 48;
+
+/// One sequence to itself: `[positions, 3 * width]` to `[positions, width]`.
+fn attend_sequence(attended: &mut [f32], qkv: &[f32], heads: AttentionHeads) {
+    let width = heads.width();
+    let part = |rows, third: usize, head: usize| {
+        let start = third * width + head * heads.dim;
+        columns(rows, 3 * width, start..start + heads.dim)
     };
-    let parts: Vec<Vec<f32>> = qkv
-        .par_chunks_exact(positions * 3 * width)
-        .flat_map(|qkv| {
-            (0..heads.count)
-                .into_par_iter()
-                .map(move |head| one_head(qkv, head))
+    let past: Vec<(PackedRight, PackedRight)> = (0..heads.count)
+        .into_par_iter()
+        .map(|head| {
+            let keys = PackedRight::new(part(qkv, 1, head).transposed());
+            (keys, PackedRight::new(part(qkv, 2, head)))
         })
         .collect();
-    parts
-        .chunks_exact(heads.count)
-        .flat_map(|parts| join_heads(parts, heads))
-        .collect()
+    let tasks = attended.par_chunks_mut(TASK_QUERIES * width);
+    tasks
+        .zip(qkv.par_chunks(TASK_QUERIES * 3 * width))
+        .for_each(|(attended, qkv)| {
+            let one_head = |(head, (keys, values)): (usize, &(PackedRight, PackedRight))| {
+                let mut scores = keys.product(part(qkv, 0, head), heads.scale());
+                scores.chunks_exact_mut(keys.columns()).for_each(softmax);
+                values.product(matrix(&scores, keys.columns()), 1.0)
+            };
+            let parts: Vec<Vec<f32>> = past.par_iter().enumerate().map(one_head).collect();
+            join_heads(attended, &parts, heads);
+        });
 }
 
 /// Attention of the last positions of a sequence, each to itself and all before it. `queries` is `[rows, width]`, head
@@ -85,41 +101,43 @@ pub(super) fn attend_past<'a>(
         out
     };
     let parts: Vec<Vec<f32>> = (0..heads.count).into_par_iter().map(one_head).collect();
-    join_heads(&parts, heads)
+    let mut attended = vec![0.0; queries.len()];
+    join_heads(&mut attended, &parts, heads);
+    attended
 }
 
 /// One query over the first `visible` positions of one head.
 fn attend_one(query: &[f32], segments: &[KvSegment<'_>], visible: usize, scale: f32) -> Vec<f32> {
     let dim = query.len();
-    let keys = segments
-        .iter()
-        .flat_map(|segment| segment.keys.chunks_exact(dim));
-    let mut weights: Vec<f32> = keys
-        .take(visible)
-        .map(|key| scale * dot(query, key))
-        .collect();
+    let mut weights = Vec::with_capacity(visible);
+    for segment in segments {
+        let keys = segment.keys.chunks_exact(dim);
+        let keys = keys.take(visible - weights.len());
+        weights.extend(keys.map(|key| scale * dot(query, key)));
+    }
     softmax(&mut weights);
 
-    let values = segments
-        .iter()
-        .flat_map(|segment| segment.values.chunks_exact(dim));
     let mut out = vec![0.0; dim];
-    for (weight, value) in weights.iter().zip(values) {
-        out.iter_mut()
-            .zip(value)
-            .for_each(|(out, value)| *out += weight * value);
+    let mut weights = &weights[..];
+    for segment in segments {
+        let values = segment.values.chunks_exact(dim);
+        let (of_segment, behind) = weights.split_at(values.len().min(weights.len()));
+        for (weight, value) in of_segment.iter().zip(values) {
+            out.iter_mut()
+                .zip(value)
+                .for_each(|(out, value)| *out += weight * value);
+        }
+        weights = behind;
     }
     out
 }
 
 /// `[rows, head_dim]` of every head to `[rows, width]`.
-fn join_heads(parts: &[Vec<f32>], heads: AttentionHeads) -> Vec<f32> {
-    let mut joined = vec![0.0; parts.iter().map(Vec::len).sum()];
+fn join_heads(joined: &mut [f32], parts: &[Vec<f32>], heads: AttentionHeads) {
     for (head, values) in parts.iter().enumerate() {
         let rows = joined.chunks_exact_mut(heads.width());
         for (row, values) in rows.zip(values.chunks_exact(heads.dim)) {
             row[head * heads.dim..][..heads.dim].copy_from_slice(values);
         }
     }
-    joined
 }

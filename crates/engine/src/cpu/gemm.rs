@@ -4,28 +4,30 @@
 
 use std::{
     fmt,
+    mem::MaybeUninit,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use rayon::prelude::*;
 use rten_gemm::{
-    BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix, QuantParams,
+    BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, GemmResult, GemmUninitOptions,
+    PackedBMatrix, QuantParams,
 };
 use rten_tensor::{NdTensorView, prelude::*};
+use rten_vecmath::ExtendInit;
+
+use super::int8::{Int8Sums, ZERO, to_int8};
 
 /// A matrix to read: any strides.
 pub(super) type Matrix<'a> = NdTensorView<'a, f32, 2>;
 
-/// The kernels for this machine's processor. It cannot be kept across threads, and costs next to nothing: the choice is
-/// the same every time (packed weights depend on that) and is remembered by the standard library.
-fn executor() -> GemmExecutor {
-    GemmExecutor::new()
-}
-
-/// The same for products in int8: of VNNI, of AVX2, of NEON's dot products.
-fn int8_executor() -> GemmExecutor<u8, i8, i32> {
-    GemmExecutor::new()
+thread_local! {
+    /// The kernels for this machine's processor. The choice is the same in every thread (packed weights depend on that), and
+    /// asking a virtual machine's processor for each product costs a hundredth of a look.
+    static EXECUTOR: GemmExecutor = GemmExecutor::new();
+    /// The same for products in int8: of VNNI, of AVX2, of NEON's dot products.
+    static INT8_EXECUTOR: GemmExecutor<u8, i8, i32> = GemmExecutor::new();
 }
 
 /// `values` as rows of `width`.
@@ -47,6 +49,55 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, scale: f32) -> Vec<f32> {
     };
     run(&mut out, a, GemmInputB::Unpacked(b), options);
     out
+}
+
+/// The right side of several products, packed once.
+pub(super) struct PackedRight {
+    values: PackedBMatrix<f32>,
+    columns: usize,
+}
+
+impl PackedRight {
+    /// Of `[inner, columns]`.
+    pub fn new(values: Matrix<'_>) -> Self {
+        Self {
+            values: EXECUTOR.with(|executor| executor.prepack_b(values)),
+            columns: values.size(1),
+        }
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// `scale · a` times it, row-major: `[rows, inner]` to `[rows, columns]`.
+    pub fn product(&self, a: Matrix<'_>, scale: f32) -> Vec<f32> {
+        let options = GemmUninitOptions {
+            alpha: scale,
+            ..GemmUninitOptions::default()
+        };
+        let length = a.size(0) * self.columns;
+        let (a, b) = (GemmInputA::Unpacked(a), GemmInputB::Packed(&self.values));
+        let mut out = Vec::new();
+        fill(&mut out, length, |out| {
+            EXECUTOR.with(|executor| executor.gemm_uninit(out, a, b, options.clone()))
+        });
+        out
+    }
+}
+
+/// Makes `out` the `length` values that a product writes: zeros first would be one more pass over memory.
+fn fill<T>(
+    out: &mut Vec<T>,
+    length: usize,
+    product: impl Fn(&mut [MaybeUninit<T>]) -> GemmResult<&mut [T]>,
+) {
+    out.clear();
+    out.reserve_exact(length);
+    out.extend_init(|room| match product(&mut room[..length]) {
+        Ok(values) => values,
+        Err(error) => panic!("shapes of a matrix product do not fit: {error:?}"),
+    });
 }
 
 /// `Wᵀ`, packed. Packing at every call would cost a product of few rows up to forty times its own time.
@@ -83,7 +134,9 @@ impl PackedLinear {
     pub fn new(weight: &[f32], bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len();
         Self {
-            weight: PackedWeight::F32(executor().prepack_b(matrix(weight, inputs).transposed())),
+            weight: PackedWeight::F32(
+                EXECUTOR.with(|executor| executor.prepack_b(matrix(weight, inputs).transposed())),
+            ),
             bias,
             inputs,
             log: None,
@@ -101,24 +154,26 @@ impl PackedLinear {
     /// The same with weights in int8.
     pub fn in_int8(weight: &[f32], bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len();
-        let executor = int8_executor();
         // Without VNNI, sums of two products saturate in 16 bits unless weights have 7.
-        let most = if executor.may_saturate() { 63.0 } else { 127.0 };
-        let scales: Vec<f32> = weight
-            .chunks_exact(inputs)
-            .map(|row| largest(row) / most)
+        let most = if INT8_EXECUTOR.with(GemmExecutor::may_saturate) {
+            63.0
+        } else {
+            127.0
+        };
+        let mut rounded = vec![ZERO; weight.len()];
+        let rows = rounded.par_chunks_mut(inputs);
+        let scales = rows
+            .zip(weight.par_chunks(inputs))
+            .map(|(numbers, row)| to_int8(row, numbers, most))
             .collect();
-        let numbers = weight.chunks_exact(inputs).zip(&scales);
-        let numbers: Vec<i8> = numbers
-            .flat_map(|(row, &scale)| {
-                row.iter()
-                    .map(move |x| (x * inverse(scale)).round_ties_even() as i8)
-            })
+        let numbers: Vec<i8> = rounded
+            .into_iter()
+            .map(|number| number.wrapping_sub(ZERO) as i8)
             .collect();
         let rows = NdTensorView::from_data([bias.len(), inputs], &numbers[..]);
         Self {
             weight: PackedWeight::Int8 {
-                values: executor.prepack_b(rows.transposed()),
+                values: INT8_EXECUTOR.with(|executor| executor.prepack_b(rows.transposed())),
                 scales,
             },
             bias,
@@ -144,6 +199,7 @@ impl PackedLinear {
         self.run(y, x, 1.0);
     }
 
+    /// With `beta` 0, `y` is zeros.
     fn run(&self, y: &mut [f32], x: &[f32], beta: f32) {
         if let Some(log) = &self.log {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,96 +223,75 @@ impl PackedLinear {
                 );
             }
             PackedWeight::Int8 { values, scales } => {
-                let x = Int8Inputs::of(x, self.inputs);
-                let mut sums = vec![0; y.len()];
-                x.multiply(&mut sums, values);
+                let mut buffers = Int8Buffers::take();
+                buffers.round(x, self.inputs);
+                buffers.multiply(values, y.len());
                 let outputs = self.outputs();
-                let rows = y.par_chunks_mut(outputs).zip(sums.par_chunks(outputs));
-                rows.zip(&x.scales).for_each(|((y, sums), x_scale)| {
-                    for (((y, &sum), scale), bias) in
-                        y.iter_mut().zip(sums).zip(scales).zip(&self.bias)
-                    {
-                        *y = beta * *y + sum as f32 * (x_scale * scale) + bias;
-                    }
-                });
+                let sums = buffers.sums.par_chunks(outputs);
+                let rows = y.par_chunks_mut(outputs).zip(sums);
+                rows.zip(&buffers.scales)
+                    .for_each(|((y, sums), &row_scale)| {
+                        let row = Int8Sums {
+                            sums,
+                            row_scale,
+                            scales,
+                            bias: &self.bias,
+                        };
+                        row.add_to(y);
+                    });
+                buffers.give_back();
             }
         }
     }
 }
 
-/// The number of the value zero in inputs in int8: the library wants numbers without a sign.
-const ZERO: u8 = 128;
-
-/// Rows of inputs in int8: a value is the number less [`ZERO`], times the scale of its row.
-struct Int8Inputs {
-    values: Vec<u8>,
+/// Rows of inputs in int8, and sums of their products: a value is the number less [`ZERO`], times the scale of its row.
+#[derive(Default)]
+struct Int8Buffers {
+    numbers: Vec<u8>,
     scales: Vec<f32>,
-    width: usize,
+    sums: Vec<i32>,
 }
 
-impl Int8Inputs {
-    fn of(x: &[f32], width: usize) -> Self {
-        let mut values = vec![ZERO; x.len()];
-        let rows = values.par_chunks_mut(width).zip(x.par_chunks(width));
-        let scales = rows.map(|(to, row)| {
-            let scale = largest(row) / 127.0;
-            let factor = inverse(scale);
-            for (to, x) in to.iter_mut().zip(row) {
-                // The last bits of a sum with this number are the nearest whole number: faster than rounding where the processor's
-                // instruction for that is not assumed.
-                *to = (x * factor + (ROUNDS + f32::from(ZERO))).to_bits() as u8;
-            }
-            scale
-        });
-        Self {
-            scales: scales.collect(),
-            values,
-            width,
+/// Those that no product uses, as many as there were products at one time. The system's allocator returns vectors of this size
+/// to the system, which clears each page again when it is next written: up to a third of a look's time.
+static SPARE_BUFFERS: Mutex<Vec<Int8Buffers>> = Mutex::new(Vec::new());
+
+impl Int8Buffers {
+    fn take() -> Self {
+        let spare = SPARE_BUFFERS.lock().map(|mut spare| spare.pop());
+        spare.ok().flatten().unwrap_or_default()
+    }
+
+    fn give_back(self) {
+        if let Ok(mut spare) = SPARE_BUFFERS.lock() {
+            spare.push(self);
         }
     }
 
-    /// Exact sums of the products of the numbers.
-    fn multiply(&self, sums: &mut [i32], weight: &PackedBMatrix<i8>) {
+    /// Reads rows of `width`.
+    fn round(&mut self, x: &[f32], width: usize) {
+        self.numbers.resize(x.len(), ZERO);
+        let rows = self.numbers.par_chunks_mut(width).zip(x.par_chunks(width));
+        rows.map(|(numbers, row)| to_int8(row, numbers, 127.0))
+            .collect_into_vec(&mut self.scales);
+    }
+
+    /// `length` exact sums of the products of the numbers.
+    fn multiply(&mut self, weight: &PackedBMatrix<i8>, length: usize) {
         let rows = self.scales.len();
         let zeros = vec![ZERO; rows];
-        let options = GemmOptions {
+        let options = GemmUninitOptions {
             a_quant: Some(QuantParams { zero_point: &zeros }),
-            ..GemmOptions::default()
+            ..GemmUninitOptions::default()
         };
-        let a = NdTensorView::from_data([rows, self.width], &self.values[..]);
-        let (a, b) = (GemmInputA::Unpacked(a), GemmInputB::Packed(weight));
-        if let Err(error) = int8_executor().gemm(sums, a, b, options) {
-            panic!("shapes of a product in int8 do not fit: {error:?}");
-        }
+        let inputs =
+            NdTensorView::from_data([rows, self.numbers.len() / rows.max(1)], &self.numbers[..]);
+        let (a, b) = (GemmInputA::Unpacked(inputs), GemmInputB::Packed(weight));
+        fill(&mut self.sums, length, |sums| {
+            INT8_EXECUTOR.with(|executor| executor.gemm_uninit(sums, a, b, options.clone()))
+        });
     }
-}
-
-/// 1.5 · 2^23, whose neighbours are whole numbers.
-const ROUNDS: f32 = 12_582_912.0;
-
-/// Rows of `width` values, each rounded to whole parts of its scale, of which the largest value is 127: what int8 makes of inputs, and of
-/// the weights of each output.
-pub(super) fn rounded_to_int8(rows: &[f32], width: usize) -> Vec<f32> {
-    let mut rounded = rows.to_vec();
-    rounded.par_chunks_mut(width).for_each(|row| {
-        let scale = largest(row) / 127.0;
-        let factor = inverse(scale);
-        for x in row {
-            *x = (*x * factor).round_ties_even() * scale;
-        }
-    });
-    rounded
-}
-
-/// The largest magnitude. For floats that are not negative, the order of their bits is their order.
-pub(super) fn largest(row: &[f32]) -> f32 {
-    let magnitudes = row.iter().map(|x| x.abs().to_bits());
-    f32::from_bits(magnitudes.max().unwrap_or_default())
-}
-
-/// What values with this scale are multiplied with; 0 for a row of zeros.
-fn inverse(scale: f32) -> f32 {
-    if scale > 0.0 { scale.recip() } else { 0.0 }
 }
 
 impl fmt::Debug for PackedLinear {
@@ -271,7 +306,8 @@ fn run(
     b: GemmInputB<'_, f32>,
     options: GemmOptions<'_, f32, f32, f32>,
 ) {
-    if let Err(error) = executor().gemm(out, GemmInputA::Unpacked(a), b, options) {
+    let a = GemmInputA::Unpacked(a);
+    if let Err(error) = EXECUTOR.with(|executor| executor.gemm(out, a, b, options)) {
         panic!("shapes of a matrix product do not fit: {error:?}");
     }
 }
@@ -323,7 +359,7 @@ mod tests {
     /// Whole numbers with the largest that int8 has: all scales are 1, and nothing is rounded.
     #[test]
     fn int8_layer_of_whole_numbers_gives_the_plain_sums() {
-        let most: usize = if int8_executor().may_saturate() {
+        let most: usize = if INT8_EXECUTOR.with(GemmExecutor::may_saturate) {
             63
         } else {
             127

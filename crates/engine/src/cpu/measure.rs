@@ -16,7 +16,8 @@ use std::{
 
 use super::{
     device::embed,
-    gemm::{InputLog, LayerInputs, PackedLinear, largest, matrix, product, rounded_to_int8},
+    gemm::{InputLog, LayerInputs, PackedLinear, matrix, product},
+    int8::{largest, rounded_to_int8},
     kv::{KvCache, KvShape},
     ops::linear,
     region::RegionModel,

@@ -12,7 +12,7 @@
 //!
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
-//!   attention, rope, ops, gemm               kv      the paged cache
+//!   attention, rope, ops, gemm, int8         kv      the paged cache
 //!   measure   pictures to a calibration
 //! ```
 //!
@@ -25,6 +25,7 @@ mod ceiling;
 mod decide;
 mod device;
 mod gemm;
+mod int8;
 mod kv;
 mod measure;
 mod ops;

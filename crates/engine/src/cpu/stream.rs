@@ -115,7 +115,11 @@ fn answer(
 ) -> Result<Option<(SlotId, StepResult)>, BackendError> {
     let committed = |slot| move |committed| (slot, committed);
     match command {
-        StreamCommand::Run(slot, step) => Ok(device.run(slot, step)?.map(committed(slot))),
+        // Inside of the pool: from outside, each of a step's hundreds of parallel parts would wake a worker and wait for it.
+        StreamCommand::Run(slot, step) => {
+            let result = rayon::scope(|_| device.run(slot, step));
+            Ok(result?.map(committed(slot)))
+        }
         StreamCommand::Finalize(slot, masks) => {
             device.finalize(slot, &masks).map(committed(slot)).map(Some)
         }

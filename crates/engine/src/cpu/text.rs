@@ -186,11 +186,10 @@ impl TextModel {
             return;
         }
 
-        let attended: Vec<f32> = spans
-            .iter()
-            .zip(self.split(&qkv, spans))
-            .flat_map(|(span, qkv)| self.attend(layer, qkv, span, cache))
-            .collect();
+        let mut attended = Vec::with_capacity(hidden.len());
+        for (span, qkv) in spans.iter().zip(self.split(&qkv, spans)) {
+            attended.extend(self.attend(layer, qkv, span, cache));
+        }
         drop(qkv);
         block.proj.add_to(hidden, &attended);
         let mut inner = block.fc1.forward(&normed);
@@ -234,11 +233,10 @@ impl TextModel {
             Sees::EachOther => attend_within(qkv, span.positions.len(), self.heads),
             Sees::Past => {
                 let width = self.width();
-                let queries: Vec<f32> = qkv
-                    .chunks_exact(3 * width)
-                    .flat_map(|row| &row[..width])
-                    .copied()
-                    .collect();
+                let mut queries = Vec::with_capacity(qkv.len() / 3);
+                for row in qkv.chunks_exact(3 * width) {
+                    queries.extend_from_slice(&row[..width]);
+                }
                 let seen = span.positions.end;
                 let past = |head| cache.segments(layer, head, span.kv, seen);
                 attend_past(&queries, seen, self.heads, past)

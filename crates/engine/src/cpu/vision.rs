@@ -121,12 +121,16 @@ impl VisionModel {
 
     /// Embedded patches of crops with their places, `[crops * tokens, width]`.
     pub fn tokens(&self, crops: &[&[u8]]) -> Vec<f32> {
-        let (size, patch) = (self.config.crop_size, self.config.enc_patch_size);
-        let patches: Vec<f32> = crops
-            .par_iter()
-            .flat_map_iter(|crop| patches(crop, size, patch))
-            .map(|byte| self.normalised[usize::from(byte)])
-            .collect();
+        let grid = self.config.grid();
+        let patch = Patches {
+            side: self.config.enc_patch_size,
+            grid,
+            values: &self.normalised,
+        };
+        let mut patches = vec![0.0; crops.len() * grid * grid * patch.len()];
+        let places = patches.par_chunks_exact_mut(patch.len()).enumerate();
+        places
+            .for_each(|(i, place)| patch.fill(place, crops[i / (grid * grid)], i % (grid * grid)));
         let mut tokens = self.patch_emb.forward(&patches);
         for crop in tokens.chunks_exact_mut(self.pos_emb.len()) {
             crop.iter_mut()
@@ -165,12 +169,13 @@ impl VisionModel {
         let (global, tiles) = features.split_at(grid * grid * width);
         let tiles = if tiles.is_empty() { global } else { tiles };
         let pooled = pool(&stitch(tiles, tiling, &self.config), grid);
+        let mut combined = Vec::with_capacity(2 * global.len());
         let pairs = global.chunks_exact(width).zip(pooled.chunks_exact(width));
-        pairs
-            .flat_map(|(global, local)| [global, local])
-            .flatten()
-            .copied()
-            .collect()
+        for (global, local) in pairs {
+            combined.extend_from_slice(global);
+            combined.extend_from_slice(local);
+        }
+        combined
     }
 
     /// `[tokens, 2 * width]` to `[tokens, text width]`.
@@ -181,20 +186,36 @@ impl VisionModel {
     }
 }
 
-/// Bytes of one crop, `[size, size, 3]`, patch by patch, and in a patch channel by channel, row by row.
-pub(super) fn patches(crop: &[u8], size: usize, patch: usize) -> impl Iterator<Item = u8> + '_ {
-    let grid = size / patch;
-    let corners = (0..grid * grid).map(move |i| (i / grid * patch, i % grid * patch));
-    corners.flat_map(move |(top, left)| {
-        (0..3 * patch * patch).map(move |i| {
-            let (channel, y, x) = (
-                i / (patch * patch),
-                top + i / patch % patch,
-                left + i % patch,
-            );
-            crop[(y * size + x) * 3 + channel]
-        })
-    })
+/// How a crop, `[size, size, 3]` bytes, is cut into patches.
+pub(super) struct Patches<'a> {
+    /// Pixels across and down.
+    pub side: usize,
+    /// Patches across and down.
+    pub grid: usize,
+    /// What each byte becomes.
+    pub values: &'a [f32; 256],
+}
+
+impl Patches<'_> {
+    /// Values of a patch.
+    pub fn len(&self) -> usize {
+        3 * self.side * self.side
+    }
+
+    /// Writes one patch of `crop` channel by channel, row by row.
+    pub fn fill(&self, place: &mut [f32], crop: &[u8], index: usize) {
+        let row_bytes = 3 * self.side * self.grid;
+        let (down, across) = (index / self.grid, index % self.grid);
+        let first = down * self.side * row_bytes + across * self.side * 3;
+        for (i, place) in place.chunks_exact_mut(self.side).enumerate() {
+            let (channel, y) = (i / self.side, i % self.side);
+            let row = crop[first + y * row_bytes + channel..].iter().step_by(3);
+            place
+                .iter_mut()
+                .zip(row)
+                .for_each(|(value, &byte)| *value = self.values[usize::from(byte)]);
+        }
+    }
 }
 
 /// Features of a picture's tiles laid side by side.

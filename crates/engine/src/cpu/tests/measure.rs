@@ -9,7 +9,8 @@ use super::{all, capacity, config, picture, weights};
 use crate::{
     cpu::{
         CpuBackend, CpuPrecision, CpuSettings,
-        gemm::{InputLog, LayerInputs, largest},
+        gemm::{InputLog, LayerInputs},
+        int8::largest,
         kv::KvCache,
         measure::{int8_error, logging_to, measure_layers, spans, table},
         region::RegionModel,

@@ -7,7 +7,7 @@ use crate::{
         ops::{LayerNorm, gelu},
         region::fourier,
         rope::Rope,
-        vision::{FeatureMap, patches, pool, stitch},
+        vision::{FeatureMap, Patches, pool, stitch},
     },
     model::{self, ModelConfig, Tensor, TensorData, Tiling, VisionConfig},
     testing::{self, Tensors},
@@ -129,6 +129,34 @@ fn attention_to_each_other_and_to_the_past() {
     }
 }
 
+/// More queries than one task takes, and a last task that is not full.
+#[test]
+fn attention_of_many_positions_is_that_of_each_query() {
+    let heads = AttentionHeads { count: 2, dim: 36 };
+    let (positions, width) = (101, heads.width());
+    let qkv: Vec<f32> = (0..positions * 3 * width)
+        .map(|i| (i as f32 * 0.7).sin())
+        .collect();
+    let head_rows = |third: usize, head: usize| -> Vec<f32> {
+        let rows = qkv.chunks_exact(3 * width);
+        let of_head = rows.map(|row| &row[third * width + head * heads.dim..][..heads.dim]);
+        of_head.flatten().copied().collect()
+    };
+    let [keys, values] = [1, 2].map(|third| [0, 1].map(|head| head_rows(third, head)));
+    let past = |head: usize| {
+        vec![KvSegment {
+            keys: &keys[head],
+            values: &values[head],
+        }]
+    };
+    let queries = qkv.chunks_exact(3 * width).map(|row| &row[..width]);
+    let expected: Vec<f32> = queries
+        .flat_map(|query| attend_past(query, positions, heads, past))
+        .collect();
+    let attended = attend_within(&qkv, positions, heads);
+    assert_near("many positions", &attended, &expected);
+}
+
 #[test]
 fn patches_stitching_and_pooling() {
     let (golden, about) = golden();
@@ -142,8 +170,17 @@ fn patches_stitching_and_pooling() {
         .map(|x| planes.iter().position(|plane| plane == x).unwrap())
         .collect();
     let at = |place: usize| crop[place % (size * size) * 3 + place / (size * size)];
-    let expected: Vec<u8> = order.into_iter().map(at).collect();
-    assert_eq!(patches(&crop, size, 14).collect::<Vec<_>>(), expected);
+    let expected: Vec<f32> = order.into_iter().map(|place| at(place).into()).collect();
+    let patches = Patches {
+        side: 14,
+        grid: size / 14,
+        values: &std::array::from_fn(|byte| byte as f32),
+    };
+    let mut filled = vec![0.0; expected.len()];
+    for (index, place) in filled.chunks_exact_mut(patches.len()).enumerate() {
+        patches.fill(place, &crop, index);
+    }
+    assert_eq!(filled, expected);
 
     for case in about["reconstruct"].as_array().unwrap() {
         let key = case["key"].as_str().unwrap();
