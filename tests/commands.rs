@@ -10,6 +10,7 @@
 mod support;
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -17,7 +18,7 @@ use std::{
 
 use gstreamer::prelude::*;
 use serde_json::Value;
-use support::{CONFIG, DONE, FAILED, checkout, command, file, script, spotter};
+use support::{CONFIG, DONE, Ended, FAILED, checkout, command, file, script, spotter};
 
 use spotter_core::{NormBox, NormPoint, WallTime};
 use spotter_street::{
@@ -422,4 +423,76 @@ fn video(directory: &Path) -> PathBuf {
     assert_eq!(end.type_(), gstreamer::MessageType::Eos);
     pipeline.set_state(gstreamer::State::Null).expect("stops");
     path
+}
+
+/// The embedded model's files in a directory, as a user has another model.
+fn model_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let of_project = checkout("models/embedded").join(name);
+        fs::copy(of_project, directory.path().join(name)).expect("a copy");
+    }
+    directory
+}
+
+fn self_test(model: &Path) -> Ended {
+    let command: [&OsStr; 4] = [
+        "self-test".as_ref(),
+        "--device=cpu".as_ref(),
+        "--model".as_ref(),
+        model.as_ref(),
+    ];
+    spotter(command)
+}
+
+#[test]
+fn self_test_of_a_good_directory_finds_the_drawn_cars() {
+    let model = model_directory();
+    let ended = self_test(model.path()).expect(DONE);
+    let (video, rest) = ended.stdout.split_once('\n').expect("two lines");
+    assert!(video.contains("640x360"), "{video}");
+    let found = rest.split_once("found ").expect("what was found").1;
+    let mut numbers = found
+        .split(' ')
+        .filter_map(|word| word.parse::<usize>().ok());
+    let (found, drawn) = (numbers.next().expect("found"), numbers.next());
+    assert!(found > 0 && Some(found) == drawn, "{rest}");
+    assert!(rest.trim_end().ends_with("self-test passed"), "{rest}");
+}
+
+#[test]
+fn self_test_of_a_bad_model_says_what_is_wrong() {
+    let nonsense = model_directory();
+    let words = nonsense.path().join("tokenizer.json");
+    let other = checkout("tests/golden/md2-micro/tokenizer.json");
+    fs::copy(other, words).expect("a tokenizer of another model");
+    let broken = model_directory();
+    file(broken.path(), "config.json", "{\"text\": {\"n_heads\": 5}}");
+    let cases: [(&Path, &[&str]); 3] = [
+        (
+            nonsense.path(),
+            &[
+                "the test of the model failed",
+                "known picture",
+                "probably nonsense",
+            ],
+        ),
+        (
+            broken.path(),
+            &[
+                "the test of the model failed",
+                "config.json",
+                "text.n_heads = 5",
+            ],
+        ),
+        (
+            &broken.path().join("absent"),
+            &["the test of the model failed", "no model in"],
+        ),
+    ];
+    for (model, parts) in cases {
+        let ended = self_test(model);
+        assert!(!ended.stdout.contains("passed"), "{ended:#?}");
+        ended.fails_with(FAILED, parts);
+    }
 }

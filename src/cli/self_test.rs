@@ -102,6 +102,11 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
         cars.len(),
         took.as_millis()
     ))?;
+    if card.doubt.is_some() {
+        bail!(
+            "its answers about a known picture are wrong; the warning above says how, and what to do"
+        );
+    }
     if args.settings().source == ModelSource::Embedded && found == 0 {
         bail!("the embedded model found none of the drawn cars");
     }
