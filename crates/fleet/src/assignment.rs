@@ -43,7 +43,7 @@ pub struct NodeOffer {
 
 /// What an assignment follows from.
 #[derive(Clone, Debug, Default)]
-pub struct FleetView {
+pub struct AssignmentInputs {
     pub cameras: BTreeMap<CameraId, CameraNeed>,
     /// Nodes that live and stay.
     pub nodes: BTreeMap<NodeId, NodeOffer>,
@@ -69,15 +69,15 @@ const ABOVE_MEAN: f64 = 1.05;
 const FULL_LOAD_TO_LEAVE: f64 = 1.1;
 const FULL_LOAD_TO_COME: f64 = 0.95;
 
-impl FleetView {
+impl AssignmentInputs {
     pub fn assign(&self) -> Assignment {
-        let mut placing = Placing::new(self);
+        let mut placement = CameraPlacement::new(self);
         let mut cameras: Vec<_> = self.cameras.iter().collect();
         cameras.sort_by_key(|(_, need)| std::cmp::Reverse(need.priority));
         for class in cameras.chunk_by(|a, b| a.1.priority == b.1.priority) {
-            placing.assign_class(class);
+            placement.assign_class(class);
         }
-        placing.finish()
+        placement.finish()
     }
 
     fn may_have(&self, node: &NodeId, camera: &CameraId, need: &CameraNeed) -> bool {
@@ -92,8 +92,8 @@ impl FleetView {
 }
 
 /// An assignment while it is made.
-struct Placing<'a> {
-    view: &'a FleetView,
+struct CameraPlacement<'a> {
+    view: &'a AssignmentInputs,
     owners: BTreeMap<&'a CameraId, &'a NodeId>,
     /// Work of each node, looks of cost 1 a second.
     work_hz: BTreeMap<&'a NodeId, f64>,
@@ -101,8 +101,8 @@ struct Placing<'a> {
     highest_priority: u8,
 }
 
-impl<'a> Placing<'a> {
-    fn new(view: &'a FleetView) -> Self {
+impl<'a> CameraPlacement<'a> {
+    fn new(view: &'a AssignmentInputs) -> Self {
         let work: f64 = view.cameras.values().map(|need| need.work_hz).sum();
         let capacity: f64 = view.nodes.values().map(|offer| offer.capacity_hz).sum();
         let priorities = view.cameras.values().map(|need| need.priority);

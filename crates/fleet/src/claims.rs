@@ -21,7 +21,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use spotter_core::{CameraId, Mono, NodeId};
 
-use crate::assignment::{Assignment, CameraNeed, FleetView, NodeOffer};
+use crate::assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer};
 
 /// How often a node renews its heartbeat.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
@@ -194,7 +194,7 @@ impl FleetState {
         });
         let cameras = self.cameras.iter();
         let owners = self.owners.iter();
-        FleetView {
+        AssignmentInputs {
             cameras: cameras
                 .map(|(id, listed)| (id.clone(), listed.need.clone()))
                 .collect(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   list of cameras ──┐
-//!   heartbeats ───────┼─▶ FleetView ─▶ Assignment ─▶ claims, offers, releases
+//!   heartbeats ───────┼─▶ AssignmentInputs ─▶ Assignment ─▶ claims, offers, releases
 //!   owners, epochs ───┘   one node's    pure
 //! ```
 //!

@@ -25,8 +25,8 @@ fn offer(capacity_hz: f64) -> NodeOffer {
     }
 }
 
-fn view(cameras: usize, nodes: usize) -> FleetView {
-    FleetView {
+fn view(cameras: usize, nodes: usize) -> AssignmentInputs {
+    AssignmentInputs {
         cameras: (0..cameras).map(|n| (camera(n), need(1.0))).collect(),
         nodes: (0..nodes).map(|n| (node(n), offer(60.0))).collect(),
         owners: BTreeMap::new(),
@@ -133,9 +133,9 @@ prop_compose! {
         works in prop::collection::vec((0.1..20.0f64, 0..4u8, 0..3u8), 0..60),
         capacities in prop::collection::vec((1.0..200.0f64, 0..4u8), 1..8),
         owners in prop::collection::vec(0..12usize, 60),
-    ) -> FleetView {
+    ) -> AssignmentInputs {
         let label = |n: u8| (n > 1).then(|| format!("l{n}"));
-        FleetView {
+        AssignmentInputs {
             cameras: works.iter().enumerate().map(|(n, &(work_hz, in_room, priority))| {
                 (camera(n), CameraNeed { work_hz, label: label(in_room), priority })
             }).collect(),
