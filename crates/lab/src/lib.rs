@@ -2,8 +2,8 @@
 
 pub mod args;
 mod bench;
+mod cameras;
 pub mod capacity;
-mod fleet;
 pub mod measure;
 
-pub use fleet::serve_cameras;
+pub use cameras::serve_cameras;

@@ -20,8 +20,8 @@ use crate::{
         CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, RegionsArgs, SoakArgs,
         StepsArgs, StillArgs,
     },
+    cameras,
     capacity::{self, CapacityOptions, REAL, RealOptions},
-    fleet,
 };
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, ManualClock, SystemClock, config};
@@ -178,7 +178,7 @@ pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
     cameras.sort_unstable();
     cameras.dedup();
     print(
-        &fleet::measure(&cameras, args.seconds, &real_clock())?,
+        &cameras::measure(&cameras, args.seconds, &real_clock())?,
         args.json,
     )
 }

@@ -102,8 +102,8 @@ pub fn measure(
         };
         remark(format_args!("{number} cameras for {seconds} s"));
         rows.push(runtime.block_on(async {
-            let fleet = Fleet::start(&server.urls[..number], seconds, clock).await?;
-            fleet.measure(seconds, server.pid()).await
+            let running = RunningCameras::start(&server.urls[..number], seconds, clock).await?;
+            running.measure(seconds, server.pid()).await
         })?);
     }
     Ok(CamerasReport {
@@ -129,7 +129,7 @@ fn floor(tape: &StreetTape) -> anyhow::Result<DecodeFloor> {
 }
 
 /// The cameras of a run with sampler and engine.
-struct Fleet {
+struct RunningCameras {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
     slot: EngineSlot,
@@ -137,7 +137,7 @@ struct Fleet {
     clock: Arc<dyn Clock>,
 }
 
-impl Fleet {
+impl RunningCameras {
     /// Starts the cameras and waits until all of them stream and their clocks are known.
     async fn start(urls: &[String], seconds: u64, clock: &Arc<dyn Clock>) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
@@ -152,15 +152,15 @@ impl Fleet {
             let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, None);
             handles.push(handle);
         }
-        let mut fleet = Self {
+        let mut running = Self {
             cameras: handles,
             sampler,
             slot,
             recorder,
             clock: Arc::clone(clock),
         };
-        fleet.settle().await?;
-        Ok(fleet)
+        running.settle().await?;
+        Ok(running)
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
