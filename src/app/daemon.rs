@@ -477,6 +477,7 @@ impl Daemon {
             snapshots: self.answers.snapshot_counters(),
             lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
+            started_ms: self.reporter.info().started_ms,
         });
         for label in stuck {
             if let Some(lost) = self.engines.give_up(&label) {

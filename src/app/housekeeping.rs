@@ -68,6 +68,8 @@ pub struct TickInput<'a> {
     pub lines_lost: u64,
     /// `model.budget`: receive to publish.
     pub budget: Duration,
+    /// Names the run, as in `info`.
+    pub started_ms: i64,
 }
 
 /// Latencies of published detections, in milliseconds.
@@ -265,6 +267,7 @@ impl Housekeeping {
             engines,
             cameras,
             budget,
+            started_ms,
             ..
         } = input;
         let now = self.clock.now();
@@ -285,6 +288,7 @@ impl Housekeeping {
         self.previous.at = now;
         Stats {
             time_ms: self.clock.wall().unix_millis(),
+            started_ms: *started_ms,
             uptime_s: now.since(self.started).as_secs(),
             cams_online: cameras.online().filter(|(_, online)| *online).count() as u32,
             cams_total: cameras.online().count() as u32,

@@ -3,7 +3,7 @@
 
 use std::ops::{Add, AddAssign};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug)]
 pub struct StreamCounter {
@@ -21,7 +21,8 @@ pub struct StreamCounter {
 macro_rules! stream_counters {
     ($($key:ident: $metric:literal, $help:literal, $label:literal;)+) => {
         /// Counters of one stream, or of several added together. Serialised with the keys of health.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct StreamCounters {
             $(#[doc = $help] pub $key: u64,)+
         }

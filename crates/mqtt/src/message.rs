@@ -115,17 +115,14 @@ pub(super) enum StreamMessage {
         jpeg: Arc<[u8]>,
         retain: bool,
     },
-    /// `stats` of the node.
-    Figures(Arc<[u8]>),
 }
 
 impl StreamMessage {
     /// The camera whose rate limit applies.
-    pub(super) fn camera(&self) -> Option<&CameraId> {
+    pub(super) fn camera(&self) -> &CameraId {
         match self {
-            Self::Answer(detection) => Some(detection.camera()),
-            Self::Picture { camera, .. } => Some(camera),
-            Self::Figures(_) => None,
+            Self::Answer(detection) => detection.camera(),
+            Self::Picture { camera, .. } => camera,
         }
     }
 }
@@ -154,10 +151,7 @@ impl Message {
                 Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
             }
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
-            Update::Stats(stats) => {
-                let figures = report::to_json(&stats).into();
-                Self::stream(topics.stats(), StreamMessage::Figures(figures))
-            }
+            Update::Stats(stats) => Self::state(topics.stats(), report::to_json(&stats)),
             Update::CameraStatus { camera, online } => {
                 Self::state(topics.camera_status(&camera), status_text(online))
             }

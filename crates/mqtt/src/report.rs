@@ -1,8 +1,9 @@
 //! The JSON payloads about the node and its cameras: info, config, stats, health (docs/mqtt.md section 2).
 //!
-//! Field names and units are those of docs/mqtt.md section 2. Unknown is `null`.
+//! Field names and units are those of docs/mqtt.md section 2. Unknown is `null`. They are read by `spotter fleet`, also from nodes of
+//! another version: a missing key has its default.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use spotter_core::StreamCounters;
 
 use super::detection::SCHEMA;
@@ -40,7 +41,8 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
 }
 
 /// The birth message. Contains no URL and no user name.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Info {
     pub daemon: DaemonInfo,
     pub boot: String,
@@ -60,14 +62,16 @@ pub struct Info {
     pub features: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DaemonInfo {
     /// The constant text `spotter`.
     pub name: String,
     pub version: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelInfo {
     pub name: String,
     /// Of the weights, in full.
@@ -78,7 +82,8 @@ pub struct ModelInfo {
     pub object_limit: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CameraInfo {
     pub id: String,
     /// Ids of its prompts.
@@ -90,7 +95,7 @@ pub struct CameraInfo {
 }
 
 /// The result of a load of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigState {
     Ok,
@@ -98,14 +103,17 @@ pub enum ConfigState {
     Rejected,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigReport {
     pub state: ConfigState,
     /// First digits of the file's hash.
+    #[serde(default)]
     pub hash: String,
     /// Time of the load, as RFC 3339.
+    #[serde(default)]
     pub at: String,
     /// The problems, one line each; only the first of very many.
+    #[serde(default)]
     pub errors: Vec<String>,
 }
 
@@ -142,10 +150,13 @@ impl ConfigReport {
 }
 
 /// Figures of the node, flat for time series databases. Rates are per second over the last period.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Stats {
     /// Unix time in milliseconds.
     pub time_ms: i64,
+    /// Names the run, as in `info`: a number, because this payload has only numbers.
+    pub started_ms: i64,
     /// Seconds since the start.
     pub uptime_s: u64,
     /// Number of cameras that stream.
@@ -173,7 +184,7 @@ pub struct Stats {
     /// 1 while the 95th percentile is over the budget, else 0; a number, because time series databases drop booleans.
     pub lat_over_budget: u8,
     /// The first GPU; its keys are absent on a machine without one.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "gpu_with_figures")]
     pub gpu: Option<GpuStats>,
     /// Images in a step that encoded any, mean over the last period; `None` without one.
     pub batch_mean: Option<f64>,
@@ -189,8 +200,15 @@ pub struct Stats {
     pub cpu_pct: Option<f64>,
 }
 
+/// `None` without a key of a GPU.
+fn gpu_with_figures<'de, D: Deserializer<'de>>(keys: D) -> Result<Option<GpuStats>, D::Error> {
+    let gpu = GpuStats::deserialize(keys)?;
+    Ok((gpu != GpuStats::default()).then_some(gpu))
+}
+
 /// Figures of a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GpuStats {
     /// Share of time with a kernel of any process, from the driver; `gpu0_busy_pct` is the share of this process.
     pub gpu0_util_pct: Option<f64>,
@@ -238,7 +256,8 @@ impl Off {
 }
 
 /// The health of a camera. `state` is one of the values in docs/mqtt.md section 2.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CameraHealth {
     /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.
     pub state: String,
@@ -278,7 +297,8 @@ pub struct CameraHealth {
     pub clock: CameraClockHealth,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CameraClockHealth {
     /// The capture times come from its sender reports.
     pub trusted: bool,
@@ -348,7 +368,7 @@ mod tests {
         let stats = "batch_mean cams_online cams_total cpu_pct frames_analysed_ps frames_gated_ps frames_in_ps \
             frames_late_ps gpu0_busy_pct gpu0_mem_mib gpu0_temp_c gpu0_util_pct lat_budget_ms lat_e2e_p95_ms \
             lat_over_budget lat_total_p50_ms lat_total_p95_ms lat_total_p99_ms mqtt_dropped mqtt_puback_p95_ms \
-            nvdec_pct rss_mib spool_msgs time_ms uptime_s v";
+            nvdec_pct rss_mib spool_msgs started_ms time_ms uptime_s v";
         let with_gpu = Stats {
             gpu: Some(GpuStats::default()),
             ..Stats::default()

@@ -163,7 +163,12 @@ pub fn topics(
     records: &[DiscoveryRecord],
 ) -> RetainedTopics {
     let topics = &Topics::new(&config.mqtt.base, &config.node.name);
-    let of_node = [topics.status(), topics.info(), topics.config()];
+    let of_node = [
+        topics.status(),
+        topics.info(),
+        topics.config(),
+        topics.stats(),
+    ];
     let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
     let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
     let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);

@@ -51,6 +51,7 @@ fn infos() -> [Info; 2] {
 fn statistics() -> [Stats; 2] {
     let full = Stats {
         time_ms: 1_787_393_740_000,
+        started_ms: 1_787_393_730_123,
         lat_total_p50_ms: Some(61.2),
         lat_total_p95_ms: Some(88.0),
         lat_total_p99_ms: Some(120.4),

@@ -6,7 +6,7 @@ use super::{
 };
 use spotter_core::config::Config;
 
-/// `stats` is published every 10 s and not retained; the entities expire after three missing messages.
+/// `stats` is published every 10 s; the entities expire after three missing messages.
 const STATS_EXPIRE_S: u32 = 30;
 
 /// The id of the node among all devices of the broker.

@@ -1,4 +1,4 @@
-//! Stream messages: answers, pictures and statistics, sent within the rates or dropped and counted.
+//! Stream messages: answers and pictures, sent within the rates or dropped and counted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -122,7 +122,6 @@ impl StreamQueue {
     pub(super) fn push(&mut self, topic: String, stream: StreamMessage, now: Mono) {
         let place = self.waiting.iter().rposition(|item| item.topic == topic);
         let seq = match &stream {
-            StreamMessage::Figures(_) => 0,
             StreamMessage::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
                 self.counters.dropped_refused += 1;
                 return;
@@ -192,11 +191,9 @@ impl StreamQueue {
             .position(|item| self.ready_at(item, now) <= now)?;
         let item = self.waiting.remove(index)?;
         self.node_rate.count(now);
-        if let Some(camera) = item.stream.camera() {
-            let rate = self.camera_rates.entry(camera.clone());
-            rate.or_insert_with(|| RateLimit::new(CAMERA_PER_S))
-                .count(now);
-        }
+        let rate = self.camera_rates.entry(item.stream.camera().clone());
+        rate.or_insert_with(|| RateLimit::new(CAMERA_PER_S))
+            .count(now);
         self.counters.streams_sent += 1;
         let mut delivery = DeliveryOptions::default();
         let body = match item.stream {
@@ -219,7 +216,6 @@ impl StreamQueue {
                 delivery.expiry = (!retain).then_some(STREAM_MAX_AGE);
                 Body::Bytes(jpeg)
             }
-            StreamMessage::Figures(bytes) => Body::Bytes(bytes),
         };
         Some(Outgoing {
             topic: item.topic,
@@ -230,13 +226,13 @@ impl StreamQueue {
 
     fn ready_at(&self, item: &QueuedStream, now: Mono) -> Mono {
         let node = self.node_rate.ready_at(now);
-        let rate = item.stream.camera().and_then(|c| self.camera_rates.get(c));
+        let rate = self.camera_rates.get(item.stream.camera());
         let camera = rate.map_or(now, |rate| rate.ready_at(now));
         let picture = match &item.stream {
             StreamMessage::Picture { .. } => {
                 self.history.get(&item.topic).and_then(|l| l.picture_at)
             }
-            StreamMessage::Answer(_) | StreamMessage::Figures(_) => None,
+            StreamMessage::Answer(_) => None,
         };
         let topic = picture.map_or(now, |at| at.after(PICTURE_EVERY));
         node.max(camera).max(topic)

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    CameraHealth, ConfigReport,
+    CameraHealth, ConfigReport, Stats,
     discovery::{
         records,
         tests::{SITE, config},
@@ -130,6 +130,7 @@ fn the_list_is_what_is_published() {
     let at = WallTime::from_unix_millis(0);
     let report = ConfigReport::new(String::new(), at, Vec::new());
     publish(Update::Config(report));
+    publish(Update::Stats(Stats::default()));
     for (camera, prompt, zones) in [
         ("gate", "person", &["drive"][..]),
         ("gate", "crane_hook", &["drive", "door"]),
