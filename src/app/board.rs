@@ -76,7 +76,7 @@ impl NodeAddress {
         let mqtt = &config.mqtt;
         Self {
             name: config.node.name.to_string(),
-            broker: format!("{}:{}", mqtt.host, mqtt.port),
+            broker: format!("{}:{}", mqtt.broker.host, mqtt.broker.port),
             topics: format!("{}/{}", mqtt.base, config.node.name),
         }
     }

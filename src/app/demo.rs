@@ -56,7 +56,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let loaded = load(&options.config)?;
     let logging = start_logging(options.verbose, &loaded.config)?;
     let config = &loaded.config;
-    let broker = broker::ensure(&config.mqtt.host, config.mqtt.port)?;
+    let broker = broker::ensure(&config.mqtt.broker.host, config.mqtt.broker.port)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let street = start_street(config, options, clock)?;
     say(format_args!(
@@ -69,7 +69,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     } else {
         "already running"
     };
-    let (host, port) = (&config.mqtt.host, config.mqtt.port);
+    let (host, port) = (&config.mqtt.broker.host, config.mqtt.broker.port);
     say(format_args!("broker   {host}:{port} ({origin})"));
     let base = &config.mqtt.base;
     say(format_args!(

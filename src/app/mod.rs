@@ -106,14 +106,14 @@ pub fn start_logging(verbose: u8, config: &Config) -> anyhow::Result<Logging> {
 
 /// Keeps what `config` holds back out of the log.
 fn remember_secrets(secrets: &SecretList, config: &Config) {
-    let mqtt = &config.mqtt;
-    let client_key = mqtt.tls.as_ref().and_then(|tls| tls.client_key.as_ref());
+    let broker = &config.mqtt.broker;
+    let client_key = broker.tls.as_ref().and_then(|tls| tls.client_key.as_ref());
     let cameras = config.cameras.iter();
     let logins = cameras.filter_map(|camera| camera.source.login());
-    let of_broker = mqtt
+    let of_broker = broker
         .password
         .as_ref()
-        .map(|password| (mqtt.user.as_deref(), password));
+        .map(|password| (broker.user.as_deref(), password));
     let of_tls = client_key.map(|key| (None, key));
     for (user, secret) in logins.chain(of_broker).chain(of_tls) {
         secrets.add(user, secret);

@@ -57,8 +57,8 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         args.config.display(),
         counted(config.cameras.len(), "camera"),
         counted(prompts, "prompt"),
-        config.mqtt.host,
-        config.mqtt.port,
+        config.mqtt.broker.host,
+        config.mqtt.broker.port,
     ))?;
     costs(config)?;
     if args.probe {
@@ -147,7 +147,7 @@ fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
             }
         }
     }
-    let (host, port) = (&config.mqtt.host, config.mqtt.port);
+    let (host, port) = (&config.mqtt.broker.host, config.mqtt.broker.port);
     match reach(host, port) {
         Ok(()) => say(format_args!("broker {host}:{port}: accepts connections"))?,
         Err(reason) => {

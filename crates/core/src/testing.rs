@@ -13,8 +13,8 @@ use crate::{
     CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, PromptRegion, Task,
     WallTime,
     config::{
-        CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig, MqttConfig,
-        OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
+        BrokerAccess, CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig,
+        MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
     },
 };
 
@@ -29,12 +29,14 @@ pub fn cases(few: u32) -> u32 {
 /// A broker on this machine, in clear, that keeps next to nothing for events.
 pub fn mqtt(port: u16) -> MqttConfig {
     MqttConfig {
-        host: "127.0.0.1".into(),
-        port,
-        tls: None,
+        broker: BrokerAccess {
+            host: "127.0.0.1".into(),
+            port,
+            tls: None,
+            user: None,
+            password: None,
+        },
         base: "spotter".into(),
-        user: None,
-        password: None,
         commands: Commands::Basic,
         overrides: OverridePersistence::Keep,
         retain_snapshots: false,

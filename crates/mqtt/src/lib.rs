@@ -20,6 +20,7 @@ mod inbound;
 mod line;
 mod message;
 mod message_counters;
+mod node_topic;
 mod outbox;
 mod publisher;
 mod report;
@@ -29,7 +30,7 @@ mod target;
 mod topic;
 
 pub use announcer::Announcer;
-pub use broker::{BrokerState, TlsError};
+pub use broker::{BrokerState, ReadError, TlsError, TopicReader};
 pub use command::{
     CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
 };
@@ -37,6 +38,7 @@ pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::Update;
 pub use message_counters::MessageCounters;
+pub use node_topic::{NodeTopic, read_json, read_status};
 pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
     CameraClockHealth, CameraHealth, CameraInfo, ConfigReport, ConfigState, DaemonInfo, GpuStats,

@@ -199,7 +199,8 @@ impl Publisher {
 
     /// Reads the TLS files as [`start`](Self::start) does, without a connection. Blocks on the disk.
     pub fn check(mqtt: &MqttConfig) -> Result<(), TlsError> {
-        mqtt.tls.as_ref().map(Trust::read).transpose().map(drop)
+        let tls = mqtt.broker.tls.as_ref();
+        tls.map(Trust::read).transpose().map(drop)
     }
 
     /// Never waits and never fails: a state is kept until the broker has acknowledged it; a stream message may be dropped by

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use schemas::Schemas;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::*;
@@ -199,6 +200,16 @@ fn everything() -> Vec<(&'static str, Value)> {
         named("event", events()),
     ];
     all.into_iter().flatten().collect()
+}
+
+#[test]
+fn payloads_of_the_node_are_read_back() {
+    fn is_read_back<T: Serialize + DeserializeOwned + PartialEq>(payload: &T) -> bool {
+        read_json::<T>(&to_json(payload)).as_ref() == Ok(payload)
+    }
+    assert!(infos().iter().all(is_read_back));
+    assert!(statistics().iter().all(is_read_back));
+    assert!(healths().iter().all(is_read_back));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Identity, Topics,
-    broker::{ConnectionTiming, TlsError, Trust},
+    broker::{ClientSettings, ConnectionTiming, TlsError, Trust, WillSettings},
 };
 use spotter_core::config::MqttConfig;
 
@@ -31,9 +31,27 @@ impl ConnectionTarget {
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
             status_topic: topics.status(),
             timing: ConnectionTiming::default(),
-            trust: mqtt.tls.as_ref().map(Trust::read).transpose()?,
+            trust: mqtt.broker.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
         })
+    }
+
+    /// The client of this node. `retains`: the broker accepts a retained will.
+    pub(super) fn client<'a>(
+        &'a self,
+        trust: Option<&'a Trust>,
+        retains: bool,
+    ) -> ClientSettings<'a> {
+        ClientSettings {
+            broker: &self.mqtt.broker,
+            id: &self.client_id,
+            timing: &self.timing,
+            trust,
+            will: Some(WillSettings {
+                topic: &self.status_topic,
+                is_retained: retains,
+            }),
+        }
     }
 
     /// The log message when the broker rejects the subscription to `filter`: what does not work without it.

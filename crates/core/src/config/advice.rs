@@ -43,7 +43,12 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
 
 /// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
 pub fn insecure_features(config: &Config) -> Vec<String> {
-    let broker = config.mqtt.tls.as_ref().is_some_and(|tls| tls.insecure);
+    let broker = config
+        .mqtt
+        .broker
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.insecure);
     let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
     let cameras = config.cameras.iter();
     let cameras = cameras.filter(|camera| camera.source.is_insecure());

@@ -16,6 +16,7 @@ pub mod advice;
 pub mod defaults;
 
 mod address;
+mod broker_access;
 mod camera;
 mod camera_list;
 mod choices;
@@ -40,11 +41,12 @@ mod types;
 mod tests;
 
 pub use camera_list::{CameraList, FleetCamera, camera_list, check_camera_list};
+pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
 pub use load::{LoadedConfig, check, load, of_text};
-pub use parse::{memory_size, prompt_text};
+pub use parse::{duration, memory_size, prompt_text, topic_level};
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
 pub use region::{RequestedRegion, zones_outside_region};

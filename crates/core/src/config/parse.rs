@@ -10,7 +10,7 @@ use crate::ID_MAX_CHARS;
 const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
 
 /// `250ms`, `5s`, `1.5m`, `24h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let plain = |c: char| c.is_ascii_digit() || c == '.';
     let (number, unit) = text.split_at(text.len() - text.trim_start_matches(plain).len());
     let amount: Option<f64> = number.parse().ok();
@@ -125,7 +125,7 @@ fn line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
 }
 
 /// One level of MQTT topics; Home Assistant allows the same characters in its discovery topics.
-pub(super) fn topic_level(text: &str) -> Result<String, String> {
+pub fn topic_level(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if text.is_empty() || !text.chars().all(allowed) {
         return Err(format!(

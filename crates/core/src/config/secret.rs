@@ -73,14 +73,19 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
 
 fn usable(value: &ConfigValue<'_>, mut text: String, kind: SecretKind) -> Option<Secret> {
     if kind == SecretKind::Password {
-        let line = text.strip_suffix('\n').unwrap_or(&text);
-        text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+        text.truncate(without_line_break(&text).len());
     }
     if text.is_empty() {
         value.error("the secret is empty");
         return None;
     }
     Some(Secret::new(text))
+}
+
+/// A password without one line break at its end, which an editor adds.
+pub(super) fn without_line_break(text: &str) -> &str {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line)
 }
 
 fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
@@ -145,7 +150,7 @@ fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<Stri
 }
 
 /// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.
-fn read(path: &Path) -> io::Result<String> {
+pub(super) fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a plain file"));
     }

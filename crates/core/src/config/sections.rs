@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig, ModelSettings, ModelSource,
-    MqttConfig, MqttTls, NodeConfig, ReuseMode, SpoolConfig, address, defaults as d,
+    BrokerAccess, DEFAULT_BASE, DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig,
+    ModelSettings, ModelSource, MqttConfig, MqttTls, NodeConfig, ReuseMode, SpoolConfig, address,
+    defaults as d,
     keys::{self, CustomForm, Key},
     load::Scope,
     parse,
@@ -75,14 +76,16 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
 
     let broker = broker?;
     Some(MqttConfig {
-        tls: broker
-            .secure
-            .then(|| tls.map(|(_, tls)| tls).unwrap_or_default()),
-        host: broker.host,
-        port: broker.port,
-        base: base.unwrap_or_else(|| "spotter".to_owned()),
-        user,
-        password,
+        broker: BrokerAccess {
+            tls: broker
+                .secure
+                .then(|| tls.map(|(_, tls)| tls).unwrap_or_default()),
+            host: broker.host,
+            port: broker.port,
+            user,
+            password,
+        },
+        base: base.unwrap_or_else(|| DEFAULT_BASE.to_owned()),
         commands,
         overrides,
         retain_snapshots,

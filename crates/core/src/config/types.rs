@@ -67,18 +67,12 @@ pub struct HttpConfig {
     pub listen: Option<std::net::SocketAddr>,
 }
 
-/// How the broker is reached.
+/// The broker, and what is published there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MqttConfig {
-    pub host: String,
-    /// Port; 1883, with TLS 8883.
-    pub port: u16,
-    /// `None` = plain TCP.
-    pub tls: Option<MqttTls>,
+    pub broker: BrokerAccess,
     /// First level of all topics; default `spotter`.
     pub base: String,
-    pub user: Option<String>,
-    pub password: Option<Secret>,
     /// Which commands are obeyed; default basic.
     pub commands: Commands,
     /// Whether run-time changes survive a restart; default keep.
@@ -88,6 +82,18 @@ pub struct MqttConfig {
     /// What is kept while the broker is away.
     pub spool: SpoolConfig,
     pub ha: HomeAssistantConfig,
+}
+
+/// How a client reaches a broker and logs in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BrokerAccess {
+    pub host: String,
+    /// Port; 1883, with TLS 8883.
+    pub port: u16,
+    /// `None` = plain TCP.
+    pub tls: Option<MqttTls>,
+    pub user: Option<String>,
+    pub password: Option<Secret>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

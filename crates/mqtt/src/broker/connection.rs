@@ -10,7 +10,10 @@ use tokio::{
 
 use super::{
     limits::{BrokerLimits, publish_bytes, subscribe_bytes},
-    link::{self, ConnectionEvent, Events, JSON, QUEUE, RequestOutcome, Sender, content_type},
+    link::{
+        self, ConnectionEvent, Events, JSON, QUEUE, RequestOutcome, Sender, SubscriptionPurpose,
+        content_type,
+    },
     liveness::ConnectionLiveness,
     policy::{BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
     task::{BrokerTask, TURN, asked_to_stop},
@@ -109,7 +112,10 @@ impl<'a> BrokerConnection<'a> {
         memory: &'a mut ReconnectState,
     ) -> (Self, Events) {
         let (target, protocol) = (&*task.target, policy.protocol);
-        let (sender, events) = link::open(target, memory.trust.as_ref(), protocol, policy.retains);
+        let (sender, events) = {
+            let client = target.client(memory.trust.as_ref(), policy.retains);
+            link::open(&client, protocol)
+        };
         let connection = Self {
             task,
             target,
@@ -282,7 +288,10 @@ impl<'a> BrokerConnection<'a> {
         if !self.limits.allows(subscribe_bytes(self.protocol, &filter)) {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
-        match self.sender.subscribe(&filter) {
+        match self
+            .sender
+            .subscribe(&filter, SubscriptionPurpose::Commands)
+        {
             Ok(notice) => {
                 self.queued += 1;
                 self.answers

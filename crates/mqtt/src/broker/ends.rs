@@ -12,7 +12,7 @@ use super::policy::ConnectionEnd;
 
 pub(super) fn login_refused(code: &dyn Debug) -> ConnectionEnd {
     ConnectionEnd::Refused(format!(
-        "the broker rejected the login ({code:?}); check mqtt.user, the password and the broker's rules for this client"
+        "the broker rejected the login ({code:?}); check user, password and the broker's rules for this client"
     ))
 }
 
@@ -75,7 +75,7 @@ fn rustls(error: &rustls::Error) -> ConnectionEnd {
         )),
         rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
             ConnectionEnd::Untrusted(format!(
-                "the broker's certificate is not trusted ({error}); check mqtt.ca and the host in mqtt.url"
+                "the broker's certificate is not trusted ({error}); check the certificate authority (ca) and the host of the URL"
             ))
         }
         error => ConnectionEnd::Lost(format!("TLS to the broker failed: {error}")),

@@ -4,10 +4,12 @@
 use super::{
     limits::BrokerLimits,
     policy::{ConnectionEnd, Protocol},
+    timing::ConnectionTiming,
     tls::Trust,
     v5, v311,
 };
-use crate::{Inbound, outbox::DeliveryOptions, target::ConnectionTarget};
+use crate::{Inbound, outbox::DeliveryOptions};
+use spotter_core::config::BrokerAccess;
 
 /// Messages in the client library's queue. Few, because their time of publication is set before they wait there.
 pub(super) const QUEUE: usize = 4;
@@ -89,25 +91,46 @@ impl Notice {
     }
 }
 
-/// Prepares a connection, with TLS when there is a `trust`, and with a retained will if `retains`. It is opened by the first [`Events::next`].
-pub(super) fn open(
-    target: &ConnectionTarget,
-    trust: Option<&Trust>,
-    protocol: Protocol,
-    retains: bool,
-) -> (Sender, Events) {
+/// Which client connects to which broker.
+pub(crate) struct ClientSettings<'a> {
+    pub(crate) broker: &'a BrokerAccess,
+    pub(crate) id: &'a str,
+    pub(crate) timing: &'a ConnectionTiming,
+    /// `None` = plain TCP.
+    pub(crate) trust: Option<&'a Trust>,
+    /// `None` for a client that only reads.
+    pub(crate) will: Option<WillSettings<'a>>,
+}
+
+/// The will: `offline` at this topic.
+pub(crate) struct WillSettings<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) is_retained: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SubscriptionPurpose {
+    /// QoS 1; in MQTT 5 without retained messages.
+    Commands,
+    /// QoS 0, with retained messages: brokers limit the QoS 1 messages that wait for a client.
+    States,
+}
+
+/// Prepares a connection. It is opened by the first [`Events::next`].
+pub(super) fn open(client: &ClientSettings<'_>, protocol: Protocol) -> (Sender, Events) {
     match protocol {
         Protocol::V5 => {
-            let options = v5::options(target, trust, retains);
+            let options = v5::options(client);
             let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, events) = client.build();
             (Sender::V5(sender), Events::V5(Box::new(events)))
         }
         Protocol::V311 => {
-            let options = v311::options(target, trust, retains);
+            let options = v311::options(client);
+            let timeout = client.timing.connect_timeout;
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
             let (sender, mut events) = client.build();
-            events.set_network_options(v311::network(target.timing.connect_timeout));
+            events.set_network_options(v311::network(timeout));
             (Sender::V311(sender), Events::V311(Box::new(events)))
         }
     }
@@ -143,15 +166,18 @@ impl Sender {
         Ok(None)
     }
 
-    /// Subscribes with QoS 1; in MQTT 5 without retained messages.
-    pub(super) fn subscribe(&self, filter: &str) -> Result<Notice, ()> {
+    pub(super) fn subscribe(
+        &self,
+        filter: &str,
+        purpose: SubscriptionPurpose,
+    ) -> Result<Notice, ()> {
         match self {
             Self::V5(client) => client
-                .try_subscribe_many_tracked([v5::subscription(filter)])
+                .try_subscribe_many_tracked([v5::subscription(filter, purpose)])
                 .map(Notice::SubscribeV5)
                 .map_err(drop),
             Self::V311(client) => client
-                .try_subscribe_tracked(filter, rumqttc_v4::QoS::AtLeastOnce)
+                .try_subscribe_tracked(filter, v311::qos_of(purpose))
                 .map(Notice::SubscribeV311)
                 .map_err(drop),
         }

@@ -5,6 +5,7 @@
 //!   policy         pure: after the end of a connection, when and how to connect again
 //!   connection     one connection: sends what the outbox has, handles answers, subscribes, stops
 //!   link           one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
+//!   reader         a connection that only reads: no will, nothing published
 //!   liveness       pure: whether the broker still answers
 //!   limits         pure: the broker's limits
 //!   timing         pauses and time limits
@@ -19,6 +20,7 @@ mod limits;
 mod link;
 mod liveness;
 mod policy;
+mod reader;
 #[cfg(test)]
 mod rig;
 mod task;
@@ -29,7 +31,9 @@ mod tls;
 mod v311;
 mod v5;
 
+pub(super) use link::{ClientSettings, WillSettings};
 pub use policy::BrokerState;
+pub use reader::{ReadError, TopicReader};
 pub(super) use task::{BrokerTask, Shared};
 pub(super) use timing::ConnectionTiming;
 pub use tls::TlsError;

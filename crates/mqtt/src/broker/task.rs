@@ -154,7 +154,8 @@ impl BrokerTask {
         if !news {
             return;
         }
-        let (host, port) = (self.target.mqtt.host.as_str(), self.target.mqtt.port);
+        let broker = &self.target.mqtt.broker;
+        let (host, port) = (broker.host.as_str(), broker.port);
         match &state {
             BrokerState::Connecting | BrokerState::Stopped => {
                 tracing::debug!(host, port, ?state, "broker")

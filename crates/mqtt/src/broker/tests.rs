@@ -35,6 +35,7 @@ mod delivery_audit;
 mod heard;
 mod limits;
 mod outages;
+mod reading;
 mod scripted;
 mod second;
 mod secrets;
@@ -219,14 +220,14 @@ async fn rejected_login_is_reported_and_a_correct_one_connects() {
         },
     );
     let mut settings = mqtt(broker.port);
-    settings.user = Some("edge".into());
-    settings.password = Some(Secret::new("wrong".into()));
+    settings.broker.user = Some("edge".into());
+    settings.broker.password = Some(Secret::new("wrong".into()));
     let (refused, _task) = start(&settings);
     let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
     let state = reach(&refused, is_refused).await;
     let reason = state.trouble().unwrap();
     assert!(reason.contains("rejected the login") && !reason.contains("wrong"));
-    settings.password = Some(Secret::new("right".into()));
+    settings.broker.password = Some(Secret::new("right".into()));
     let (accepted, _task) = start(&settings);
     online(&accepted).await;
 }
@@ -275,11 +276,10 @@ const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/se
 const OURS: &str = "\ncafile DIR/ca.pem\nrequire_certificate true";
 
 fn with_tls(broker: &Mosquitto, tls: MqttTls) -> MqttConfig {
-    MqttConfig {
-        tls: Some(tls),
-        host: "localhost".into(),
-        ..mqtt(broker.port)
-    }
+    let mut mqtt = mqtt(broker.port);
+    mqtt.broker.tls = Some(tls);
+    mqtt.broker.host = "localhost".into();
+    mqtt
 }
 
 fn trusting(ca: &Path) -> MqttTls {

@@ -10,31 +10,30 @@ use rumqttc_v4::{
 use super::{
     ends,
     limits::BrokerLimits,
-    link::{ConnectionEvent, PACKET_MAX_BYTES, RequestOutcome},
+    link::{
+        ClientSettings, ConnectionEvent, PACKET_MAX_BYTES, RequestOutcome, SubscriptionPurpose,
+    },
     policy::ConnectionEnd,
-    tls::Trust,
 };
-use crate::{Inbound, message::status_text, outbox::DeliveryOptions, target::ConnectionTarget};
+use crate::{Inbound, message::status_text, outbox::DeliveryOptions};
 
-pub(super) fn options(
-    target: &ConnectionTarget,
-    trust: Option<&Trust>,
-    retains: bool,
-) -> MqttOptions {
-    let mqtt = &target.mqtt;
-    let address = (mqtt.host.clone(), mqtt.port);
-    let mut options = MqttOptions::new(target.client_id.clone(), address);
+pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
+    let broker = client.broker;
+    let address = (broker.host.clone(), broker.port);
+    let mut options = MqttOptions::new(client.id, address);
     options
-        .set_keep_alive(target.timing.keep_alive_s)
+        .set_keep_alive(client.timing.keep_alive_s)
         .set_clean_session(true)
-        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
-        .set_last_will(LastWill::new(
-            target.status_topic.clone(),
+        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES);
+    if let Some(will) = &client.will {
+        options.set_last_will(LastWill::new(
+            will.topic,
             status_text(false),
             QoS::AtLeastOnce,
-            retains,
+            will.is_retained,
         ));
-    match (&mqtt.user, &mqtt.password) {
+    }
+    match (&broker.user, &broker.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }
@@ -43,7 +42,7 @@ pub(super) fn options(
         }
         (None, _) => {}
     }
-    if let Some(trust) = trust {
+    if let Some(trust) = client.trust {
         options.set_transport(Transport::Tls(trust.client()));
     }
     options
@@ -63,6 +62,14 @@ pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
         QoS::AtMostOnce
     };
     PublishOptions::new(qos).retain(delivery.retained)
+}
+
+/// In MQTT 3.1.1 a subscription always receives the retained messages.
+pub(super) fn qos_of(purpose: SubscriptionPurpose) -> QoS {
+    match purpose {
+        SubscriptionPurpose::Commands => QoS::AtLeastOnce,
+        SubscriptionPurpose::States => QoS::AtMostOnce,
+    }
 }
 
 pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {

@@ -10,48 +10,31 @@ use rumqttc::{
 use super::{
     ends,
     limits::BrokerLimits,
-    link::{ConnectionEvent, JPEG, PACKET_MAX_BYTES, RequestOutcome, WILL_DELAY_S, content_type},
+    link::{
+        ClientSettings, ConnectionEvent, JPEG, PACKET_MAX_BYTES, RequestOutcome,
+        SubscriptionPurpose, WILL_DELAY_S, WillSettings, content_type,
+    },
     policy::ConnectionEnd,
-    tls::Trust,
 };
-use crate::{
-    Inbound, ReplyTo, message::status_text, outbox::DeliveryOptions, target::ConnectionTarget,
-};
+use crate::{Inbound, ReplyTo, message::status_text, outbox::DeliveryOptions};
 
-pub(super) fn options(
-    target: &ConnectionTarget,
-    trust: Option<&Trust>,
-    retains: bool,
-) -> MqttOptions {
-    let mqtt = &target.mqtt;
-    let address = (mqtt.host.clone(), mqtt.port);
-    let mut options = MqttOptions::new(target.client_id.clone(), address);
-    let will_properties = LastWillProperties {
-        delay_interval: Some(WILL_DELAY_S),
-        payload_format_indicator: None,
-        message_expiry_interval: None,
-        content_type: None,
-        response_topic: None,
-        correlation_data: None,
-        user_properties: Vec::new(),
-    };
+pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
+    let broker = client.broker;
+    let address = (broker.host.clone(), broker.port);
+    let mut options = MqttOptions::new(client.id, address);
     let mut network = NetworkOptions::new();
     network.set_tcp_nodelay(true);
     options
-        .set_keep_alive(target.timing.keep_alive_s)
+        .set_keep_alive(client.timing.keep_alive_s)
         .set_clean_start(true)
         .set_session_expiry_interval(Some(0))
         .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
-        .set_connect_timeout(target.timing.connect_timeout)
-        .set_network_options(network)
-        .set_last_will(LastWill::new(
-            target.status_topic.clone(),
-            status_text(false),
-            QoS::AtLeastOnce,
-            retains,
-            Some(will_properties),
-        ));
-    match (&mqtt.user, &mqtt.password) {
+        .set_connect_timeout(client.timing.connect_timeout)
+        .set_network_options(network);
+    if let Some(will) = &client.will {
+        options.set_last_will(last_will(will));
+    }
+    match (&broker.user, &broker.password) {
         (Some(user), Some(password)) => {
             options.set_credentials(user.clone(), password.reveal().to_owned());
         }
@@ -60,10 +43,29 @@ pub(super) fn options(
         }
         (None, _) => {}
     }
-    if let Some(trust) = trust {
+    if let Some(trust) = client.trust {
         options.set_transport(Transport::Tls(trust.client()));
     }
     options
+}
+
+fn last_will(will: &WillSettings<'_>) -> LastWill {
+    let properties = LastWillProperties {
+        delay_interval: Some(WILL_DELAY_S),
+        payload_format_indicator: None,
+        message_expiry_interval: None,
+        content_type: None,
+        response_topic: None,
+        correlation_data: None,
+        user_properties: Vec::new(),
+    };
+    LastWill::new(
+        will.topic,
+        status_text(false),
+        QoS::AtLeastOnce,
+        will.is_retained,
+        Some(properties),
+    )
 }
 
 pub(super) fn publish_options(delivery: &DeliveryOptions, payload: &[u8]) -> PublishOptions {
@@ -87,10 +89,13 @@ pub(super) fn publish_options(delivery: &DeliveryOptions, payload: &[u8]) -> Pub
         })
 }
 
-pub(super) fn subscription(filter: &str) -> SubscribeFilterInput {
-    SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
-        .retain_forward_rule(RetainForwardRule::Never)
-        .preserve_retain(is_of_commands(filter))
+pub(super) fn subscription(filter: &str, purpose: SubscriptionPurpose) -> SubscribeFilterInput {
+    match purpose {
+        SubscriptionPurpose::Commands => SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
+            .retain_forward_rule(RetainForwardRule::Never)
+            .preserve_retain(is_of_commands(filter)),
+        SubscriptionPurpose::States => SubscribeFilterInput::new(filter, QoS::AtMostOnce),
+    }
 }
 
 /// A retained command would be executed again at every start, so a command carries its retain flag also when it arrives live.

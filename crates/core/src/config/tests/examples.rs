@@ -32,8 +32,8 @@ fn the_demo_starts_anywhere() {
     let loaded = load(&shipped("demo.toml"), &environment(&[])).unwrap_or_else(|p| panic!("{p}"));
     assert!(loaded.warnings.is_empty());
     let config = loaded.config;
-    assert_eq!(config.mqtt.host, "127.0.0.1");
-    assert_eq!(config.mqtt.port, 1883);
+    assert_eq!(config.mqtt.broker.host, "127.0.0.1");
+    assert_eq!(config.mqtt.broker.port, 1883);
     assert_eq!(config.model.source, ModelSource::Embedded);
     assert_eq!(config.model.budget, Duration::from_secs(1));
     let street = &config.cameras[0];
@@ -57,8 +57,8 @@ fn a_minimal_file_gets_every_default() {
     let state_dir = Path::new("/home/me/.local/state/spotter");
     assert_eq!(config.node.state_dir, state_dir);
     assert_eq!(config.http.listen.unwrap().to_string(), "127.0.0.1:9464");
-    assert_eq!(config.mqtt.tls, None);
-    assert_eq!(config.mqtt.port, 1883);
+    assert_eq!(config.mqtt.broker.tls, None);
+    assert_eq!(config.mqtt.broker.port, 1883);
     assert_eq!(config.mqtt.base, "spotter");
     assert_eq!(config.mqtt.commands, Commands::Basic);
     assert_eq!(config.mqtt.overrides, OverridePersistence::Keep);
@@ -110,10 +110,11 @@ fn three_camera_example_gives_its_documented_configuration() {
     assert_eq!(config.node.name.as_str(), "edge1");
     assert_eq!(config.node.state_dir, Path::new("/state"));
     let mqtt = &config.mqtt;
-    let tls = mqtt.tls.as_ref().unwrap();
-    assert_eq!(mqtt.host, "broker.example.net");
-    assert_eq!(mqtt.port, 8883);
-    assert_eq!(mqtt.password.as_ref().unwrap().reveal(), "mqtt_password!");
+    let tls = mqtt.broker.tls.as_ref().unwrap();
+    assert_eq!(mqtt.broker.host, "broker.example.net");
+    assert_eq!(mqtt.broker.port, 8883);
+    let password = mqtt.broker.password.as_ref().unwrap();
+    assert_eq!(password.reveal(), "mqtt_password!");
     assert_eq!(tls.client_key.as_ref().unwrap().reveal(), "mqtt_key!\n");
     assert_eq!(tls.ca.as_deref(), Some(dir.path().join("ca.pem").as_path()));
     assert_eq!(mqtt.spool.max_age, Duration::from_secs(86_400));

@@ -367,7 +367,7 @@ async fn reply_carries_the_correlation_data_of_its_request() {
     };
     let broker = broker(|_| {}).await;
     let target = ConnectionTarget::new(&mqtt(broker.port), &identity()).unwrap();
-    let (sender, mut events) = link::open(&target, None, Protocol::V5, true);
+    let (sender, mut events) = link::open(&target.client(None, true), Protocol::V5);
     let delivery = DeliveryOptions {
         ticket: Some(Ticket(1)),
         correlation: Some([0, 1, 0xff].into()),

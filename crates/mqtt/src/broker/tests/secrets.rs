@@ -27,11 +27,10 @@ const FORMS: [&str; 4] = [
 ];
 
 fn with_login(port: u16) -> MqttConfig {
-    MqttConfig {
-        user: Some(USER.into()),
-        password: Some(Secret::new(PASSWORD.into())),
-        ..mqtt(port)
-    }
+    let mut mqtt = mqtt(port);
+    mqtt.broker.user = Some(USER.into());
+    mqtt.broker.password = Some(Secret::new(PASSWORD.into()));
+    mqtt
 }
 
 /// An MQTT 5 reason string that contains the password.
@@ -97,10 +96,9 @@ async fn no_error_repeats_the_login() {
         client_key: None,
         insecure: true,
     };
-    texts.spawn(trouble(MqttConfig {
-        tls: Some(tls),
-        ..with_login(plain.port)
-    }));
+    let mut over_tls = with_login(plain.port);
+    over_tls.broker.tls = Some(tls);
+    texts.spawn(trouble(over_tls));
     let shown = texts.join_all().await.join("\n");
     let logged = std::fs::read_to_string(log.path()).unwrap();
     // The log has the same reasons. Tests that run at the same time may make it miss some lines.
