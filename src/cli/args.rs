@@ -1,6 +1,9 @@
 //! The arguments of every command. Their doc comments are the text of `--help`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{
     Args, Parser, Subcommand,
@@ -83,6 +86,8 @@ pub enum CliCommand {
     SelfTest(SelfTestArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
+    /// Show the nodes of a broker
+    Fleet(FleetCommandArgs),
     /// Compare the answers of another precision with those of bf16, on your own pictures
     Compare(CompareArgs),
     /// Find objects in a picture: boxes
@@ -232,6 +237,59 @@ impl ModelArgs {
 pub struct SelfTestArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+}
+
+/// `spotter fleet`
+#[derive(Debug, Args)]
+pub struct FleetCommandArgs {
+    #[command(subcommand)]
+    pub command: FleetCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Show every node below the base, and exit with 2 when something is wrong; reads only retained topics
+    Status(FleetStatusArgs),
+}
+
+/// `spotter fleet status`
+#[derive(Debug, Args)]
+pub struct FleetStatusArgs {
+    /// The broker: mqtt://HOST[:PORT] or mqtts://HOST[:PORT]
+    #[arg(long, value_name = "URL")]
+    pub mqtt: String,
+    /// The user at the broker; the password is in the environment variable MQTT_PASSWORD, or in a file
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// A file with the password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+    /// The certificate authority of the broker as PEM; default: those of this machine
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// The first level of all topics (`mqtt.base`)
+    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_BASE, value_parser = config::topic_level)]
+    pub base: String,
+    /// How long to listen: a node of which nothing arrives in this time is silent. At least 12s; 0s prints at once and finds
+    /// neither silent nodes nor two nodes with one name
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = listening_time)]
+    pub wait: Duration,
+    /// Print again when something changed, until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// Print JSON, with --watch one line for each change
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Nodes publish every 10 s.
+const LISTENING_MIN: Duration = Duration::from_secs(12);
+
+fn listening_time(text: &str) -> Result<Duration, String> {
+    match config::duration(text)? {
+        time if time.is_zero() || time >= LISTENING_MIN => Ok(time),
+        _ => Err("must be 0s or at least 12s, because nodes publish every 10 s".into()),
+    }
 }
 
 /// `spotter compare`

@@ -9,10 +9,12 @@ mod bench;
 mod calibrate;
 mod check;
 mod compare;
+mod fleet;
 mod model;
 pub mod out;
 mod pictures;
 mod self_test;
+pub mod table;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,8 @@ use crate::app;
 pub const EXIT_DONE: u8 = 0;
 /// The command failed; the reason is on stderr.
 pub const EXIT_FAILED: u8 = 1;
+/// `spotter fleet status`: something is wrong with a node; it is on stdout.
+pub const EXIT_TROUBLE: u8 = 2;
 /// The configuration is wrong (`EX_CONFIG` of sysexits.h); systemd does not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
 
@@ -41,6 +45,7 @@ pub fn main() -> ExitCode {
         CliCommand::Model(model) => model::model(&model.command),
         CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
+        CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
         CliCommand::Compare(args) => compare::compare(&args),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
@@ -56,6 +61,7 @@ pub fn end(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(EXIT_DONE),
         Err(error) if error.is::<out::OutputClosed>() => ExitCode::from(EXIT_DONE),
+        Err(error) if error.is::<fleet::FleetTrouble>() => ExitCode::from(EXIT_TROUBLE),
         Err(error) => {
             let code = if error.is::<spotter_core::config::ConfigProblems>() {
                 EXIT_CONFIG

@@ -32,7 +32,6 @@ mod stays;
 mod steps;
 mod still;
 mod still_check;
-mod table;
 mod tracks;
 
 pub use eval::{EvalOptions, eval};
@@ -41,11 +40,11 @@ pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
 pub use regions::{RegionOptions, regions};
 pub use soak::{SoakOptions, SoakSubject, soak};
+pub(crate) use spotter::cli::table::{self, TextTable};
 pub use spread::Spread;
 pub use steps::{STEPS_MIN, Steps, StepsReport};
 pub use still::{StillOptions, still};
 pub use still_check::{CheckOptions, check_still};
-pub(crate) use table::TextTable;
 pub use tracks::{TrackOptions, track};
 
 #[cfg(test)]

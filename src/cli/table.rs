@@ -1,12 +1,12 @@
-//! A table of text.
+//! A table of text on a terminal.
 
 use std::fmt;
 
 /// The cells of a row, each with the heading of its column.
-pub(crate) type TableRow = Vec<(&'static str, String)>;
+pub type TableRow = Vec<(&'static str, String)>;
 
 /// Every column is as wide as its widest cell; the first is aligned to the left, the others to the right.
-pub(crate) struct TextTable(Vec<Vec<String>>);
+pub struct TextTable(Vec<Vec<String>>);
 
 impl TextTable {
     /// All rows have the same columns. Without rows there is no table.
@@ -46,7 +46,7 @@ impl fmt::Display for TextTable {
 }
 
 /// A dash for what was not measured.
-pub(crate) fn known(value: Option<f64>, decimals: usize) -> String {
+pub fn known(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.decimals$}"))
 }
 

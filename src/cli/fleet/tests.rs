@@ -1,0 +1,304 @@
+//! Reports of recorded messages.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const INFO: &str = r#"{"v":1,"daemon":{"name":"spotter","version":"0.1.0"},"boot":"b7c1","started_ms":1000,"host":"box1",
+    "gpus":["a GPU"],"model":null,"cams":[{"id":"gate","prompts":["person"],"zones":[],"rate":0.5},
+    {"id":"yard","prompts":[],"zones":[],"rate":1.0}],"config_hash":"0123456789ab","overrides":0,"features":[]}"#;
+const CONFIG: &str =
+    r#"{"v":1,"state":"ok","hash":"ab12","at":"2026-08-22T10:15:30.123Z","errors":[]}"#;
+const STATS: &str = r#"{"v":1,"time_ms":1787393740000,"started_ms":1000,"uptime_s":10,"cams_online":2,"cams_total":2,
+    "frames_analysed_ps":9.0,"frames_late_ps":1.0,"lat_total_p95_ms":88.4,"lat_budget_ms":250,"lat_over_budget":0,
+    "gpu0_util_pct":71.0,"gpu0_busy_pct":92.3,"gpu0_mem_mib":5120,"gpu0_temp_c":61,"nvdec_pct":null,"cpu_pct":223.5}"#;
+const STREAMING: &str =
+    r#"{"v":1,"state":"streaming","reason":null,"since_ms":1787393730123,"rtp_lost":3}"#;
+const WAIT: Duration = Duration::from_secs(15);
+
+fn at(seconds: u64) -> Mono {
+    Mono::default().after(Duration::from_secs(seconds))
+}
+
+/// A view of the node `edge1`, or of others below the base.
+struct Recorded(FleetView);
+
+impl Recorded {
+    fn new() -> Self {
+        Self(FleetView::new("spotter", at(0)))
+    }
+
+    /// A node without problems, as its messages are retained.
+    fn well() -> Self {
+        let mut recorded = Self::new();
+        for (topic, payload) in [
+            ("info", INFO),
+            ("status", "online"),
+            ("config", CONFIG),
+            ("stats", STATS),
+            ("cam/gate/health", STREAMING),
+            ("cam/yard/health", STREAMING),
+        ] {
+            recorded.retained(topic, payload);
+        }
+        recorded
+    }
+
+    fn retained(&mut self, topic: &str, payload: &str) {
+        self.receive(topic, payload, true, at(0));
+    }
+
+    fn live(&mut self, seconds: u64, topic: &str, payload: &str) {
+        self.receive(topic, payload, false, at(seconds));
+    }
+
+    fn receive(&mut self, topic: &str, payload: &str, retained: bool, now: Mono) {
+        let message = Inbound {
+            topic: format!("spotter/edge1/{topic}"),
+            payload: payload.into(),
+            retained,
+            reply_to: None,
+        };
+        self.0.receive(&message, now);
+    }
+
+    fn report(&self, seconds: u64) -> FleetReport {
+        self.0.report(at(seconds), Some(WAIT))
+    }
+
+    /// The problems as lines.
+    fn problems(&self, seconds: u64) -> Vec<String> {
+        let report = self.report(seconds);
+        let nodes = report.nodes.iter();
+        nodes
+            .flat_map(|node| &node.problems)
+            .map(NodeProblem::to_string)
+            .collect()
+    }
+}
+
+fn run(json: &str, started_ms: i64, host: &str) -> String {
+    let mut value: Value = serde_json::from_str(json).unwrap();
+    value["started_ms"] = started_ms.into();
+    value["host"] = host.into();
+    value.to_string()
+}
+
+#[test]
+fn well_node_is_a_row_without_problems() {
+    let report = Recorded::well().report(1);
+    assert!(!report.has_problems());
+    let expected = "\
+node    state  version    config  looks/s  late %  p95 ms  budget ms  cpu %                  gpu      cameras
+edge1  online    0.1.0  accepted      9.0      10      88        250    224  92 % 5120 MiB 61 °C  2 streaming
+
+1 node, no problems";
+    assert_eq!(report.to_string(), expected);
+}
+
+#[test]
+fn offline_node_shows_its_last_time_and_no_cameras() {
+    let mut recorded = Recorded::well();
+    recorded.retained("status", "offline");
+    recorded.retained("cam/yard/health", r#"{"state":"stalled","reason":null}"#);
+    let expected = ["offline; last figures at 2026-08-22T10:15:40Z by its own clock"];
+    assert_eq!(recorded.problems(1), expected);
+    let text = recorded.report(1).to_string();
+    assert!(
+        text.contains("1 streaming, 1 stalled") && !text.contains("92 %"),
+        "{text}"
+    );
+}
+
+#[test]
+fn rejected_configuration_is_shown_with_its_errors() {
+    let mut recorded = Recorded::well();
+    let rejected = json!({"v": 1, "state": "rejected", "hash": "ab12", "errors": ["site.toml:3:1 url: no host", "one\x1b[2J"]});
+    recorded.retained("config", &rejected.to_string());
+    let text = recorded.report(1).to_string();
+    let line = "edge1: configuration rejected, the previous one is active: site.toml:3:1 url: no host; one [2J\n";
+    assert!(text.contains(line) && text.contains("rejected"), "{text}");
+    assert!(text.ends_with("1 node, 1 with problems"), "{text}");
+}
+
+#[test]
+fn silent_cameras_are_shown_with_their_reasons() {
+    let mut recorded = Recorded::well();
+    let refused =
+        r#"{"state":"auth_failed","reason":"auth_failed: 10.0.0.7:554 refused the login"}"#;
+    for (health, expected) in [
+        (
+            refused,
+            "camera gate: auth_failed: 10.0.0.7:554 refused the login",
+        ),
+        (
+            r#"{"state":"connecting","reason":"unreachable: no route"}"#,
+            "camera gate: connecting: unreachable: no route",
+        ),
+        (r#"{"state":"stalled"}"#, "camera gate: stalled"),
+        (r#"{"state":"asleep"}"#, "camera gate: asleep"),
+        ("", "camera gate: configured, and without health"),
+        (
+            "not json",
+            "camera gate: health cannot be read: expected ident at line 1 column 2",
+        ),
+    ] {
+        recorded.retained("cam/gate/health", health);
+        assert_eq!(recorded.problems(1), [expected], "{health}");
+    }
+    // Off on purpose, and a camera that was removed from the configuration.
+    recorded.retained(
+        "cam/gate/health",
+        r#"{"state":"disabled","reason":"schedule: its `schedule` leaves this time out"}"#,
+    );
+    recorded.retained("cam/old/health", r#"{"state":"stalled"}"#);
+    assert_eq!(recorded.problems(1), [""; 0]);
+}
+
+#[test]
+fn node_without_live_messages_is_silent_after_the_wait() {
+    let mut recorded = Recorded::well();
+    assert_eq!(recorded.problems(14), [""; 0]);
+    let expected = "silent: its status is online, but it publishes nothing; last figures at 2026-08-22T10:15:40Z by its own clock";
+    assert_eq!(recorded.problems(15), [expected]);
+    recorded.live(16, "stats", STATS);
+    assert_eq!(recorded.report(30).nodes[0].state, NodeState::Online);
+    assert_eq!(recorded.report(31).nodes[0].state, NodeState::Silent);
+    assert_eq!(
+        recorded.0.report(at(31), None).nodes[0].state,
+        NodeState::Online
+    );
+    // The broker publishes the will.
+    recorded.live(32, "status", "offline");
+    assert_eq!(recorded.report(32).nodes[0].state, NodeState::Offline);
+}
+
+#[test]
+fn two_daemons_side_by_side_are_found_by_their_stats() {
+    let mut recorded = Recorded::well();
+    recorded.live(3, "stats", &run(STATS, 1000, ""));
+    assert_eq!(recorded.problems(4), [""; 0]);
+    recorded.live(8, "stats", &run(STATS, 2000, ""));
+    let expected =
+        "two daemons publish as this node (known hosts: box1); give each box its own node.name";
+    assert_eq!(recorded.problems(9), [expected]);
+    // One of them has another name now.
+    for seconds in (10..400).step_by(10) {
+        recorded.live(seconds, "stats", &run(STATS, 1000, ""));
+    }
+    assert_eq!(recorded.problems(308).len(), 0);
+}
+
+#[test]
+fn two_daemons_that_alternate_are_found_by_their_info() {
+    let mut recorded = Recorded::well();
+    let publish = |recorded: &mut Recorded, seconds, started_ms, host| {
+        recorded.live(seconds, "info", &run(INFO, started_ms, host));
+        recorded.live(seconds + 1, "stats", &run(STATS, started_ms, host));
+    };
+    // A restart is a new run, also if its clock is earlier.
+    publish(&mut recorded, 1, 500, "box1");
+    publish(&mut recorded, 61, 3000, "box2");
+    assert_eq!(recorded.problems(62), [""; 0]);
+    publish(&mut recorded, 121, 500, "box1");
+    let expected = "two daemons publish as this node (known hosts: box1, box2); give each box its own node.name";
+    assert_eq!(recorded.problems(122), [expected]);
+}
+
+#[test]
+fn payload_that_is_no_json_is_a_problem() {
+    let mut recorded = Recorded::well();
+    recorded.retained("info", "not json");
+    recorded.retained("status", "asleep");
+    let expected = [
+        "no status",
+        "status cannot be read: neither online nor offline",
+        "info cannot be read: expected ident at line 1 column 2",
+    ];
+    assert_eq!(recorded.problems(1), expected);
+    // Cameras are those with health.
+    assert_eq!(recorded.report(1).nodes[0].cameras.len(), 2);
+}
+
+#[test]
+fn payloads_of_other_versions_are_read() {
+    let mut recorded = Recorded::well();
+    let extended = |text: &str| {
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        value["new_key"] = json!({"deep": [1, "two"]});
+        value.to_string()
+    };
+    for (topic, payload) in [
+        ("info", INFO),
+        ("config", CONFIG),
+        ("stats", STATS),
+        ("cam/gate/health", STREAMING),
+    ] {
+        recorded.retained(topic, &extended(payload));
+    }
+    // An older node does not name the run in its stats, and one without a GPU has no keys of it.
+    recorded.live(
+        2,
+        "stats",
+        r#"{"v":1,"time_ms":5,"frames_analysed_ps":2.0}"#,
+    );
+    let report = recorded.report(3);
+    assert!(!report.has_problems(), "{report}");
+    assert_eq!(report.nodes[0].figures.as_ref().map(|f| f.gpu), Some(None));
+}
+
+#[test]
+fn cleared_node_is_not_shown() {
+    let mut recorded = Recorded::well();
+    for topic in [
+        "info",
+        "status",
+        "config",
+        "stats",
+        "cam/gate/health",
+        "cam/yard/health",
+    ] {
+        recorded.retained(topic, "");
+    }
+    let report = recorded.report(1);
+    assert!(report.nodes.is_empty() && report.has_problems());
+    assert!(
+        report.to_string().starts_with("no node below spotter/"),
+        "{report}"
+    );
+}
+
+#[test]
+fn late_answers_are_a_problem() {
+    let mut recorded = Recorded::well();
+    recorded.retained(
+        "stats",
+        &STATS.replace("\"lat_over_budget\":0", "\"lat_over_budget\":1"),
+    );
+    let expected = "answers are too late: 95 % within 88 ms, the budget is 250 ms";
+    assert_eq!(recorded.problems(1), [expected]);
+}
+
+#[test]
+fn json_has_a_kind_for_each_problem() {
+    let mut recorded = Recorded::well();
+    recorded.retained(
+        "cam/gate/health",
+        r#"{"state":"auth_failed","reason":"auth_failed: no"}"#,
+    );
+    let json = serde_json::to_value(recorded.report(1)).unwrap();
+    let node = &json["nodes"][0];
+    assert_eq!(
+        node["problems"],
+        json!([{"kind": "camera", "camera": "gate", "state": "auth_failed", "reason": "auth_failed: no"}])
+    );
+    assert_eq!(
+        node["cameras"][1],
+        json!({"camera": "yard", "state": "streaming", "reason": null})
+    );
+    assert_eq!(
+        (&node["state"], &node["config"]),
+        (&json!("online"), &json!("accepted"))
+    );
+    assert_eq!(node["figures"]["gpu0_temp_c"], 61);
+}

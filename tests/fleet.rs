@@ -1,0 +1,137 @@
+//! `spotter fleet status` with a real broker: a daemon beside nodes whose retained messages a script published.
+
+#![expect(
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod support;
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use support::{
+    DONE, Ended, FAILED, Program,
+    broker::{Consumer, broker, publish},
+    file, free_address, spotter,
+};
+
+/// Something is wrong with a node.
+const TROUBLE: i32 = 2;
+
+/// The least time to listen.
+const WAIT: &str = "--wait=12s";
+
+fn status(broker: SocketAddr, options: &[&str]) -> Ended {
+    let url = format!("mqtt://{broker}");
+    let arguments = ["fleet", "status", "--mqtt", &url];
+    spotter(arguments.iter().chain(options))
+}
+
+fn retain(broker: SocketAddr, node: &str, topic: &str, payload: &str) {
+    publish(broker, &format!("spotter/{node}/{topic}"), payload, &["-r"]);
+}
+
+fn info(started_ms: i64, host: &str) -> String {
+    let info = json!({
+        "v": 1, "daemon": {"name": "spotter", "version": "0.0.9"}, "boot": "77aa", "started_ms": started_ms, "host": host,
+        "cams": [{"id": "dock", "prompts": [], "zones": [], "rate": 1.0}],
+    });
+    info.to_string()
+}
+
+#[test]
+fn fleet_status_shows_daemon_and_offline_node_until_broker_stops() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = free_address();
+    let running_broker = broker(address, "");
+    let consumer = Consumer::on(address);
+    let state = directory.path().join("state");
+    let text = format!(
+        "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel.budget = \"60s\"\n\
+         mqtt.url = \"mqtt://{address}\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n"
+    );
+    let path = file(directory.path(), "site.toml", text);
+    let daemon = Program::start(["run", "--config", path.to_str().expect("UTF-8")]);
+    consumer.wait_for("spotter/edge1/stats", |_| true);
+
+    let found = status(address, &["--wait=0s"]).expect(DONE);
+    assert!(
+        found.stdout.contains("1 streaming") && found.stdout.ends_with("1 node, no problems"),
+        "{found:#?}"
+    );
+
+    let rejected = json!({"v": 1, "state": "rejected", "hash": "", "at": "", "errors": ["site.toml:1:1 x: unknown key"]});
+    retain(address, "edge2", "info", &info(7, "box2"));
+    retain(address, "edge2", "status", "offline");
+    retain(address, "edge2", "config", &rejected.to_string());
+    retain(address, "edge3", "info", &info(8, "box3"));
+    retain(address, "edge3", "status", "online");
+    let found = status(address, &[WAIT, "--json"]).expect(TROUBLE);
+    let report: Value = serde_json::from_str(&found.stdout).expect("JSON");
+    let of = |index: usize, key: &str| report["nodes"][index][key].clone();
+    let states = [0, 1, 2].map(|index| of(index, "state"));
+    assert_eq!(states, ["online", "offline", "silent"], "{report:#}");
+    assert_eq!(of(0, "problems"), json!([]), "{report:#}");
+    let camera = json!([{"camera": "gate", "state": "streaming", "reason": null}]);
+    assert_eq!(of(0, "cameras"), camera);
+    assert!(of(0, "figures")["time_ms"].is_i64(), "{report:#}");
+    let errors = json!({"kind": "config_rejected", "errors": ["site.toml:1:1 x: unknown key"]});
+    assert_eq!(
+        of(1, "problems"),
+        json!([{"kind": "offline", "last_ms": null}, errors])
+    );
+
+    daemon.terminate().expect(DONE);
+    let found = status(address, &["--wait=0s"]).expect(TROUBLE);
+    assert!(
+        found.stdout.contains("edge1: offline; last figures at "),
+        "{found:#?}"
+    );
+    drop(running_broker);
+    let place = format!("reading the broker {address}");
+    status(address, &[WAIT]).fails_with(FAILED, &[&place, "cannot reach the broker"]);
+}
+
+#[test]
+fn fleet_watch_prints_two_daemons_with_one_name() {
+    let address = free_address();
+    let _broker = broker(address, "");
+    retain(address, "edge1", "status", "online");
+    retain(address, "edge1", "info", &info(1000, "box1"));
+    let url = format!("mqtt://{address}");
+    let watch = Program::start(["fleet", "status", "--mqtt", &url, "--watch", "--json"]);
+    let first = watch.stdout.wait_for("edge1");
+    assert!(!first.contains("two_daemons"), "{first}");
+    // Each publishes its information when it takes the session from the other.
+    for (started_ms, host) in [(2000, "box2"), (1000, "box1")] {
+        retain(address, "edge1", "info", &info(started_ms, host));
+    }
+    let line = watch.stdout.wait_for("two_daemons");
+    assert!(line.contains("[\"box1\",\"box2\"]"), "{line}");
+}
+
+#[test]
+fn fleet_status_names_wrong_options_without_the_login() {
+    for (arguments, part) in [
+        (
+            &["--mqtt", "mqtt://u:canary@127.0.0.1"][..],
+            "the URL contains a user name",
+        ),
+        (
+            &["--mqtt", "mqtt://127.0.0.1", "--wait", "5s"],
+            "at least 12s",
+        ),
+        (
+            &["--mqtt", "mqtt://127.0.0.1", "--base", "a/b"],
+            "not one topic level",
+        ),
+    ] {
+        let ended = spotter(["fleet", "status"].iter().chain(arguments)).expect(FAILED);
+        assert!(
+            ended.stderr.contains(part) && !ended.stderr.contains("canary"),
+            "{ended:#?}"
+        );
+    }
+}
