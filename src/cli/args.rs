@@ -12,7 +12,7 @@ use clap::{
 
 use crate::app::DemoOptions;
 use spotter_core::{
-    CaptionLength,
+    CaptionLength, IdError, NodeId,
     config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
@@ -86,7 +86,7 @@ pub enum CliCommand {
     SelfTest(SelfTestArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
-    /// Show the nodes of a broker
+    /// Show the nodes of a broker; read and write the list of cameras that nodes share
     Fleet(FleetCommandArgs),
     /// Compare the answers of another precision with those of bf16, on your own pictures
     Compare(CompareArgs),
@@ -250,6 +250,50 @@ pub struct FleetCommandArgs {
 pub enum FleetCommand {
     /// Show every node below the base, and exit with 2 when something is wrong; reads only retained topics
     Status(FleetStatusArgs),
+    /// Check a list of cameras, show what changes, and write it to the fleet's store as one revision
+    Apply(FleetApplyArgs),
+    /// Print the newest list of cameras as it was applied
+    Get(FleetStoreArgs),
+}
+
+/// `spotter fleet apply`
+#[derive(Debug, Args)]
+pub struct FleetApplyArgs {
+    /// The list: `[defaults]` and `[camera.NAME]` as in a configuration
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub store: FleetStoreArgs,
+    /// Show what would change and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// The store of a fleet, for `spotter fleet apply` and `spotter fleet get`
+#[derive(Debug, Args)]
+pub struct FleetStoreArgs {
+    /// The NATS server with JetStream: nats://HOST:PORT or tls://HOST:PORT; the servers of a cluster with commas
+    #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
+    pub nats: Vec<String>,
+    /// The name of the fleet
+    #[arg(long, value_name = "NAME", value_parser = fleet_name)]
+    pub fleet: NodeId,
+    /// The user at the NATS server; the password is in the environment variable NATS_PASSWORD
+    #[arg(long, value_name = "NAME", conflicts_with = "credentials")]
+    pub user: Option<String>,
+    /// A .creds file of the account
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
+    /// The certificate authority of the NATS server as PEM; default: those of this machine
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Copies of the fleet's data in a cluster of servers, when it is made
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub replicas: u8,
+}
+
+fn fleet_name(text: &str) -> Result<NodeId, IdError> {
+    NodeId::new(text)
 }
 
 /// `spotter fleet status`

@@ -1,4 +1,4 @@
-//! `spotter fleet status`: one view over the nodes of a broker.
+//! `spotter fleet status`: one view over the nodes of a broker. `spotter fleet apply` and `get` are in [`camera_list`].
 //!
 //! ```text
 //!   broker ──retained messages──▶ FleetView ──now──▶ FleetReport ─▶ table, JSON, exit code
@@ -6,6 +6,7 @@
 //!           reads
 //! ```
 
+mod camera_list;
 mod report;
 mod view;
 
@@ -49,7 +50,17 @@ impl fmt::Display for FleetTrouble {
 }
 
 pub fn fleet(command: &FleetCommand) -> anyhow::Result<()> {
-    let FleetCommand::Status(args) = command;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match command {
+        FleetCommand::Status(args) => runtime.block_on(status(args)),
+        FleetCommand::Apply(args) => runtime.block_on(camera_list::apply(args)),
+        FleetCommand::Get(args) => runtime.block_on(camera_list::get(args)),
+    }
+}
+
+async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
     let options = BrokerOptions {
         url: args.mqtt.clone(),
         user: args.user.clone(),
@@ -58,20 +69,15 @@ pub fn fleet(command: &FleetCommand) -> anyhow::Result<()> {
     };
     let broker = BrokerAccess::of_options(&options, &Environment::process())
         .map_err(|wrong| anyhow!("fleet status: {wrong}"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let fleet = FleetStatus {
         args,
         broker,
         clock: SystemClock::new(),
     };
-    runtime.block_on(async {
-        match args.watch {
-            true => fleet.watch().await,
-            false => fleet.once().await,
-        }
-    })
+    match args.watch {
+        true => fleet.watch().await,
+        false => fleet.once().await,
+    }
 }
 
 /// One run of the command.

@@ -23,5 +23,10 @@ pub mod claims;
 pub mod member;
 pub mod store;
 
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "in a test, what cannot be set up ends the test"
+)]
+pub mod testing;

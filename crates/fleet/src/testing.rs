@@ -1,4 +1,4 @@
-//! A real nats-server on this machine, for tests.
+//! A real nats-server on this machine, for tests and measurements. What cannot be set up panics.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -19,13 +19,13 @@ pub fn node(name: &str) -> NodeId {
 }
 
 /// Keeps its files in a folder, so that it can start again with them.
-pub struct Server {
+pub struct NatsServer {
     child: Child,
     port: u16,
     folder: tempfile::TempDir,
 }
 
-impl Server {
+impl NatsServer {
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -95,7 +95,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -31,13 +31,13 @@ pub struct CameraList {
     pub warnings: Vec<ConfigProblem>,
 }
 
-/// Checks a list that is called `name` in messages. Secrets may be absent, because nodes resolve them.
+/// Checks a list that is called `name` in messages. Its secrets may be absent without a word, because the nodes have them.
 pub fn check_camera_list(
     name: &str,
     text: &str,
     environment: &Environment,
 ) -> Result<CameraList, ConfigProblems> {
-    let (list, problems) = read(name, text, environment, ReadPurpose::Check);
+    let (list, problems) = read(name, text, environment, ReadPurpose::CheckElsewhere);
     match problems.iter().any(is_error) {
         true => Err(ConfigProblems::new(name, problems)),
         false => Ok(CameraList {

@@ -57,6 +57,8 @@ pub fn of_text(
 pub(super) enum ReadPurpose {
     Run,
     Check,
+    /// To check it where its secrets are not expected.
+    CheckElsewhere,
 }
 
 /// What every section needs to know beside its table.
@@ -89,6 +91,7 @@ impl<'a> Scope<'a> {
         let severity = match self.purpose {
             ReadPurpose::Run => Severity::Error,
             ReadPurpose::Check => Severity::Warning,
+            ReadPurpose::CheckElsewhere => return,
         };
         value.add(severity, text);
     }

@@ -40,8 +40,8 @@ mod types;
 #[cfg(test)]
 mod tests;
 
-pub use camera_list::{CameraList, FleetCamera, camera_list, check_camera_list};
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
+pub use camera_list::{CameraList, FleetCamera, camera_list, check_camera_list};
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};

@@ -9,7 +9,7 @@ use tokio::{
 use super::*;
 use crate::{
     assignment::CameraNeed,
-    testing::{PATIENCE, Server, node},
+    testing::{NatsServer, PATIENCE, node},
 };
 
 fn listed(cameras: usize) -> BTreeMap<CameraId, ListedCamera> {
@@ -37,7 +37,7 @@ struct Running {
 }
 
 impl Running {
-    async fn start(server: &Server, name: &str, cameras: usize) -> Self {
+    async fn start(server: &NatsServer, name: &str, cameras: usize) -> Self {
         let (commands, received) = mpsc::channel(64);
         let (sender, events) = mpsc::channel(256);
         let settings = MemberSettings {
@@ -122,7 +122,7 @@ async fn settled(nodes: &mut [&mut Running]) {
 
 #[tokio::test]
 async fn nodes_share_cameras_and_survive_a_lost_one() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let mut a = Running::start(&server, "a", 24).await;
     let mut b = Running::start(&server, "b", 24).await;
     let mut c = Running::start(&server, "c", 24).await;
@@ -157,7 +157,7 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
 
 #[tokio::test]
 async fn node_that_sees_a_newer_epoch_at_the_broker_stops() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let mut a = Running::start(&server, "a", 1).await;
     all_watched(&mut [&mut a], 1).await;
     let (camera, epoch) = a.own.pop_first().unwrap();

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::testing::{PATIENCE, Server, node};
+use crate::testing::{NatsServer, PATIENCE, node};
 
 fn gate() -> CameraId {
     CameraId::new("gate").unwrap()
@@ -30,7 +30,7 @@ async fn until(events: &mut mpsc::Receiver<StoreEvent>, wanted: impl Fn(&StoreEv
 
 #[tokio::test]
 async fn one_of_two_claims_of_an_epoch_succeeds() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let (a, b) = (server.connect().await, server.connect().await);
     let first = a
         .set_owner(&gate(), Some(node("a")), None)
@@ -57,7 +57,7 @@ async fn one_of_two_claims_of_an_epoch_succeeds() {
 
 #[tokio::test]
 async fn watch_reports_current_values_then_changes() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let (a, b) = (server.connect().await, server.connect().await);
     let list = a.put_list("[camera.gate]", None).await.unwrap();
     a.set_owner(&gate(), Some(node("a")), None).await.unwrap();
@@ -98,7 +98,7 @@ async fn watch_reports_current_values_then_changes() {
 
 #[tokio::test]
 async fn heartbeat_that_is_not_renewed_is_absent() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let store = server.connect().await;
     store
         .renew(&node("a"), &Heartbeat::default())
@@ -118,7 +118,7 @@ async fn heartbeat_that_is_not_renewed_is_absent() {
 
 #[tokio::test]
 async fn restarted_server_keeps_owners_and_takes_heartbeats_again() {
-    let mut server = Server::start();
+    let mut server = NatsServer::start();
     let (a, b) = (server.connect().await, server.connect().await);
     let epoch = a
         .set_owner(&gate(), Some(node("a")), None)
@@ -144,7 +144,7 @@ async fn restarted_server_keeps_owners_and_takes_heartbeats_again() {
 
 #[tokio::test]
 async fn second_writer_of_a_list_is_refused() {
-    let server = Server::start();
+    let server = NatsServer::start();
     let store = server.connect().await;
     assert_eq!(store.list().await.unwrap(), None);
     let first = store.put_list("one", None).await.unwrap();
@@ -165,7 +165,7 @@ async fn second_writer_of_a_list_is_refused() {
 
 #[tokio::test]
 async fn servers_that_cannot_be_used_are_named() {
-    let mut server = Server::start();
+    let mut server = NatsServer::start();
     server.end();
     let absent = FleetStore::connect(server.settings())
         .await

@@ -1,0 +1,144 @@
+//! `spotter fleet apply` and `spotter fleet get`: the list of cameras that the nodes of a fleet share.
+
+use std::{collections::BTreeMap, fs};
+
+use anyhow::{Context as _, anyhow, bail};
+use spotter_core::{
+    CameraId,
+    config::{ConfigProblems, Environment, FleetCamera, Secret, check_camera_list},
+};
+use spotter_fleet::store::{FleetStore, StoreLogin, StoreSettings};
+
+use crate::{
+    cli::{
+        args::{FleetApplyArgs, FleetStoreArgs},
+        out::{remark, say},
+    },
+    ops::page::counted,
+};
+
+/// The password of the user in `--nats`.
+const PASSWORD_VARIABLE: &str = "NATS_PASSWORD";
+
+/// Checks the file, shows the difference to the newest list, and writes it as one revision.
+pub async fn apply(args: &FleetApplyArgs) -> anyhow::Result<()> {
+    let name = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file);
+    let text = text.with_context(|| format!("{name} cannot be read; name a list of cameras"))?;
+    let environment = Environment::process();
+    let list = check_camera_list(&name, &text, &environment);
+    let list = list.map_err(|problems| rejected(&problems))?;
+    for warning in &list.warnings {
+        say(warning)?;
+    }
+    let store = connect(&args.store).await?;
+    let before = store.list().await?;
+    let before_text = before.as_ref().map_or("", |list| list.text.as_str());
+    if before_text == text {
+        let revision = before.map_or(0, |list| list.revision);
+        return say(format_args!(
+            "revision {revision} is the same; nothing to do"
+        ));
+    }
+    // A list of a newer version may not be readable here: then all cameras are shown as added.
+    let known = check_camera_list("the newest list", before_text, &environment);
+    let changes = changes(&known.unwrap_or_default().cameras, &list.cameras);
+    for line in &changes.lines {
+        say(line)?;
+    }
+    let cameras = counted(list.cameras.len(), "camera");
+    let summary = format!(
+        "{cameras}: {} added, {} changed, {} removed",
+        changes.added, changes.changed, changes.removed
+    );
+    if args.dry_run {
+        return say(format_args!("{summary}; nothing was written (--dry-run)"));
+    }
+    let revision = before.map(|list| list.revision);
+    let revision = store.put_list(&text, revision).await?;
+    say(format_args!("{summary}; written as revision {revision}"))
+}
+
+fn rejected(problems: &ConfigProblems) -> anyhow::Error {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let count = counted(problems.errors(), "problem");
+    anyhow!("{}\n{count}; nothing was written", lines.join("\n"))
+}
+
+/// Prints the newest list as it was applied.
+pub async fn get(args: &FleetStoreArgs) -> anyhow::Result<()> {
+    let store = connect(args).await?;
+    let Some(list) = store.list().await? else {
+        bail!(
+            "the fleet {} has no list of cameras; write one with `spotter fleet apply FILE`",
+            args.fleet
+        );
+    };
+    remark(format_args!("revision {}", list.revision));
+    say(list.text.trim_end())
+}
+
+async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
+    let login = match (&args.credentials, &args.user) {
+        (Some(path), _) => StoreLogin::Credentials(path.clone()),
+        (None, Some(user)) => {
+            let password = std::env::var(PASSWORD_VARIABLE);
+            let password = password.with_context(|| {
+                format!(
+                    "--user {user}: the password is read from {PASSWORD_VARIABLE}, which is not set"
+                )
+            })?;
+            StoreLogin::Password {
+                user: user.clone(),
+                password: Secret::new(password),
+            }
+        }
+        (None, None) => StoreLogin::None,
+    };
+    let store = FleetStore::connect(StoreSettings {
+        urls: args.nats.clone(),
+        fleet: args.fleet.clone(),
+        replicas: args.replicas.into(),
+        login,
+        ca: args.ca.clone(),
+    });
+    Ok(store.await?)
+}
+
+#[derive(Default)]
+struct ListChanges {
+    lines: Vec<String>,
+    added: usize,
+    changed: usize,
+    removed: usize,
+}
+
+/// From one list to another, camera by camera; a change of `[defaults]` is one of each camera that uses them.
+fn changes(before: &[FleetCamera], after: &[FleetCamera]) -> ListChanges {
+    fn by_id(cameras: &[FleetCamera]) -> BTreeMap<&CameraId, &FleetCamera> {
+        cameras
+            .iter()
+            .map(|camera| (&camera.camera.id, camera))
+            .collect()
+    }
+    let (before, after) = (by_id(before), by_id(after));
+    let mut changes = ListChanges::default();
+    for (id, camera) in &after {
+        match before.get(id) {
+            None => {
+                changes.added += 1;
+                changes.lines.push(format!("+ {id}"));
+            }
+            Some(known) if known != camera => {
+                changes.changed += 1;
+                changes.lines.push(format!("~ {id}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for id in before.keys().filter(|id| !after.contains_key(*id)) {
+        changes.removed += 1;
+        changes.lines.push(format!("- {id}"));
+    }
+    changes
+}
