@@ -112,6 +112,17 @@ pub struct FleetState {
     connected_at: Option<Mono>,
     /// When the node's own heartbeat was last accepted.
     renewed_at: Option<Mono>,
+    /// Rises with each change of cameras, owners and what heartbeats say.
+    revision: u64,
+}
+
+/// What decisions follow from: while it is the same, they are. With 2,000 cameras and 50 nodes deciding takes some milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionBasis {
+    revision: u64,
+    can_decide: bool,
+    living: Vec<NodeId>,
+    prepared: BTreeSet<CameraId>,
 }
 
 impl FleetState {
@@ -123,6 +134,7 @@ impl FleetState {
             owners: BTreeMap::new(),
             connected_at: None,
             renewed_at: None,
+            revision: 0,
         }
     }
 
@@ -136,6 +148,7 @@ impl FleetState {
 
     pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, ListedCamera>) {
         self.cameras = cameras;
+        self.revision += 1;
     }
 
     /// A heartbeat of any node; of this one, that the store has accepted it.
@@ -143,12 +156,17 @@ impl FleetState {
         if node == self.me {
             self.renewed_at = Some(now);
         }
+        let before = self.nodes.get(&node);
+        if before.is_none_or(|before| before.heartbeat != heartbeat) {
+            self.revision += 1;
+        }
         self.nodes.insert(node, SeenNode { heartbeat, at: now });
     }
 
     /// A node has deleted its heartbeat: it has stopped.
     pub fn stopped(&mut self, node: &NodeId) {
         self.nodes.remove(node);
+        self.revision += 1;
     }
 
     /// A camera's owner; older epochs than the one known are ignored.
@@ -156,7 +174,14 @@ impl FleetState {
         let known = self.owners.get(&camera).map(|known| known.epoch);
         if known.is_none_or(|known| known <= ownership.epoch) {
             self.owners.insert(camera, ownership);
+            self.revision += 1;
         }
+    }
+
+    /// The epoch of a camera of this node.
+    pub fn own_epoch(&self, camera: &CameraId) -> Option<Epoch> {
+        let ownership = self.owners.get(camera)?;
+        (ownership.owner.as_ref() == Some(&self.me)).then_some(ownership.epoch)
     }
 
     /// The cameras of this node, with their epochs.
@@ -206,10 +231,30 @@ impl FleetState {
         .assign()
     }
 
+    /// Connected, and its own heartbeat was accepted within the lifetime.
+    fn can_decide(&self, now: Mono) -> bool {
+        let is_fresh = |at: Option<Mono>| at.is_some_and(|at| now.since(at) <= HEARTBEAT_LIFETIME);
+        self.connected_at.is_some() && is_fresh(self.renewed_at)
+    }
+
+    pub fn basis(&self, prepared: &BTreeSet<CameraId>, now: Mono) -> DecisionBasis {
+        let owners = self
+            .owners
+            .values()
+            .filter_map(|ownership| ownership.owner.as_ref());
+        let known: BTreeSet<&NodeId> = self.nodes.keys().chain(owners).collect();
+        let living = known.into_iter().filter(|node| self.is_living(node, now));
+        DecisionBasis {
+            revision: self.revision,
+            can_decide: self.can_decide(now),
+            living: living.cloned().collect(),
+            prepared: prepared.clone(),
+        }
+    }
+
     /// `prepared` are cameras of other nodes that are connected here already.
     pub fn decide(&self, prepared: &BTreeSet<CameraId>, now: Mono) -> Decisions {
-        let is_fresh = |at: Option<Mono>| at.is_some_and(|at| now.since(at) <= HEARTBEAT_LIFETIME);
-        if self.connected_at.is_none() || !is_fresh(self.renewed_at) {
+        if !self.can_decide(now) {
             return Decisions::default();
         }
         let assignment = self.assignment(now);

@@ -23,12 +23,13 @@ use tokio::{
 
 use crate::{
     claims::{
-        ClaimAction, Epoch, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera, Ownership,
+        ClaimAction, DecisionBasis, Epoch, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera,
+        Ownership,
     },
     store::{FleetStore, ListRevision, StoreError, StoreEvent},
 };
 
-/// How often a node decides, beside after each change: heartbeats expire without one.
+/// How often a node decides: many changes arrive at a time when a node is lost.
 const DECIDE_PERIOD: Duration = Duration::from_millis(500);
 /// Claims that are on their way at a time.
 const CLAIMS_AT_ONCE: usize = 32;
@@ -86,6 +87,8 @@ pub struct Member {
     /// Offered by others: reported, and connected here.
     preparing: BTreeSet<CameraId>,
     prepared: BTreeSet<CameraId>,
+    /// Of decisions without an action.
+    settled: Option<DecisionBasis>,
     /// As reported in events.
     own: BTreeMap<CameraId, Epoch>,
     events: mpsc::Sender<MemberEvent>,
@@ -118,6 +121,7 @@ impl Member {
             renewed_at: None,
             preparing: BTreeSet::new(),
             prepared: BTreeSet::new(),
+            settled: None,
             own: BTreeMap::new(),
             events,
         }
@@ -137,18 +141,14 @@ impl Member {
                         None => return,
                     },
                     command = commands.recv() => match command {
-                        Some(command) => self.command(command),
+                        Some(command) => self.command(command).await,
                         None => return,
                     },
-                    _ = ticks.tick() => {}
-                }
-                // Decisions follow from all that has arrived.
-                while let Ok(change) = changes.try_recv() {
-                    self.change(change).await;
-                }
-                self.report_own().await;
-                if !self.act().await {
-                    return;
+                    _ = ticks.tick() => {
+                        if !self.act().await {
+                            return;
+                        }
+                    }
                 }
             }
         };
@@ -172,11 +172,11 @@ impl Member {
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
             StoreEvent::Heartbeat(node, heartbeat) => self.state.heartbeat(node, heartbeat, now),
             StoreEvent::Stopped(node) => self.state.stopped(&node),
-            StoreEvent::Owned(camera, ownership) => self.state.owned(camera, ownership),
+            StoreEvent::Owned(camera, ownership) => self.owned(camera, ownership).await,
         }
     }
 
-    fn command(&mut self, command: MemberCommand) {
+    async fn command(&mut self, command: MemberCommand) {
         match command {
             MemberCommand::Cameras { cameras, refused } => {
                 self.state.set_cameras(cameras);
@@ -190,7 +190,7 @@ impl Member {
                 epoch,
             } => {
                 let owner = Some(node);
-                self.state.owned(camera, Ownership { owner, epoch });
+                self.owned(camera, Ownership { owner, epoch }).await;
             }
             MemberCommand::Leave => self.heartbeat.is_leaving = true,
         }
@@ -200,7 +200,24 @@ impl Member {
     /// False when the node has left.
     async fn act(&mut self) -> bool {
         let now = self.clock.now();
+        let basis = self.state.basis(&self.prepared, now);
+        if self.settled.as_ref() != Some(&basis) {
+            self.decide(basis, now).await;
+        }
+        if self
+            .renewed_at
+            .is_none_or(|at| now.since(at) >= HEARTBEAT_PERIOD)
+        {
+            self.renewed_at = Some(now);
+            // A failure shows as an age: the watch has not reported the heartbeat.
+            _ = self.store.renew(&self.node, &self.heartbeat).await;
+        }
+        self.stay_or_leave().await
+    }
+
+    async fn decide(&mut self, basis: DecisionBasis, now: Mono) {
         let decisions = self.state.decide(&self.prepared, now);
+        self.settled = decisions.actions.is_empty().then_some(basis);
         if self.heartbeat.offers != decisions.offers {
             self.heartbeat.offers = decisions.offers;
             self.renewed_at = None;
@@ -228,18 +245,8 @@ impl Member {
         let writes = stream::iter(writes).map(|action| this.write(action));
         let results: Vec<_> = writes.buffer_unordered(CLAIMS_AT_ONCE).collect().await;
         for (camera, ownership) in results.into_iter().flatten() {
-            self.state.owned(camera, ownership);
+            self.owned(camera, ownership).await;
         }
-        self.report_own().await;
-        if self
-            .renewed_at
-            .is_none_or(|at| now.since(at) >= HEARTBEAT_PERIOD)
-        {
-            self.renewed_at = Some(now);
-            // A failure shows as an age: the watch has not reported the heartbeat.
-            _ = self.store.renew(&self.node, &self.heartbeat).await;
-        }
-        self.stay_or_leave().await
     }
 
     async fn stay_or_leave(&mut self) -> bool {
@@ -291,29 +298,24 @@ impl Member {
         self.store.set_owner(camera, owner, expected).await
     }
 
-    /// Reports the difference to what was reported before.
-    async fn report_own(&mut self) {
-        let now: BTreeMap<CameraId, Epoch> = self
-            .state
-            .own()
-            .map(|(camera, epoch)| (camera.clone(), epoch))
-            .collect();
-        let lost: Vec<CameraId> = self
-            .own
-            .keys()
-            .filter(|camera| !now.contains_key(camera))
-            .cloned()
-            .collect();
-        for camera in lost {
-            self.send(MemberEvent::Lost(camera)).await;
+    /// A camera's owner is known; reports it if it is another than before.
+    async fn owned(&mut self, camera: CameraId, ownership: Ownership) {
+        self.state.owned(camera.clone(), ownership);
+        let epoch = self.state.own_epoch(&camera);
+        if self.own.get(&camera).copied() == epoch {
+            return;
         }
-        for (camera, epoch) in &now {
-            if self.own.get(camera) != Some(epoch) {
-                self.prepared.remove(camera);
-                self.send(MemberEvent::Own(camera.clone(), *epoch)).await;
+        match epoch {
+            Some(epoch) => {
+                self.prepared.remove(&camera);
+                self.own.insert(camera.clone(), epoch);
+                self.send(MemberEvent::Own(camera, epoch)).await;
+            }
+            None => {
+                self.own.remove(&camera);
+                self.send(MemberEvent::Lost(camera)).await;
             }
         }
-        self.own = now;
     }
 
     async fn send(&self, event: MemberEvent) {

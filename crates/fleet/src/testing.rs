@@ -1,6 +1,7 @@
 //! A real nats-server on this machine, for tests and measurements. What cannot be set up panics.
 
 use std::{
+    io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
@@ -22,29 +23,32 @@ pub fn node(name: &str) -> NodeId {
 pub struct NatsServer {
     child: Child,
     port: u16,
+    /// Of its figures.
+    monitor: u16,
     folder: tempfile::TempDir,
 }
 
 impl NatsServer {
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [port, monitor] = listeners.map(|listener| listener.local_addr().unwrap().port());
         Self {
-            child: Self::spawn(port, folder.path(), &["-js"]),
+            child: Self::spawn([port, monitor], folder.path(), &["-js"]),
             port,
+            monitor,
             folder,
         }
     }
 
-    fn spawn(port: u16, folder: &Path, more: &[&str]) -> Child {
+    fn spawn(ports: [u16; 2], folder: &Path, more: &[&str]) -> Child {
+        let [port, monitor] = ports;
         let program = ["/usr/sbin/nats-server", "/usr/local/sbin/nats-server"];
         let program = program.into_iter().find(|path| Path::new(path).exists());
         let mut command = Command::new(program.unwrap_or("nats-server"));
-        let port_text = port.to_string();
+        let (port_text, monitor) = (port.to_string(), monitor.to_string());
         command
-            .args(["-a", "127.0.0.1", "-p", &port_text, "-sd"])
+            .args(["-a", "127.0.0.1", "-p", &port_text, "-m", &monitor, "-sd"])
             .arg(folder);
         command
             .args(more)
@@ -68,12 +72,25 @@ impl NatsServer {
 
     /// Starts again with other arguments.
     pub fn begin(&mut self, arguments: &[&str]) {
-        self.child = Self::spawn(self.port, self.folder.path(), arguments);
+        self.child = Self::spawn([self.port, self.monitor], self.folder.path(), arguments);
     }
 
     pub fn restart(&mut self) {
         self.end();
         self.begin(&["-js"]);
+    }
+
+    /// Messages that clients have sent since its start.
+    pub fn messages(&self) -> u64 {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.monitor)).unwrap();
+        socket.write_all(b"GET /varz HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let count = answer
+            .split("\"in_msgs\": ")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        count.and_then(|count| count.parse().ok()).unwrap()
     }
 
     pub fn port(&self) -> u16 {

@@ -39,6 +39,11 @@ pub enum LabCommand {
         /// How many
         cameras: usize,
     },
+    /// Measure how a fleet shares cameras while boxes and NATS fail
+    Fleet(FleetBenchArgs),
+    /// A box of `fleet`, which starts this process
+    #[command(hide = true)]
+    FleetBox(FleetBoxArgs),
     /// Measure what a box answers at every load, on simulated devices through the daemon's own path
     Capacity(CapacityArgs),
     /// Test on this device that answers under random load are those of each request alone
@@ -68,6 +73,40 @@ pub struct CamerasArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `spotter-lab fleet`
+#[derive(Clone, Debug, Args)]
+pub struct FleetBenchArgs {
+    /// How many boxes, each a process
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(2..=200))]
+    pub boxes: u32,
+    /// How many cameras
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub cameras: u32,
+    /// How long faults go on
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub minutes: f64,
+    /// Of the faults
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `spotter-lab fleet-box`
+#[derive(Clone, Debug, Args)]
+pub struct FleetBoxArgs {
+    #[arg(long)]
+    pub name: String,
+    /// Of nats-server
+    #[arg(long)]
+    pub port: u16,
+    #[arg(long)]
+    pub cameras: usize,
+    #[arg(long)]
+    pub capacity_hz: f64,
 }
 
 /// `spotter-lab capacity`

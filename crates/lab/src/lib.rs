@@ -4,6 +4,8 @@ pub mod args;
 mod bench;
 mod cameras;
 pub mod capacity;
+mod fleet;
 pub mod measure;
 
 pub use cameras::serve_cameras;
+pub use fleet::fleet_box;

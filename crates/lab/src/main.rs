@@ -6,7 +6,7 @@ use clap::Parser as _;
 use spotter::cli;
 use spotter_lab::{
     args::{LabArguments, LabCommand},
-    measure, serve_cameras,
+    fleet_box, measure, serve_cameras,
 };
 
 fn main() -> ExitCode {
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         LabCommand::Steps(args) => measure::steps(&args),
         LabCommand::Cameras(args) => measure::cameras(&args),
         LabCommand::ServeCameras { cameras } => serve_cameras(cameras),
+        LabCommand::Fleet(args) => measure::fleet(&args),
+        LabCommand::FleetBox(args) => fleet_box(&args),
         LabCommand::Capacity(args) => measure::capacity(&args),
         LabCommand::Soak(args) => measure::soak(&args),
         LabCommand::Still(args) => measure::still(&args),

@@ -17,11 +17,12 @@ use crate::bench::{
 };
 use crate::{
     args::{
-        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, LoadArgs, RegionsArgs, SoakArgs,
-        StepsArgs, StillArgs,
+        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, FleetBenchArgs, LoadArgs,
+        RegionsArgs, SoakArgs, StepsArgs, StillArgs,
     },
     cameras,
     capacity::{self, CapacityOptions, REAL, RealOptions},
+    fleet::{self, FleetBenchOptions},
 };
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, ManualClock, SystemClock, config};
@@ -74,6 +75,17 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
 fn length(seconds: f64) -> anyhow::Result<Duration> {
     let length = Duration::try_from_secs_f64(seconds);
     length.with_context(|| format!("--seconds {seconds}: no length of time"))
+}
+
+pub fn fleet(args: &FleetBenchArgs) -> anyhow::Result<()> {
+    let report = fleet::measure(&FleetBenchOptions {
+        boxes: args.boxes as usize,
+        cameras: args.cameras as usize,
+        length: length(args.minutes * 60.0)?,
+        seed: args.seed,
+    })?;
+    print(&report, args.json)?;
+    report.check()
 }
 
 pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {

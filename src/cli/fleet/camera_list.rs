@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use anyhow::{Context as _, anyhow, bail};
 use spotter_core::{
     CameraId,
-    config::{ConfigProblems, Environment, FleetCamera, Secret, check_camera_list},
+    config::{ConfigProblems, Environment, Secret, SharedCamera, check_camera_list},
 };
 use spotter_fleet::store::{FleetStore, StoreLogin, StoreSettings};
 
@@ -114,8 +114,8 @@ struct ListChanges {
 }
 
 /// From one list to another, camera by camera; a change of `[defaults]` is one of each camera that uses them.
-fn changes(before: &[FleetCamera], after: &[FleetCamera]) -> ListChanges {
-    fn by_id(cameras: &[FleetCamera]) -> BTreeMap<&CameraId, &FleetCamera> {
+fn changes(before: &[SharedCamera], after: &[SharedCamera]) -> ListChanges {
+    fn by_id(cameras: &[SharedCamera]) -> BTreeMap<&CameraId, &SharedCamera> {
         cameras
             .iter()
             .map(|camera| (&camera.camera.id, camera))

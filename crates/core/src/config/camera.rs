@@ -1,7 +1,7 @@
 //! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
 
 use super::{
-    CameraConfig, Decode, EventConfig, FleetCamera, MotionConfig, PromptConfig, Transport,
+    CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, SharedCamera, Transport,
     WeeklySchedule, ZoneConfig, choices, crops, defaults as d,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
@@ -39,7 +39,7 @@ fn read_cameras<'a, C>(
 }
 
 /// The cameras of a fleet's list.
-pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<FleetCamera> {
+pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<SharedCamera> {
     let fleet_camera = |id, mut table: Reader<'_>, settings: &CameraDefaults| {
         let label = table.parsed(&keys::fleet_camera::LABEL, |text| {
             let id = NodeId::new(text).map_err(|error| error.to_string())?;
@@ -47,7 +47,7 @@ pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<Fle
         });
         let priority = table.read_or_default(&keys::fleet_camera::PRIORITY) as u8;
         let sessions = table.read_or_default(&keys::fleet_camera::SESSIONS);
-        Some(FleetCamera {
+        Some(SharedCamera {
             camera: camera(scope, id, table, settings)?,
             label,
             priority,

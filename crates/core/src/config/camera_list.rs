@@ -13,7 +13,7 @@ use crate::CameraId;
 
 /// A camera of the list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FleetCamera {
+pub struct SharedCamera {
     pub camera: CameraConfig,
     /// A label that its node must have.
     pub label: Option<String>,
@@ -24,8 +24,8 @@ pub struct FleetCamera {
 
 /// A list as one node can use it.
 #[derive(Debug, Default)]
-pub struct CameraList {
-    pub cameras: Vec<FleetCamera>,
+pub struct SharedCameraList {
+    pub cameras: Vec<SharedCamera>,
     /// Cameras that this node cannot watch, with the first reason: a secret that it does not have, a key that its version does not know.
     pub refused: BTreeMap<CameraId, String>,
     pub warnings: Vec<ConfigProblem>,
@@ -36,11 +36,11 @@ pub fn check_camera_list(
     name: &str,
     text: &str,
     environment: &Environment,
-) -> Result<CameraList, ConfigProblems> {
+) -> Result<SharedCameraList, ConfigProblems> {
     let (list, problems) = read(name, text, environment, ReadPurpose::CheckElsewhere);
     match problems.iter().any(is_error) {
         true => Err(ConfigProblems::new(name, problems)),
-        false => Ok(CameraList {
+        false => Ok(SharedCameraList {
             warnings: problems,
             ..list
         }),
@@ -52,7 +52,7 @@ pub fn camera_list(
     name: &str,
     text: &str,
     environment: &Environment,
-) -> Result<CameraList, ConfigProblems> {
+) -> Result<SharedCameraList, ConfigProblems> {
     let (mut list, problems) = read(name, text, environment, ReadPurpose::Run);
     let mut warnings = Vec::new();
     for problem in &problems {
@@ -66,7 +66,7 @@ pub fn camera_list(
             (_, false) => warnings.push(problem.clone()),
         }
     }
-    Ok(CameraList { warnings, ..list })
+    Ok(SharedCameraList { warnings, ..list })
 }
 
 fn is_error(problem: &ConfigProblem) -> bool {
@@ -84,9 +84,9 @@ fn read(
     text: &str,
     environment: &Environment,
     purpose: ReadPurpose,
-) -> (CameraList, Vec<ConfigProblem>) {
+) -> (SharedCameraList, Vec<ConfigProblem>) {
     let notes = Notes::new(name, text);
-    let mut list = CameraList::default();
+    let mut list = SharedCameraList::default();
     if let Some(document) = syntax::parse(&notes, text) {
         let mut reader = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
         check_schema(&mut reader);
@@ -128,7 +128,7 @@ mod tests {
         let reasons: Vec<&str> = list.refused.values().map(String::as_str).collect();
         assert!(reasons[0].contains("new_key: unknown key"), "{reasons:?}");
         assert!(reasons[1].contains("ABSENT"), "{reasons:?}");
-        // Whoever applies it sees the key, and the secret is for the nodes.
+        // An operator who applies it sees the key; the secret is for the nodes.
         let problems = check_camera_list("list", &text, &environment()).unwrap_err();
         assert_eq!(problems.errors(), 1);
     }

@@ -41,7 +41,7 @@ mod types;
 mod tests;
 
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
-pub use camera_list::{CameraList, FleetCamera, camera_list, check_camera_list};
+pub use camera_list::{SharedCamera, SharedCameraList, camera_list, check_camera_list};
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
