@@ -80,7 +80,9 @@ DEVICE void prefetch_qkv_fc1(const Layer& layer, const PhaseShare& share) {
     const Linear& linear = layer.linear[QKV_FC1];
     const int output = (share.first + (i - 64) * share.step) * UNIT;
     if (i < 64) prefetch_line((i < 32 ? layer.ln_weight : layer.ln_bias) + i % 32 * 64);
-    else if (i < 64 + share.count) prefetch_line(linear.bias + output), prefetch_line(linear.by_output + output);
+    if (i < 64 || i >= 64 + share.count) return;
+    prefetch_line(linear.bias + output);
+    if (linear.by_output != nullptr) prefetch_line(linear.by_output + output);
 }
 
 template <typename TRAITS> DEVICE void proj_fc2(const StepArgument& s, int at_layer, SharedState& shared, WeightStream<TRAITS>& weights) {

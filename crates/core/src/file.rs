@@ -7,6 +7,24 @@ use std::{
     path::Path,
 };
 
+/// The text of a file, bytes that are not UTF-8 replaced; `None` when there is no file. An error when it has more than `max_bytes`. Blocks on
+/// the disk.
+pub fn read_short_file(path: &Path, max_bytes: u64) -> io::Result<Option<String>> {
+    let bytes = match fs::metadata(path).map(|found| found.len()) {
+        Ok(length) if length > max_bytes => {
+            let reason = format!("longer than {max_bytes} bytes");
+            Err(io::Error::other(reason))
+        }
+        Ok(_) => fs::read(path),
+        Err(error) => Err(error),
+    };
+    match bytes {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Replaces the file at `path`: after a crash or a power failure it has either its old or its new content. Creates the folder.
 /// With several writers of one path, in one process or several, the last one wins. A crash leaves `NAME.tmp` at most, which the
 /// next write replaces.

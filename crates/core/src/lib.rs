@@ -39,7 +39,7 @@ pub use answer::{
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
-pub use file::write_file_atomically;
+pub use file::{read_short_file, write_file_atomically};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
     PictureError, PictureLayout, PixelFormat, Planes,

@@ -3,13 +3,13 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::write_file_atomically;
+use crate::{read_short_file, write_file_atomically};
 
 const HEAD: &str = "# Written by `spotter model get`. Spotter compares the files with it when it loads the model.\n\n";
 /// No record is longer, in bytes.
@@ -71,15 +71,10 @@ impl ModelRecord {
     /// The record in a model directory; `None` when it has none. Blocks on the disk.
     pub fn read(directory: &Path) -> Result<Option<Self>, ModelRecordError> {
         let path = directory.join(Self::FILE);
-        let bytes = match fs::metadata(&path).map(|found| found.len()) {
-            Ok(0..=MAX_BYTES) => fs::read(&path),
-            Ok(_) => Err(io::Error::other(format!("longer than {MAX_BYTES} bytes"))),
-            Err(error) => Err(error),
-        };
-        let parsed = match bytes {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        let parsed = match read_short_file(&path, MAX_BYTES) {
+            Ok(None) => return Ok(None),
+            Ok(Some(text)) => Self::parse(&text),
             Err(error) => Err(format!("cannot be read: {error}")),
-            Ok(bytes) => Self::parse(&String::from_utf8_lossy(&bytes)),
         };
         match parsed {
             Ok(record) => Ok(Some(record)),
@@ -142,6 +137,8 @@ impl ModelRecord {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn record() -> ModelRecord {

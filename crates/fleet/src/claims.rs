@@ -199,8 +199,7 @@ impl FleetState {
             .nodes
             .get(node)
             .map_or(returned, |seen| seen.at.max(returned));
-        let is_known = self.nodes.contains_key(node) || now.since(returned) <= DEAD_AFTER;
-        is_known && now.since(seen) <= DEAD_AFTER
+        now.since(seen) <= DEAD_AFTER
     }
 
     /// Which node each camera is to have.

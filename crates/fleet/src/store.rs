@@ -244,7 +244,7 @@ impl FleetStore {
         owner: Option<NodeId>,
         expected: Option<Epoch>,
     ) -> Result<Option<Epoch>, StoreError> {
-        let what = "claiming a camera";
+        let what = "writing the owner of a camera";
         let value = serde_json::to_vec(&OwnerValue { owner }).map_err(failed(what))?;
         let owners = self.buckets().await?.owners;
         let expected = expected.map(|epoch| epoch.0);

@@ -1,6 +1,7 @@
 //! A real nats-server on this machine, for tests and measurements. What cannot be set up panics.
 
 use std::{
+    collections::BTreeMap,
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -8,15 +9,35 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::NodeId;
+use spotter_core::{CameraId, NodeId};
 
-use crate::store::{FleetStore, StoreLogin, StoreSettings};
+use crate::{
+    assignment::CameraNeed,
+    claims::ListedCamera,
+    store::{FleetStore, StoreLogin, StoreSettings},
+};
 
 /// The longest time that a test waits for one result.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn node(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
+}
+
+/// Cameras `c0`, `c1`, … that ask for one look a second.
+pub fn listed(cameras: usize) -> BTreeMap<CameraId, ListedCamera> {
+    let camera = |n| {
+        let need = CameraNeed {
+            work_hz: 1.0,
+            ..CameraNeed::default()
+        };
+        let camera = ListedCamera {
+            need,
+            has_one_session: false,
+        };
+        (CameraId::new(&format!("c{n}")).unwrap(), camera)
+    };
+    (0..cameras).map(camera).collect()
 }
 
 /// Keeps its files in a folder, so that it can start again with them.

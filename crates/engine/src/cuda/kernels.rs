@@ -198,11 +198,11 @@ impl Kernels {
             by_name,
         };
         for (name, bytes) in dense::shared_bytes() {
-            kernels.allow_shared(&name, bytes)?;
-            kernels.allow_shared(&format!("{name}_e4m3"), bytes)?;
+            kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
+            kernels.allow_shared(&format!("{name}_e4m3"), bytes, gpu.shared_bytes)?;
         }
         for (name, bytes) in int8::shared_bytes().chain(decode::shared_bytes()) {
-            kernels.allow_shared(&name, bytes)?;
+            kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
         }
         Ok(kernels)
     }
@@ -212,10 +212,15 @@ impl Kernels {
     }
 
     /// Allows blocks of the kernel, if it is loaded, `bytes` of dynamic shared memory; more than 48 KB requires this.
-    fn allow_shared(&mut self, name: &str, bytes: usize) -> Result<(), CudaError> {
+    /// An error beyond `most`, which is less than the GPU has where the limits of an older one are wanted.
+    fn allow_shared(&mut self, name: &str, bytes: usize, most: usize) -> Result<(), CudaError> {
         let Some(kernel) = self.by_name.get_mut(name) else {
             return Ok(());
         };
+        require(
+            bytes <= most,
+            "a kernel needs more shared memory than the architecture has",
+        )?;
         kernel.shared_bytes = bytes;
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let allowed = kernel.function.set_attribute(attribute, bytes as i32);

@@ -354,30 +354,22 @@ impl GpuWeights {
         kernels: &Kernels,
         measured: Option<&ModelCalibration>,
     ) -> Result<(), CudaError> {
-        let largest = |layer: LargeLayer, linear: &mut GpuLinear| {
+        let largest = |(layer, linear): (LargeLayer, &mut GpuLinear)| {
             let others = measured.map_or(0.0, |m| m.largest_input(layer));
             Ok::<f32, CudaError>(linear.quantise(kernels)?.max(others))
         };
-        let mut of_vision = Vec::new();
-        for (nth, block) in self.vision.blocks.iter_mut().enumerate() {
-            for (layer, linear) in LargeLayer::of_encoder(nth)
-                .into_iter()
-                .zip(block.linears_mut())
-            {
-                of_vision.push(largest(layer, linear)?);
-            }
-        }
-        self.vision.largest_inputs = Some(of_vision);
-        let mut of_text = Vec::new();
-        for (nth, block) in self.text.blocks.iter_mut().enumerate() {
-            for (layer, linear) in LargeLayer::of_decoder(nth)
-                .into_iter()
-                .zip(block.linears_mut())
-            {
-                of_text.push(largest(layer, linear)?);
-            }
-        }
-        self.text.largest_inputs = Some(of_text);
+        let blocks = self.vision.blocks.iter_mut().enumerate();
+        let layers = blocks.flat_map(|(nth, block)| {
+            let named = LargeLayer::of_encoder(nth).into_iter();
+            named.zip(block.linears_mut())
+        });
+        self.vision.largest_inputs = Some(layers.map(largest).collect::<Result<_, _>>()?);
+        let blocks = self.text.blocks.iter_mut().enumerate();
+        let layers = blocks.flat_map(|(nth, block)| {
+            let named = LargeLayer::of_decoder(nth).into_iter();
+            named.zip(block.linears_mut())
+        });
+        self.text.largest_inputs = Some(layers.map(largest).collect::<Result<_, _>>()?);
         Ok(())
     }
 

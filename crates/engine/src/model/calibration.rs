@@ -8,7 +8,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -18,7 +18,7 @@ use super::{
     moondream2::{LargeLayer, ModelConfig},
     prompt::DecoderInput,
 };
-use spotter_core::write_file_atomically;
+use spotter_core::{read_short_file, write_file_atomically};
 
 const HEAD: &str = "# Written by `spotter model calibrate`. Spotter reads it when it loads the model with these weights.\n\n";
 /// No calibration is longer, in bytes.
@@ -100,15 +100,10 @@ impl ModelCalibration {
         config: &ModelConfig,
     ) -> Result<Option<Self>, CalibrationError> {
         let path = directory.join(Self::FILE);
-        let bytes = match fs::metadata(&path).map(|found| found.len()) {
-            Ok(0..=MAX_BYTES) => fs::read(&path),
-            Ok(_) => Err(io::Error::other(format!("longer than {MAX_BYTES} bytes"))),
-            Err(error) => Err(error),
-        };
-        let parsed = match bytes {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        let parsed = match read_short_file(&path, MAX_BYTES) {
+            Ok(None) => return Ok(None),
+            Ok(Some(text)) => Self::parse(&text, weights_sha256, config),
             Err(error) => Err(format!("cannot be read: {error}")),
-            Ok(bytes) => Self::parse(&String::from_utf8_lossy(&bytes), weights_sha256, config),
         };
         match parsed {
             Ok(calibration) => Ok(Some(calibration)),
@@ -289,6 +284,8 @@ fn shown(of_layer: &(LargeLayer, f32)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn config() -> ModelConfig {

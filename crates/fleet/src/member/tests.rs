@@ -7,25 +7,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    assignment::CameraNeed,
-    testing::{NatsServer, PATIENCE, node},
-};
-
-fn listed(cameras: usize) -> BTreeMap<CameraId, ListedCamera> {
-    let camera = |n| {
-        let need = CameraNeed {
-            work_hz: 1.0,
-            ..CameraNeed::default()
-        };
-        let camera = ListedCamera {
-            need,
-            has_one_session: false,
-        };
-        (CameraId::new(&format!("c{n}")).unwrap(), camera)
-    };
-    (0..cameras).map(camera).collect()
-}
+use crate::testing::{NatsServer, PATIENCE, listed, node};
 
 /// A node, and the cameras that it is to watch.
 struct Running {

@@ -13,12 +13,11 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use spotter::cli::out::say;
-use spotter_core::{CameraId, NodeId, SystemClock};
+use spotter_core::{NodeId, SystemClock};
 use spotter_fleet::{
-    assignment::CameraNeed,
-    claims::ListedCamera,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     store::{FleetStore, StoreLogin, StoreSettings},
+    testing::listed,
 };
 use tokio::{signal::unix, sync::mpsc, time::sleep};
 
@@ -50,7 +49,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
         Arc::new(SystemClock::new()),
         sender,
     );
-    let cameras = listed(args.cameras)?;
+    let cameras = listed(args.cameras);
     let refused = BTreeMap::new();
     for command in [
         MemberCommand::Cameras { cameras, refused },
@@ -83,21 +82,6 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     }
     member.abort();
     Ok(())
-}
-
-fn listed(cameras: usize) -> anyhow::Result<BTreeMap<CameraId, ListedCamera>> {
-    let camera = |n| {
-        let need = CameraNeed {
-            work_hz: 1.0,
-            ..CameraNeed::default()
-        };
-        let camera = ListedCamera {
-            need,
-            has_one_session: false,
-        };
-        Ok((CameraId::new(&format!("c{n}"))?, camera))
-    };
-    (0..cameras).map(camera).collect()
 }
 
 /// The process, seen from the measurement. It is killed at the end.
