@@ -9,6 +9,7 @@ mod answer;
 mod command;
 pub mod config;
 mod detection;
+mod epoch;
 mod event;
 mod file;
 mod frame;
@@ -38,6 +39,7 @@ pub use answer::{
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
+pub use epoch::Epoch;
 pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
 pub use file::{read_short_file, write_file_atomically};
 pub use frame::{

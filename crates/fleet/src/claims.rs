@@ -19,7 +19,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spotter_core::{CameraId, Mono, NodeId};
+use spotter_core::{CameraId, Epoch, Mono, NodeId};
 
 use crate::assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer};
 
@@ -31,10 +31,6 @@ pub const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(10);
 const DEAD_AFTER: Duration = HEARTBEAT_LIFETIME.saturating_add(Duration::from_millis(500));
 /// Cameras that a node that stays offers at a time: each is watched by two nodes for some seconds.
 const OFFERED_AT_ONCE: usize = 4;
-
-/// The revision of the key of a camera's owner. Of two nodes, the one with the older epoch is not the owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Epoch(pub u64);
 
 /// The value of a node's key, renewed every [`HEARTBEAT_PERIOD`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

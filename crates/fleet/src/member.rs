@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use spotter_core::{CameraId, Clock, Mono, NodeId};
+use spotter_core::{CameraId, Clock, Epoch, Mono, NodeId};
 use tokio::{
     sync::mpsc,
     time::{MissedTickBehavior, interval},
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     claims::{
-        ClaimAction, DecisionBasis, Epoch, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera,
+        ClaimAction, DecisionBasis, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera,
         Ownership,
     },
     store::{FleetStore, ListRevision, StoreError, StoreEvent},

@@ -28,13 +28,13 @@ use async_nats::{
 };
 use futures_util::{StreamExt as _, stream::SelectAll};
 use serde::{Deserialize, Serialize};
-use spotter_core::{CameraId, NodeId, config::Secret};
+use spotter_core::{CameraId, Epoch, NodeId, config::Secret};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
 };
 
-use crate::claims::{Epoch, HEARTBEAT_LIFETIME, Heartbeat, Ownership};
+use crate::claims::{HEARTBEAT_LIFETIME, Heartbeat, Ownership};
 
 const LIST_KEY: &str = "cameras";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
