@@ -6,10 +6,13 @@
 //!   commands ─────┘        └─▶ overrides.json in node.state_dir (mqtt.overrides = "keep")
 //! ```
 //!
+//! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
+//! store, so that its next node knows it.
+//!
 //! A change of `[camera]` and `[defaults]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use spotter_core::{
     CameraId, Command, Mono, Refusal, Setting,
@@ -18,7 +21,7 @@ use spotter_core::{
     },
 };
 use spotter_events::overrides::{
-    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile,
+    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile, StoredOverrides,
 };
 
 /// The file, the overrides over it and the cameras that result from both.
@@ -29,6 +32,22 @@ pub struct ConfigStore {
     /// `None`: overrides do not survive a restart of the process.
     overrides_file: Option<OverrideFile>,
     effective_cameras: Vec<CameraConfig>,
+    /// `None`: the node watches all cameras of its file.
+    part: Option<FleetPart>,
+    /// Without the overrides of an own camera stored in the fleet as they are now.
+    unstored: BTreeSet<CameraId>,
+    /// Of `effective_cameras`, those of `part`.
+    own_cameras: Vec<CameraConfig>,
+    connected_cameras: Vec<CameraConfig>,
+}
+
+/// Which cameras of a fleet's list are this node's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetPart {
+    /// Watched and published.
+    pub own: BTreeSet<CameraId>,
+    /// Connected, because they are about to become own ones.
+    pub preparing: BTreeSet<CameraId>,
 }
 
 impl ConfigStore {
@@ -36,23 +55,29 @@ impl ConfigStore {
     /// the file's values apply. `path` is where [`read_file`](Self::read_file) reads. Blocks on the disk.
     pub fn open(path: PathBuf, file: Config, now: Mono) -> Self {
         let overrides_file = OverrideFile::new(file.node.state_dir.clone());
+        let is_alone = file.fleet.is_none();
         let stored = match file.mqtt.overrides {
-            OverridePersistence::Keep => overrides_file.load(),
+            OverridePersistence::Keep if is_alone => overrides_file.load(),
+            OverridePersistence::Keep => Ok(StoredOverrides::default()),
             OverridePersistence::Forget => overrides_file.forget().map(|()| Default::default()),
         };
-        let (overrides, revisions) = stored.unwrap_or_else(|error| {
+        let stored = stored.unwrap_or_else(|error| {
             tracing::error!("{error}");
-            Default::default()
+            StoredOverrides::default()
         });
-        let (effective, discarded) =
-            EffectiveCameras::new(file.cameras.clone(), overrides, revisions);
-        let keeps = file.mqtt.overrides == OverridePersistence::Keep;
+        let (effective, discarded) = EffectiveCameras::new(file.cameras.clone(), stored);
+        let keeps = is_alone && file.mqtt.overrides == OverridePersistence::Keep;
+        let part = (!is_alone).then(FleetPart::default);
         let mut store = Self {
             path,
             file,
             effective,
             overrides_file: keeps.then_some(overrides_file),
             effective_cameras: Vec::new(),
+            part,
+            unstored: BTreeSet::new(),
+            own_cameras: Vec::new(),
+            connected_cameras: Vec::new(),
         };
         store.discard(&discarded);
         store.update_effective(now);
@@ -61,30 +86,43 @@ impl ConfigStore {
 
     /// Reads the file again; nothing changes here. Blocks on the disk.
     pub fn read_file(&self) -> Result<LoadedConfig, ConfigProblems> {
-        config::load(&self.path, &Environment::process())
+        let mut loaded = config::load(&self.path, &Environment::process())?;
+        if loaded.config.fleet.is_some() && loaded.config.fleet == self.file.fleet {
+            // Those of the list.
+            loaded.config.cameras.clone_from(&self.file.cameras);
+        }
+        Ok(loaded)
     }
 
-    /// The file's values, without overrides.
+    /// The file's values, and in a fleet the list's, without overrides.
     pub fn file(&self) -> &Config {
         &self.file
     }
 
-    /// The whole configuration with the effective cameras.
+    /// The whole configuration with the effective cameras, in a fleet with all of its list.
     pub fn effective(&self) -> Config {
         self.file.with_cameras(self.effective_cameras.clone())
     }
 
+    /// The effective cameras that this node watches and publishes.
     pub fn cameras(&self) -> &[CameraConfig] {
-        &self.effective_cameras
+        &self.own_cameras
     }
 
-    /// The file's cameras with the overrides that are stored, and without those that end by themselves.
+    /// Those, and in a fleet also those that are connected in advance, without prompts in use.
+    pub fn connected_cameras(&self) -> &[CameraConfig] {
+        &self.connected_cameras
+    }
+
+    /// The node's cameras with the overrides that are stored, and without those that end by themselves.
     pub fn stored_cameras(&self) -> Vec<CameraConfig> {
-        self.effective.stored_cameras()
+        let mut cameras = self.effective.stored_cameras();
+        cameras.retain(|camera| self.is_own(&camera.id));
+        cameras
     }
 
     pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
-        let mut cameras = self.effective_cameras.iter();
+        let mut cameras = self.own_cameras.iter();
         let camera = cameras.find(|camera| camera.id == *id);
         camera.ok_or_else(|| Refusal::no_camera(id))
     }
@@ -97,14 +135,76 @@ impl ConfigStore {
         self.update_effective(now);
     }
 
+    /// Replaces the fleet's list of cameras. An override whose value the list changed too is discarded.
+    pub fn replace_list(&mut self, cameras: Vec<CameraConfig>, now: Mono) {
+        self.file.cameras = cameras;
+        let discarded = self.effective.replace_file(self.file.cameras.clone());
+        self.discard(&discarded);
+        self.update_effective(now);
+    }
+
+    /// Sets which cameras of the fleet's list are this node's. True when they are others now.
+    pub fn set_part(&mut self, part: FleetPart, now: Mono) -> bool {
+        let is_news = self.part.as_ref() != Some(&part);
+        self.part = Some(part);
+        self.update_effective(now);
+        is_news
+    }
+
+    /// What commands changed at a camera, as the fleet's store has it. True when the effective cameras may be others now.
+    pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides, now: Mono) -> bool {
+        if self.file.mqtt.overrides == OverridePersistence::Forget
+            || self.effective.stored_of(camera) == stored
+        {
+            return false;
+        }
+        self.effective.set_stored_of(camera, stored);
+        self.update_effective(now);
+        true
+    }
+
+    /// The own cameras whose overrides the fleet's store does not have as they are now. Each is returned once.
+    pub fn take_unstored(&mut self) -> Vec<(CameraId, StoredOverrides)> {
+        let unstored = std::mem::take(&mut self.unstored).into_iter();
+        unstored
+            .filter(|id| self.is_own(id))
+            .map(|id| {
+                let stored = self.effective.stored_of(&id);
+                (id, stored)
+            })
+            .collect()
+    }
+
     /// Executes a command that changes cameras. Blocks on the disk, for one small file.
     pub fn execute(&mut self, command: &Command, now: Mono) -> Result<(), Refusal> {
-        let changed = self.effective.execute(command, now)?;
+        if let Some(camera) = command.camera() {
+            self.camera(camera)?;
+        }
+        let mut effect = OverrideEffect::None;
+        for command in self.of_own_cameras(command) {
+            effect = self.effective.execute(&command, now)?;
+            if let (OverrideEffect::Stored, Some(camera)) = (effect, command.camera()) {
+                self.unstored.insert(camera.clone());
+            }
+        }
         self.update_effective(now);
-        if changed == OverrideEffect::Stored {
+        if effect == OverrideEffect::Stored {
             self.save_overrides();
         }
         Ok(())
+    }
+
+    /// In a fleet, a command about all cameras is one about each own camera.
+    fn of_own_cameras(&self, command: &Command) -> Vec<Command> {
+        match (command, &self.part) {
+            (Command::ResetOverrides { camera: None }, Some(part)) => {
+                let of = |id: &CameraId| Command::ResetOverrides {
+                    camera: Some(id.clone()),
+                };
+                part.own.iter().map(of).collect()
+            }
+            _ => vec![command.clone()],
+        }
     }
 
     /// True when an override has ended, so that the effective cameras are others now.
@@ -117,13 +217,15 @@ impl ConfigStore {
     }
 
     pub fn override_count(&self) -> usize {
-        self.effective.overrides().len()
+        let overrides = self.effective.overrides().iter();
+        overrides.filter(|o| self.is_own(&o.camera)).count()
     }
 
     /// Of each override: the camera, the file's value, the effective value.
     pub fn differences(&self) -> Vec<(CameraId, Setting, Setting)> {
         let all = self.effective.overrides().iter();
-        all.map(|o| (o.camera.clone(), o.file.clone(), o.now.clone()))
+        all.filter(|o| self.is_own(&o.camera))
+            .map(|o| (o.camera.clone(), o.file.clone(), o.now.clone()))
             .collect()
     }
 
@@ -133,8 +235,20 @@ impl ConfigStore {
         self.stored_cameras().iter().map(settings).collect()
     }
 
+    fn is_own(&self, id: &CameraId) -> bool {
+        let part = self.part.as_ref();
+        part.is_none_or(|part| part.own.contains(id))
+    }
+
     fn update_effective(&mut self, now: Mono) {
         self.effective_cameras = self.effective.cameras(now);
+        let all = || self.effective_cameras.iter();
+        self.own_cameras = all().filter(|c| self.is_own(&c.id)).cloned().collect();
+        self.connected_cameras.clone_from(&self.own_cameras);
+        let preparing = self.part.iter().flat_map(|part| &part.preparing);
+        let preparing = preparing.filter(|id| !self.is_own(id));
+        let found = preparing.filter_map(|id| all().find(|camera| camera.id == *id));
+        self.connected_cameras.extend(found.map(connected_only));
     }
 
     fn save_overrides(&self) {
@@ -161,6 +275,15 @@ impl ConfigStore {
     }
 }
 
+/// The camera without prompts in use: it is connected, and no look is taken.
+fn connected_only(camera: &CameraConfig) -> CameraConfig {
+    let mut camera = camera.clone();
+    for prompt in &mut camera.prompts {
+        prompt.enabled = false;
+    }
+    camera
+}
+
 /// The sections of the file whose change needs a restart of all stages, as far as they differ. Empty: `new` can be applied
 /// while everything runs.
 ///
@@ -171,6 +294,7 @@ pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
         ("[http]", old.http != new.http),
         ("[mqtt]", old.mqtt != new.mqtt),
         ("[model]", old.model != new.model),
+        ("[fleet]", old.fleet != new.fleet),
     ];
     let changed = sections.into_iter().filter(|(_, differs)| *differs);
     changed.map(|(section, _)| section).collect()

@@ -58,7 +58,7 @@ pub fn insecure_features(config: &Config) -> Vec<String> {
 
 /// A warning when more GPUs are listed than there are cameras: a camera stays with one GPU.
 pub fn idle_gpus(config: &Config) -> Option<String> {
-    let (gpus, cameras) = (config.model.gpus.len(), config.cameras.len());
+    let (gpus, cameras) = (config.model.gpus.len(), config.engines_max());
     let used = &config.model.gpus[..cameras.min(gpus)];
     (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
         format!(
@@ -71,7 +71,7 @@ pub fn idle_gpus(config: &Config) -> Option<String> {
 /// process, and of several engines each has its own.
 pub fn without_effect(config: &Config) -> Option<String> {
     let model = &config.model;
-    let engines = model.gpus.len().min(config.cameras.len());
+    let engines = model.gpus.len().min(config.engines_max());
     let wanted = model.frames == FramePlace::Gpu && model.device != DevicePreference::Cpu;
     (wanted && engines > 1).then(|| {
         "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \

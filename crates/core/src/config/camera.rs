@@ -2,7 +2,7 @@
 
 use super::{
     CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, SharedCamera, Transport,
-    WeeklySchedule, ZoneConfig, choices, crops, defaults as d,
+    WeeklySchedule, ZoneConfig, choices, crops, defaults as d, fleet,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
@@ -11,13 +11,23 @@ use super::{
     schedule::schedule,
     source::source,
 };
-use crate::{CameraId, NodeId, PromptId, Task, ZoneId};
+use crate::{CameraId, PromptId, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
     read_cameras(root, |id, table, settings| {
         camera(scope, id, table, settings)
     })
+}
+
+/// In a fleet, the file has no cameras.
+pub(super) fn no_cameras(root: &mut Reader<'_>) -> Vec<CameraConfig> {
+    for key in [&keys::root::DEFAULTS, &keys::root::CAMERA] {
+        if let Some(value) = root.get(key) {
+            value.error("not together with [fleet]: write it to the fleet's list with `spotter fleet apply FILE`");
+        }
+    }
+    Vec::new()
 }
 
 fn read_cameras<'a, C>(
@@ -41,10 +51,7 @@ fn read_cameras<'a, C>(
 /// The cameras of a fleet's list.
 pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<SharedCamera> {
     let fleet_camera = |id, mut table: Reader<'_>, settings: &CameraDefaults| {
-        let label = table.parsed(&keys::fleet_camera::LABEL, |text| {
-            let id = NodeId::new(text).map_err(|error| error.to_string())?;
-            Ok(id.as_str().to_owned())
-        });
+        let label = table.parsed(&keys::fleet_camera::LABEL, fleet::label);
         let priority = table.read_or_default(&keys::fleet_camera::PRIORITY) as u8;
         let sessions = table.read_or_default(&keys::fleet_camera::SESSIONS);
         Some(SharedCamera {

@@ -236,6 +236,7 @@ sections! {
         HTTP: CustomForm = "http", CustomForm("table", "see `[http]`"), "[http]", "Status page, metrics and health.";
         MQTT: CustomForm = "mqtt", CustomForm("table", "required"), "[mqtt]", "The broker.";
         MODEL: CustomForm = "model", CustomForm("table", "see `[model]`"), "[model]", "The model and its device.";
+        FLEET: CustomForm = "fleet", CustomForm("table", "see `[fleet]`"), "[fleet]", "Boxes that share cameras; then the file has no cameras.";
         DEFAULTS: CustomForm = "defaults", CustomForm("table", "see `[defaults]`"), "[defaults]",
             "Settings of all cameras that do not have their own.";
         CAMERA: CustomForm = "camera", CustomForm("one table per camera", "required"), "[camera.gate]",
@@ -400,6 +401,25 @@ sections! {
             "Named areas of the picture.";
         PROMPT: CustomForm = "prompt", CustomForm("one table per prompt", "required"), "[camera.gate.prompt.person]",
             "What the model looks for.";
+    }
+    fleet "`[fleet]`" "A box that shares cameras with others: see [fleet.md](fleet.md). Without this table, the box has its own cameras and needs no NATS."
+        "[fleet]\nname = \"hall\"\nurl = \"nats://nats.example.net\"\nlabels = [\"hall2\"]" {
+        NAME: CustomForm = "name", CustomForm("text of a-z 0-9 _ -, at most 32 characters", "required"), "name = \"hall\"",
+            "Name of the fleet, the same on all its boxes. It is one level of the topics of its cameras.";
+        URL: CustomForm = "url", CustomForm("`nats://HOST` or `tls://HOST`, with an optional `:PORT`; or a list of them", "required"),
+            "url = [\"nats://a.example.net\", \"nats://b.example.net\"]",
+            "The NATS server with JetStream, or several of a cluster. `tls` encrypts the connection. Without a port it is 4222.";
+        USER: CustomForm = "user", CustomForm("text", "no login"), "user = \"edge\"", "User name for NATS.";
+        PASSWORD: CustomForm = "password", CustomForm("secret", "none"), "password = { cred = \"nats_password\" }",
+            "Password for NATS; requires `user`. See [Secrets](#secrets).";
+        CREDENTIALS: CustomForm = "credentials", CustomForm("path of a `.creds` file", "none"), "credentials = \"/etc/spotter/edge.creds\"",
+            "Login with a file of NATS' tool `nsc`, in place of `user` and `password`.";
+        CA: CustomForm = "ca", CustomForm("path of a PEM file", "the certificate authorities that this machine trusts"),
+            "ca = \"/etc/site/ca.pem\"", "Certificate authority that signed the server's certificate.";
+        LABELS: CustomForm = "labels", CustomForm("list of texts of a-z 0-9 _ -", "none"), "labels = [\"hall2\"]",
+            "What this box offers. A camera with a `label` is watched by boxes with that label only.";
+        REPLICAS: WholeForm = "replicas", WholeForm { range: 1..=5, unit: "", default: 1 }, "replicas = 3",
+            "Copies of the fleet's data in a cluster of NATS servers. The first client that writes decides.";
     }
     fleet_camera "`[camera.NAME]` in the list of a fleet" "A camera of `spotter fleet apply FILE` also accepts these keys; see [fleet.md](fleet.md)."
         "[camera.gate]\nlabel = \"hall2\"\npriority = 1" {

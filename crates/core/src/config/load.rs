@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
+    fleet::fleet,
     keys::root,
     problem::Notes,
     reader::{ConfigValue, Reader},
@@ -152,13 +153,18 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     let http = sections::http(root.table(&root::HTTP));
     let mqtt = sections::mqtt(&scope, &mut root);
     let model = sections::model(&scope, root.table(&root::MODEL));
-    let cameras = camera::cameras(&scope, &mut root);
+    let fleet = fleet(&scope, &mut root, &node.name);
+    let cameras = match root.get(&root::FLEET) {
+        Some(_) => camera::no_cameras(&mut root),
+        None => camera::cameras(&scope, &mut root),
+    };
     root.finish();
     Some(Config {
         node,
         http,
         mqtt: mqtt?,
         model,
+        fleet,
         cameras,
         hash,
     })

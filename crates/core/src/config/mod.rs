@@ -22,6 +22,7 @@ mod camera_list;
 mod choices;
 mod crops;
 mod environment;
+mod fleet;
 mod keys;
 mod load;
 mod parse;
@@ -45,6 +46,7 @@ pub use camera_list::{SharedCamera, SharedCameraList, camera_list, check_camera_
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
+pub use fleet::{FleetConfig, StoreAccess, StoreLogin, store_url};
 pub use load::{LoadedConfig, check, load, of_text};
 pub use parse::{duration, memory_size, prompt_text, topic_level};
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};

@@ -113,6 +113,10 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// The elements of an array.
+    pub(super) fn is_list(&self) -> bool {
+        self.item.get_ref().is_array()
+    }
+
     pub(super) fn list(&self) -> Option<Vec<ConfigValue<'a>>> {
         let array = self.expect(self.item.get_ref().as_array(), "an array")?;
         let element = |item| ConfigValue {

@@ -255,7 +255,7 @@ fn home_assistant(mut table: Reader<'_>) -> HomeAssistantConfig {
 }
 
 /// A file that must be on the machine that runs.
-fn file(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<PathBuf> {
+pub(super) fn file(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<PathBuf> {
     let path = scope.path(&value.parsed(not_empty)?);
     if !path.is_file() {
         scope.absent(value, format!("file not found: {}", path.display()));

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Environment, SourceConfig,
+    Environment, FleetConfig, SourceConfig,
     keys::{KeyForm, model as keys},
 };
 use crate::{CameraId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task, ZoneId};
@@ -37,7 +37,9 @@ pub struct Config {
     pub http: HttpConfig,
     pub mqtt: MqttConfig,
     pub model: ModelSettings,
-    /// `[camera.*]`, in the order of the file; at least one.
+    /// `None`: a box with its own cameras.
+    pub fleet: Option<FleetConfig>,
+    /// `[camera.*]`, in the order of the file; at least one, and none in a fleet, whose cameras are in its list.
     pub cameras: Vec<CameraConfig>,
     /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
     pub hash: String,
@@ -49,6 +51,14 @@ impl Config {
         Self {
             cameras,
             ..self.clone()
+        }
+    }
+
+    /// The most engines that have a use: a camera has one engine, and a fleet may have more cameras any time.
+    pub fn engines_max(&self) -> usize {
+        match self.fleet {
+            Some(_) => usize::MAX,
+            None => self.cameras.len(),
         }
     }
 }

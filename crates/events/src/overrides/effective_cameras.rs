@@ -1,8 +1,9 @@
 //! The file's cameras with everything that commands changed.
 
 use super::{
+    override_file::StoredOverrides,
     override_set::{DiscardedOverride, OverrideSet},
-    revisions::{RevisionRecord, Revisions},
+    revisions::Revisions,
     settings::{checked, current_setting},
     temporary::{AddedPrompt, RateBoost},
 };
@@ -33,13 +34,12 @@ impl EffectiveCameras {
     /// The file's cameras with the overrides and revisions of an earlier run.
     pub fn new(
         file: Vec<CameraConfig>,
-        overrides: OverrideSet,
-        revisions: Vec<RevisionRecord>,
+        stored: StoredOverrides,
     ) -> (Self, Vec<DiscardedOverride>) {
         let mut effective = Self {
             file: Vec::new(),
-            overrides,
-            revisions: Revisions::from_records(revisions),
+            overrides: stored.overrides,
+            revisions: Revisions::from_records(stored.revisions),
             added: Vec::new(),
             boosts: Vec::new(),
         };
@@ -153,8 +153,25 @@ impl EffectiveCameras {
     }
 
     /// What survives a restart.
-    pub fn stored(&self) -> (&OverrideSet, Vec<RevisionRecord>) {
-        (&self.overrides, self.revisions.records())
+    pub fn stored(&self) -> StoredOverrides {
+        StoredOverrides::new(self.overrides.clone(), self.revisions.records())
+    }
+
+    /// What survives a restart, of one camera.
+    pub fn stored_of(&self, camera: &CameraId) -> StoredOverrides {
+        let revisions = self.revisions.records_of(camera);
+        StoredOverrides::new(self.overrides.of_camera(camera), revisions)
+    }
+
+    /// Replaces what commands changed at one camera, which may be unknown yet: the next [`replace_file`](Self::replace_file) discards what does
+    /// not fit then.
+    pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides) {
+        self.overrides.replace_camera(camera, &stored.overrides);
+        self.revisions.replace_camera(camera, stored.revisions);
+        if self.file.iter().any(|known| known.id == *camera) {
+            // One that was set over another revision of the list.
+            self.overrides.rebase(&self.file);
+        }
     }
 
     fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<OverrideEffect, Refusal> {

@@ -29,7 +29,7 @@ mod settings;
 mod temporary;
 
 pub use effective_cameras::{EffectiveCameras, OverrideEffect};
-pub use override_file::{OverrideFile, OverrideFileError};
+pub use override_file::{OverrideFile, OverrideFileError, StoredOverrides};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
 pub use request_history::{RequestHistory, RequestStatus};
 pub use revisions::RevisionRecord;

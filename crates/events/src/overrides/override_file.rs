@@ -1,4 +1,5 @@
-//! Overrides and revisions on disk: one small file in the state directory, replaced as a whole.
+//! Overrides and revisions as text: of all cameras in one small file in the state directory, replaced as a whole; in a fleet, of each camera
+//! in the fleet's store.
 
 use std::{fs, io, path::PathBuf};
 
@@ -28,12 +29,39 @@ pub enum OverrideFileError {
     },
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct OverrideFileContents {
+/// What survives a restart, of all cameras or of one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoredOverrides {
     v: u32,
-    overrides: OverrideSet,
+    pub overrides: OverrideSet,
     #[serde(default)]
-    revisions: Vec<RevisionRecord>,
+    pub revisions: Vec<RevisionRecord>,
+}
+
+impl StoredOverrides {
+    pub fn new(overrides: OverrideSet, revisions: Vec<RevisionRecord>) -> Self {
+        Self {
+            v: VERSION,
+            overrides,
+            revisions,
+        }
+    }
+
+    /// Says what is wrong with a text of another program or of a newer version.
+    pub fn of_json(text: &[u8]) -> Result<Self, serde_json::Error> {
+        let stored: Self = serde_json::from_slice(text)?;
+        let newer = || serde::de::Error::custom("written by a newer version");
+        (stored.v <= VERSION).then_some(stored).ok_or_else(newer)
+    }
+
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+
+    /// Nothing differs from the file.
+    pub fn is_empty(&self) -> bool {
+        self.overrides.is_empty() && self.revisions.is_empty()
+    }
 }
 
 impl OverrideFile {
@@ -43,21 +71,15 @@ impl OverrideFile {
     }
 
     /// The overrides of an earlier run. A damaged file is renamed, so that it is reported once.
-    pub fn load(&self) -> Result<(OverrideSet, Vec<RevisionRecord>), OverrideFileError> {
+    pub fn load(&self) -> Result<StoredOverrides, OverrideFileError> {
         let path = self.0.join(FILE);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
             Err(error) => return Err(OverrideFileError::Disk { path, error }),
         };
-        let read = serde_json::from_slice::<OverrideFileContents>(&bytes).and_then(|contents| {
-            let newer = || serde::de::Error::custom("written by a newer version");
-            (contents.v <= VERSION)
-                .then_some(contents)
-                .ok_or_else(newer)
-        });
-        match read {
-            Ok(contents) => Ok((contents.overrides, contents.revisions)),
+        match StoredOverrides::of_json(&bytes) {
+            Ok(stored) => Ok(stored),
             Err(error) => {
                 let aside = path.with_extension("damaged");
                 // If this fails too, the next change replaces the file.
@@ -78,14 +100,10 @@ impl OverrideFile {
 
     /// Replaces the contents of the file.
     pub fn save(&self, cameras: &EffectiveCameras) -> Result<(), OverrideFileError> {
-        let (overrides, revisions) = cameras.stored();
-        let contents = OverrideFileContents {
-            v: VERSION,
-            overrides: overrides.clone(),
-            revisions,
-        };
         let path = self.0.join(FILE);
-        let written = serde_json::to_vec(&contents)
+        let written = cameras
+            .stored()
+            .to_json()
             .map_err(io::Error::from)
             .and_then(|bytes| spotter_core::write_file_atomically(&path, &bytes));
         written.map_err(|error| OverrideFileError::Disk { path, error })

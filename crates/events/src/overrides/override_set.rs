@@ -76,6 +76,18 @@ impl OverrideSet {
             .retain(|change| camera.is_some_and(|camera| change.camera != *camera));
     }
 
+    /// The overrides of one camera.
+    pub fn of_camera(&self, camera: &CameraId) -> Self {
+        let of_camera = self.0.iter().filter(|change| change.camera == *camera);
+        Self(of_camera.cloned().collect())
+    }
+
+    /// Replaces the overrides of one camera by those of it in `other`.
+    pub fn replace_camera(&mut self, camera: &CameraId, other: &Self) {
+        self.reset(Some(camera));
+        self.0.extend(other.of_camera(camera).0);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Override> {
         self.0.iter()
     }

@@ -31,8 +31,18 @@ impl Revisions {
 
     /// The numbers above 1.
     pub fn records(&self) -> Vec<RevisionRecord> {
+        self.records_where(|_| true)
+    }
+
+    /// The numbers above 1 of one camera's prompts.
+    pub fn records_of(&self, camera: &CameraId) -> Vec<RevisionRecord> {
+        self.records_where(|id| id == camera)
+    }
+
+    fn records_where(&self, is_wanted: impl Fn(&CameraId) -> bool) -> Vec<RevisionRecord> {
         let changed = self.0.iter().filter(|(_, (_, revision))| *revision > 1);
         changed
+            .filter(|((camera, _), _)| is_wanted(camera))
             .map(|((camera, prompt), (task, revision))| RevisionRecord {
                 camera: camera.clone(),
                 prompt: prompt.clone(),
@@ -40,6 +50,12 @@ impl Revisions {
                 revision: *revision,
             })
             .collect()
+    }
+
+    /// Takes over the numbers of one camera's prompts.
+    pub fn replace_camera(&mut self, camera: &CameraId, records: Vec<RevisionRecord>) {
+        let records = records.into_iter().filter(|record| record.camera == *camera);
+        self.0.extend(Self::from_records(records.collect()).0);
     }
 
     /// Sets the revision of every prompt.

@@ -21,7 +21,7 @@ fn site() -> Vec<CameraConfig> {
 
 /// The cameras of a file without overrides.
 fn of_file(file: Vec<CameraConfig>) -> EffectiveCameras {
-    let (effective, discarded) = EffectiveCameras::new(file, OverrideSet::default(), Vec::new());
+    let (effective, discarded) = EffectiveCameras::new(file, StoredOverrides::default());
     assert_eq!(discarded, []);
     effective
 }
@@ -106,16 +106,15 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     effective.cameras(at(0));
     store.save(&effective).unwrap();
 
-    let (overrides, revisions) = store.load().unwrap();
-    let kept = (overrides.clone(), revisions.clone());
-    let (mut again, discarded) = EffectiveCameras::new(site(), kept.0, kept.1);
+    let stored = store.load().unwrap();
+    let (mut again, discarded) = EffectiveCameras::new(site(), stored.clone());
     assert_eq!(discarded, []);
     assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
     assert_eq!(asked(&mut again), ("red hat".into(), 2));
 
     let mut edited = site();
     edited[0].rate_hz = 5.0;
-    let (mut after, discarded) = EffectiveCameras::new(edited, overrides, revisions);
+    let (mut after, discarded) = EffectiveCameras::new(edited, stored);
     let [DiscardedOverride { was, file }] = &discarded[..] else {
         panic!("{discarded:?}");
     };
@@ -127,6 +126,27 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
 }
 
 #[test]
+fn overrides_of_one_camera_move_to_another_node() {
+    let mut effective = fresh();
+    set(&mut effective, text("red hat")).unwrap();
+    effective.cameras(at(0));
+    let id = &site()[0].id;
+    let moved = effective.stored_of(id).to_json().unwrap();
+    let moved = StoredOverrides::of_json(&moved).unwrap();
+    assert!(effective.stored_of(&site()[1].id).is_empty());
+
+    let mut other = of_file(Vec::new());
+    // Before and after the list: what is stored may arrive first.
+    other.set_stored_of(id, moved.clone());
+    other.replace_file(site());
+    assert_eq!(asked(&mut other), ("red hat".into(), 2));
+    other.set_stored_of(id, StoredOverrides::default());
+    assert_eq!(asked(&mut other).0, asked(&mut fresh()).0);
+    other.set_stored_of(id, moved);
+    assert_eq!(asked(&mut other).0, "red hat");
+}
+
+#[test]
 fn damaged_override_file_is_reported_once_and_renamed() {
     let folder = tempfile::tempdir().unwrap();
     let store = OverrideFile::new(folder.path().to_owned());
@@ -134,7 +154,7 @@ fn damaged_override_file_is_reported_once_and_renamed() {
         std::fs::write(folder.path().join("overrides.json"), damage).unwrap();
         let published = store.load().unwrap_err().to_string();
         assert!(published.contains("overrides.damaged"), "{published}");
-        assert!(store.load().unwrap().0.is_empty());
+        assert!(store.load().unwrap().is_empty());
     }
 }
 
