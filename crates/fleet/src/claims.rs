@@ -18,10 +18,12 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use spotter_core::{CameraId, Epoch, Mono, NodeId};
 
-use crate::assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer};
+use crate::{
+    assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer},
+    entries::{Heartbeat, Ownership},
+};
 
 /// How often a node renews its heartbeat.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
@@ -32,39 +34,12 @@ const DEAD_AFTER: Duration = HEARTBEAT_LIFETIME.saturating_add(Duration::from_mi
 /// Cameras that a node that stays offers at a time: each is watched by two nodes for some seconds.
 const OFFERED_AT_ONCE: usize = 4;
 
-/// The value of a node's key, renewed every [`HEARTBEAT_PERIOD`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Heartbeat {
-    /// The program's version.
-    pub version: String,
-    /// Looks of cost 1 a second.
-    pub capacity_hz: f64,
-    pub labels: BTreeSet<String>,
-    /// Cameras that it cannot watch, with the reason.
-    #[serde(default)]
-    pub refused: BTreeMap<CameraId, String>,
-    /// Own cameras that other nodes may claim.
-    #[serde(default)]
-    pub offers: BTreeMap<CameraId, NodeId>,
-    /// It stops: its cameras are for others.
-    #[serde(default)]
-    pub is_leaving: bool,
-}
-
 /// A camera of the list, as far as claims need it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedCamera {
     pub need: CameraNeed,
     /// It serves one session at a time: its owner disconnects before the next one connects.
     pub has_one_session: bool,
-}
-
-/// The owner of a camera, and the revision of its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ownership {
-    /// `None`: released.
-    pub owner: Option<NodeId>,
-    pub epoch: Epoch,
 }
 
 /// What a node does next.

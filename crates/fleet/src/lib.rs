@@ -14,14 +14,17 @@
 //! - [`assignment`]: which node each camera is to have. Pure.
 //! - [`claims`]: what one node does about it now. Pure.
 //! - [`member`]: the membership of one node: heartbeats, claims, events. A thin shell.
-//! - [`store`]: the store in NATS JetStream.
+//! - [`summary`]: what an operator sees of the fleet. Pure.
+//! - [`store`]: the store in NATS JetStream; [`entries`]: what it holds.
 //!
 //! Not here: watching cameras, publishing (`spotter`, `spotter-mqtt`).
 
 pub mod assignment;
 pub mod claims;
+pub mod entries;
 pub mod member;
 pub mod store;
+pub mod summary;
 
 #[cfg(any(test, feature = "testing"))]
 #[expect(

@@ -22,15 +22,16 @@ use tokio::{
 };
 
 use crate::{
-    claims::{
-        ClaimAction, DecisionBasis, FleetState, HEARTBEAT_PERIOD, Heartbeat, ListedCamera,
-        Ownership,
-    },
-    store::{FleetStore, ListRevision, StoreError, StoreEvent},
+    claims::{ClaimAction, DecisionBasis, FleetState, HEARTBEAT_PERIOD, ListedCamera},
+    entries::{Heartbeat, ListRevision, Ownership, StoreEvent},
+    store::{FleetStore, StoreError},
+    summary::FleetSummary,
 };
 
 /// How often a node decides: many changes arrive at a time when a node is lost.
 const DECIDE_PERIOD: Duration = Duration::from_millis(500);
+/// A node that starts waits this long for the store before it goes on with the cameras of its last run.
+pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 /// Claims that are on their way at a time.
 const CLAIMS_AT_ONCE: usize = 32;
 const EVENTS: usize = 1024;
@@ -38,16 +39,25 @@ const EVENTS: usize = 1024;
 /// From the rest of the node to its membership.
 #[derive(Clone, Debug)]
 pub enum MemberCommand {
-    /// The cameras of the list, and those that this node cannot watch, with the reason.
+    /// The cameras of a list, and those that this node cannot watch, with the reason: unreadable settings, unknown credentials. A node
+    /// decides after the first one and after the first [`MemberCommand::Capacity`].
     Cameras {
+        revision: u64,
         cameras: BTreeMap<CameraId, ListedCamera>,
         refused: BTreeMap<CameraId, String>,
     },
     /// Looks of cost 1 a second.
     Capacity(f64),
-    /// A camera that another node offers is connected.
+    /// Answers [`MemberEvent::Prepare`]: the camera is connected.
     Prepared(CameraId),
-    /// The broker's retained `owner` of a camera.
+    /// Answers [`MemberEvent::GiveUp`]: nothing is published with its epoch any more. Not for a camera that was lost meanwhile.
+    GivenUp(CameraId),
+    /// What commands have changed at an own camera; `None`: nothing any more.
+    SetSettings {
+        camera: CameraId,
+        text: Option<String>,
+    },
+    /// The broker's retained `owner` of a camera. One that names this node is ignored.
     SeenOwner {
         camera: CameraId,
         node: NodeId,
@@ -62,17 +72,42 @@ pub enum MemberCommand {
 pub enum MemberEvent {
     /// A new list; [`MemberCommand::Cameras`] answers it.
     List(ListRevision),
-    /// Connect it without publishing.
+    /// What commands have changed at a camera of any node; `None`: nothing any more.
+    Settings {
+        camera: CameraId,
+        text: Option<String>,
+    },
+    /// Connect it without publishing; [`MemberCommand::Prepared`] answers it.
     Prepare(CameraId),
-    /// Watch and publish it with this epoch.
+    /// Close a camera that was prepared: it is no longer offered.
+    Dismiss(CameraId),
+    /// Watch and publish it with this epoch. Of a camera that is watched already: publish with this epoch from now on.
     Own(CameraId, Epoch),
-    /// Stop at once: another node has it, or no node is to have it.
-    Lost(CameraId),
+    /// End its events, disconnect it if it allows one session only, let its last messages go; [`MemberCommand::GivenUp`] answers it.
+    GiveUp(CameraId),
+    /// Close a camera that was given up: its next owner is written.
+    HandedOver(CameraId),
+    /// Stop at once: another node has it or no node has. `newer` is the epoch that ended the own one.
+    Lost {
+        camera: CameraId,
+        newer: Epoch,
+    },
+    /// Until then no other node can have claimed a camera of this node.
+    Confirmed {
+        until: Mono,
+    },
+    /// Another machine takes part with this node's name: this one owns nothing until the other one stops.
+    NameTaken {
+        machine: String,
+    },
+    /// At most one a second, when something changed.
+    View(FleetSummary),
     Connected,
+    /// The store cannot be used; repeated when the reason changes.
     Disconnected {
         reason: String,
     },
-    /// All cameras are handed over or released.
+    /// All cameras are handed over or released, or the limit for that has passed.
     Left,
 }
 
@@ -97,8 +132,12 @@ pub struct Member {
 /// How a node takes part.
 pub struct MemberSettings {
     pub node: NodeId,
+    /// What distinguishes two machines with one node name.
+    pub machine: String,
     pub labels: BTreeSet<String>,
     pub version: String,
+    /// Cameras that an earlier run of this node owned: they are its own again if the store does not answer within [`RESUME_AFTER`].
+    pub resumed: BTreeMap<CameraId, Epoch>,
 }
 
 impl Member {
@@ -115,6 +154,7 @@ impl Member {
             clock,
             heartbeat: Heartbeat {
                 version: settings.version,
+                machine: settings.machine,
                 labels: settings.labels,
                 ..Heartbeat::default()
             },
@@ -170,7 +210,8 @@ impl Member {
                 self.send(MemberEvent::Disconnected { reason }).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
-            StoreEvent::Heartbeat(node, heartbeat) => self.state.heartbeat(node, heartbeat, now),
+            StoreEvent::Heartbeat(entry) => self.state.heartbeat(entry.node, entry.heartbeat, now),
+            StoreEvent::Current | StoreEvent::Settings { .. } => {}
             StoreEvent::Stopped(node) => self.state.stopped(&node),
             StoreEvent::Owned(camera, ownership) => self.owned(camera, ownership).await,
         }
@@ -178,12 +219,18 @@ impl Member {
 
     async fn command(&mut self, command: MemberCommand) {
         match command {
-            MemberCommand::Cameras { cameras, refused } => {
+            MemberCommand::Cameras {
+                revision,
+                cameras,
+                refused,
+            } => {
+                self.heartbeat.list_revision = Some(revision);
                 self.state.set_cameras(cameras);
                 self.heartbeat.refused = refused;
             }
             MemberCommand::Capacity(capacity_hz) => self.heartbeat.capacity_hz = capacity_hz,
             MemberCommand::Prepared(camera) => drop(self.prepared.insert(camera)),
+            MemberCommand::GivenUp(_) | MemberCommand::SetSettings { .. } => {}
             MemberCommand::SeenOwner {
                 camera,
                 node,
@@ -238,7 +285,12 @@ impl Member {
             if let ClaimAction::Release { camera, .. } = action
                 && self.own.remove(camera).is_some()
             {
-                self.send(MemberEvent::Lost(camera.clone())).await;
+                let newer = self.state.own_epoch(camera).unwrap_or_default();
+                self.send(MemberEvent::Lost {
+                    camera: camera.clone(),
+                    newer,
+                })
+                .await;
             }
         }
         let this = &*self;
@@ -300,6 +352,7 @@ impl Member {
 
     /// A camera's owner is known; reports it if it is another than before.
     async fn owned(&mut self, camera: CameraId, ownership: Ownership) {
+        let newer = ownership.epoch;
         self.state.owned(camera.clone(), ownership);
         let epoch = self.state.own_epoch(&camera);
         if self.own.get(&camera).copied() == epoch {
@@ -313,7 +366,7 @@ impl Member {
             }
             None => {
                 self.own.remove(&camera);
-                self.send(MemberEvent::Lost(camera)).await;
+                self.send(MemberEvent::Lost { camera, newer }).await;
             }
         }
     }

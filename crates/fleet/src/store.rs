@@ -34,7 +34,10 @@ use tokio::{
     time::sleep,
 };
 
-use crate::claims::{HEARTBEAT_LIFETIME, Heartbeat, Ownership};
+use crate::{
+    claims::HEARTBEAT_LIFETIME,
+    entries::{Heartbeat, HeartbeatEntry, ListRevision, Ownership, StoreEvent},
+};
 
 const LIST_KEY: &str = "cameras";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -93,28 +96,6 @@ fn failed<E: fmt::Display>(what: &'static str) -> impl FnOnce(E) -> StoreError {
         what,
         reason: error.to_string(),
     }
-}
-
-/// A revision of the list of cameras.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListRevision {
-    pub revision: u64,
-    pub text: String,
-}
-
-/// What changed in the store.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StoreEvent {
-    /// All current values follow.
-    Connected,
-    Disconnected {
-        reason: String,
-    },
-    List(ListRevision),
-    Heartbeat(NodeId, Heartbeat),
-    /// A node has removed its heartbeat.
-    Stopped(NodeId),
-    Owned(CameraId, Ownership),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -434,7 +415,12 @@ fn event_of(entry: &kv::Entry) -> Option<StoreEvent> {
             match is_put {
                 true => {
                     let heartbeat = serde_json::from_slice(&entry.value).ok()?;
-                    Some(StoreEvent::Heartbeat(node, heartbeat))
+                    let revision = entry.revision;
+                    Some(StoreEvent::Heartbeat(HeartbeatEntry {
+                        node,
+                        heartbeat,
+                        revision,
+                    }))
                 }
                 false => Some(StoreEvent::Stopped(node)),
             }

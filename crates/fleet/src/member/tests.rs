@@ -26,13 +26,19 @@ impl Running {
             node: node(name),
             labels: BTreeSet::new(),
             version: "test".into(),
+            machine: name.into(),
+            resumed: BTreeMap::new(),
         };
         let store = Arc::new(server.connect().await);
         let member = Member::new(settings, store, Arc::new(SystemClock::new()), sender);
         let cameras = listed(cameras);
         let refused = BTreeMap::new();
         for command in [
-            MemberCommand::Cameras { cameras, refused },
+            MemberCommand::Cameras {
+                revision: 1,
+                cameras,
+                refused,
+            },
             MemberCommand::Capacity(30.0),
         ] {
             commands.send(command).await.unwrap();
@@ -51,7 +57,7 @@ impl Running {
         while let Ok(event) = self.events.try_recv() {
             match event {
                 MemberEvent::Own(camera, epoch) => drop(self.own.insert(camera, epoch)),
-                MemberEvent::Lost(camera) => drop(self.own.remove(&camera)),
+                MemberEvent::Lost { camera, .. } => drop(self.own.remove(&camera)),
                 MemberEvent::Prepare(camera) => {
                     let prepared = MemberCommand::Prepared(camera);
                     self.commands.send(prepared).await.unwrap();
@@ -149,6 +155,8 @@ async fn node_that_sees_a_newer_epoch_at_the_broker_stops() {
         epoch: Epoch(epoch.0 + 1),
     };
     a.commands.send(seen).await.unwrap();
-    let lost = async { while a.events.recv().await != Some(MemberEvent::Lost(camera.clone())) {} };
+    let newer = Epoch(epoch.0 + 1);
+    let expected = Some(MemberEvent::Lost { camera, newer });
+    let lost = async { while a.events.recv().await != expected {} };
     timeout(PATIENCE, lost).await.unwrap();
 }

@@ -41,6 +41,8 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let settings = MemberSettings {
         node: NodeId::new(&args.name)?,
         labels: BTreeSet::new(),
+        machine: args.name.clone(),
+        resumed: BTreeMap::new(),
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let member = Member::new(
@@ -52,7 +54,11 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let cameras = listed(args.cameras);
     let refused = BTreeMap::new();
     for command in [
-        MemberCommand::Cameras { cameras, refused },
+        MemberCommand::Cameras {
+            revision: 1,
+            cameras,
+            refused,
+        },
         MemberCommand::Capacity(args.capacity_hz),
     ] {
         commands.send(command).await?;
@@ -68,7 +74,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     while let Some(event) = events.recv().await {
         match event {
             MemberEvent::Own(camera, epoch) => say(format_args!("own {camera} {}", epoch.0))?,
-            MemberEvent::Lost(camera) => say(format_args!("lost {camera}"))?,
+            MemberEvent::Lost { camera, .. } => say(format_args!("lost {camera}"))?,
             MemberEvent::Prepare(camera) => {
                 let commands = commands.clone();
                 tokio::spawn(async move {
@@ -77,7 +83,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
                 });
             }
             MemberEvent::Left => break,
-            MemberEvent::List(_) | MemberEvent::Connected | MemberEvent::Disconnected { .. } => {}
+            _ => {}
         }
     }
     member.abort();
