@@ -246,7 +246,8 @@ impl<'a> CameraPlacement<'a> {
             .work_hz
             .iter()
             .map(|(node, work)| (work - capacity(node)).max(0.0));
-        let missing_hz = without + beyond.sum::<f64>();
+        // The sum of nothing is -0.0.
+        let missing_hz = beyond.fold(0.0 + without, |sum, hz| sum + hz);
         let owned = self.owners.into_iter();
         Assignment {
             owners: owned

@@ -1,36 +1,30 @@
 //! What one node of a fleet does now about cameras and owners. Pure: it takes `now` and what the node has seen of the store.
 //!
 //! ```text
-//!   camera without a living owner, assigned to this node     claim                    compare-and-swap on the owner's key
-//!   own camera, assigned to another node                     offer it there           in the heartbeat; watched until the other one claims it
-//!   camera offered to this node                              prepare, then claim      the stream is there before the camera changes hands
-//!   own camera that no node is to have, or with one session  release                  the other one connects afterwards
+//!   camera without a living owner, assigned to this node    claim                 compare-and-swap on the owner's key
+//!   own camera, assigned to another node                    offer it there        in the heartbeat; it is watched until the other one has it prepared
+//!   camera offered to this node                             prepare               the stream is there before the camera changes hands
+//!   own camera, prepared by the other node                  give up, hand over    the owner is silent before it writes the next owner
+//!   own camera with one session, or that no node may have   give up, hand over    at once; the other one connects afterwards
 //! ```
 //!
-//! The store does not report a heartbeat that expired, so each node measures the ages of the others' on its own clock, from when they arrived.
-//! Nothing compares the clocks of two machines.
+//! The owner writes its successor, so the one who reads the new epoch knows that the old owner publishes nothing more. Only of a dead owner
+//! another node claims.
 //!
-//! A node that has not renewed its own heartbeat within the lifetime (it was stopped, or cut off) decides nothing: it cannot know who lives. A
-//! node that connects waits for a lifetime before it takes another one for dead, because after an outage of the store all heartbeats are gone.
+//! The store does not report a heartbeat that expired, so each node measures the ages of the others' on its own clock, from when they arrived.
+//! Nothing compares the clocks of two machines. When a node may decide is in [`certainty`](crate::certainty).
+//!
+//! A node that connects waits for a lifetime before it takes another one for dead, because after an outage of the store all heartbeats are gone.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use spotter_core::{CameraId, Epoch, Mono, NodeId};
 
 use crate::{
     assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer},
-    entries::{Heartbeat, Ownership},
+    state::{FleetState, HandOverState, SeenNode},
 };
 
-/// How often a node renews its heartbeat.
-pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
-/// How long a heartbeat lives in the store.
-pub const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(10);
-/// A node without a new heartbeat for this long is dead: the store has forgotten it too.
-const DEAD_AFTER: Duration = HEARTBEAT_LIFETIME.saturating_add(Duration::from_millis(500));
 /// Cameras that a node that stays offers at a time: each is watched by two nodes for some seconds.
 const OFFERED_AT_ONCE: usize = 4;
 
@@ -42,20 +36,24 @@ pub struct ListedCamera {
     pub has_one_session: bool,
 }
 
-/// What a node does next.
+/// What a node does next about a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimAction {
     /// Become the owner if the key's revision is still `expected` (`None`: if there is no key). `dead` is the owner so far, whose
-    /// heartbeat must be absent in the store, too.
+    /// heartbeat must be absent in the store, too. An owner does so itself when another node may have claimed meanwhile.
     Claim {
         camera: CameraId,
         expected: Option<Epoch>,
         dead: Option<NodeId>,
     },
-    /// Connect the camera without publishing: another node offers it.
-    Prepare { camera: CameraId },
-    /// Stop watching it, then write that it has no owner.
-    Release { camera: CameraId, epoch: Epoch },
+    /// Publish nothing more of it.
+    GiveUp { camera: CameraId },
+    /// Write the next owner of a camera that was given up; `None`: no node may have it.
+    HandOver {
+        camera: CameraId,
+        epoch: Epoch,
+        to: Option<NodeId>,
+    },
 }
 
 /// All that a node does next.
@@ -64,27 +62,8 @@ pub struct Decisions {
     pub actions: Vec<ClaimAction>,
     /// For the next heartbeat.
     pub offers: BTreeMap<CameraId, NodeId>,
-    pub missing_hz: f64,
-}
-
-struct SeenNode {
-    heartbeat: Heartbeat,
-    /// When it arrived here.
-    at: Mono,
-}
-
-/// What a node has seen of the store.
-pub struct FleetState {
-    me: NodeId,
-    cameras: BTreeMap<CameraId, ListedCamera>,
-    nodes: BTreeMap<NodeId, SeenNode>,
-    owners: BTreeMap<CameraId, Ownership>,
-    /// Since when the store answers; `None` while it does not.
-    connected_at: Option<Mono>,
-    /// When the node's own heartbeat was last accepted.
-    renewed_at: Option<Mono>,
-    /// Rises with each change of cameras, owners and what heartbeats say.
-    revision: u64,
+    /// Cameras that other nodes offer to this one.
+    pub prepare: BTreeSet<CameraId>,
 }
 
 /// What decisions follow from: while it is the same, they are. With 2,000 cameras and 50 nodes deciding takes some milliseconds.
@@ -92,93 +71,24 @@ pub struct FleetState {
 pub struct DecisionBasis {
     revision: u64,
     can_decide: bool,
+    is_leave_over: bool,
     living: Vec<NodeId>,
-    prepared: BTreeSet<CameraId>,
 }
 
 impl FleetState {
-    pub fn new(me: NodeId) -> Self {
-        Self {
-            me,
-            cameras: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            owners: BTreeMap::new(),
-            connected_at: None,
-            renewed_at: None,
-            revision: 0,
-        }
-    }
-
-    pub fn connected(&mut self, now: Mono) {
-        self.connected_at = Some(now);
-    }
-
-    pub fn disconnected(&mut self) {
-        self.connected_at = None;
-    }
-
-    pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, ListedCamera>) {
-        self.cameras = cameras;
-        self.revision += 1;
-    }
-
-    /// A heartbeat of any node; of this one, that the store has accepted it.
-    pub fn heartbeat(&mut self, node: NodeId, heartbeat: Heartbeat, now: Mono) {
-        if node == self.me {
-            self.renewed_at = Some(now);
-        }
-        let before = self.nodes.get(&node);
-        if before.is_none_or(|before| before.heartbeat != heartbeat) {
-            self.revision += 1;
-        }
-        self.nodes.insert(node, SeenNode { heartbeat, at: now });
-    }
-
-    /// A node has deleted its heartbeat: it has stopped.
-    pub fn stopped(&mut self, node: &NodeId) {
-        self.nodes.remove(node);
-        self.revision += 1;
-    }
-
-    /// A camera's owner; older epochs than the one known are ignored.
-    pub fn owned(&mut self, camera: CameraId, ownership: Ownership) {
-        let known = self.owners.get(&camera).map(|known| known.epoch);
-        if known.is_none_or(|known| known <= ownership.epoch) {
-            self.owners.insert(camera, ownership);
-            self.revision += 1;
-        }
-    }
-
-    /// The epoch of a camera of this node.
-    pub fn own_epoch(&self, camera: &CameraId) -> Option<Epoch> {
-        let ownership = self.owners.get(camera)?;
-        (ownership.owner.as_ref() == Some(&self.me)).then_some(ownership.epoch)
-    }
-
-    /// The cameras of this node, with their epochs.
-    pub fn own(&self) -> impl Iterator<Item = (&CameraId, Epoch)> {
-        let own = self.owners.iter();
-        let own = own.filter(|(_, ownership)| ownership.owner.as_ref() == Some(&self.me));
-        own.map(|(camera, ownership)| (camera, ownership.epoch))
-    }
-
-    /// Living nodes, those that leave included.
-    fn is_living(&self, node: &NodeId, now: Mono) -> bool {
-        // After an outage of the store, others have a lifetime to return.
-        let returned = self.connected_at.unwrap_or(now);
-        let seen = self
-            .nodes
-            .get(node)
-            .map_or(returned, |seen| seen.at.max(returned));
-        now.since(seen) <= DEAD_AFTER
+    /// True when cameras may be assigned to it.
+    fn is_staying(&self, node: &NodeId, now: Mono) -> bool {
+        let leaves = self.is_me(node) && self.leaving_since.is_some();
+        let takes_part = self.nodes.get(node).is_some_and(|seen| {
+            seen.heartbeat.list_revision.is_some() && !seen.heartbeat.is_leaving
+        });
+        takes_part && !leaves && self.is_living(node, now)
     }
 
     /// Which node each camera is to have.
     pub fn assignment(&self, now: Mono) -> Assignment {
-        let staying = self
-            .nodes
-            .iter()
-            .filter(|(node, seen)| !seen.heartbeat.is_leaving && self.is_living(node, now));
+        let nodes = self.nodes.iter();
+        let staying = nodes.filter(|(node, _)| self.is_staying(node, now));
         let nodes = staying.map(|(node, SeenNode { heartbeat, .. })| {
             let offer = NodeOffer {
                 capacity_hz: heartbeat.capacity_hz,
@@ -201,13 +111,15 @@ impl FleetState {
         .assign()
     }
 
-    /// Connected, and its own heartbeat was accepted within the lifetime.
+    /// The list is known, or not needed any more, and what is known of the store is new.
     fn can_decide(&self, now: Mono) -> bool {
-        let is_fresh = |at: Option<Mono>| at.is_some_and(|at| now.since(at) <= HEARTBEAT_LIFETIME);
-        self.connected_at.is_some() && is_fresh(self.renewed_at)
+        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
+        let has_list = me.is_some_and(|me| me.heartbeat.list_revision.is_some());
+        let is_ready = has_list || self.leaving_since.is_some();
+        is_ready && self.can_write() && self.certainty.is_fresh(now)
     }
 
-    pub fn basis(&self, prepared: &BTreeSet<CameraId>, now: Mono) -> DecisionBasis {
+    pub fn basis(&self, now: Mono) -> DecisionBasis {
         let owners = self
             .owners
             .values()
@@ -217,85 +129,124 @@ impl FleetState {
         DecisionBasis {
             revision: self.revision,
             can_decide: self.can_decide(now),
+            is_leave_over: self.is_leave_over(now),
             living: living.cloned().collect(),
-            prepared: prepared.clone(),
         }
     }
 
-    /// `prepared` are cameras of other nodes that are connected here already.
-    pub fn decide(&self, prepared: &BTreeSet<CameraId>, now: Mono) -> Decisions {
+    /// `None` while the node knows too little.
+    pub fn decide(&self, now: Mono) -> Option<Decisions> {
         if !self.can_decide(now) {
-            return Decisions::default();
+            return None;
         }
-        let assignment = self.assignment(now);
+        let assignment = match self.is_leave_over(now) {
+            true => Assignment::default(),
+            false => self.assignment(now),
+        };
         let mut decisions = Decisions {
-            missing_hz: assignment.missing_hz,
+            prepare: self.offered(now),
             ..Decisions::default()
         };
-        let is_leaving = self
-            .nodes
-            .get(&self.me)
-            .is_some_and(|me| me.heartbeat.is_leaving);
-        let most_offers = if is_leaving {
-            usize::MAX
-        } else {
-            OFFERED_AT_ONCE
-        };
-        for (camera, epoch) in self.own() {
-            let assigned = assignment.owners.get(camera);
-            let has_one_session = self.cameras.get(camera).is_some_and(|c| c.has_one_session);
-            match assigned {
-                Some(node) if *node == self.me => {}
-                Some(node) if !has_one_session => {
-                    if decisions.offers.len() < most_offers {
-                        decisions.offers.insert(camera.clone(), node.clone());
-                    }
-                }
-                // No node is to have it, or it disconnects first.
-                _ => decisions.actions.push(ClaimAction::Release {
-                    camera: camera.clone(),
-                    epoch,
-                }),
-            }
+        for (camera, _) in self.own() {
+            self.decide_own(camera, assignment.owners.get(camera), &mut decisions);
         }
+        self.limit_offers(&mut decisions.offers);
         let mine = assignment
             .owners
             .iter()
-            .filter(|(_, node)| **node == self.me);
-        let claims = mine.filter_map(|(camera, _)| self.claim(camera, prepared, now));
+            .filter(|(_, node)| self.is_me(node));
+        let claims = mine.filter_map(|(camera, _)| self.claim(camera, now));
         decisions.actions.extend(claims);
-        decisions
+        Some(decisions)
     }
 
-    /// What leads to this node owning the camera; `None` when it does, or when another one lives that has not offered it.
-    fn claim(
-        &self,
-        camera: &CameraId,
-        prepared: &BTreeSet<CameraId>,
-        now: Mono,
-    ) -> Option<ClaimAction> {
+    fn decide_own(&self, camera: &CameraId, to: Option<&NodeId>, decisions: &mut Decisions) {
+        let Some(epoch) = self.own_epoch(camera) else {
+            return;
+        };
+        let is_kept = to.is_some_and(|to| self.is_me(to));
+        let has_one_session = self.cameras.get(camera).is_some_and(|c| c.has_one_session);
+        let offered_to = to.filter(|_| !is_kept && !has_one_session);
+        let offer = offered_to.map(|to| (camera.clone(), to.clone()));
+        let camera = camera.clone();
+        match self.hand_over(&camera) {
+            // The other node keeps it prepared until it is the owner.
+            Some(HandOverState::GivingUp) => decisions.offers.extend(offer),
+            Some(HandOverState::GivenUp) => decisions.actions.push(ClaimAction::HandOver {
+                camera,
+                epoch,
+                to: to.cloned(),
+            }),
+            None if self.unproven.contains(&camera) => {
+                decisions.actions.push(ClaimAction::Claim {
+                    camera,
+                    expected: Some(epoch),
+                    dead: None,
+                });
+            }
+            None if is_kept => {}
+            None if offered_to.is_some_and(|to| !self.has_prepared(to, &camera)) => {
+                decisions.offers.extend(offer);
+            }
+            None => decisions.actions.push(ClaimAction::GiveUp { camera }),
+        }
+    }
+
+    /// What this node offers it, and the node has connected.
+    fn has_prepared(&self, node: &NodeId, camera: &CameraId) -> bool {
+        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
+        let is_offered = me.is_some_and(|me| me.heartbeat.offers.get(camera) == Some(node));
+        let other = self.nodes.get(node);
+        is_offered && other.is_some_and(|other| other.heartbeat.prepared.contains(camera))
+    }
+
+    /// A node that stays offers a few at a time.
+    fn limit_offers(&self, offers: &mut BTreeMap<CameraId, NodeId>) {
+        let mut room = match self.leaving_since {
+            Some(_) => usize::MAX,
+            None => OFFERED_AT_ONCE,
+        };
+        offers.retain(|camera, _| {
+            let is_kept = self.hand_overs.contains_key(camera) || room > 0;
+            room -= usize::from(is_kept && !self.hand_overs.contains_key(camera));
+            is_kept
+        });
+    }
+
+    /// Cameras that living nodes offer to this one, and that it can watch.
+    fn offered(&self, now: Mono) -> BTreeSet<CameraId> {
+        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
+        let Some(me) = me.filter(|_| self.leaving_since.is_none()) else {
+            return BTreeSet::new();
+        };
+        let nodes = self.nodes.iter();
+        let living = nodes.filter(|(node, _)| self.is_living(node, now));
+        let offers = living.flat_map(|(node, seen)| {
+            let offers = seen.heartbeat.offers.iter();
+            offers.filter(move |(camera, to)| {
+                let owner = self.owners.get(*camera);
+                let owner = owner.and_then(|ownership| ownership.owner.as_ref());
+                self.is_me(to) && owner == Some(node)
+            })
+        });
+        let can_watch = |camera: &&CameraId| {
+            self.cameras.contains_key(*camera) && !me.heartbeat.refused.contains_key(*camera)
+        };
+        let cameras = offers.map(|(camera, _)| camera).filter(can_watch);
+        cameras.cloned().collect()
+    }
+
+    /// What leads to this node owning the camera; `None` when it does, or when another one lives that has not handed it over.
+    fn claim(&self, camera: &CameraId, now: Mono) -> Option<ClaimAction> {
         let known = self.owners.get(camera);
-        let claim = |dead: Option<&NodeId>| ClaimAction::Claim {
-            camera: camera.clone(),
-            expected: known.map(|known| known.epoch),
-            dead: dead.cloned(),
-        };
-        let Some(owner) = known.and_then(|known| known.owner.as_ref()) else {
-            return Some(claim(None));
-        };
-        if *owner == self.me {
+        let owner = known.and_then(|known| known.owner.as_ref());
+        if owner.is_some_and(|owner| self.is_me(owner) || self.is_living(owner, now)) {
             return None;
         }
-        if !self.is_living(owner, now) {
-            return Some(claim(Some(owner)));
-        }
-        let offers = self.nodes.get(owner).map(|seen| &seen.heartbeat.offers);
-        let is_offered = offers.is_some_and(|offers| offers.get(camera) == Some(&self.me));
-        is_offered.then(|| match prepared.contains(camera) {
-            true => claim(None),
-            false => ClaimAction::Prepare {
-                camera: camera.clone(),
-            },
+        Some(ClaimAction::Claim {
+            camera: camera.clone(),
+            expected: known.map(|known| known.epoch),
+            dead: owner.cloned(),
         })
     }
 }

@@ -1,11 +1,19 @@
 //! What the store of a fleet holds, and what a watch of it reports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use spotter_core::{CameraId, Epoch, NodeId};
 
-/// The value of a node's key, renewed every [`HEARTBEAT_PERIOD`](crate::claims::HEARTBEAT_PERIOD).
+/// How often a node renews its heartbeat.
+pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
+/// How long a heartbeat lives in the store.
+pub const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(10);
+
+/// The value of a node's key, renewed every [`HEARTBEAT_PERIOD`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The program's version.

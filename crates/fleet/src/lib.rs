@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   list of cameras ──┐
-//!   heartbeats ───────┼─▶ AssignmentInputs ─▶ Assignment ─▶ claims, offers, releases
+//!   heartbeats ───────┼─▶ AssignmentInputs ─▶ Assignment ─▶ claims, offers, hand-overs
 //!   owners, epochs ───┘   one node's    pure
 //! ```
 //!
@@ -12,17 +12,21 @@
 //! store accepts one claim and refuses the other.
 //!
 //! - [`assignment`]: which node each camera is to have. Pure.
+//! - [`state`]: what one node has seen of the store. Pure.
 //! - [`claims`]: what one node does about it now. Pure.
-//! - [`member`]: the membership of one node: heartbeats, claims, events. A thin shell.
+//! - [`certainty`]: when a node may decide, and until when its cameras are its own. Pure.
+//! - [`member`]: the membership of one node: heartbeats, writes, events. A thin shell.
 //! - [`summary`]: what an operator sees of the fleet. Pure.
 //! - [`store`]: the store in NATS JetStream; [`entries`]: what it holds.
 //!
 //! Not here: watching cameras, publishing (`spotter`, `spotter-mqtt`).
 
 pub mod assignment;
+pub mod certainty;
 pub mod claims;
 pub mod entries;
 pub mod member;
+pub mod state;
 pub mod store;
 pub mod summary;
 

@@ -1,12 +1,24 @@
 //! A node's membership in a fleet: it renews its heartbeat, carries out decisions, and reports which cameras are its own.
 //!
 //! ```text
-//!   FleetStore::watch ──▶ FleetState ──decide──▶ claims, releases ──▶ FleetStore
+//!   FleetStore::watch ──▶ FleetState ──decide──▶ claims, hand-overs ──▶ FleetStore
 //!   MemberCommand ──────▶     │
-//!                             └──▶ MemberEvent: watch this camera with that epoch, prepare it, stop
+//!                             └──▶ MemberEvent: prepare this camera, watch it with that epoch, give it up, stop
 //! ```
 //!
-//! Thin: decisions are in [`claims`](crate::claims). Without the store, the node keeps the cameras that it has.
+//! Thin: decisions are in [`claims`](crate::claims). Without the store, the node keeps the cameras that it has; one that starts goes on with
+//! those of its last run.
+//!
+//! Moving a camera, one that allows two sessions:
+//!
+//! ```text
+//!   owner                                    other node
+//!   offers it in its heartbeat               Prepare: connects it
+//!                                            Prepared: says so in its heartbeat
+//!   GiveUp: ends its events                  keeps it connected
+//!   GivenUp: writes the other as its owner
+//!   HandedOver: disconnects it               Own: publishes it with the new epoch
+//! ```
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +34,11 @@ use tokio::{
 };
 
 use crate::{
-    claims::{ClaimAction, DecisionBasis, FleetState, HEARTBEAT_PERIOD, ListedCamera},
-    entries::{Heartbeat, ListRevision, Ownership, StoreEvent},
-    store::{FleetStore, StoreError},
+    certainty::AcceptedRenewal,
+    claims::{ClaimAction, DecisionBasis, ListedCamera},
+    entries::{HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent},
+    state::{FleetState, HandOverState, NodeIdentity},
+    store::{FleetStore, StoreAccess, StoreError},
     summary::FleetSummary,
 };
 
@@ -32,8 +46,10 @@ use crate::{
 const DECIDE_PERIOD: Duration = Duration::from_millis(500);
 /// A node that starts waits this long for the store before it goes on with the cameras of its last run.
 pub const RESUME_AFTER: Duration = Duration::from_secs(5);
-/// Claims that are on their way at a time.
-const CLAIMS_AT_ONCE: usize = 32;
+/// Writes that are on their way at a time.
+const WRITES_AT_ONCE: usize = 32;
+/// How often what an operator sees is reported.
+const VIEW_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 1024;
 
 /// From the rest of the node to its membership.
@@ -65,6 +81,13 @@ pub enum MemberCommand {
     },
     /// Hand all cameras over, then end.
     Leave,
+}
+
+impl MemberCommand {
+    /// A camera is not watched, or is watched twice, until the node acts on it.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Prepared(_) | Self::GivenUp(_) | Self::Leave)
+    }
 }
 
 /// What the rest of the node has to do.
@@ -111,24 +134,6 @@ pub enum MemberEvent {
     Left,
 }
 
-/// Runs a node's membership until the commands end or the node has left. Blocks on nothing but the store.
-pub struct Member {
-    node: NodeId,
-    store: Arc<FleetStore>,
-    clock: Arc<dyn Clock>,
-    state: FleetState,
-    heartbeat: Heartbeat,
-    renewed_at: Option<Mono>,
-    /// Offered by others: reported, and connected here.
-    preparing: BTreeSet<CameraId>,
-    prepared: BTreeSet<CameraId>,
-    /// Of decisions without an action.
-    settled: Option<DecisionBasis>,
-    /// As reported in events.
-    own: BTreeMap<CameraId, Epoch>,
-    events: mpsc::Sender<MemberEvent>,
-}
-
 /// How a node takes part.
 pub struct MemberSettings {
     pub node: NodeId,
@@ -140,6 +145,75 @@ pub struct MemberSettings {
     pub resumed: BTreeMap<CameraId, Epoch>,
 }
 
+/// Where a camera is that another node offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preparation {
+    Connecting,
+    Connected,
+}
+
+/// What commands have changed at a camera, until it is written.
+struct PendingSettings {
+    text: Option<String>,
+    /// What the watch has reported meanwhile.
+    seen: Option<MemberEvent>,
+}
+
+/// What another machine's use of the name has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameState {
+    Own,
+    /// The other machine was reported.
+    Taken,
+}
+
+/// Cameras that an earlier run owned.
+enum Resumption {
+    /// The store has time until then.
+    Waiting {
+        until: Mono,
+        cameras: BTreeMap<CameraId, Epoch>,
+    },
+    Done,
+}
+
+/// Runs a node's membership until the commands end or the node has left. Blocks on nothing but the store.
+pub struct Member {
+    node: NodeId,
+    store: Arc<FleetStore>,
+    clock: Arc<dyn Clock>,
+    state: FleetState,
+    heartbeat: Heartbeat,
+    /// Of the last [`MemberCommand::Cameras`].
+    list_revision: Option<u64>,
+    has_capacity: bool,
+    /// The last attempt, and what it sent.
+    renewal: Option<(Mono, Heartbeat)>,
+    preparing: BTreeMap<CameraId, Preparation>,
+    /// Of decisions without an action.
+    settled: Option<DecisionBasis>,
+    /// As reported in events.
+    own: BTreeMap<CameraId, Epoch>,
+    confirmed: Option<Mono>,
+    name: NameState,
+    /// When it last acted.
+    could_write: bool,
+    resumption: Resumption,
+    /// The newest of each camera that is not written yet.
+    settings: BTreeMap<CameraId, PendingSettings>,
+    settings_tried: Option<Mono>,
+    view: ReportedView,
+    events: mpsc::Sender<MemberEvent>,
+}
+
+/// The last [`MemberEvent::View`].
+#[derive(Default)]
+struct ReportedView {
+    at: Option<Mono>,
+    basis: Option<DecisionBasis>,
+    view: Option<FleetSummary>,
+}
+
 impl Member {
     pub fn new(
         settings: MemberSettings,
@@ -147,8 +221,13 @@ impl Member {
         clock: Arc<dyn Clock>,
         events: mpsc::Sender<MemberEvent>,
     ) -> Self {
+        let until = clock.now().after(RESUME_AFTER);
+        let cameras = settings.resumed;
         Self {
-            state: FleetState::new(settings.node.clone()),
+            state: FleetState::member(NodeIdentity {
+                node: settings.node.clone(),
+                machine: settings.machine.clone(),
+            }),
             node: settings.node,
             store,
             clock,
@@ -158,11 +237,19 @@ impl Member {
                 labels: settings.labels,
                 ..Heartbeat::default()
             },
-            renewed_at: None,
-            preparing: BTreeSet::new(),
-            prepared: BTreeSet::new(),
+            list_revision: None,
+            has_capacity: false,
+            renewal: None,
+            preparing: BTreeMap::new(),
             settled: None,
             own: BTreeMap::new(),
+            confirmed: None,
+            name: NameState::Own,
+            could_write: false,
+            resumption: Resumption::Waiting { until, cameras },
+            settings: BTreeMap::new(),
+            settings_tried: None,
+            view: ReportedView::default(),
             events,
         }
     }
@@ -170,18 +257,25 @@ impl Member {
     pub async fn run(mut self, mut commands: mpsc::Receiver<MemberCommand>) {
         let (sender, mut changes) = mpsc::channel(EVENTS);
         let store = self.store.clone();
-        let watching = async move { store.watch(sender).await };
+        let watching = async move { store.watch(StoreAccess::Member, sender).await };
         let deciding = async move {
             let mut ticks = interval(DECIDE_PERIOD);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
+                    // After a stop, what waits to be read comes before a decision.
+                    biased;
                     change = changes.recv() => match change {
                         Some(change) => self.change(change).await,
                         None => return,
                     },
                     command = commands.recv() => match command {
-                        Some(command) => self.command(command).await,
+                        Some(command) => {
+                            if command.is_urgent() {
+                                ticks.reset_immediately();
+                            }
+                            self.command(command).await;
+                        }
                         None => return,
                     },
                     _ = ticks.tick() => {
@@ -205,15 +299,60 @@ impl Member {
                 self.state.connected(now);
                 self.send(MemberEvent::Connected).await;
             }
+            StoreEvent::Current => self.current(now).await,
             StoreEvent::Disconnected { reason } => {
                 self.state.disconnected();
                 self.send(MemberEvent::Disconnected { reason }).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
-            StoreEvent::Heartbeat(entry) => self.state.heartbeat(entry.node, entry.heartbeat, now),
-            StoreEvent::Current | StoreEvent::Settings { .. } => {}
+            StoreEvent::Heartbeat(entry) => {
+                let is_namesake = entry.node == self.node;
+                self.state.heartbeat(entry, now);
+                if is_namesake {
+                    self.check_name().await;
+                }
+            }
             StoreEvent::Stopped(node) => self.state.stopped(&node),
-            StoreEvent::Owned(camera, ownership) => self.owned(camera, ownership).await,
+            StoreEvent::Owned(camera, ownership) => {
+                let before = self.state.hand_over(&camera);
+                self.state.owned(camera.clone(), ownership);
+                self.report(camera, before).await;
+            }
+            StoreEvent::Settings { camera, text } => {
+                let pending = self.settings.get_mut(&camera);
+                let event = MemberEvent::Settings { camera, text };
+                match pending {
+                    // A newer value waits to be written.
+                    Some(pending) => pending.seen = Some(event),
+                    None => self.send(event).await,
+                }
+            }
+        }
+    }
+
+    /// All owners are known. Before it takes part, the node looks for another machine with its name.
+    async fn current(&mut self, now: Mono) {
+        if let Ok(Some(entry)) = self.store.heartbeat(&self.node).await
+            && entry.heartbeat.machine != self.heartbeat.machine
+        {
+            self.state.heartbeat(entry, now);
+        }
+        self.resumption = Resumption::Done;
+        self.state.current();
+        self.check_name().await;
+        self.report_all().await;
+    }
+
+    /// Reports another machine with this node's name once, and that all cameras are lost to it.
+    async fn check_name(&mut self) {
+        let Some(machine) = self.state.name_taken_by() else {
+            return;
+        };
+        if self.name == NameState::Own {
+            let machine = machine.to_owned();
+            self.name = NameState::Taken;
+            self.send(MemberEvent::NameTaken { machine }).await;
+            self.report_all().await;
         }
     }
 
@@ -224,114 +363,244 @@ impl Member {
                 cameras,
                 refused,
             } => {
-                self.heartbeat.list_revision = Some(revision);
                 self.state.set_cameras(cameras);
+                self.list_revision = Some(revision);
                 self.heartbeat.refused = refused;
             }
-            MemberCommand::Capacity(capacity_hz) => self.heartbeat.capacity_hz = capacity_hz,
-            MemberCommand::Prepared(camera) => drop(self.prepared.insert(camera)),
-            MemberCommand::GivenUp(_) | MemberCommand::SetSettings { .. } => {}
+            MemberCommand::Capacity(capacity_hz) => {
+                self.heartbeat.capacity_hz = capacity_hz;
+                self.has_capacity = true;
+            }
+            MemberCommand::Prepared(camera) => {
+                if let Some(preparation) = self.preparing.get_mut(&camera) {
+                    *preparation = Preparation::Connected;
+                    self.heartbeat.prepared.insert(camera);
+                }
+            }
+            MemberCommand::GivenUp(camera) => {
+                self.state.set_hand_over(&camera, HandOverState::GivenUp);
+            }
+            MemberCommand::SetSettings { camera, text } => {
+                let pending = PendingSettings { text, seen: None };
+                self.settings.insert(camera, pending);
+                self.settings_tried = None;
+            }
             MemberCommand::SeenOwner {
                 camera,
                 node,
                 epoch,
             } => {
                 let owner = Some(node);
-                self.owned(camera, Ownership { owner, epoch }).await;
+                let before = self.state.hand_over(&camera);
+                let ownership = Ownership { owner, epoch };
+                self.state.seen_owner(camera.clone(), ownership);
+                self.report(camera, before).await;
             }
-            MemberCommand::Leave => self.heartbeat.is_leaving = true,
+            MemberCommand::Leave => {
+                self.state.leave(self.clock.now());
+                self.heartbeat.is_leaving = true;
+            }
         }
-        self.renewed_at = None;
+        // Without a capacity, a node that has a list would give all its cameras away.
+        self.heartbeat.list_revision = self.list_revision.filter(|_| self.has_capacity);
     }
 
     /// False when the node has left.
     async fn act(&mut self) -> bool {
         let now = self.clock.now();
-        let basis = self.state.basis(&self.prepared, now);
+        self.resume(now).await;
+        self.state.tick(now);
+        self.take_part_again().await;
+        let basis = self.state.basis(now);
         if self.settled.as_ref() != Some(&basis) {
             self.decide(basis, now).await;
         }
-        if self
-            .renewed_at
-            .is_none_or(|at| now.since(at) >= HEARTBEAT_PERIOD)
-        {
-            self.renewed_at = Some(now);
-            // A failure shows as an age: the watch has not reported the heartbeat.
-            _ = self.store.renew(&self.node, &self.heartbeat).await;
+        self.renew().await;
+        self.write_settings(now).await;
+        self.confirm().await;
+        self.send_view(now).await;
+        if !self.state.has_left(now) {
+            return true;
         }
-        self.stay_or_leave().await
+        self.end().await;
+        false
+    }
+
+    /// The other machine with this node's name has stopped.
+    async fn take_part_again(&mut self) {
+        let can_write = self.state.can_write();
+        if can_write && !self.could_write {
+            self.name = NameState::Own;
+            self.report_all().await;
+        }
+        self.could_write = can_write;
+    }
+
+    async fn resume(&mut self, now: Mono) {
+        if let Resumption::Waiting { until, cameras } = &self.resumption
+            && now >= *until
+        {
+            self.state.resume(cameras);
+            self.resumption = Resumption::Done;
+            self.report_all().await;
+        }
     }
 
     async fn decide(&mut self, basis: DecisionBasis, now: Mono) {
-        let decisions = self.state.decide(&self.prepared, now);
+        let Some(decisions) = self.state.decide(now) else {
+            return;
+        };
         self.settled = decisions.actions.is_empty().then_some(basis);
-        if self.heartbeat.offers != decisions.offers {
-            self.heartbeat.offers = decisions.offers;
-            self.renewed_at = None;
-        }
-        let mut offered = BTreeSet::new();
-        let mut writes = Vec::new();
-        for action in decisions.actions {
-            match action {
-                ClaimAction::Prepare { camera } => drop(offered.insert(camera)),
-                write => writes.push(write),
-            }
-        }
-        for camera in offered.difference(&self.preparing) {
-            self.send(MemberEvent::Prepare(camera.clone())).await;
-        }
-        self.preparing = offered;
-        for action in &writes {
-            if let ClaimAction::Release { camera, .. } = action
-                && self.own.remove(camera).is_some()
-            {
-                let newer = self.state.own_epoch(camera).unwrap_or_default();
-                self.send(MemberEvent::Lost {
-                    camera: camera.clone(),
-                    newer,
-                })
-                .await;
+        self.heartbeat.offers = decisions.offers;
+        let (silences, writes): (Vec<_>, Vec<_>) = decisions
+            .actions
+            .into_iter()
+            .partition(|action| matches!(action, ClaimAction::GiveUp { .. }));
+        self.prepare(decisions.prepare, &writes).await;
+        for action in silences {
+            if let ClaimAction::GiveUp { camera } = action {
+                self.state.set_hand_over(&camera, HandOverState::GivingUp);
+                self.send(MemberEvent::GiveUp(camera)).await;
             }
         }
         let this = &*self;
         let writes = stream::iter(writes).map(|action| this.write(action));
-        let results: Vec<_> = writes.buffer_unordered(CLAIMS_AT_ONCE).collect().await;
+        let results: Vec<_> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
         for (camera, ownership) in results.into_iter().flatten() {
-            self.owned(camera, ownership).await;
+            let before = self.state.hand_over(&camera);
+            self.state.owned(camera.clone(), ownership);
+            self.report(camera, before).await;
         }
     }
 
-    async fn stay_or_leave(&mut self) -> bool {
-        if !self.heartbeat.is_leaving || self.state.own().next().is_some() {
-            return true;
+    /// Reports which cameras are offered, and which are no longer. A camera that this node claims now stays connected.
+    async fn prepare(&mut self, offered: BTreeSet<CameraId>, writes: &[ClaimAction]) {
+        let is_claimed = |camera: &CameraId| {
+            let claims = |write: &ClaimAction| matches!(write, ClaimAction::Claim { camera: claimed, .. } if claimed == camera);
+            writes.iter().any(claims)
+        };
+        let known = self.preparing.keys();
+        let ended = known.filter(|camera| !offered.contains(*camera) && !is_claimed(camera));
+        let ended: Vec<CameraId> = ended.cloned().collect();
+        for camera in ended {
+            self.preparing.remove(&camera);
+            self.heartbeat.prepared.remove(&camera);
+            self.send(MemberEvent::Dismiss(camera)).await;
         }
-        _ = self.store.stop(&self.node).await;
+        for camera in offered {
+            if !self.preparing.contains_key(&camera) {
+                self.preparing
+                    .insert(camera.clone(), Preparation::Connecting);
+                self.send(MemberEvent::Prepare(camera)).await;
+            }
+        }
+    }
+
+    /// At most once each time that the node acts: when it is due, or when it says something else.
+    async fn renew(&mut self) {
+        let now = self.clock.now();
+        let sent = self.renewal.as_ref().map(|(sent, _)| *sent);
+        let said = self.renewal.as_ref().map(|(_, heartbeat)| heartbeat);
+        let is_due = self.state.is_renewal_due(sent, now) || said != Some(&self.heartbeat);
+        if !is_due || !self.state.can_write() {
+            return;
+        }
+        self.renewal = Some((now, self.heartbeat.clone()));
+        // A failure shows as an age.
+        if let Ok(revision) = self.store.renew(&self.node, &self.heartbeat).await {
+            self.state.accepted(AcceptedRenewal {
+                sent: now,
+                accepted: self.clock.now(),
+                revision,
+            });
+        }
+    }
+
+    async fn confirm(&mut self) {
+        let until = self.state.confirmed_until();
+        if let Some(until) = until
+            && self.confirmed != Some(until)
+        {
+            self.confirmed = Some(until);
+            self.send(MemberEvent::Confirmed { until }).await;
+        }
+    }
+
+    /// Of own cameras; what a command has changed at another one is its owner's.
+    async fn write_settings(&mut self, now: Mono) {
+        let is_paused = self
+            .settings_tried
+            .is_some_and(|at| now.since(at) < HEARTBEAT_PERIOD);
+        if self.settings.is_empty() || is_paused || !self.state.can_write() {
+            return;
+        }
+        self.settings_tried = Some(now);
+        let is_foreign = |camera: &CameraId| !self.own.contains_key(camera);
+        let foreign = self
+            .settings
+            .extract_if(.., |camera, _| is_foreign(camera))
+            .filter_map(|(_, pending)| pending.seen);
+        let foreign: Vec<MemberEvent> = foreign.collect();
+        for event in foreign {
+            self.send(event).await;
+        }
+        let pending = self.settings.iter();
+        let pending = pending.map(|(camera, pending)| (camera.clone(), pending.text.clone()));
+        let pending: Vec<_> = pending.collect();
+        let store = &self.store;
+        let writes = stream::iter(pending).map(async |(camera, text)| {
+            let written = store.set_settings(&camera, text).await;
+            written.ok().map(|()| camera)
+        });
+        let written: Vec<_> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
+        for camera in written.into_iter().flatten() {
+            self.settings.remove(&camera);
+        }
+    }
+
+    async fn send_view(&mut self, now: Mono) {
+        let is_early = self.view.at.is_some_and(|at| now.since(at) < VIEW_PERIOD);
+        let basis = self.state.basis(now);
+        if is_early || !self.state.is_current() || self.view.basis.as_ref() == Some(&basis) {
+            return;
+        }
+        let view = self.state.view(now);
+        self.view.basis = Some(basis);
+        self.view.at = Some(now);
+        if self.view.view.as_ref() != Some(&view) {
+            self.view.view = Some(view.clone());
+            self.send(MemberEvent::View(view)).await;
+        }
+    }
+
+    async fn end(&mut self) {
+        // Of a camera that was not handed over, others wait until the heartbeat expires.
+        let is_last = self.state.own().next().is_none() && self.state.can_write();
+        if is_last && self.renewal.is_some() {
+            _ = self.store.stop(&self.node).await;
+        }
         self.send(MemberEvent::Left).await;
-        false
     }
 
     /// Carries out one action. Returns what the store holds now, where it is known.
     async fn write(&self, action: ClaimAction) -> Option<(CameraId, Ownership)> {
-        let written = match action {
+        let (camera, owner, written) = match action {
             ClaimAction::Claim {
                 camera,
                 expected,
                 dead,
             } => {
-                let owner = Some(self.node.clone());
-                self.claim(&camera, expected, dead)
-                    .await
-                    .map(|epoch| (camera, owner, epoch))
+                let written = self.claim(&camera, expected, dead).await;
+                (camera, Some(self.node.clone()), written)
             }
-            ClaimAction::Release { camera, epoch } => {
-                let released = self.store.set_owner(&camera, None, Some(epoch)).await;
-                released.map(|epoch| (camera, None, epoch))
+            ClaimAction::HandOver { camera, epoch, to } => {
+                let written = self.store.set_owner(&camera, to.clone(), Some(epoch)).await;
+                (camera, to, written)
             }
-            ClaimAction::Prepare { .. } => return None,
+            ClaimAction::GiveUp { .. } => return None,
         };
         // After an error or a lost claim, the watch reports the owner.
-        let (camera, owner, epoch) = written.ok()?;
-        let epoch = epoch?;
+        let epoch = written.ok()??;
         Some((camera, Ownership { owner, epoch }))
     }
 
@@ -350,25 +619,50 @@ impl Member {
         self.store.set_owner(camera, owner, expected).await
     }
 
-    /// A camera's owner is known; reports it if it is another than before.
-    async fn owned(&mut self, camera: CameraId, ownership: Ownership) {
-        let newer = ownership.epoch;
-        self.state.owned(camera.clone(), ownership);
+    /// After a change of all cameras.
+    async fn report_all(&mut self) {
+        let own = self.state.own().map(|(camera, _)| camera);
+        let cameras: BTreeSet<CameraId> = own.chain(self.own.keys()).cloned().collect();
+        for camera in cameras {
+            self.report(camera, None).await;
+        }
+    }
+
+    /// Reports a camera if this node's part in it is another than before; `before` is how far its hand-over was.
+    async fn report(&mut self, camera: CameraId, before: Option<HandOverState>) {
+        let known = self.own.get(&camera).copied();
         let epoch = self.state.own_epoch(&camera);
-        if self.own.get(&camera).copied() == epoch {
+        if known == epoch {
             return;
         }
         match epoch {
+            // What the store reports is not complete yet.
+            Some(_) if !self.state.is_certain_of(&camera) => {}
             Some(epoch) => {
-                self.prepared.remove(&camera);
+                self.preparing.remove(&camera);
+                self.heartbeat.prepared.remove(&camera);
                 self.own.insert(camera.clone(), epoch);
                 self.send(MemberEvent::Own(camera, epoch)).await;
             }
             None => {
                 self.own.remove(&camera);
-                self.send(MemberEvent::Lost { camera, newer }).await;
+                let event = match before {
+                    Some(HandOverState::GivenUp) => MemberEvent::HandedOver(camera),
+                    _ => MemberEvent::Lost {
+                        newer: self.newer_epoch(&camera, known),
+                        camera,
+                    },
+                };
+                self.send(event).await;
             }
         }
+    }
+
+    /// The epoch that ended an own one. To another machine with this node's name, cameras are lost with their own.
+    fn newer_epoch(&self, camera: &CameraId, own: Option<Epoch>) -> Epoch {
+        let ownership = self.state.ownership(camera);
+        let newer = ownership.map(|ownership| ownership.epoch);
+        newer.or(own).unwrap_or_default()
     }
 
     async fn send(&self, event: MemberEvent) {

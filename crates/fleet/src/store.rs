@@ -5,39 +5,29 @@
 //!   spotter-FLEET-list        file, the last 16 revisions   cameras: the list, in the syntax of the configuration
 //!   spotter-FLEET-nodes       memory, lifetime 10 s         a node: its heartbeat
 //!   spotter-FLEET-owners      file                          a camera: its owner; the revision is the epoch
+//!   spotter-FLEET-settings    file                          a camera: what commands have changed
 //! ```
+//!
+//! Reading makes no bucket: a login that may only read is enough for it.
 //!
 //! It uses what nats-server 2.9 (Debian 12) has. Keys do not expire one by one there, and watches do not report a key that expired.
 //! After a restart of a single server, buckets in memory are gone; [`FleetStore::watch`] makes them again.
 
-use std::{
-    fmt,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+mod buckets;
+mod watching;
+
+use std::{error::Error, fmt, path::PathBuf, sync::Mutex, time::Duration};
 
 use async_nats::{
-    Client, ConnectOptions, Event,
-    jetstream::{
-        self,
-        context::CreateStreamErrorKind,
-        kv::{self, Operation},
-        stream::{self, DiscardPolicy, StorageType},
-    },
+    Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event,
+    jetstream::{kv, message::StreamMessage, stream::LastRawMessageErrorKind},
 };
-use futures_util::{StreamExt as _, stream::SelectAll};
 use serde::{Deserialize, Serialize};
 use spotter_core::{CameraId, Epoch, NodeId, config::Secret};
-use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
-};
+use tokio::sync::{OnceCell, watch};
 
-use crate::{
-    claims::HEARTBEAT_LIFETIME,
-    entries::{Heartbeat, HeartbeatEntry, ListRevision, Ownership, StoreEvent},
-};
+use self::buckets::{Buckets, LIST, SETTINGS};
+use crate::entries::{Heartbeat, HeartbeatEntry, ListRevision};
 
 const LIST_KEY: &str = "cameras";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -75,12 +65,20 @@ pub enum StoreLogin {
 pub enum StoreError {
     #[error("NATS server {url} cannot be reached: {reason}")]
     Unreachable { url: String, reason: String },
+    #[error(
+        "NATS server {url} rejected the login: {reason}; check user and password, or the credentials file"
+    )]
+    Login { url: String, reason: String },
     #[error("{path}: cannot be read: {reason}; name a .creds file of this fleet's account")]
     Credentials { path: PathBuf, reason: String },
     #[error(
         "NATS server {url} has no JetStream for this account; start it with `nats-server -js -sd DIRECTORY`, or enable JetStream for the account"
     )]
     NoJetStream { url: String },
+    #[error(
+        "the fleet {fleet} has nothing in NATS yet; write a list with `spotter fleet apply FILE`, or start a node"
+    )]
+    Absent { fleet: NodeId },
     #[error("{what} in NATS failed: {reason}")]
     Failed { what: &'static str, reason: String },
     #[error(
@@ -91,52 +89,87 @@ pub enum StoreError {
     Changed,
 }
 
-fn failed<E: fmt::Display>(what: &'static str) -> impl FnOnce(E) -> StoreError {
-    move |error| StoreError::Failed {
-        what,
-        reason: error.to_string(),
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 struct OwnerValue {
     owner: Option<NodeId>,
 }
 
+/// Whether absent buckets are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreAccess {
+    /// A node: it makes them.
+    Member,
+    /// A program that only looks.
+    Reader,
+}
+
+/// What the client reports beside answers.
+#[derive(Clone, Debug, Default)]
+struct Connectivity {
+    /// How often the connection was lost.
+    losses: u64,
+    /// The last error since the connection was made: of an attempt to connect, or what the server does not permit.
+    problem: Option<String>,
+}
+
+impl Connectivity {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Connected => self.problem = None,
+            Event::Disconnected => self.losses += 1,
+            Event::ServerError(error) => self.problem = Some(error.to_string()),
+            Event::ClientError(ClientError::Other(text)) => self.problem = Some(text),
+            _ => {}
+        }
+    }
+}
+
 /// A connection to the store of one fleet. It reconnects by itself.
 pub struct FleetStore {
     settings: StoreSettings,
-    client: Client,
-    /// How often the connection was lost.
-    losses: watch::Receiver<u64>,
+    /// Connected once.
+    client: OnceCell<Client>,
+    connectivity: watch::Sender<Connectivity>,
     /// Opened once a connection: opening asks the server.
     opened: Mutex<Option<Buckets>>,
 }
 
-#[derive(Clone)]
-struct Buckets {
-    list: kv::Store,
-    nodes: kv::Store,
-    owners: kv::Store,
-}
-
 impl FleetStore {
+    /// A store that connects when it is used.
+    pub fn new(settings: StoreSettings) -> Self {
+        Self {
+            settings,
+            client: OnceCell::new(),
+            connectivity: watch::Sender::default(),
+            opened: Mutex::default(),
+        }
+    }
+
     /// Connects within some seconds, or says why that is impossible.
     pub async fn connect(settings: StoreSettings) -> Result<Self, StoreError> {
-        let url = settings.urls.join(",");
-        let (sender, losses) = watch::channel(0);
+        let store = Self::new(settings);
+        store.client().await?;
+        Ok(store)
+    }
+
+    async fn client(&self) -> Result<&Client, StoreError> {
+        self.client.get_or_try_init(|| self.connect_client()).await
+    }
+
+    async fn connect_client(&self) -> Result<Client, StoreError> {
+        let settings = &self.settings;
+        let connectivity = self.connectivity.clone();
         let options = match &settings.login {
             StoreLogin::None => ConnectOptions::new(),
             StoreLogin::Password { user, password } => {
                 ConnectOptions::with_user_and_password(user.clone(), password.reveal().to_owned())
             }
-            StoreLogin::Credentials(path) => {
-                let options = ConnectOptions::with_credentials_file(path).await;
-                options.map_err(|error| StoreError::Credentials {
+            StoreLogin::Credentials(path) => ConnectOptions::with_credentials_file(path)
+                .await
+                .map_err(|error| StoreError::Credentials {
                     path: path.clone(),
                     reason: error.to_string(),
-                })?
-            }
+                })?,
         };
         let options = match &settings.ca {
             Some(ca) => options.add_root_certificates(ca.clone()),
@@ -151,28 +184,39 @@ impl FleetStore {
                 RETRY_PAUSE.min(Duration::from_millis(50 * attempts as u64))
             })
             .event_callback(move |event| {
-                if matches!(event, Event::Disconnected) {
-                    sender.send_modify(|losses| *losses += 1);
-                }
+                connectivity.send_modify(|connectivity| connectivity.note(event));
                 std::future::ready(())
             });
         let client = options.connect(&settings.urls[..]).await;
-        let client = client.map_err(|error| StoreError::Unreachable {
-            url,
-            reason: error.to_string(),
-        })?;
-        Ok(Self {
-            settings,
-            client,
-            losses,
-            opened: Mutex::default(),
-        })
+        client.map_err(|error| self.not_connected(error))
     }
 
-    /// The newest list; `None` before the first one.
+    fn not_connected(&self, error: ConnectError) -> StoreError {
+        let url = self.url();
+        match error.kind() {
+            kind
+            @ (ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) => {
+                let reason = kind.to_string();
+                StoreError::Login { url, reason }
+            }
+            _ => {
+                let reason = error.to_string();
+                StoreError::Unreachable { url, reason }
+            }
+        }
+    }
+
+    fn url(&self) -> String {
+        self.settings.urls.join(",")
+    }
+
+    /// The newest list; `None` before the first one. Makes no bucket.
     pub async fn list(&self) -> Result<Option<ListRevision>, StoreError> {
-        let entry = self.buckets().await?.list.entry(LIST_KEY).await;
-        let entry = entry.map_err(failed("reading the list of cameras"))?;
+        let Some(list) = self.existing(&LIST).await? else {
+            return Ok(None);
+        };
+        let entry = list.entry(LIST_KEY).await;
+        let entry = entry.map_err(|error| self.failed("reading the list of cameras", error))?;
         Ok(entry.map(|entry| ListRevision {
             revision: entry.revision,
             text: String::from_utf8_lossy(&entry.value).into_owned(),
@@ -181,40 +225,91 @@ impl FleetStore {
 
     /// Writes a list if the newest one is still `before`. Returns its revision.
     pub async fn put_list(&self, text: &str, before: Option<u64>) -> Result<u64, StoreError> {
-        let most = self.client.server_info().max_payload;
+        let most = self.client().await?.server_info().max_payload;
         if text.len() > most {
             let bytes = text.len();
             return Err(StoreError::TooLarge { bytes, most });
         }
-        let list = self.buckets().await?.list;
-        let what = "writing the list of cameras";
-        let written = swap(&list, LIST_KEY, text.to_owned().into(), before, what).await?;
+        let list = self.made(&LIST).await?;
+        let write = KeyWrite {
+            key: LIST_KEY,
+            value: text.to_owned().into(),
+            expected: before,
+        };
+        let written = write.swap(&list).await;
+        let written = written.map_err(|error| self.failed("writing the list of cameras", error))?;
         written.ok_or(StoreError::Changed)
     }
 
-    /// Writes this node's heartbeat; it lives for [`HEARTBEAT_LIFETIME`].
-    pub async fn renew(&self, node: &NodeId, heartbeat: &Heartbeat) -> Result<(), StoreError> {
-        let what = "renewing the heartbeat";
-        let value = serde_json::to_vec(heartbeat).map_err(failed(what))?;
+    /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`]. Returns its revision.
+    pub async fn renew(&self, node: &NodeId, heartbeat: &Heartbeat) -> Result<u64, StoreError> {
+        let failed = |error: &dyn fmt::Display| self.failed("renewing the heartbeat", error);
+        let value = serde_json::to_vec(heartbeat).map_err(|error| failed(&error))?;
         let nodes = self.buckets().await?.nodes;
         let put = nodes.put(node.as_str(), value.into()).await;
-        put.map(drop).map_err(failed(what))
+        put.map_err(|error| failed(&error))
     }
 
     /// Removes this node's heartbeat, when it stops.
     pub async fn stop(&self, node: &NodeId) -> Result<(), StoreError> {
         let nodes = self.buckets().await?.nodes;
         let deleted = nodes.delete(node.as_str()).await;
-        deleted.map_err(failed("removing the heartbeat"))
+        deleted.map_err(|error| self.failed("removing the heartbeat", error))
     }
 
     /// True when the store has no heartbeat of that node.
     pub async fn is_absent(&self, node: &NodeId) -> Result<bool, StoreError> {
+        Ok(self.heartbeat_message(node).await?.is_none())
+    }
+
+    /// A node's heartbeat; `None` also when it cannot be read.
+    pub async fn heartbeat(&self, node: &NodeId) -> Result<Option<HeartbeatEntry>, StoreError> {
+        let message = self.heartbeat_message(node).await?;
+        Ok(message.and_then(|message| {
+            let heartbeat = serde_json::from_slice(&message.payload).ok()?;
+            let node = node.clone();
+            let revision = message.sequence;
+            Some(HeartbeatEntry {
+                node,
+                heartbeat,
+                revision,
+            })
+        }))
+    }
+
+    /// Asks the server that decides: another one of a cluster may not have the newest heartbeats yet.
+    async fn heartbeat_message(&self, node: &NodeId) -> Result<Option<StreamMessage>, StoreError> {
         let nodes = self.buckets().await?.nodes;
-        let value = nodes.get(node.as_str()).await;
-        value
-            .map(|value| value.is_none())
-            .map_err(failed("reading a heartbeat"))
+        let subject = format!("{}{node}", nodes.prefix);
+        let message = nodes.stream.get_last_raw_message_by_subject(&subject).await;
+        match message {
+            // An empty value is that of a removed key.
+            Ok(message) => Ok(Some(message).filter(|message| !message.payload.is_empty())),
+            Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => {
+                Ok(None)
+            }
+            Err(error) => Err(self.failed("reading a heartbeat", error)),
+        }
+    }
+
+    /// Keeps what commands have changed at a camera; `None`: nothing any more.
+    pub async fn set_settings(
+        &self,
+        camera: &CameraId,
+        text: Option<String>,
+    ) -> Result<(), StoreError> {
+        let failed = |error: &dyn fmt::Display| self.failed("writing settings of a camera", error);
+        let settings = self.made(&SETTINGS).await?;
+        match text {
+            Some(text) => {
+                let put = settings.put(camera.as_str(), text.into()).await;
+                put.map(drop).map_err(|error| failed(&error))
+            }
+            None => {
+                let deleted = settings.delete(camera.as_str()).await;
+                deleted.map_err(|error| failed(&error))
+            }
+        }
     }
 
     /// Makes `owner` the owner of a camera (`None`: no node) if the key's revision is still `expected`. Returns the new epoch; `None` when it was not.
@@ -225,214 +320,55 @@ impl FleetStore {
         owner: Option<NodeId>,
         expected: Option<Epoch>,
     ) -> Result<Option<Epoch>, StoreError> {
-        let what = "writing the owner of a camera";
-        let value = serde_json::to_vec(&OwnerValue { owner }).map_err(failed(what))?;
+        let failed = |error: &dyn fmt::Display| self.failed("writing the owner of a camera", error);
+        let value = serde_json::to_vec(&OwnerValue { owner }).map_err(|error| failed(&error))?;
         let owners = self.buckets().await?.owners;
-        let expected = expected.map(|epoch| epoch.0);
-        let revision = swap(&owners, camera.as_str(), value.into(), expected, what).await?;
+        let write = KeyWrite {
+            key: camera.as_str(),
+            value: value.into(),
+            expected: expected.map(|epoch| epoch.0),
+        };
+        let revision = write.swap(&owners).await.map_err(|error| failed(&error))?;
         Ok(revision.map(Epoch))
     }
 
-    /// Sends all values and then all changes, until the receiver is dropped. After a loss of the connection it starts again, with all values.
-    pub async fn watch(&self, events: mpsc::Sender<StoreEvent>) {
-        let mut losses = self.losses.clone();
-        while !events.is_closed() {
-            losses.mark_unchanged();
-            let reason = match self.watch_once(&events, &mut losses).await {
-                Ok(()) => return,
-                Err(error) => error.to_string(),
-            };
-            if events
-                .send(StoreEvent::Disconnected { reason })
-                .await
-                .is_err()
-            {
-                return;
-            }
-            sleep(RETRY_PAUSE).await;
-        }
-    }
-
-    /// Ends with an error when a watch ends, and without one when the receiver is dropped.
-    async fn watch_once(
-        &self,
-        events: &mpsc::Sender<StoreEvent>,
-        losses: &mut watch::Receiver<u64>,
-    ) -> Result<(), StoreError> {
-        let what = "watching the fleet";
-        let Buckets {
-            list,
-            nodes,
-            owners,
-        } = self.open().await?;
-        let mut entries = SelectAll::new();
-        for bucket in [list, nodes, owners] {
-            let watch = bucket.watch_with_history(">").await;
-            entries.push(watch.map_err(failed(what))?);
-        }
-        if events.send(StoreEvent::Connected).await.is_err() {
-            return Ok(());
-        }
-        loop {
-            let entry = tokio::select! {
-                entry = entries.next() => entry,
-                () = events.closed() => return Ok(()),
-                _ = losses.changed() => return Err(failed(what)("the connection was lost")),
-            };
-            let entry = entry.ok_or_else(|| failed(what)("a watch ended"))?;
-            let entry = entry.map_err(failed(what))?;
-            if let Some(event) = event_of(&entry)
-                && events.send(event).await.is_err()
-            {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn buckets(&self) -> Result<Buckets, StoreError> {
-        let opened = self.opened().clone();
-        match opened {
-            Some(buckets) => Ok(buckets),
-            None => self.open().await,
-        }
-    }
-
-    async fn open(&self) -> Result<Buckets, StoreError> {
-        let buckets = Buckets {
-            list: self.bucket(LIST).await?,
-            nodes: self.bucket(NODES).await?,
-            owners: self.bucket(OWNERS).await?,
+    /// An error of a request; with what the server or the connection reported meanwhile, which is more exact.
+    fn failed(&self, what: &'static str, error: impl fmt::Display) -> StoreError {
+        let mut problem = None;
+        self.connectivity.send_if_modified(|connectivity| {
+            problem = connectivity.problem.take();
+            false
+        });
+        let reason = match problem {
+            Some(problem) => format!("{error}; {problem}"),
+            None => error.to_string(),
         };
-        *self.opened() = Some(buckets.clone());
-        Ok(buckets)
-    }
-
-    fn opened(&self) -> MutexGuard<'_, Option<Buckets>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The bucket, made if the server does not have it.
-    async fn bucket(&self, settings: BucketSettings) -> Result<kv::Store, StoreError> {
-        let context = jetstream::new(self.client.clone());
-        let name = format!("spotter-{}-{}", self.settings.fleet, settings.name);
-        if let Ok(bucket) = context.get_key_value(&name).await {
-            return Ok(bucket);
-        }
-        let stream = settings.stream(&name, self.settings.replicas);
-        let made = context.create_stream(stream).await;
-        made.map_err(|error| match error.kind() {
-            CreateStreamErrorKind::JetStreamUnavailable => StoreError::NoJetStream {
-                url: self.settings.urls.join(","),
-            },
-            _ => failed("making a bucket")(error),
-        })?;
-        let bucket = context.get_key_value(&name).await;
-        bucket.map_err(failed("opening a bucket"))
+        StoreError::Failed { what, reason }
     }
 }
 
-struct BucketSettings {
-    name: &'static str,
-    storage: StorageType,
-    /// Zero: values do not expire.
-    lifetime: Duration,
-    /// Values of a key that are kept.
-    history: i64,
-}
-
-const LIST: BucketSettings = BucketSettings {
-    name: "list",
-    storage: StorageType::File,
-    lifetime: Duration::ZERO,
-    history: 16,
-};
-const NODES: BucketSettings = BucketSettings {
-    name: "nodes",
-    storage: StorageType::Memory,
-    lifetime: HEARTBEAT_LIFETIME,
-    history: 1,
-};
-const OWNERS: BucketSettings = BucketSettings {
-    name: "owners",
-    storage: StorageType::File,
-    lifetime: Duration::ZERO,
-    history: 1,
-};
-
-impl BucketSettings {
-    /// The stream that is a bucket, as NATS' ADR-8 describes it. async-nats makes buckets itself, but first reads figures of the account that
-    /// nats-server 2.9 does not send.
-    fn stream(&self, bucket: &str, replicas: usize) -> stream::Config {
-        stream::Config {
-            name: format!("KV_{bucket}"),
-            subjects: vec![format!("$KV.{bucket}.>")],
-            storage: self.storage,
-            max_age: self.lifetime,
-            max_messages_per_subject: self.history,
-            num_replicas: replicas,
-            discard: DiscardPolicy::New,
-            allow_rollup: true,
-            deny_delete: true,
-            allow_direct: true,
-            ..stream::Config::default()
-        }
-    }
-}
-
-/// Writes a key if its revision is still `expected` (`None`: if there is none). Returns its new revision.
-async fn swap(
-    bucket: &kv::Store,
-    key: &str,
+/// Writes a key if its revision is still `expected` (`None`: if there is none).
+struct KeyWrite<'a> {
+    key: &'a str,
     value: bytes::Bytes,
     expected: Option<u64>,
-    what: &'static str,
-) -> Result<Option<u64>, StoreError> {
-    let Some(expected) = expected else {
-        return match bucket.create(key, value).await {
-            Ok(revision) => Ok(Some(revision)),
-            Err(error) if error.kind() == kv::CreateErrorKind::AlreadyExists => Ok(None),
-            Err(error) => Err(failed(what)(error)),
-        };
-    };
-    match bucket.update(key, value, expected).await {
-        Ok(revision) => Ok(Some(revision)),
-        Err(error) if error.kind() == kv::UpdateErrorKind::WrongLastRevision => Ok(None),
-        Err(error) => Err(failed(what)(error)),
-    }
 }
 
-/// Keys and values that no version of Spotter wrote are ignored.
-fn event_of(entry: &kv::Entry) -> Option<StoreEvent> {
-    let bucket = entry.bucket.rsplit('-').next()?;
-    let is_put = entry.operation == Operation::Put;
-    match bucket {
-        "list" if is_put => Some(StoreEvent::List(ListRevision {
-            revision: entry.revision,
-            text: String::from_utf8_lossy(&entry.value).into_owned(),
-        })),
-        "nodes" => {
-            let node = NodeId::new(&entry.key).ok()?;
-            match is_put {
-                true => {
-                    let heartbeat = serde_json::from_slice(&entry.value).ok()?;
-                    let revision = entry.revision;
-                    Some(StoreEvent::Heartbeat(HeartbeatEntry {
-                        node,
-                        heartbeat,
-                        revision,
-                    }))
-                }
-                false => Some(StoreEvent::Stopped(node)),
-            }
+impl KeyWrite<'_> {
+    /// Returns the key's new revision; `None` when it had another one.
+    async fn swap(self, bucket: &kv::Store) -> Result<Option<u64>, Box<dyn Error + Send + Sync>> {
+        let Some(expected) = self.expected else {
+            return match bucket.create(self.key, self.value).await {
+                Ok(revision) => Ok(Some(revision)),
+                Err(error) if error.kind() == kv::CreateErrorKind::AlreadyExists => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        };
+        match bucket.update(self.key, self.value, expected).await {
+            Ok(revision) => Ok(Some(revision)),
+            Err(error) if error.kind() == kv::UpdateErrorKind::WrongLastRevision => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        "owners" if is_put => {
-            let camera = CameraId::new(&entry.key).ok()?;
-            let value: OwnerValue = serde_json::from_slice(&entry.value).ok()?;
-            let epoch = Epoch(entry.revision);
-            let owner = value.owner;
-            Some(StoreEvent::Owned(camera, Ownership { owner, epoch }))
-        }
-        _ => None,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spotter_core::{CameraId, NodeId};
+use spotter_core::{CameraId, Mono, NodeId};
+
+use crate::{entries::Heartbeat, state::FleetState};
 
 /// A fleet as one node or a reader sees it. Without ages, so that it changes only with what it says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,4 +36,57 @@ pub struct NodeSummary {
     pub is_leaving: bool,
     /// The list that it follows.
     pub list_revision: Option<u64>,
+}
+
+impl FleetState {
+    /// Of a reader, cameras of the list are those that [`FleetState::set_cameras`] had.
+    pub fn view(&self, now: Mono) -> FleetSummary {
+        let owned = self.owners.iter().filter_map(|(camera, ownership)| {
+            let owner = ownership.owner.clone()?;
+            Some((camera.clone(), owner))
+        });
+        let owners: BTreeMap<CameraId, NodeId> = owned.collect();
+        let has_living_owner = |camera: &&CameraId| {
+            owners
+                .get(*camera)
+                .is_some_and(|owner| self.is_living(owner, now))
+        };
+        let cameras = self.cameras.keys();
+        let unowned = cameras.filter(|camera| !has_living_owner(camera));
+        let unowned = unowned.cloned().collect();
+        let nodes = self.nodes.iter().map(|(node, seen)| NodeSummary {
+            is_living: self.is_living(node, now),
+            ..self.node_summary(node, &seen.heartbeat)
+        });
+        FleetSummary {
+            nodes: nodes.collect(),
+            missing_hz: self.assignment(now).missing_hz,
+            unowned,
+            owners,
+        }
+    }
+
+    fn node_summary(&self, node: &NodeId, heartbeat: &Heartbeat) -> NodeSummary {
+        let owned = self
+            .owners
+            .iter()
+            .filter(|(_, ownership)| ownership.owner.as_ref() == Some(node));
+        let cameras: Vec<&CameraId> = owned.map(|(camera, _)| camera).collect();
+        let listed = cameras
+            .iter()
+            .filter_map(|camera| self.cameras.get(*camera));
+        NodeSummary {
+            node: node.clone(),
+            version: heartbeat.version.clone(),
+            labels: heartbeat.labels.clone(),
+            capacity_hz: heartbeat.capacity_hz,
+            // The sum of nothing is -0.0.
+            work_hz: listed.fold(0.0, |sum, listed| sum + listed.need.work_hz),
+            cameras: cameras.len(),
+            refused: heartbeat.refused.len(),
+            is_living: false,
+            is_leaving: heartbeat.is_leaving,
+            list_revision: heartbeat.list_revision,
+        }
+    }
 }

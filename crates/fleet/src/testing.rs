@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::{CameraId, NodeId};
+use spotter_core::{CameraId, NodeId, config::Secret};
 
 use crate::{
     assignment::CameraNeed,
@@ -51,11 +51,22 @@ pub struct NatsServer {
 
 impl NatsServer {
     pub fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), &["-js"])
+    }
+
+    /// With accounts and rights of a configuration file.
+    pub fn start_with(configuration: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nats.conf");
+        std::fs::write(&path, configuration).unwrap();
+        Self::start_in(folder, &["-js", "-c", path.to_str().unwrap()])
+    }
+
+    fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, monitor] = listeners.map(|listener| listener.local_addr().unwrap().port());
         Self {
-            child: Self::spawn([port, monitor], folder.path(), &["-js"]),
+            child: Self::spawn([port, monitor], folder.path(), arguments),
             port,
             monitor,
             folder,
@@ -125,6 +136,18 @@ impl NatsServer {
             replicas: 1,
             login: StoreLogin::None,
             ca: None,
+        }
+    }
+
+    /// With a user of the configuration file; the password is the name.
+    pub fn settings_of(&self, user: &str) -> StoreSettings {
+        let login = StoreLogin::Password {
+            user: user.to_owned(),
+            password: Secret::new(user.to_owned()),
+        };
+        StoreSettings {
+            login,
+            ..self.settings()
         }
     }
 

@@ -9,38 +9,42 @@ use tokio::{
 use super::*;
 use crate::testing::{NatsServer, PATIENCE, listed, node};
 
-/// A node, and the cameras that it is to watch.
+/// A node, the cameras that it is to watch, and the other events.
 struct Running {
     commands: mpsc::Sender<MemberCommand>,
     events: mpsc::Receiver<MemberEvent>,
     member: JoinHandle<()>,
     own: BTreeMap<CameraId, Epoch>,
-    has_left: bool,
+    /// Those that change no camera.
+    others: Vec<MemberEvent>,
+}
+
+fn settings(name: &str, resumed: &BTreeMap<CameraId, Epoch>) -> MemberSettings {
+    MemberSettings {
+        node: node(name),
+        machine: format!("machine of {name}"),
+        labels: BTreeSet::new(),
+        version: "test".into(),
+        resumed: resumed.clone(),
+    }
 }
 
 impl Running {
     async fn start(server: &NatsServer, name: &str, cameras: usize) -> Self {
+        Self::with(server, settings(name, &BTreeMap::new()), cameras).await
+    }
+
+    async fn with(server: &NatsServer, settings: MemberSettings, cameras: usize) -> Self {
         let (commands, received) = mpsc::channel(64);
         let (sender, events) = mpsc::channel(256);
-        let settings = MemberSettings {
-            node: node(name),
-            labels: BTreeSet::new(),
-            version: "test".into(),
-            machine: name.into(),
-            resumed: BTreeMap::new(),
-        };
-        let store = Arc::new(server.connect().await);
+        let store = Arc::new(FleetStore::new(server.settings()));
         let member = Member::new(settings, store, Arc::new(SystemClock::new()), sender);
-        let cameras = listed(cameras);
-        let refused = BTreeMap::new();
-        for command in [
-            MemberCommand::Cameras {
-                revision: 1,
-                cameras,
-                refused,
-            },
-            MemberCommand::Capacity(30.0),
-        ] {
+        let first = MemberCommand::Cameras {
+            revision: 1,
+            cameras: listed(cameras),
+            refused: BTreeMap::new(),
+        };
+        for command in [first, MemberCommand::Capacity(30.0)] {
             commands.send(command).await.unwrap();
         }
         Self {
@@ -48,7 +52,7 @@ impl Running {
             events,
             member: tokio::spawn(member.run(received)),
             own: BTreeMap::new(),
-            has_left: false,
+            others: Vec::new(),
         }
     }
 
@@ -57,15 +61,45 @@ impl Running {
         while let Ok(event) = self.events.try_recv() {
             match event {
                 MemberEvent::Own(camera, epoch) => drop(self.own.insert(camera, epoch)),
-                MemberEvent::Lost { camera, .. } => drop(self.own.remove(&camera)),
+                MemberEvent::Lost { camera, .. } | MemberEvent::HandedOver(camera) => {
+                    self.own.remove(&camera);
+                }
                 MemberEvent::Prepare(camera) => {
                     let prepared = MemberCommand::Prepared(camera);
                     self.commands.send(prepared).await.unwrap();
                 }
-                MemberEvent::Left => self.has_left = true,
-                _ => {}
+                MemberEvent::GiveUp(camera) => {
+                    let given_up = MemberCommand::GivenUp(camera);
+                    self.commands.send(given_up).await.unwrap();
+                }
+                event => self.others.push(event),
             }
         }
+    }
+
+    /// Follows until an event is there.
+    async fn until(&mut self, wanted: impl Fn(&MemberEvent) -> bool) {
+        let following = async {
+            while !self.others.iter().any(&wanted) {
+                sleep(Duration::from_millis(20)).await;
+                self.follow().await;
+            }
+        };
+        let found = timeout(PATIENCE, following).await;
+        assert!(found.is_ok(), "{:#?}", self.others);
+    }
+
+    fn count(&self, wanted: impl Fn(&MemberEvent) -> bool) -> usize {
+        self.others.iter().filter(|event| wanted(event)).count()
+    }
+
+    fn view(&self) -> &FleetSummary {
+        let views = self.others.iter().rev();
+        let mut views = views.filter_map(|event| match event {
+            MemberEvent::View(view) => Some(view),
+            _ => None,
+        });
+        views.next().unwrap()
     }
 }
 
@@ -130,9 +164,10 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
             .all(|(camera, epoch)| a.own.get(camera) == Some(epoch))
     );
     // A node that leaves hands over at once.
+    a.others.clear();
     c.commands.send(MemberCommand::Leave).await.unwrap();
     let begin = Instant::now();
-    while !c.has_left {
+    while c.count(|event| *event == MemberEvent::Left) == 0 {
         assert!(begin.elapsed() < PATIENCE);
         a.follow().await;
         c.follow().await;
@@ -141,6 +176,17 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
     println!("handed over after {:.1} s", begin.elapsed().as_secs_f64());
     all_watched(&mut [&mut a, &mut c], 24).await;
     assert_eq!(a.own.len(), 24);
+    a.until(|event| matches!(event, MemberEvent::View(view) if view.owners.values().all(|owner| *owner == node("a"))))
+        .await;
+    let living = |view: &FleetSummary| {
+        let nodes = view.nodes.iter().filter(|node| node.is_living);
+        nodes
+            .map(|node| (node.node.clone(), node.cameras))
+            .collect()
+    };
+    let living: Vec<_> = living(a.view());
+    assert_eq!(living, [(node("a"), 24)]);
+    assert!(a.count(|event| matches!(event, MemberEvent::Confirmed { .. })) > 0);
 }
 
 #[tokio::test]
@@ -159,4 +205,82 @@ async fn node_that_sees_a_newer_epoch_at_the_broker_stops() {
     let expected = Some(MemberEvent::Lost { camera, newer });
     let lost = async { while a.events.recv().await != expected {} };
     timeout(PATIENCE, lost).await.unwrap();
+}
+
+#[tokio::test]
+async fn node_without_a_store_goes_on_with_its_last_cameras() {
+    let mut server = NatsServer::start();
+    let mut a = Running::start(&server, "a", 3).await;
+    all_watched(&mut [&mut a], 3).await;
+    a.until(|event| matches!(event, MemberEvent::Confirmed { .. }))
+        .await;
+    a.member.abort();
+    server.end();
+    let resumed = a.own.clone();
+    let mut a = Running::with(&server, settings("a", &resumed), 3).await;
+    all_watched(&mut [&mut a], 3).await;
+    assert_eq!(a.own, resumed);
+    let is_disconnected = |event: &MemberEvent| matches!(event, MemberEvent::Disconnected { .. });
+    assert_eq!(a.count(is_disconnected), 1, "{:?}", a.others);
+    let confirms = |event: &MemberEvent| matches!(event, MemberEvent::Confirmed { .. });
+    assert_eq!(a.count(confirms), 0);
+    // Epochs of the store are new ones: another node may have claimed in between.
+    server.begin(&["-js"]);
+    a.until(confirms).await;
+    assert!(a.own.iter().all(|(camera, epoch)| *epoch > resumed[camera]));
+    assert_eq!(a.own.len(), 3);
+}
+
+#[tokio::test]
+async fn second_machine_with_one_name_owns_nothing() {
+    let server = NatsServer::start();
+    let mut first = Running::start(&server, "a", 3).await;
+    all_watched(&mut [&mut first], 3).await;
+    let other = MemberSettings {
+        machine: "another machine".into(),
+        ..settings("a", &BTreeMap::new())
+    };
+    let mut second = Running::with(&server, other, 3).await;
+    let machine = "machine of a".to_owned();
+    let taken = MemberEvent::NameTaken { machine };
+    second.until(|event| *event == taken).await;
+    settled(&mut [&mut first, &mut second]).await;
+    assert_eq!((first.own.len(), second.own.len()), (3, 0));
+    let is_taken = |event: &MemberEvent| matches!(event, MemberEvent::NameTaken { .. });
+    assert_eq!((first.count(is_taken), second.count(is_taken)), (0, 1));
+}
+
+#[tokio::test]
+async fn newest_settings_of_an_own_camera_survive_an_outage() {
+    let mut server = NatsServer::start();
+    let mut a = Running::start(&server, "a", 1).await;
+    all_watched(&mut [&mut a], 1).await;
+    let (camera, _) = a.own.first_key_value().unwrap();
+    let camera = camera.clone();
+    let mut b = Running::start(&server, "b", 1).await;
+    b.until(|event| *event == MemberEvent::Connected).await;
+    let set = |text: Option<&str>| MemberCommand::SetSettings {
+        camera: camera.clone(),
+        text: text.map(str::to_owned),
+    };
+    let reported = |text: Option<&str>| MemberEvent::Settings {
+        camera: camera.clone(),
+        text: text.map(str::to_owned),
+    };
+    a.commands.send(set(Some("one"))).await.unwrap();
+    b.until(|event| *event == reported(Some("one"))).await;
+    server.end();
+    a.until(|event| matches!(event, MemberEvent::Disconnected { .. }))
+        .await;
+    for text in ["two", "three"] {
+        a.commands.send(set(Some(text))).await.unwrap();
+    }
+    // Not its camera.
+    b.commands.send(set(None)).await.unwrap();
+    server.begin(&["-js"]);
+    b.until(|event| *event == reported(Some("three"))).await;
+    assert_eq!(b.count(|event| *event == reported(Some("two"))), 0);
+    assert_eq!(b.count(|event| *event == reported(None)), 0);
+    a.commands.send(set(None)).await.unwrap();
+    b.until(|event| *event == reported(None)).await;
 }

@@ -1,0 +1,144 @@
+//! What a node may rely on: that it knows who lives, and that no other node has claimed one of its cameras. Pure.
+//!
+//! **Who lives.** A node that was stopped, or that the store did not answer for some time, has old ages of the others' heartbeats. It decides
+//! again when the watch has shown a renewal that it sent afterwards: the bucket of heartbeats has one order, so all heartbeats that the store
+//! had before that renewal have been seen, too.
+//!
+//! **Own cameras.** Another node claims a camera only if it has seen no heartbeat of the owner for longer than a heartbeat lives, and if the
+//! store has none. A renewal that was sent at `t` is in the store until `t + HEARTBEAT_LIFETIME` or later. So if renewals follow each other
+//! without a gap, no other node claims until the lifetime after the last one was sent, however late the answer came.
+//!
+//! After a gap (start, stop, outage) another node may have looked for the heartbeat in the gap, and its claim may still be on its way. Therefore
+//! the node first writes itself as the owner of each own camera again: the claim expects an older epoch and is refused, and a claim that expects
+//! the new epoch looks for the heartbeat later than the renewal. Then ownership is confirmed.
+//!
+//! When the store loses all heartbeats (a single server restarted), each node that connects waits for longer than a lifetime before it takes
+//! another one for dead; by then no renewal from before counts.
+
+use std::time::Duration;
+
+use spotter_core::Mono;
+
+use crate::entries::{HEARTBEAT_LIFETIME, HEARTBEAT_PERIOD};
+
+/// A node decides every half second. After a pause of this length it was stopped, or the store was slow, and heartbeats wait to be read; with
+/// shorter ones, no node that renews its heartbeat appears to be dead.
+const STOPPED_AFTER: Duration = Duration::from_secs(5);
+
+/// A renewal of the own heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedRenewal {
+    pub sent: Mono,
+    pub accepted: Mono,
+    /// Of the bucket of heartbeats.
+    pub revision: u64,
+}
+
+/// The connection to the store, as far as decisions need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum StoreContact {
+    #[default]
+    None,
+    /// Since then; owners are still being read.
+    Reading(Mono),
+    /// Connected since then, and all owners are known.
+    Current(Mono),
+}
+
+#[derive(Debug, Default)]
+pub struct Certainty {
+    contact: StoreContact,
+    last_tick: Option<Mono>,
+    /// Renewals that were sent earlier are no base of decisions.
+    base: Mono,
+    renewal: Option<AcceptedRenewal>,
+    /// When the newest renewal that the watch has shown was sent.
+    shown: Option<Mono>,
+    /// Up to which revision the watch has shown heartbeats.
+    seen: u64,
+}
+
+impl Certainty {
+    pub fn connected(&mut self, now: Mono) {
+        self.contact = StoreContact::Reading(now);
+        self.base = now;
+        // The bucket may be a new one, which counts from the start.
+        self.seen = 0;
+        self.shown = None;
+    }
+
+    pub fn current(&mut self) {
+        if let StoreContact::Reading(since) = self.contact {
+            self.contact = StoreContact::Current(since);
+        }
+    }
+
+    pub fn disconnected(&mut self) {
+        self.contact = StoreContact::None;
+    }
+
+    pub fn is_current(&self) -> bool {
+        matches!(self.contact, StoreContact::Current(_))
+    }
+
+    pub fn connected_at(&self) -> Option<Mono> {
+        match self.contact {
+            StoreContact::None => None,
+            StoreContact::Reading(since) | StoreContact::Current(since) => Some(since),
+        }
+    }
+
+    /// Before each decision.
+    pub fn tick(&mut self, now: Mono) {
+        if let Some(last) = self.last_tick
+            && now.since(last) > STOPPED_AFTER
+        {
+            self.base = now;
+        }
+        self.last_tick = Some(now);
+    }
+
+    /// The watch has shown a heartbeat of any node.
+    pub fn seen(&mut self, revision: u64) {
+        self.seen = self.seen.max(revision);
+        self.compare();
+    }
+
+    /// True when the heartbeat was absent before: another node may have claimed.
+    pub fn accepted(&mut self, renewal: AcceptedRenewal) -> bool {
+        let is_gap = self.until().is_none_or(|until| renewal.accepted > until);
+        self.renewal = Some(renewal);
+        self.compare();
+        is_gap
+    }
+
+    fn compare(&mut self) {
+        if let Some(renewal) = self.renewal
+            && self.seen >= renewal.revision
+        {
+            self.shown = Some(renewal.sent);
+        }
+    }
+
+    /// True when a renewal has to be sent that a decision can be based on, or when the last one is old.
+    pub fn is_renewal_due(&self, sent: Option<Mono>, now: Mono) -> bool {
+        sent.is_none_or(|sent| sent < self.base || now.since(sent) >= HEARTBEAT_PERIOD)
+    }
+
+    pub fn has_renewed(&self) -> bool {
+        self.renewal
+            .is_some_and(|renewal| renewal.sent >= self.base)
+    }
+
+    /// Decisions follow from what the store has now.
+    pub fn is_fresh(&self, now: Mono) -> bool {
+        let is_fresh = |sent: Mono| sent >= self.base && now.since(sent) <= HEARTBEAT_LIFETIME;
+        self.is_current() && self.shown.is_some_and(is_fresh)
+    }
+
+    /// Until then the store has the heartbeat.
+    pub fn until(&self) -> Option<Mono> {
+        let renewal = self.renewal?;
+        Some(renewal.sent.after(HEARTBEAT_LIFETIME))
+    }
+}

@@ -1,0 +1,337 @@
+//! What a node of a fleet has seen of the store, and how far it is in what it does. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use spotter_core::{CameraId, Epoch, Mono, NodeId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    certainty::{AcceptedRenewal, Certainty},
+    claims::ListedCamera,
+    entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
+};
+
+/// A node without a new heartbeat for this long is dead: the store has forgotten it too.
+pub(crate) const DEAD_AFTER: Duration =
+    HEARTBEAT_LIFETIME.saturating_add(Duration::from_millis(500));
+/// A node that leaves releases what no other node has taken by then.
+const LEAVE_LIMIT: Duration = Duration::from_secs(20);
+/// The same without the store, which may return.
+pub(crate) const LEAVE_LIMIT_WITHOUT_STORE: Duration = Duration::from_secs(5);
+/// How long a node waits for the last cameras to be given up after that.
+pub(crate) const GIVE_UP_LIMIT: Duration = Duration::from_secs(2);
+/// Two machines with one name that saw each other at the same moment wait for different times, up to this one.
+pub(crate) const MOST_NAME_PAUSE: Duration = Duration::from_secs(6);
+
+/// An own camera that is to be another node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOverState {
+    /// The node still ends what it publishes.
+    GivingUp,
+    /// It is silent: the next owner can be written.
+    GivenUp,
+}
+
+/// A node as it takes part.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    pub node: NodeId,
+    /// What distinguishes two machines with one node name.
+    pub machine: String,
+}
+
+pub(crate) struct SeenNode {
+    pub(crate) heartbeat: Heartbeat,
+    /// When it arrived here.
+    pub(crate) at: Mono,
+}
+
+/// Another machine that takes part with this node's name.
+struct Namesake {
+    machine: String,
+    revision: u64,
+    at: Mono,
+    /// It renews its heartbeat, or came while this node took part; else the heartbeat may be an old one.
+    is_certain: bool,
+    /// After its last heartbeat.
+    wait: Duration,
+}
+
+/// What a node, or a program that is none, has seen of the store.
+#[derive(Default)]
+pub struct FleetState {
+    pub(crate) me: Option<NodeIdentity>,
+    pub(crate) cameras: BTreeMap<CameraId, ListedCamera>,
+    pub(crate) nodes: BTreeMap<NodeId, SeenNode>,
+    pub(crate) owners: BTreeMap<CameraId, Ownership>,
+    pub(crate) certainty: Certainty,
+    pub(crate) hand_overs: BTreeMap<CameraId, HandOverState>,
+    /// Own cameras that another node may have claimed in a gap between heartbeats.
+    pub(crate) unproven: BTreeSet<CameraId>,
+    /// Own cameras by an earlier run; the store was not read yet.
+    resumed: BTreeSet<CameraId>,
+    namesake: Option<Namesake>,
+    namesakes: u64,
+    pub(crate) leaving_since: Option<Mono>,
+    /// Rises with each change of cameras, owners and what heartbeats say.
+    pub(crate) revision: u64,
+}
+
+impl FleetState {
+    pub fn member(me: NodeIdentity) -> Self {
+        Self {
+            me: Some(me),
+            ..Self::default()
+        }
+    }
+
+    /// Of a program that is no node: it only looks.
+    pub fn reader() -> Self {
+        Self::default()
+    }
+
+    pub fn connected(&mut self, now: Mono) {
+        self.certainty.connected(now);
+        self.revision += 1;
+    }
+
+    /// All owners were reported: what an earlier run owned and the store does not have belongs to no node.
+    pub fn current(&mut self) {
+        self.certainty.current();
+        for camera in std::mem::take(&mut self.resumed) {
+            self.owners.remove(&camera);
+        }
+        self.revision += 1;
+    }
+
+    pub fn disconnected(&mut self) {
+        self.certainty.disconnected();
+        self.revision += 1;
+    }
+
+    /// Connected, and all owners are known.
+    pub fn is_current(&self) -> bool {
+        self.certainty.is_current()
+    }
+
+    /// Before each decision.
+    pub fn tick(&mut self, now: Mono) {
+        self.certainty.tick(now);
+        let is_over = |namesake: &mut Namesake| now.since(namesake.at) > namesake.wait;
+        if self.namesake.take_if(is_over).is_some() {
+            self.revision += 1;
+        }
+    }
+
+    pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, ListedCamera>) {
+        self.cameras = cameras;
+        self.revision += 1;
+    }
+
+    /// A heartbeat of any node.
+    pub fn heartbeat(&mut self, entry: HeartbeatEntry, now: Mono) {
+        let HeartbeatEntry {
+            node,
+            heartbeat,
+            revision,
+        } = entry;
+        self.certainty.seen(revision);
+        if let Some(me) = &self.me
+            && me.node == node
+            && me.machine != heartbeat.machine
+        {
+            self.namesake(heartbeat.machine, revision, now);
+            return;
+        }
+        let before = self.nodes.get(&node);
+        if before.is_none_or(|before| before.heartbeat != heartbeat) {
+            self.revision += 1;
+        }
+        self.nodes.insert(node, SeenNode { heartbeat, at: now });
+    }
+
+    fn namesake(&mut self, machine: String, revision: u64, now: Mono) {
+        let known = self.namesake.as_ref();
+        let is_renewed = known.is_some_and(|known| known.is_certain || known.revision < revision);
+        if known.is_none() {
+            self.namesakes += 1;
+            self.hand_overs.clear();
+            self.revision += 1;
+        }
+        let me = self.me.as_ref().map_or("", |me| &me.machine);
+        let hash = xxh3_64(format!("{me}/{}", self.namesakes).as_bytes());
+        let pause = MOST_NAME_PAUSE.mul_f64((hash >> 11) as f64 / (1u64 << 53) as f64);
+        self.namesake = Some(Namesake {
+            machine,
+            revision,
+            at: now,
+            is_certain: is_renewed || self.certainty.has_renewed(),
+            wait: DEAD_AFTER + pause,
+        });
+    }
+
+    /// The machine that takes part with this node's name.
+    pub fn name_taken_by(&self) -> Option<&str> {
+        let namesake = self.namesake.as_ref()?;
+        namesake.is_certain.then_some(&namesake.machine)
+    }
+
+    /// A node has deleted its heartbeat: it has stopped.
+    pub fn stopped(&mut self, node: &NodeId) {
+        if self.is_me(node) {
+            self.namesake = None;
+        }
+        self.nodes.remove(node);
+        self.revision += 1;
+    }
+
+    /// A camera's owner in the store; older epochs than the one known are ignored.
+    pub fn owned(&mut self, camera: CameraId, ownership: Ownership) {
+        let is_resumed = self.resumed.remove(&camera);
+        let known = self.owners.get(&camera).map(|known| known.epoch);
+        if !is_resumed && known > Some(ownership.epoch) {
+            return;
+        }
+        if known != Some(ownership.epoch) {
+            self.unproven.remove(&camera);
+            self.hand_overs.remove(&camera);
+        }
+        self.owners.insert(camera, ownership);
+        self.revision += 1;
+    }
+
+    /// A camera's owner, as the broker reports it. The broker may have an old one.
+    pub fn seen_owner(&mut self, camera: CameraId, ownership: Ownership) {
+        let known = self.owners.get(&camera).map(|known| known.epoch);
+        let is_mine = self.is_mine(&ownership);
+        if known < Some(ownership.epoch) && !is_mine {
+            self.owned(camera, ownership);
+        }
+    }
+
+    /// The store does not answer: the cameras of an earlier run are own again, until it does.
+    pub fn resume(&mut self, cameras: &BTreeMap<CameraId, Epoch>) {
+        let owner = self.me.as_ref().map(|me| me.node.clone());
+        for (camera, epoch) in cameras {
+            if !self.owners.contains_key(camera) {
+                let owner = owner.clone();
+                let epoch = *epoch;
+                let ownership = Ownership { owner, epoch };
+                self.owners.insert(camera.clone(), ownership);
+                self.resumed.insert(camera.clone());
+            }
+        }
+        self.revision += 1;
+    }
+
+    /// The store has accepted the own heartbeat.
+    pub fn accepted(&mut self, renewal: AcceptedRenewal) {
+        if self.certainty.accepted(renewal) {
+            let own = self.own().map(|(camera, _)| camera);
+            let published = own.filter(|camera| !self.hand_overs.contains_key(*camera));
+            self.unproven = published.cloned().collect();
+            self.revision += 1;
+        }
+    }
+
+    /// `sent`: when the last renewal was sent.
+    pub fn is_renewal_due(&self, sent: Option<Mono>, now: Mono) -> bool {
+        self.certainty.is_renewal_due(sent, now)
+    }
+
+    /// The store can be written: nothing is known of another machine with this name.
+    pub fn can_write(&self) -> bool {
+        self.certainty.is_current() && self.namesake.is_none()
+    }
+
+    /// Until then no other node can have claimed a camera of this node.
+    pub fn confirmed_until(&self) -> Option<Mono> {
+        let is_proven = self.unproven.is_empty() && self.can_write();
+        self.certainty.until().filter(|_| is_proven)
+    }
+
+    /// What is published of a camera ends, or has ended. Without effect on a camera of another node.
+    pub fn set_hand_over(&mut self, camera: &CameraId, state: HandOverState) {
+        let known = self.hand_overs.get(camera);
+        let is_next = match state {
+            HandOverState::GivingUp => known.is_none() && self.own_epoch(camera).is_some(),
+            HandOverState::GivenUp => known == Some(&HandOverState::GivingUp),
+        };
+        if is_next {
+            self.unproven.remove(camera);
+            self.hand_overs.insert(camera.clone(), state);
+            self.revision += 1;
+        }
+    }
+
+    pub fn hand_over(&self, camera: &CameraId) -> Option<HandOverState> {
+        self.hand_overs.get(camera).copied()
+    }
+
+    pub fn leave(&mut self, now: Mono) {
+        self.leaving_since.get_or_insert(now);
+        self.revision += 1;
+    }
+
+    /// What no other node has taken is released.
+    pub(crate) fn is_leave_over(&self, now: Mono) -> bool {
+        let limit = match self.certainty.connected_at() {
+            Some(_) => LEAVE_LIMIT,
+            None => LEAVE_LIMIT_WITHOUT_STORE,
+        };
+        self.leaving_since
+            .is_some_and(|since| now.since(since) >= limit)
+    }
+
+    /// This node leaves, and owns nothing or has waited long enough.
+    pub fn has_left(&self, now: Mono) -> bool {
+        let before = now.before(GIVE_UP_LIMIT);
+        self.leaving_since.is_some() && (self.own().next().is_none() || self.is_leave_over(before))
+    }
+
+    pub(crate) fn is_me(&self, node: &NodeId) -> bool {
+        self.me.as_ref().is_some_and(|me| me.node == *node)
+    }
+
+    fn is_mine(&self, ownership: &Ownership) -> bool {
+        ownership
+            .owner
+            .as_ref()
+            .is_some_and(|owner| self.is_me(owner))
+    }
+
+    /// All owners were read, or this one is known from an earlier run.
+    pub fn is_certain_of(&self, camera: &CameraId) -> bool {
+        self.is_current() || self.resumed.contains(camera)
+    }
+
+    pub fn ownership(&self, camera: &CameraId) -> Option<&Ownership> {
+        self.owners.get(camera)
+    }
+
+    /// The epoch of a camera of this node. While another machine has its name, it has none.
+    pub fn own_epoch(&self, camera: &CameraId) -> Option<Epoch> {
+        let ownership = self.owners.get(camera)?;
+        (self.namesake.is_none() && self.is_mine(ownership)).then_some(ownership.epoch)
+    }
+
+    /// The cameras of this node, with their epochs.
+    pub fn own(&self) -> impl Iterator<Item = (&CameraId, Epoch)> {
+        let cameras = self.owners.keys();
+        cameras.filter_map(|camera| Some((camera, self.own_epoch(camera)?)))
+    }
+
+    /// Living nodes, those that leave included.
+    pub(crate) fn is_living(&self, node: &NodeId, now: Mono) -> bool {
+        // After an outage of the store, others have a lifetime to return.
+        let returned = self.certainty.connected_at().unwrap_or(now);
+        let seen = self
+            .nodes
+            .get(node)
+            .map_or(returned, |seen| seen.at.max(returned));
+        now.since(seen) <= DEAD_AFTER
+    }
+}

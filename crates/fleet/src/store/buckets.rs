@@ -1,0 +1,201 @@
+//! The buckets of a fleet: how they are made, and opened.
+
+use std::{
+    error::Error,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_nats::jetstream::{
+    self, ErrorCode,
+    context::{
+        CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, RequestError, RequestErrorKind,
+    },
+    kv,
+    stream::{self, DiscardPolicy, StorageType},
+};
+
+use super::{FleetStore, StoreAccess, StoreError};
+use crate::entries::HEARTBEAT_LIFETIME;
+
+#[derive(Clone)]
+pub(super) struct Buckets {
+    pub(super) list: kv::Store,
+    pub(super) nodes: kv::Store,
+    pub(super) owners: kv::Store,
+    /// A program that only looks needs none.
+    pub(super) settings: Option<kv::Store>,
+}
+
+pub(super) struct BucketSettings {
+    name: &'static str,
+    storage: StorageType,
+    /// Zero: values do not expire.
+    lifetime: Duration,
+    /// Values of a key that are kept.
+    history: i64,
+}
+
+pub(super) const LIST: BucketSettings = BucketSettings {
+    name: "list",
+    storage: StorageType::File,
+    lifetime: Duration::ZERO,
+    history: 16,
+};
+const NODES: BucketSettings = BucketSettings {
+    name: "nodes",
+    storage: StorageType::Memory,
+    lifetime: HEARTBEAT_LIFETIME,
+    history: 1,
+};
+const OWNERS: BucketSettings = BucketSettings {
+    name: "owners",
+    storage: StorageType::File,
+    lifetime: Duration::ZERO,
+    history: 1,
+};
+pub(super) const SETTINGS: BucketSettings = BucketSettings {
+    name: "settings",
+    storage: StorageType::File,
+    lifetime: Duration::ZERO,
+    history: 1,
+};
+
+impl BucketSettings {
+    /// The stream that is a bucket, as NATS' ADR-8 describes it. async-nats makes buckets itself, but first reads figures of the account that
+    /// nats-server 2.9 does not send.
+    fn stream(&self, bucket: &str, replicas: usize) -> stream::Config {
+        stream::Config {
+            name: format!("KV_{bucket}"),
+            subjects: vec![format!("$KV.{bucket}.>")],
+            storage: self.storage,
+            max_age: self.lifetime,
+            max_messages_per_subject: self.history,
+            num_replicas: replicas,
+            discard: DiscardPolicy::New,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_direct: true,
+            ..stream::Config::default()
+        }
+    }
+}
+
+impl FleetStore {
+    pub(super) async fn buckets(&self) -> Result<Buckets, StoreError> {
+        let opened = self.opened().clone();
+        match opened {
+            Some(buckets) => Ok(buckets),
+            None => self.open(StoreAccess::Member).await,
+        }
+    }
+
+    pub(super) async fn open(&self, access: StoreAccess) -> Result<Buckets, StoreError> {
+        let buckets = Buckets {
+            list: self.bucket(&LIST, access).await?,
+            nodes: self.bucket(&NODES, access).await?,
+            owners: self.bucket(&OWNERS, access).await?,
+            settings: match access {
+                StoreAccess::Member => Some(self.made(&SETTINGS).await?),
+                StoreAccess::Reader => None,
+            },
+        };
+        *self.opened() = Some(buckets.clone());
+        Ok(buckets)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Option<Buckets>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn bucket(
+        &self,
+        settings: &BucketSettings,
+        access: StoreAccess,
+    ) -> Result<kv::Store, StoreError> {
+        match access {
+            StoreAccess::Member => self.made(settings).await,
+            StoreAccess::Reader => {
+                let fleet = &self.settings.fleet;
+                let absent = || StoreError::Absent {
+                    fleet: fleet.clone(),
+                };
+                self.existing(settings).await?.ok_or_else(absent)
+            }
+        }
+    }
+
+    /// The bucket; `None` if the server does not have it.
+    pub(super) async fn existing(
+        &self,
+        settings: &BucketSettings,
+    ) -> Result<Option<kv::Store>, StoreError> {
+        let context = jetstream::new(self.client().await?.clone());
+        let bucket = context.get_key_value(self.bucket_name(settings)).await;
+        match bucket {
+            Ok(bucket) => Ok(Some(bucket)),
+            Err(error) => match OpenProblem::of(&error) {
+                OpenProblem::Absent => Ok(None),
+                OpenProblem::NoJetStream => Err(StoreError::NoJetStream { url: self.url() }),
+                OpenProblem::Other => Err(self.failed("opening a bucket", cause(&error))),
+            },
+        }
+    }
+
+    /// The bucket, made if the server does not have it.
+    pub(super) async fn made(&self, settings: &BucketSettings) -> Result<kv::Store, StoreError> {
+        if let Some(bucket) = self.existing(settings).await? {
+            return Ok(bucket);
+        }
+        let context = jetstream::new(self.client().await?.clone());
+        let name = self.bucket_name(settings);
+        let stream = settings.stream(&name, self.settings.replicas);
+        let made = context.create_stream(stream).await;
+        made.map_err(|error| match error.kind() {
+            CreateStreamErrorKind::JetStreamUnavailable => {
+                StoreError::NoJetStream { url: self.url() }
+            }
+            _ => self.failed("making a bucket", error),
+        })?;
+        let bucket = context.get_key_value(&name).await;
+        bucket.map_err(|error| self.failed("opening a bucket", cause(&error)))
+    }
+
+    fn bucket_name(&self, settings: &BucketSettings) -> String {
+        format!("spotter-{}-{}", self.settings.fleet, settings.name)
+    }
+}
+
+/// Why a bucket cannot be opened.
+enum OpenProblem {
+    Absent,
+    NoJetStream,
+    Other,
+}
+
+impl OpenProblem {
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        if let Some(error) = error.downcast_ref::<GetStreamError>()
+            && let GetStreamErrorKind::JetStream(error) = error.kind()
+        {
+            return match error.error_code() {
+                ErrorCode::STREAM_NOT_FOUND => Self::Absent,
+                ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
+                    Self::NoJetStream
+                }
+                _ => Self::Other,
+            };
+        }
+        if let Some(error) = error.downcast_ref::<RequestError>()
+            && error.kind() == RequestErrorKind::NoResponders
+        {
+            return Self::NoJetStream;
+        }
+        error.source().map_or(Self::Other, Self::of)
+    }
+}
+
+/// The last of an error's sources, which says most.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    error.source().map_or(error, cause)
+}

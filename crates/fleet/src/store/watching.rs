@@ -1,0 +1,158 @@
+//! What a watch of all buckets reports.
+
+use async_nats::{
+    connection::State,
+    jetstream::kv::{self, Operation},
+};
+use futures_util::{StreamExt as _, stream::SelectAll};
+use spotter_core::{CameraId, Epoch, NodeId};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+
+use super::{Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreAccess, StoreError};
+use crate::entries::{HeartbeatEntry, ListRevision, Ownership, StoreEvent};
+
+impl FleetStore {
+    /// Sends all values and then all changes, until the receiver is dropped. After a loss of the connection it starts again, with all values.
+    /// While the store cannot be used, it reports each reason once.
+    pub async fn watch(&self, access: StoreAccess, events: mpsc::Sender<StoreEvent>) {
+        let mut reported = None;
+        while !events.is_closed() {
+            let mut watch = StoreWatch {
+                store: self,
+                events: &events,
+                connectivity: self.connectivity.subscribe(),
+                is_connected: false,
+            };
+            let Err(error) = watch.run(access).await else {
+                return;
+            };
+            if watch.is_connected {
+                reported = None;
+            }
+            let reason = error.to_string();
+            if reported.as_ref() != Some(&reason) {
+                reported = Some(reason.clone());
+                let event = StoreEvent::Disconnected { reason };
+                if events.send(event).await.is_err() {
+                    return;
+                }
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+}
+
+/// One watch of all buckets.
+struct StoreWatch<'a> {
+    store: &'a FleetStore,
+    events: &'a mpsc::Sender<StoreEvent>,
+    connectivity: watch::Receiver<Connectivity>,
+    is_connected: bool,
+}
+
+impl StoreWatch<'_> {
+    /// Ends with an error when a watch ends, and without one when the receiver is dropped.
+    async fn run(&mut self, access: StoreAccess) -> Result<(), StoreError> {
+        let what = "watching the fleet";
+        self.check_connection().await?;
+        let mut connectivity = self.connectivity.clone();
+        let losses = connectivity.borrow().losses;
+        let buckets = self.store.open(access).await?;
+        let owners = &buckets.owners;
+        let mut is_current = owners.stream.cached_info().state.messages == 0;
+        let mut entries = SelectAll::new();
+        let all = [buckets.list, buckets.nodes, buckets.owners];
+        for bucket in all.into_iter().chain(buckets.settings) {
+            let watch = bucket.watch_with_history(">").await;
+            entries.push(watch.map_err(|error| self.store.failed(what, error))?);
+        }
+        self.is_connected = true;
+        let mut first = vec![StoreEvent::Connected];
+        first.extend(is_current.then_some(StoreEvent::Current));
+        for event in first {
+            if self.events.send(event).await.is_err() {
+                return Ok(());
+            }
+        }
+        loop {
+            let entry = tokio::select! {
+                entry = entries.next() => entry,
+                () = self.events.closed() => return Ok(()),
+                _ = connectivity.wait_for(|now| now.losses != losses) => {
+                    return Err(self.unreachable("the connection was lost"));
+                }
+            };
+            let entry = entry.ok_or_else(|| self.store.failed(what, "a watch ended"))?;
+            let entry = entry.map_err(|error| self.store.failed(what, error))?;
+            let mut seen: Vec<StoreEvent> = event_of(&entry).into_iter().collect();
+            if !is_current && entry.delta == 0 && entry.bucket.ends_with("-owners") {
+                is_current = true;
+                seen.push(StoreEvent::Current);
+            }
+            for event in seen {
+                if self.events.send(event).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn check_connection(&self) -> Result<(), StoreError> {
+        let state = self.store.client().await?.connection_state();
+        if state == State::Connected {
+            return Ok(());
+        }
+        let problem = self.connectivity.borrow().problem.clone();
+        Err(self.unreachable(problem.as_deref().unwrap_or("the connection was lost")))
+    }
+
+    fn unreachable(&self, reason: &str) -> StoreError {
+        StoreError::Unreachable {
+            url: self.store.url(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// Keys and values that no version of Spotter wrote are ignored.
+fn event_of(entry: &kv::Entry) -> Option<StoreEvent> {
+    let bucket = entry.bucket.rsplit('-').next()?;
+    let is_put = entry.operation == Operation::Put;
+    match bucket {
+        "list" if is_put => Some(StoreEvent::List(ListRevision {
+            revision: entry.revision,
+            text: String::from_utf8_lossy(&entry.value).into_owned(),
+        })),
+        "nodes" => {
+            let node = NodeId::new(&entry.key).ok()?;
+            match is_put {
+                true => {
+                    let heartbeat = serde_json::from_slice(&entry.value).ok()?;
+                    let revision = entry.revision;
+                    Some(StoreEvent::Heartbeat(HeartbeatEntry {
+                        node,
+                        heartbeat,
+                        revision,
+                    }))
+                }
+                false => Some(StoreEvent::Stopped(node)),
+            }
+        }
+        "owners" if is_put => {
+            let camera = CameraId::new(&entry.key).ok()?;
+            let value: OwnerValue = serde_json::from_slice(&entry.value).ok()?;
+            let epoch = Epoch(entry.revision);
+            let owner = value.owner;
+            Some(StoreEvent::Owned(camera, Ownership { owner, epoch }))
+        }
+        "settings" => {
+            let camera = CameraId::new(&entry.key).ok()?;
+            let text = is_put.then(|| String::from_utf8_lossy(&entry.value).into_owned());
+            Some(StoreEvent::Settings { camera, text })
+        }
+        _ => None,
+    }
+}
