@@ -1,12 +1,12 @@
 //! `spotter-lab fleet`: many boxes on one real nats-server, with faults, and what cameras notice of them.
 //!
 //! ```text
-//!   nats-server ◀── spotter-lab fleet-box (a process each) ──"own", "lost"──▶ FleetObserver ─▶ FleetBenchReport
+//!   nats-server ◀── spotter-lab fleet-box (a process each) ──"own", "silent", "lost"──▶ FleetObserver ─▶ FleetBenchReport
 //!                      ▲ kill, stop and continue, leave, restart of nats-server: at random
 //! ```
 //!
-//! A box has a membership and no camera: connecting takes a fixed time. Its owner watches a camera from `own` to `lost`, to a kill or while it is
-//! stopped. What is not in it: the broker, and a box that cannot reach NATS but its cameras.
+//! A box has a membership and no camera: connecting takes a fixed time, giving up takes none. Its owner watches a camera from `own` to `silent` or
+//! `lost`, to a kill or while it is stopped. What is not in it: the broker, and a box that cannot reach NATS but its cameras.
 
 mod box_process;
 mod observer;

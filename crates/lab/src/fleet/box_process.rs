@@ -29,7 +29,7 @@ const CONNECTING: Duration = Duration::from_millis(800);
 /// The process.
 #[tokio::main(flavor = "current_thread")]
 pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
-    let store = FleetStore::connect(StoreSettings {
+    let store = FleetStore::new(StoreSettings {
         urls: vec![format!("nats://127.0.0.1:{}", args.port)],
         fleet: NodeId::new("lab")?,
         replicas: 1,
@@ -47,7 +47,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     };
     let member = Member::new(
         settings,
-        Arc::new(store.await?),
+        Arc::new(store),
         Arc::new(SystemClock::new()),
         sender,
     );
@@ -75,6 +75,10 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
         match event {
             MemberEvent::Own(camera, epoch) => say(format_args!("own {camera} {}", epoch.0))?,
             MemberEvent::Lost { camera, .. } => say(format_args!("lost {camera}"))?,
+            MemberEvent::GiveUp(camera) => {
+                say(format_args!("silent {camera}"))?;
+                commands.send(MemberCommand::GivenUp(camera)).await?;
+            }
             MemberEvent::Prepare(camera) => {
                 let commands = commands.clone();
                 tokio::spawn(async move {

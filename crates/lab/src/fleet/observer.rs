@@ -9,9 +9,12 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use spotter_core::Mono;
+use spotter_fleet::entries::HEARTBEAT_LIFETIME;
 
 use super::FleetBenchOptions;
 
+/// How long a camera of a killed box is unwatched at most.
+const PROMISED: Duration = HEARTBEAT_LIFETIME.saturating_add(Duration::from_secs(5));
 /// Lines of different boxes are read one box after the other: of a shorter gap it is not known whether there was one.
 const UNORDERED: Duration = Duration::from_millis(50);
 
@@ -84,10 +87,11 @@ impl FleetObserver {
                     .iter()
                     .any(|(by, seen)| *by != number && *seen == epoch);
                 self.doubled += usize::from(is_doubled);
-                self.moves += usize::from(self.is_counting);
-                watched.by.insert(number, epoch);
+                // An owner writes itself again after a gap between its heartbeats: a new epoch, but no move.
+                let is_move = watched.by.insert(number, epoch).is_none();
+                self.moves += usize::from(is_move && self.is_counting);
             }
-            (Some("lost"), _) => drop(watched.by.remove(&number)),
+            (Some("lost" | "silent"), _) => drop(watched.by.remove(&number)),
             _ => bail!("a box printed {line:?}"),
         }
         let camera = camera.to_owned();
@@ -235,6 +239,16 @@ impl FleetBenchReport {
             bail!(
                 "{} cameras have no box at the end",
                 self.unwatched_at_the_end
+            );
+        }
+        let of_lost = |times: &&UnwatchedTimes| times.fault == FleetFault::Kill;
+        if let Some(times) = self.unwatched.iter().find(of_lost)
+            && times.worst_s > PROMISED.as_secs_f64()
+        {
+            bail!(
+                "a camera of a killed box was unwatched for {:.1} s; promised are {} s",
+                times.worst_s,
+                PROMISED.as_secs()
             );
         }
         Ok(())
