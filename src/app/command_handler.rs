@@ -120,7 +120,7 @@ impl CommandHandler {
                 CommandEffect::Nothing
             }
             InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
-            InboundKind::Other => CommandEffect::Nothing,
+            InboundKind::Owner { .. } | InboundKind::Other => CommandEffect::Nothing,
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use spotter_core::config::{self, Environment};
 use spotter_mqtt::{
-    Update, discovery,
+    Topics, Update, discovery,
     retained::{self, RetainedList},
 };
 
@@ -21,13 +21,15 @@ fn main() -> anyhow::Result<()> {
     for path in std::env::args().skip(1) {
         let loaded = config::check(Path::new(&path), &Environment::process());
         let loaded = loaded.map_err(|problems| anyhow::anyhow!("{problems}"))?;
-        let records = discovery::records(&loaded.config, true);
+        let config = &loaded.config;
+        let topics = Topics::new(&config.mqtt.base, &config.node.name);
+        let records = discovery::records(config, &topics, true);
         let (mut gone, mut moved) = (Vec::new(), Vec::new());
-        let cameras = &loaded.config.cameras;
-        for leaving in kept.want(retained::topics(&loaded.config, cameras, &records)) {
+        let listed = retained::topics(config, &topics, &config.cameras, &records);
+        for leaving in kept.want(listed) {
             match leaving {
-                Update::Moved(topic) => moved.push(topic),
-                Update::Clear(topic) => gone.push(topic),
+                Update::Moved(cleared) => moved.push(cleared.topic),
+                Update::Clear(cleared) => gone.push(cleared.topic),
                 other => anyhow::bail!("{other:?} does not clear a topic"),
             }
         }

@@ -74,6 +74,8 @@ pub enum EndReason {
     /// The camera or the prompt was switched off.
     Disabled,
     Shutdown,
+    /// Another node of the fleet watches the camera from now on.
+    Moved,
     /// The daemon ended while the event was open; published at the next start.
     Restart,
 }

@@ -1,13 +1,13 @@
 //! Keeps the discovery records and the list of retained topics in step with the active configuration.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::{
-    Identity, Publisher, Update, discovery,
+    ClearedTopic, Identity, Publisher, Update, discovery,
     retained::{self, RetainedList},
 };
 use spotter_core::{
-    Mono,
+    CameraId, Mono,
     config::{CameraConfig, Config},
 };
 
@@ -19,7 +19,7 @@ const REPUBLISH_WITHIN: Duration = Duration::from_secs(5);
 pub struct Announcer {
     retained: RetainedList,
     /// Records that are cleared when Home Assistant has their entities from other records.
-    moved: BTreeSet<String>,
+    moved: BTreeMap<String, ClearedTopic>,
     /// Home Assistant has started: when all records are published again.
     republish_at: Option<Mono>,
 }
@@ -29,7 +29,7 @@ impl Announcer {
     pub fn open(state_dir: &Path, identity: &Identity) -> Self {
         Self {
             retained: RetainedList::open(state_dir, identity.machine()),
-            moved: BTreeSet::new(),
+            moved: BTreeMap::new(),
             republish_at: None,
         }
     }
@@ -37,6 +37,9 @@ impl Announcer {
     /// Publishes the discovery records of `config` and clears the topics of earlier ones. `effective_cameras`: the effective cameras,
     /// with temporary prompts. `gpu`: figures of a GPU are published. Called at the start and after each accepted change,
     /// between the last old state and the first new one. Blocks on the disk.
+    ///
+    /// In a fleet, the cameras are those that this node owns. A camera that is missing was removed from the fleet's list, and its topics are
+    /// cleared, unless [`cameras_moved`](Self::cameras_moved) was called before.
     pub fn announce(
         &mut self,
         publisher: &Publisher,
@@ -44,12 +47,14 @@ impl Announcer {
         effective_cameras: &[CameraConfig],
         gpu: bool,
     ) {
-        let records = discovery::records(config, gpu);
-        let topics = retained::topics(config, effective_cameras, &records);
+        let topics = publisher.topics();
+        let records = discovery::records(config, &topics, gpu);
+        let topics = retained::topics(config, &topics, effective_cameras, &records);
         self.moved.clear();
         for update in self.retained.want(topics) {
-            if let Update::Moved(topic) = &update {
-                self.moved.insert(topic.clone());
+            if let Update::Moved(cleared) = &update {
+                let topic = cleared.topic.clone();
+                self.moved.insert(topic, cleared.clone());
             }
             publisher.publish(update);
         }
@@ -57,6 +62,16 @@ impl Announcer {
             let record = self.retained.complete(record);
             publisher.publish(Update::Discovery(record));
         }
+    }
+
+    /// Other nodes of the fleet own these cameras now, or no node does: their topics are forgotten, not cleared. Called before
+    /// [`announce`](Self::announce) without them.
+    pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
+        self.retained.forget(cameras);
+        self.moved.retain(|_, cleared| {
+            let camera = cleared.camera.as_ref();
+            camera.is_none_or(|camera| !cameras.contains(camera))
+        });
     }
 
     /// Home Assistant has started: all records are published again after a short pause.
@@ -74,12 +89,13 @@ impl Announcer {
             return;
         }
         if publisher.is_discovery_acknowledged() {
-            for topic in std::mem::take(&mut self.moved) {
-                publisher.publish(Update::Clear(topic));
+            for cleared in std::mem::take(&mut self.moved).into_values() {
+                publisher.publish(Update::Clear(cleared));
             }
         }
-        let clearing = publisher.clearing();
-        self.retained.still_there(&(&clearing | &self.moved));
+        let mut clearing = publisher.clearing();
+        clearing.extend(self.moved.keys().cloned());
+        self.retained.still_there(&clearing);
     }
 }
 

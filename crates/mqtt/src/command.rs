@@ -8,8 +8,10 @@ mod reply;
 
 pub use reply::{Reply, ReplyValue};
 
-use super::{Inbound, ReplyTo, Topics};
-use spotter_core::{CameraId, Command, PromptId, Refusal, RefusalCode, Setting, config::Commands};
+use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
+use spotter_core::{
+    CameraId, Command, Epoch, NodeId, PromptId, Refusal, RefusalCode, Setting, config::Commands,
+};
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
 pub(super) const ID_MAX_CHARS: usize = 64;
@@ -23,6 +25,13 @@ pub enum InboundKind {
     Old,
     /// Home Assistant has started.
     HomeAssistant,
+    /// Another node is the owner of a camera that was this node's. The camera's messages have stopped already.
+    Owner {
+        camera: CameraId,
+        /// `None`: no node is.
+        node: Option<NodeId>,
+        epoch: Epoch,
+    },
     Other,
 }
 
@@ -31,6 +40,8 @@ pub struct CommandRequest {
     pub head: RequestHead,
     /// The command, or why the request is refused.
     pub command: Result<Command, Refusal>,
+    /// A node that does not watch the camera is silent for [`RequestScope::Fleet`].
+    pub scope: RequestScope,
     /// Where the reply is published; `None` = the node's topic `reply`.
     pub reply_to: Option<ReplyTo>,
 }
@@ -52,7 +63,10 @@ pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
     match commands {
         Commands::Off => Vec::new(),
         Commands::Basic => settings(),
-        Commands::All => [settings(), vec![topics.command()]].concat(),
+        Commands::All => {
+            let requests = std::iter::once(topics.command()).chain(topics.fleet_command());
+            settings().into_iter().chain(requests).collect()
+        }
     }
 }
 
@@ -64,13 +78,23 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
             false => InboundKind::Other,
         };
     }
-    let (head, command) = match topics.levels_of(&message.topic).as_deref() {
-        Some(["cmd"]) => json::parse_request(&message.payload),
-        Some(["cam", camera, field, "set"]) => set(camera, None, field, &message.payload),
-        Some(["cam", camera, "prompt", prompt, field, "set"]) => {
+    let Some((scope, levels)) = topics.scope_of(&message.topic) else {
+        return InboundKind::Other;
+    };
+    let (head, command) = match levels.as_slice() {
+        ["cmd"] => json::parse_request(&message.payload),
+        ["cam", camera, field, "set"] => set(camera, None, field, &message.payload),
+        ["cam", camera, "prompt", prompt, field, "set"] => {
             set(camera, Some(prompt), field, &message.payload)
         }
-        _ => return InboundKind::Other,
+        _ => {
+            let owner = parse_owner(topics, message);
+            return owner.map_or(InboundKind::Other, |(camera, owner)| InboundKind::Owner {
+                camera,
+                node: owner.node,
+                epoch: owner.epoch,
+            });
+        }
     };
     if message.retained {
         // An empty one clears the topic.
@@ -82,8 +106,21 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
     InboundKind::Request(Box::new(CommandRequest {
         head,
         command,
-        reply_to: message.reply_to.clone(),
+        scope,
+        reply_to: message.reply_to.clone().or_else(|| match scope {
+            RequestScope::Node => None,
+            RequestScope::Fleet => topics.fleet_reply().map(|topic| ReplyTo {
+                topic,
+                correlation: None,
+            }),
+        }),
     }))
+}
+
+/// A message on the `owner` topic of a camera of the fleet; `None` for any other, and for one that cannot be read.
+pub(super) fn parse_owner(topics: &Topics, message: &Inbound) -> Option<(CameraId, CameraOwner)> {
+    let camera = topics.camera_of_owner(&message.topic)?;
+    Some((camera, read_json(&message.payload).ok()?))
 }
 
 /// A message on one of the `/set` topics.

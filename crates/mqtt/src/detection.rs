@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use spotter_core::{
-    CaptureSource, Detection, DetectionBody, Latency, Location, Mono, NormBox, NormPoint,
+    CaptureSource, Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint,
     ScoreSource, SkippedSinceLast, TrackedObject, WallTime, ZoneId, yes_or_no,
 };
 
@@ -23,6 +23,8 @@ pub struct Label {
     pub boot: Arc<str>,
     /// Rises by one per topic within a boot.
     pub seq: u64,
+    /// Of a fleet's camera.
+    pub epoch: Option<Epoch>,
 }
 
 // The keys of all parts are in alphabetical order, as in every version.
@@ -34,6 +36,8 @@ struct DetectionPayload<'a> {
     boot: &'a str,
     cam: &'a str,
     count: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<Epoch>,
     frame: FramePart,
     id: &'a str,
     lat_ms: LatencyPart,
@@ -129,6 +133,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         boot: &label.boot,
         cam: frame.camera.as_str(),
         count: detection.body.count(),
+        epoch: label.epoch,
         frame: FramePart {
             h: frame.camera_size.1,
             key: frame.key,

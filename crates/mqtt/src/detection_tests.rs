@@ -117,6 +117,7 @@ fn label() -> Label {
     Label {
         id: "01K37Q8Z7M2T9C4F0RXB6D1A5E".into(),
         boot: "b7c1".into(),
+        epoch: None,
         seq: 48_211,
     }
 }

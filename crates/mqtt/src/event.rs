@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::detection::{SCHEMA, corners, pair, rounded, source};
-use spotter_core::{EndReason, Event, EventStep, Location, UpdateReason, ZoneId};
+use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
 
 #[derive(Serialize)]
 struct EventPayload<'a> {
@@ -13,6 +13,8 @@ struct EventPayload<'a> {
     kind: &'static str,
     event: &'a str,
     cam: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<Epoch>,
     prompt: EventPromptPart<'a>,
     start_ms: i64,
     end_ms: Option<i64>,
@@ -46,8 +48,9 @@ struct EventFramePart {
     h: u32,
 }
 
-/// The payload. `id` is the same each time the message is sent; `delayed`: the event was not sent when it happened.
-pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
+/// The payload. `id` is the same each time the message is sent; `epoch` is that of a fleet's camera; `delayed`: the event was not
+/// sent when it happened.
+pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bool) -> Vec<u8> {
     let (kind, reason) = words(event.step);
     let (corners, point) = match event.location {
         Location::Box(place) => (Some(corners(&place)), None),
@@ -59,6 +62,7 @@ pub(super) fn to_json(event: &Event, id: &str, delayed: bool) -> Vec<u8> {
         kind,
         event: event.track.as_str(),
         cam: event.camera.as_str(),
+        epoch,
         prompt: EventPromptPart {
             id: event.prompt.as_str(),
             rev: event.revision,
@@ -103,6 +107,7 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
         End(EndReason::PromptChanged) => ("end", "prompt_changed"),
         End(EndReason::Disabled) => ("end", "disabled"),
         End(EndReason::Shutdown) => ("end", "shutdown"),
+        End(EndReason::Moved) => ("end", "moved"),
         End(EndReason::Restart) => ("end", "restart"),
     }
 }
@@ -146,7 +151,7 @@ pub(super) mod tests {
     }
 
     fn value(event: &Event, delayed: bool) -> Value {
-        serde_json::from_slice(&to_json(event, "01K37Q", delayed)).unwrap()
+        serde_json::from_slice(&to_json(event, "01K37Q", None, delayed)).unwrap()
     }
 
     #[test]
@@ -190,6 +195,7 @@ pub(super) mod tests {
             (EventStep::End(E::PromptChanged), "end", "prompt_changed"),
             (EventStep::End(E::Disabled), "end", "disabled"),
             (EventStep::End(E::Shutdown), "end", "shutdown"),
+            (EventStep::End(E::Moved), "end", "moved"),
             (EventStep::End(E::Restart), "end", "restart"),
         ] {
             let value = value(&event("gate", 1, step), false);

@@ -8,7 +8,7 @@ pub struct Inbound {
     pub payload: Vec<u8>,
     /// The broker had retained it before this subscription.
     pub retained: bool,
-    /// Where its sender expects the reply (MQTT 5); `None` = the node's topic `reply`.
+    /// Where its sender expects the reply (MQTT 5); `None` = the topic `reply` of the node, or of the fleet.
     pub reply_to: Option<ReplyTo>,
 }
 

@@ -16,6 +16,7 @@ mod command;
 mod detection;
 pub mod discovery;
 mod event;
+mod fence;
 mod inbound;
 mod line;
 mod message;
@@ -36,15 +37,15 @@ pub use command::{
 };
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
-pub use message::Update;
+pub use message::{ClearedTopic, Update};
 pub use message_counters::MessageCounters;
 pub use node_topic::{NodeTopic, read_json, read_status};
 pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
-    CameraClockHealth, CameraHealth, CameraInfo, ConfigReport, ConfigState, DaemonInfo, GpuStats,
-    Info, ModelInfo, Off, Stats,
+    CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, ConfigReport, ConfigState,
+    DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
 };
-pub use topic::Topics;
+pub use topic::{RequestScope, Topics};
 
 #[cfg(test)]
 mod schema_tests;

@@ -6,9 +6,11 @@ use super::{
     ReplyTo, Topics,
     detection::Label,
     discovery::{self, DiscoveryRecord},
-    report::{self, CameraHealth, ConfigReport, Info, Stats},
+    report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
 };
-use spotter_core::{CameraId, Detection, Event, Presence, PromptId, PromptState, Setting};
+use spotter_core::{
+    CameraId, Detection, Epoch, Event, NodeId, Presence, PromptId, PromptState, Setting,
+};
 
 /// Everything that the stages publish.
 #[derive(Clone, Debug)]
@@ -64,14 +66,49 @@ pub enum Update {
     },
     Discovery(DiscoveryRecord),
     /// The entities of the record at this topic are now in a record at another topic.
-    Moved(String),
+    Moved(ClearedTopic),
     /// Clears a topic that is no longer published.
-    Clear(String),
+    Clear(ClearedTopic),
+}
+
+/// A topic that is no longer published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClearedTopic {
+    pub topic: String,
+    /// In a fleet, the camera that it belongs to: its owner alone may clear it.
+    pub camera: Option<CameraId>,
+}
+
+impl Update {
+    /// The camera that it is about; `None` for the node itself.
+    pub(super) fn camera(&self) -> Option<&CameraId> {
+        match self {
+            Self::CameraStatus { camera, .. }
+            | Self::Health { camera, .. }
+            | Self::Snapshot { camera, .. }
+            | Self::State { camera, .. }
+            | Self::Setting { camera, .. } => Some(camera),
+            Self::Detection(detection) => Some(detection.camera()),
+            Self::Event(event) => Some(&event.camera),
+            Self::Discovery(record) => record.camera.as_ref(),
+            Self::Moved(cleared) | Self::Clear(cleared) => cleared.camera.as_ref(),
+            Self::Info(_) | Self::Config(_) | Self::Stats(_) | Self::Reply { .. } => None,
+        }
+    }
+}
+
+/// Whose message it is, in a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CameraStamp {
+    pub(super) camera: CameraId,
+    pub(super) epoch: Epoch,
 }
 
 /// The order of states after a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
+    /// Which node of the fleet watches a camera, before everything else of the camera.
+    Owner,
     /// Cleared topics, and records whose entities move: Home Assistant must release an entity before another record has it.
     Clear,
     Discovery,
@@ -103,6 +140,8 @@ pub(super) struct StateMessage {
     pub(super) rank: Rank,
     /// An unchanged payload is sent again after this time; `None` = never.
     pub(super) refresh: Option<Duration>,
+    /// It is forgotten when the broker has acknowledged it; so is one without a payload.
+    pub(super) is_once: bool,
     pub(super) payload: Arc<[u8]>,
 }
 
@@ -137,6 +176,8 @@ pub(super) enum Body {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) topic: String,
+    /// `None` for messages of the node, and without a fleet.
+    pub(super) stamp: Option<CameraStamp>,
     pub(super) content: MessageContent,
 }
 
@@ -144,8 +185,19 @@ pub(super) struct Message {
 const HEALTH_REFRESH: Duration = Duration::from_secs(60);
 
 impl Message {
-    /// Decides by the tables of docs/mqtt.md sections 1 and 2.
-    pub(super) fn from_update(topics: &Topics, update: Update) -> Self {
+    /// Decides by the tables of docs/mqtt.md sections 1 and 2. `epoch` is that of a fleet's camera.
+    pub(super) fn from_update(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
+        let camera = update.camera().cloned();
+        let stamp = camera
+            .zip(epoch)
+            .map(|(camera, epoch)| CameraStamp { camera, epoch });
+        Self {
+            stamp,
+            ..Self::unstamped(topics, update, epoch)
+        }
+    }
+
+    fn unstamped(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
         match update {
             Update::Info(info) => {
                 Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
@@ -156,8 +208,8 @@ impl Message {
                 Self::state(topics.camera_status(&camera), status_text(online))
             }
             Update::Health { camera, health } => {
-                Self::state(topics.camera_health(&camera), report::to_json(&*health))
-                    .refreshed_after(HEALTH_REFRESH)
+                let payload = report::to_json_of(&*health, epoch);
+                Self::state(topics.camera_health(&camera), payload).refreshed_after(HEALTH_REFRESH)
             }
             Update::Detection(detection) => {
                 let topic = topics.detections(detection.camera(), &detection.prompt.id);
@@ -165,6 +217,7 @@ impl Message {
             }
             Update::Event(event) => Self {
                 topic: topics.event(&event.camera, &event.prompt),
+                stamp: None,
                 content: MessageContent::Event(event),
             },
             Update::Snapshot {
@@ -203,9 +256,24 @@ impl Message {
                 let payload = record.payload();
                 Self::ranked(Rank::Discovery, record.topic, payload)
             }
-            Update::Moved(topic) => Self::ranked(Rank::Clear, topic, discovery::MOVED),
-            Update::Clear(topic) => Self::ranked(Rank::Clear, topic, Vec::new()),
+            Update::Moved(cleared) => Self::ranked(Rank::Clear, cleared.topic, discovery::MOVED),
+            Update::Clear(cleared) => Self::ranked(Rank::Clear, cleared.topic, Vec::new()),
         }
+    }
+
+    /// `node` is the owner of the camera; `None`: no node is.
+    pub(super) fn owner(topics: &Topics, stamp: CameraStamp, node: Option<NodeId>) -> Self {
+        let (topic, is_once) = (topics.camera_owner(&stamp.camera), node.is_none());
+        let owner = CameraOwner {
+            node,
+            epoch: stamp.epoch,
+        };
+        let mut message = Self::ranked(Rank::Owner, topic, report::to_json(&owner));
+        if let MessageContent::State(state) = &mut message.content {
+            state.is_once = is_once;
+        }
+        message.stamp = Some(stamp);
+        message
     }
 
     /// The node's own status.
@@ -239,8 +307,11 @@ impl Message {
     }
 
     fn stream(topic: String, stream: StreamMessage) -> Self {
-        let content = MessageContent::Stream(stream);
-        Self { topic, content }
+        Self {
+            topic,
+            stamp: None,
+            content: MessageContent::Stream(stream),
+        }
     }
 
     fn state(topic: String, payload: impl Into<Vec<u8>>) -> Self {
@@ -251,10 +322,12 @@ impl Message {
         let state = StateMessage {
             rank,
             refresh: None,
+            is_once: false,
             payload: payload.into().into(),
         };
         Self {
             topic,
+            stamp: None,
             content: MessageContent::State(state),
         }
     }
@@ -276,6 +349,7 @@ impl Message {
         };
         Self {
             topic,
+            stamp: None,
             content: MessageContent::Reply {
                 correlation,
                 payload: payload.into(),

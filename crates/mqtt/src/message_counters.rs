@@ -30,6 +30,10 @@ pub struct MessageCounters {
     pub events_over_bound: u64,
     /// Events dropped: older than the configuration keeps them.
     pub events_too_old: u64,
+    /// Events dropped: another node of the fleet is the owner of the camera, and perhaps was when they happened.
+    pub events_of_older_epoch: u64,
+    /// Updates of a fleet's cameras that this node does not own; they are not losses.
+    pub not_owned: u64,
     /// Replies acknowledged by the broker.
     pub replies_acked: u64,
     /// Replies dropped: the connection ended, the broker rejected them, or too many waited.
@@ -47,7 +51,7 @@ impl MessageCounters {
     }
 
     /// Dropped messages by reason.
-    pub fn drops(&self) -> [(&'static str, u64); 8] {
+    pub fn drops(&self) -> [(&'static str, u64); 9] {
         [
             ("offline", self.dropped_offline),
             ("replaced", self.dropped_replaced),
@@ -56,6 +60,7 @@ impl MessageCounters {
             ("refused", self.dropped_refused),
             ("spool_full", self.events_over_bound),
             ("spool_old", self.events_too_old),
+            ("older_epoch", self.events_of_older_epoch),
             ("reply", self.replies_dropped),
         ]
     }

@@ -13,13 +13,23 @@ pub enum NodeTopic {
     Info,
     Config,
     Stats,
+    /// Below a fleet's name instead of a node's: which node watches the camera ([`CameraOwner`](super::CameraOwner)).
+    Owner(CameraId),
     Health(CameraId),
 }
 
 impl NodeTopic {
-    /// Filters for these topics of all nodes below `base`. `info` comes before `stats`: a reader compares their runs.
+    /// Filters for these topics of all nodes below `base`. `info` comes before `stats`: a reader compares their runs. `owner` comes
+    /// before `health`: it shows that the name is a fleet's.
     pub fn filters(base: &str) -> Vec<String> {
-        let below = ["info", "status", "config", "stats", "cam/+/health"];
+        let below = [
+            "info",
+            "status",
+            "config",
+            "stats",
+            "cam/+/owner",
+            "cam/+/health",
+        ];
         below.map(|topic| format!("{base}/+/{topic}")).into()
     }
 
@@ -34,6 +44,7 @@ impl NodeTopic {
             ["info"] => Self::Info,
             ["config"] => Self::Config,
             ["stats"] => Self::Stats,
+            ["cam", camera, "owner"] => Self::Owner(CameraId::new(camera).ok()?),
             ["cam", camera, "health"] => Self::Health(CameraId::new(camera).ok()?),
             _ => return None,
         };
@@ -70,6 +81,10 @@ mod tests {
             (topics.info(), NodeTopic::Info),
             (topics.config(), NodeTopic::Config),
             (topics.stats(), NodeTopic::Stats),
+            (
+                topics.camera_owner(&camera("gate")),
+                NodeTopic::Owner(camera("gate")),
+            ),
             (
                 topics.camera_health(&camera("gate")),
                 NodeTopic::Health(camera("gate")),

@@ -17,13 +17,13 @@ use tokio::{
 use super::{
     BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
     broker::{BrokerTask, Shared, TlsError, Trust},
-    message::{Message, Rank},
+    message::{CameraStamp, Message, Rank},
     outbox::Outbox,
     spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
-    Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
+    CameraId, Clock, Detection, EndReason, Epoch, Event, EventStep, Latency, Mono, NodeId,
     config::{MqttConfig, SpoolConfig},
 };
 
@@ -38,6 +38,8 @@ const INBOX_KEPT: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub node: NodeId,
+    /// The fleet whose cameras this node may watch.
+    pub fleet: Option<NodeId>,
     /// Names this run of the daemon: 4 hex digits.
     pub boot: Arc<str>,
     /// Names the machine: 8 hex digits.
@@ -50,6 +52,12 @@ impl Identity {
     /// same after a restart.
     pub fn of_this_machine(node: NodeId) -> Self {
         Self::new(node, Path::new("/etc/machine-id"))
+    }
+
+    /// The same node as a member of `fleet`.
+    #[must_use]
+    pub fn in_fleet(self, fleet: Option<NodeId>) -> Self {
+        Self { fleet, ..self }
     }
 
     /// 8 hex digits of the machine, the same at every start.
@@ -73,6 +81,7 @@ impl Identity {
         };
         Self {
             node,
+            fleet: None,
             boot: format!("{:04x}", seed >> 48).into(),
             machine,
             seed,
@@ -207,12 +216,77 @@ impl Publisher {
     /// the limits of docs/mqtt.md section 1, and is counted.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
-        let message = Message::from_update(&self.target.topics, update);
-        self.shared.outbox().push(message, self.clock.now());
+        let (topics, now) = (&self.target.topics, self.clock.now());
+        match topics.fleet() {
+            None => {
+                let message = Message::from_update(topics, update, None);
+                self.shared.outbox().push(message, now);
+            }
+            // Built under the lock: its epoch must be that of the owner.
+            Some(_) => self.shared.outbox().push_of_fleet(topics, update, now),
+        }
         self.shared.wake();
         if is_event {
             self.shared.event_pushed.notify_one();
         }
+    }
+
+    /// This node is the owner of the camera: publishes `owner`, accepts updates of the camera from now on, and sends them with the epoch.
+    /// Called before the first update of the camera. After a change of the epoch all states of the camera must be published again. Events of an
+    /// earlier run with this epoch are sent; uncertain ones with an older epoch are discarded. Silent if the broker has shown a newer epoch.
+    pub fn own_camera(&self, camera: &CameraId, epoch: Epoch) {
+        let camera = camera.clone();
+        let stamp = CameraStamp { camera, epoch };
+        let node = Some(self.target.identity.node.clone());
+        let owner = Message::owner(&self.target.topics, stamp.clone(), node);
+        self.shared.outbox().own(&stamp, owner, self.clock.now());
+        self.wake_all();
+    }
+
+    /// Another node is the owner since `newer`, or no node is: the camera is silent at once. Waiting messages of it are dropped, except events that
+    /// happened for certain while this node was the owner. Its states are forgotten and stay on the broker. Also called for cameras that this node
+    /// did not own since its start: it decides about the events of an earlier run.
+    pub fn lose_camera(&self, camera: &CameraId, newer: Epoch) {
+        let now = self.clock.now();
+        self.shared.outbox().lose(camera, newer, now);
+        self.wake_all();
+    }
+
+    /// Refuses new updates of the camera; what waits is sent.
+    pub fn hand_over_camera(&self, camera: &CameraId) {
+        self.shared.outbox().fence.hand_over(camera);
+    }
+
+    /// A message of the camera waits or is not acknowledged; not one that the broker rejected.
+    pub fn has_waiting(&self, camera: &CameraId) -> bool {
+        self.shared.outbox().has_waiting(camera)
+    }
+
+    /// The hand-over is done: the states of the camera are forgotten and stay on the broker. `released`: no node is the owner, since this
+    /// epoch, and `owner` says so.
+    pub fn handed_over(&self, camera: &CameraId, released: Option<Epoch>) {
+        let message = released.map(|epoch| {
+            let camera = camera.clone();
+            let stamp = CameraStamp { camera, epoch };
+            Message::owner(&self.target.topics, stamp, None)
+        });
+        let now = self.clock.now();
+        self.shared.outbox().handed_over(camera, message, now);
+        self.wake_all();
+    }
+
+    /// The store has accepted a heartbeat of this node, which it keeps until `until`: no other node can own its cameras before. Called after
+    /// [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
+    pub fn confirm_ownership(&self, until: Mono) {
+        let now = self.clock.now();
+        self.shared.outbox().fence.confirm(until, now);
+        self.shared.wake();
+    }
+
+    /// Wakes the connection and the task that writes events to the disk.
+    fn wake_all(&self) {
+        self.shared.wake();
+        self.shared.event_pushed.notify_one();
     }
 
     /// Ends the pause before the next attempt, which reads the TLS files again. An open connection is not affected.
@@ -330,7 +404,8 @@ fn write(journal: &mut Journal<Folder>, outbox: &mut Outbox, clock: &dyn Clock) 
     }
 }
 
-/// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run.
+/// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run. In a fleet, events
+/// whose camera may have another owner meanwhile wait for [`Publisher::own_camera`] or [`Publisher::lose_camera`].
 pub(super) fn queue_found(
     found: &FoundEvents,
     topics: &Topics,
@@ -344,17 +419,21 @@ pub(super) fn queue_found(
         let topic = topics.event(&kept.event.camera, &kept.event.prompt);
         let left = time_left(*expires_ms, wall, events.bounds.max_age);
         events.restore(&topic, Arc::clone(kept), left, now);
+        if topics.fleet().is_some() {
+            events.hold_uncertain(kept.number);
+        }
     }
     for last in &found.open {
         let end = Event {
             step: EventStep::End(EndReason::Restart),
             ended: Some(wall),
-            ..last.clone()
+            ..last.event.clone()
         };
-        outbox.push(
-            Message::from_update(topics, Update::Event(Box::new(end))),
-            now,
-        );
+        let topic = topics.event(&end.camera, &end.prompt);
+        match last.epoch.filter(|_| topics.fleet().is_some()) {
+            Some(epoch) => events.hold_end(topic, end, epoch),
+            None => events.push(&topic, end, None, now),
+        }
     }
 }
 

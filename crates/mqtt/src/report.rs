@@ -4,19 +4,30 @@
 //! another version: a missing key has its default.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use spotter_core::StreamCounters;
+use spotter_core::{Epoch, NodeId, StreamCounters};
 
 use super::detection::SCHEMA;
 
 /// Adds the schema version to a payload and turns it into bytes.
 pub(super) fn to_json<T: Serialize>(payload: &T) -> Vec<u8> {
+    to_json_of(payload, None)
+}
+
+/// The same with the epoch of a fleet's camera.
+pub(super) fn to_json_of<T: Serialize>(payload: &T, epoch: Option<Epoch>) -> Vec<u8> {
     #[derive(Serialize)]
     struct VersionedPayload<'a, T> {
         v: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        epoch: Option<Epoch>,
         #[serde(flatten)]
         payload: &'a T,
     }
-    let versioned = VersionedPayload { v: SCHEMA, payload };
+    let versioned = VersionedPayload {
+        v: SCHEMA,
+        epoch,
+        payload,
+    };
     // Structs of numbers, texts and lists with text keys always serialise.
     serde_json::to_vec(&versioned).unwrap_or_default()
 }
@@ -220,6 +231,15 @@ pub struct GpuStats {
     pub gpu0_temp_c: Option<u32>,
     /// Its video decoders' share of time.
     pub nvdec_pct: Option<f64>,
+}
+
+/// Which node of a fleet watches a camera.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameraOwner {
+    /// `None`: none does.
+    #[serde(default)]
+    pub node: Option<NodeId>,
+    pub epoch: Epoch,
 }
 
 /// Why a camera is off without a problem: codes of `reason`.

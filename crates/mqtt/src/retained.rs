@@ -5,6 +5,9 @@
 //! stays on the list until the broker has cleared it, over any number of starts. For a discovery record the list contains
 //! its entities, because a removed entity must be named once more.
 //!
+//! The file has the topics of the node alone: a camera of a fleet may have another owner at the next start, whose topics must not be
+//! cleared. The topics of such a camera are on the list of the running process, until the camera moves.
+//!
 //! Belongs here: the list and its file. Does not belong here: payloads and delivery.
 
 use std::{
@@ -16,11 +19,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Topics, Update,
+    ClearedTopic, Topics, Update,
     discovery::{self, DiscoveryRecord, EntityPlatforms},
 };
 use spotter_core::{
-    Task,
+    CameraId, Task,
     config::{CameraConfig, Config, PromptConfig},
     write_file_atomically,
 };
@@ -32,11 +35,27 @@ const FILE: &str = "retained.json";
 struct RetainedFile {
     /// The machine that wrote it. On a copy of the disk in another machine, the list belongs to a node that still runs.
     machine: String,
-    topics: RetainedTopics,
+    topics: BTreeMap<String, EntityPlatforms>,
 }
 
-/// Topics; discovery records with all entities that they ever named.
-pub type RetainedTopics = BTreeMap<String, EntityPlatforms>;
+/// A topic on the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetainedTopic {
+    /// Of a discovery record: all entities that it ever named.
+    entities: EntityPlatforms,
+    /// The camera of a fleet that it belongs to.
+    camera: Option<CameraId>,
+}
+
+impl RetainedTopic {
+    fn of(camera: Option<CameraId>) -> Self {
+        let entities = EntityPlatforms::new();
+        Self { entities, camera }
+    }
+}
+
+/// The list by topic.
+pub type RetainedTopics = BTreeMap<String, RetainedTopic>;
 
 /// The most entities stored for one device; more than a device can have.
 const ENTITIES_MAX: usize = 1000;
@@ -73,7 +92,14 @@ impl RetainedList {
             machine: machine.to_owned(),
             wanted: RetainedTopics::new(),
             stale: if ours {
-                list.topics
+                let topics = list.topics.into_iter();
+                let of_node = |entities| RetainedTopic {
+                    entities,
+                    camera: None,
+                };
+                topics
+                    .map(|(topic, entities)| (topic, of_node(entities)))
+                    .collect()
             } else {
                 RetainedTopics::new()
             },
@@ -85,33 +111,48 @@ impl RetainedList {
     /// [`Update::Moved`] for a record whose entities are in another record now, which must be cleared when Home Assistant has
     /// processed that one, and [`Update::Clear`] for the rest. Blocks on the disk when the list changed.
     pub fn want(&mut self, wanted: RetainedTopics) -> Vec<Update> {
-        let listed = self.all();
+        let listed = self.filed();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
-        for (topic, entities) in &mut self.wanted {
+        for (topic, retained) in &mut self.wanted {
             let known = self.stale.remove(topic).unwrap_or_default();
+            let entities = &mut retained.entities;
             let room = ENTITIES_MAX.saturating_sub(entities.len());
-            for (key, platform) in known.into_iter().take(room) {
+            for (key, platform) in known.entities.into_iter().take(room) {
                 entities.entry(key).or_insert(platform);
             }
         }
-        if !self.is_saved || self.all() != listed {
+        if !self.is_saved || self.filed() != listed {
             self.save();
         }
-        let leaving = |topic: &String| {
-            if discovery::is_moved(topic, self.wanted.keys()) {
-                Update::Moved(topic.clone())
-            } else {
-                Update::Clear(topic.clone())
+        let leaving = |(topic, retained): (&String, &RetainedTopic)| {
+            let is_moved = discovery::is_moved(topic, self.wanted.keys());
+            let cleared = ClearedTopic {
+                topic: topic.clone(),
+                camera: retained.camera.clone(),
+            };
+            match is_moved {
+                true => Update::Moved(cleared),
+                false => Update::Clear(cleared),
             }
         };
-        self.stale.keys().map(leaving).collect()
+        self.stale.iter().map(leaving).collect()
+    }
+
+    /// Forgets the topics of cameras that other nodes of the fleet publish now. They are not cleared.
+    pub fn forget(&mut self, cameras: &[CameraId]) {
+        let stays = |retained: &RetainedTopic| {
+            let camera = retained.camera.as_ref();
+            camera.is_none_or(|camera| !cameras.contains(camera))
+        };
+        self.wanted.retain(|_, retained| stays(retained));
+        self.stale.retain(|_, retained| stays(retained));
     }
 
     /// Adds the entities that the record named before, so that Home Assistant removes them.
     pub fn complete(&self, record: DiscoveryRecord) -> DiscoveryRecord {
         match self.wanted.get(&record.topic) {
-            Some(known) => record.forgetting(known),
+            Some(known) => record.forgetting(&known.entities),
             None => record,
         }
     }
@@ -130,16 +171,19 @@ impl RetainedList {
         self.stale.is_empty()
     }
 
-    fn all(&self) -> RetainedTopics {
+    /// What the file has to contain.
+    fn filed(&self) -> BTreeMap<String, EntityPlatforms> {
         let all = self.wanted.iter().chain(&self.stale);
-        all.map(|(topic, entities)| (topic.clone(), entities.clone()))
+        let of_node = all.filter(|(_, retained)| retained.camera.is_none());
+        of_node
+            .map(|(topic, retained)| (topic.clone(), retained.entities.clone()))
             .collect()
     }
 
     fn save(&mut self) {
         let list = RetainedFile {
             machine: self.machine.clone(),
-            topics: self.all(),
+            topics: self.filed(),
         };
         let written = serde_json::to_vec_pretty(&list)
             .map_err(io::Error::from)
@@ -159,24 +203,37 @@ fn read(file: &Path) -> io::Result<RetainedFile> {
 /// Every retained topic of a node with this configuration, these cameras and these discovery records.
 pub fn topics(
     config: &Config,
+    topics: &Topics,
     cameras: &[CameraConfig],
     records: &[DiscoveryRecord],
 ) -> RetainedTopics {
-    let topics = &Topics::new(&config.mqtt.base, &config.node.name);
     let of_node = [
         topics.status(),
         topics.info(),
         topics.config(),
         topics.stats(),
     ];
-    let of_cameras = cameras.iter().flat_map(|camera| of_camera(topics, camera));
-    let pictures = cameras.iter().flat_map(|camera| pictures(topics, camera));
-    let pictures = pictures.filter(|_| config.mqtt.retain_snapshots);
-    let states = of_node.into_iter().chain(of_cameras).chain(pictures);
-    let states = states.map(|topic| (topic, EntityPlatforms::new()));
-    let records = records.iter();
-    let records = records.map(|record| (record.topic.clone(), record.entities()));
-    states.chain(records).collect()
+    let of_node = of_node.map(|topic| (topic, RetainedTopic::of(None)));
+    let in_fleet = |camera: &CameraId| topics.fleet().map(|_| camera.clone());
+    let of_cameras = cameras.iter().flat_map(|camera| {
+        let pictures = pictures(topics, camera).filter(|_| config.mqtt.retain_snapshots);
+        let owner = topics.fleet().map(|_| topics.camera_owner(&camera.id));
+        let all = of_camera(topics, camera).into_iter();
+        let all = all.chain(pictures).chain(owner);
+        all.map(|topic| (topic, RetainedTopic::of(in_fleet(&camera.id))))
+    });
+    let records = records.iter().map(|record| {
+        let retained = RetainedTopic {
+            entities: record.entities(),
+            camera: record.camera.as_ref().and_then(in_fleet),
+        };
+        (record.topic.clone(), retained)
+    });
+    of_node
+        .into_iter()
+        .chain(of_cameras)
+        .chain(records)
+        .collect()
 }
 
 fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {

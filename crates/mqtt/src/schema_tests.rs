@@ -165,7 +165,7 @@ fn events() -> Vec<Vec<u8>> {
     });
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = on_a_box.iter().chain(&on_a_point);
-    all.map(|event| event::to_json(event, id, event.ended.is_some()))
+    all.map(|event| event::to_json(event, id, None, event.ended.is_some()))
         .collect()
 }
 
@@ -179,7 +179,7 @@ fn everything() -> Vec<(&'static str, Value)> {
     let report = |errors| to_json(&ConfigReport::new("ab12".into(), at, errors));
     let records = |way: &str| {
         let config = config(&format!("ha.discovery = \"{way}\""), SITE);
-        let records = discovery::records(&config, true).into_iter();
+        let records = discovery::records(&config, &topics(), true).into_iter();
         let known = [("was_here".to_owned(), "sensor".to_owned())].into();
         records
             .map(|record| record.forgetting(&known).payload())
@@ -374,7 +374,7 @@ fn each_state_is_a_documented_value() {
     let updates = updates.chain([true, false].map(camera_status));
     let updates = updates.chain(healths().map(health_of));
     for update in updates {
-        let message = message::Message::from_update(&topics, update);
+        let message = message::Message::from_update(&topics, update, None);
         let message::MessageContent::State(state) = &message.content else {
             panic!("{message:?}")
         };

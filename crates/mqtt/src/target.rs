@@ -15,6 +15,8 @@ pub(super) struct ConnectionTarget {
     pub(super) identity: Identity,
     pub(super) client_id: String,
     pub(super) status_topic: String,
+    /// The filter of the owners of all cameras; `None` without a fleet.
+    pub(super) owner_filter: Option<String>,
     pub(super) timing: ConnectionTiming,
     /// `None` = plain TCP.
     pub(super) trust: Option<Trust>,
@@ -24,12 +26,13 @@ pub(super) struct ConnectionTarget {
 impl ConnectionTarget {
     /// Fails only when the TLS files cannot be used. Blocks on the disk.
     pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
-        let topics = Topics::new(&mqtt.base, &identity.node);
+        let topics = Topics::new(&mqtt.base, &identity.node).in_fleet(identity.fleet.as_ref());
         Ok(Self {
             mqtt: mqtt.clone(),
             identity: identity.clone(),
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
             status_topic: topics.status(),
+            owner_filter: topics.any_owner(),
             timing: ConnectionTiming::default(),
             trust: mqtt.broker.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
@@ -58,6 +61,8 @@ impl ConnectionTarget {
     pub(super) fn effect_of_rejected(&self, filter: &str) -> &'static str {
         if filter == self.status_topic {
             "subscription to the node's own status rejected; a late offline will is not corrected"
+        } else if Some(filter) == self.owner_filter.as_deref() {
+            "subscription to the owners of the fleet's cameras rejected; while the fleet's store does not answer, this node publishes nothing of its cameras"
         } else if self.topics.levels_of(filter).is_some() {
             "subscription rejected; commands on this topic are ignored"
         } else {

@@ -2,18 +2,47 @@
 
 use spotter_core::{CameraId, NodeId, PromptId, Setting, ZoneId};
 
-/// The topics of one node, all below `<base>/<node>`.
+/// Whose topic it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestScope {
+    /// Below `<base>/<node>`.
+    Node,
+    /// Below `<base>/<fleet>`: every node of the fleet receives the request, and the owner of the camera answers it.
+    Fleet,
+}
+
+/// The topics of one node, all below `<base>/<node>`; in a fleet, those of cameras are below `<base>/<fleet>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topics {
+    base: String,
     prefix: String,
+    fleet: Option<NodeId>,
+    /// `None` without a fleet.
+    fleet_prefix: Option<String>,
 }
 
 impl Topics {
     /// `base` is the configured first level, for example `spotter`.
     pub fn new(base: &str, node: &NodeId) -> Self {
         Self {
+            base: base.to_owned(),
             prefix: format!("{base}/{node}"),
+            fleet: None,
+            fleet_prefix: None,
         }
+    }
+
+    /// The topics of the same node as a member of `fleet`.
+    #[must_use]
+    pub fn in_fleet(mut self, fleet: Option<&NodeId>) -> Self {
+        self.fleet_prefix = fleet.map(|fleet| format!("{}/{fleet}", self.base));
+        self.fleet = fleet.cloned();
+        self
+    }
+
+    /// The fleet whose cameras this node may watch.
+    pub fn fleet(&self) -> Option<&NodeId> {
+        self.fleet.as_ref()
     }
 
     /// `online` or `offline`; also the will.
@@ -46,14 +75,45 @@ impl Topics {
         self.below("reply")
     }
 
+    /// The topic of requests to the owners of the fleet's cameras.
+    pub fn fleet_command(&self) -> Option<String> {
+        Some(format!("{}/cmd", self.fleet_prefix.as_ref()?))
+    }
+
+    /// Replies to requests on topics of the fleet, unless the request names another topic.
+    pub fn fleet_reply(&self) -> Option<String> {
+        Some(format!("{}/reply", self.fleet_prefix.as_ref()?))
+    }
+
     /// A filter for the topics that set a camera's values.
     pub fn any_camera_set(&self) -> String {
-        self.below("cam/+/+/set")
+        format!("{}/cam/+/+/set", self.cameras())
     }
 
     /// A filter for the topics that set a prompt's values.
     pub fn any_prompt_set(&self) -> String {
-        self.below("cam/+/prompt/+/+/set")
+        format!("{}/cam/+/prompt/+/+/set", self.cameras())
+    }
+
+    /// Which node of the fleet watches the camera, and its epoch.
+    pub fn camera_owner(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "owner")
+    }
+
+    /// The camera whose `owner` topic this is.
+    pub(super) fn camera_of_owner(&self, topic: &str) -> Option<CameraId> {
+        match self.scope_of(topic)? {
+            (RequestScope::Fleet, levels) => match levels[..] {
+                ["cam", camera, "owner"] => CameraId::new(camera).ok(),
+                _ => None,
+            },
+            (RequestScope::Node, _) => None,
+        }
+    }
+
+    /// A filter for the owners of all cameras of the fleet.
+    pub fn any_owner(&self) -> Option<String> {
+        Some(format!("{}/cam/+/owner", self.fleet_prefix.as_ref()?))
     }
 
     /// The state of a value that a command may change; the command topic has `/set` appended.
@@ -65,10 +125,23 @@ impl Topics {
         }
     }
 
-    /// The levels of a topic below this node's; `None` when it is not below it.
+    /// The levels of a topic below this node's or the fleet's; `None` when it is below neither.
     pub fn levels_of<'a>(&self, topic: &'a str) -> Option<Vec<&'a str>> {
-        let below = topic.strip_prefix(&self.prefix)?.strip_prefix('/')?;
-        Some(below.split('/').collect())
+        self.scope_of(topic).map(|(_, levels)| levels)
+    }
+
+    /// The same with the scope of the topic. In a fleet, topics of cameras are the fleet's alone.
+    pub fn scope_of<'a>(&self, topic: &'a str) -> Option<(RequestScope, Vec<&'a str>)> {
+        let below = |prefix: &str| {
+            let below = topic.strip_prefix(prefix)?.strip_prefix('/')?;
+            Some(below.split('/').collect::<Vec<_>>())
+        };
+        if let Some(levels) = self.fleet_prefix.as_deref().and_then(below) {
+            return Some((RequestScope::Fleet, levels));
+        }
+        let levels = below(&self.prefix)?;
+        let is_ours = self.fleet.is_none() || levels.first() != Some(&"cam");
+        is_ours.then_some((RequestScope::Node, levels))
     }
 
     /// Its payload is `online` or `offline`.
@@ -93,7 +166,7 @@ impl Topics {
 
     /// The number of objects in a zone, or `None`.
     pub fn zone(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
-        format!("{}/cam/{camera}/zone/{zone}/{prompt}", self.prefix)
+        self.of_camera(camera, &format!("zone/{zone}/{prompt}"))
     }
 
     /// The answer to a question, as text, or `None`.
@@ -120,12 +193,17 @@ impl Topics {
         format!("{}/{leaf}", self.prefix)
     }
 
+    /// Below which cameras are.
+    fn cameras(&self) -> &str {
+        self.fleet_prefix.as_deref().unwrap_or(&self.prefix)
+    }
+
     fn of_camera(&self, camera: &CameraId, leaf: &str) -> String {
-        format!("{}/cam/{camera}/{leaf}", self.prefix)
+        format!("{}/cam/{camera}/{leaf}", self.cameras())
     }
 
     fn of_prompt(&self, camera: &CameraId, kind: &str, prompt: &PromptId) -> String {
-        format!("{}/cam/{camera}/{kind}/{prompt}", self.prefix)
+        format!("{}/cam/{camera}/{kind}/{prompt}", self.cameras())
     }
 }
 
@@ -146,6 +224,24 @@ mod tests {
             (topics.zone(&camera, &zone, &prompt), "zone/drive/person"),
         ] {
             assert_eq!(topic, format!("spotter/edge1/cam/gate/{below}"));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn camera_of_a_fleet_has_the_same_topics_on_every_node() -> Result<(), spotter_core::IdError> {
+        let (camera, fleet) = (CameraId::new("gate")?, NodeId::new("hall")?);
+        for node in ["edge1", "edge2"] {
+            let topics = Topics::new("spotter", &NodeId::new(node)?);
+            let topics = topics.in_fleet(Some(&fleet));
+            assert_eq!(topics.status(), format!("spotter/{node}/status"));
+            assert_eq!(topics.camera_owner(&camera), "spotter/hall/cam/gate/owner");
+            assert_eq!(topics.any_camera_set(), "spotter/hall/cam/+/+/set");
+            let own = format!("spotter/{node}/cmd");
+            let scope = |topic| topics.scope_of(topic).map(|(scope, _)| scope);
+            assert_eq!(scope(&own), Some(RequestScope::Node));
+            assert_eq!(scope("spotter/hall/cmd"), Some(RequestScope::Fleet));
+            assert_eq!(scope(&format!("spotter/{node}/cam/gate/rate/set")), None);
         }
         Ok(())
     }

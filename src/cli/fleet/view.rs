@@ -121,6 +121,8 @@ impl NodeView {
                     self.runs.active(stats.started_ms, now);
                 }
             }
+            // Not of a node.
+            NodeTopic::Owner(_) => {}
             NodeTopic::Health(camera) => match json(payload) {
                 Some(health) => drop(self.cameras.insert(camera, health)),
                 None => drop(self.cameras.remove(&camera)),

@@ -20,13 +20,15 @@ use super::{
     tls::Trust,
 };
 use crate::{
-    Inbound, JsonLine, detection,
+    Inbound, JsonLine,
+    command::parse_owner,
+    detection,
     message::{Body, Message, status_text},
     outbox::{Outgoing, Ticket},
     publisher::SentDetection,
     target::ConnectionTarget,
 };
-use spotter_core::{Latency, LogThrottle, Mono};
+use spotter_core::{Latency, LogThrottle, Mono, NodeId};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -79,8 +81,13 @@ impl ReconnectState {
 
 /// A request that the broker answers.
 enum BrokerRequest {
-    Message { topic: String, ticket: Ticket },
+    Message {
+        topic: String,
+        ticket: Ticket,
+    },
     Filter(String),
+    /// The question for newer owners with this number.
+    Owners(u64),
 }
 
 pub(super) struct BrokerConnection<'a> {
@@ -192,9 +199,10 @@ impl<'a> BrokerConnection<'a> {
         self.task.show(BrokerState::Online { protocol });
     }
 
-    /// Determines the subscriptions. The node's own status comes first: it shows a late will.
+    /// Determines the subscriptions. The node's own status comes first: it shows a late will. In a fleet the owners of its cameras follow.
     fn listen(&mut self) {
         self.wanted_filters = vec![self.target.status_topic.clone()];
+        self.wanted_filters.extend(self.target.owner_filter.clone());
         let others = self.filters.borrow_and_update();
         self.wanted_filters.extend(others.iter().cloned());
     }
@@ -245,6 +253,7 @@ impl<'a> BrokerConnection<'a> {
                 .repeat(&self.target.status_topic);
         }
         while self.queued < QUEUE && self.change_subscription() {}
+        self.ask_owners(now);
         while self.has_room() {
             let taken = task.shared.outbox().take(task.clock.now());
             let Some(outgoing) = taken else { break };
@@ -284,14 +293,44 @@ impl<'a> BrokerConnection<'a> {
         old.is_some()
     }
 
+    /// Asks the broker for newer owners of this node's cameras, if the fence needs that: the broker sends the retained messages again.
+    fn ask_owners(&mut self, now: Mono) {
+        let Some(filter) = self.target.owner_filter.clone() else {
+            return;
+        };
+        if self.online_since.is_none() || self.queued >= QUEUE {
+            return;
+        }
+        let Some(number) = self.task.shared.outbox().fence.ask(now) else {
+            return;
+        };
+        match self.sender.subscribe(&filter, SubscriptionPurpose::States) {
+            Ok(notice) => {
+                self.queued += 1;
+                let request = BrokerRequest::Owners(number);
+                self.answers
+                    .spawn(async move { (request, notice.outcome().await) });
+            }
+            // The queue is full.
+            Err(()) => {
+                let mut outbox = self.task.shared.outbox();
+                outbox.fence.answered(number, false, now);
+            }
+        }
+    }
+
+    fn purpose_of(&self, filter: &str) -> SubscriptionPurpose {
+        match self.target.owner_filter.as_deref() == Some(filter) {
+            true => SubscriptionPurpose::States,
+            false => SubscriptionPurpose::Commands,
+        }
+    }
+
     fn subscribe(&mut self, filter: String) {
         if !self.limits.allows(subscribe_bytes(self.protocol, &filter)) {
             return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
         }
-        match self
-            .sender
-            .subscribe(&filter, SubscriptionPurpose::Commands)
-        {
+        match self.sender.subscribe(&filter, self.purpose_of(&filter)) {
             Ok(notice) => {
                 self.queued += 1;
                 self.answers
@@ -408,6 +447,15 @@ impl<'a> BrokerConnection<'a> {
             Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
                 self.warn_rejected(filter, &code);
             }
+            Ok((BrokerRequest::Owners(number), RequestOutcome::Acked)) => {
+                let mut outbox = self.task.shared.outbox();
+                outbox.fence.answered(number, true, now);
+            }
+            // Messages of cameras are held until ownership is certain.
+            Ok((BrokerRequest::Owners(_), RequestOutcome::Refused(code))) => {
+                let filter = self.target.owner_filter.clone();
+                self.warn_rejected(filter.unwrap_or_default(), &code);
+            }
             // A missing answer ends the connection, and the outbox sends the message on the next one.
             Ok((_, RequestOutcome::Lost) | (BrokerRequest::Filter(_), RequestOutcome::Acked))
             | Err(_) => {}
@@ -434,6 +482,9 @@ impl<'a> BrokerConnection<'a> {
             }
             return;
         }
+        if self.target.topics.camera_of_owner(&inbound.topic).is_some() && !self.lost_by(&inbound) {
+            return;
+        }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.outbox().counters.inbound_dropped += 1;
             if let Some(suppressed) = self.admit(ConnectionWarning::InboxFull) {
@@ -445,5 +496,25 @@ impl<'a> BrokerConnection<'a> {
                 );
             }
         }
+    }
+
+    /// True when an `owner` of the fleet names a newer owner of a camera of this node. Nothing of the camera is sent from here on.
+    fn lost_by(&self, inbound: &Inbound) -> bool {
+        let Some((camera, owner)) = parse_owner(&self.target.topics, inbound) else {
+            return false;
+        };
+        let (epoch, now) = (owner.epoch, self.task.clock.now());
+        let is_lost = self.task.shared.outbox().owner_arrived(&camera, epoch, now);
+        if is_lost {
+            let node = owner.node.as_ref().map(NodeId::as_str);
+            tracing::warn!(
+                %camera,
+                node,
+                %epoch,
+                "another node owns the camera; this node publishes nothing more of it"
+            );
+            self.task.shared.event_pushed.notify_one();
+        }
+        is_lost
     }
 }

@@ -1,6 +1,9 @@
 //! The broker's limits, from its answer to CONNECT. Pure.
 
-use super::{link::content_type, policy::Protocol};
+use super::{
+    link::{EPOCH, content_type},
+    policy::Protocol,
+};
 use crate::outbox::DeliveryOptions;
 
 /// The limits of one connection. MQTT 3.1.1 has none, which is the default.
@@ -49,7 +52,10 @@ pub(super) fn publish_bytes(
             + delivery
                 .correlation
                 .as_ref()
-                .map_or(0, |data| 3 + data.len());
+                .map_or(0, |data| 3 + data.len())
+            + delivery
+                .epoch
+                .map_or(0, |epoch| 5 + EPOCH.len() + epoch.to_string().len());
         rest += length_bytes(properties) + properties;
     }
     1 + length_bytes(rest) + rest
@@ -89,6 +95,7 @@ mod tests {
             let stream = DeliveryOptions {
                 expiry: Some(Duration::from_secs(5)),
                 correlation: Some([1; 130].into()),
+                epoch: Some(spotter_core::Epoch(1234)),
                 ..DeliveryOptions::default()
             };
             let properties = PublishProperties {
@@ -96,6 +103,7 @@ mod tests {
                 message_expiry_interval: Some(5),
                 content_type: Some("application/json".into()),
                 correlation_data: Some(vec![1; 130].into()),
+                user_properties: vec![("epoch".into(), "1234".into())],
                 ..PublishProperties::default()
             };
             let packet = Publish::new("a/b", QoS::AtMostOnce, payload.clone(), Some(properties));

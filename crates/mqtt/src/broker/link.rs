@@ -17,6 +17,8 @@ pub(super) const QUEUE: usize = 4;
 pub(super) const PACKET_MAX_BYTES: usize = 512 * 1024;
 pub(super) const JSON: &str = "application/json";
 pub(super) const JPEG: &str = "image/jpeg";
+/// The name of the user property.
+pub(super) const EPOCH: &str = "epoch";
 /// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
 /// specification the will is due then; mosquitto waits for the delay nevertheless.
 pub(super) const WILL_DELAY_S: u32 = 5;

@@ -11,7 +11,7 @@ use super::{
     ends,
     limits::BrokerLimits,
     link::{
-        ClientSettings, ConnectionEvent, JPEG, PACKET_MAX_BYTES, RequestOutcome,
+        ClientSettings, ConnectionEvent, EPOCH, JPEG, PACKET_MAX_BYTES, RequestOutcome,
         SubscriptionPurpose, WILL_DELAY_S, WillSettings, content_type,
     },
     policy::ConnectionEnd,
@@ -85,6 +85,11 @@ pub(super) fn publish_options(delivery: &DeliveryOptions, payload: &[u8]) -> Pub
                 .correlation
                 .as_ref()
                 .map(|data| data.to_vec().into()),
+            user_properties: delivery
+                .epoch
+                .map(|epoch| (EPOCH.to_owned(), epoch.to_string()))
+                .into_iter()
+                .collect(),
             ..PublishProperties::default()
         })
 }

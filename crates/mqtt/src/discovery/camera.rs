@@ -34,8 +34,14 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let (name, model) = (title(id.as_str()), camera.source.model_name());
-    let mut device =
-        DiscoveryDevice::new(&format!("{node}_{id}"), &name, model, &availability).via(&node);
+    // A camera of a fleet has one device, although its owner changes.
+    let device_id = match topics.fleet() {
+        Some(fleet) => format!("{}_{fleet}_{id}", config.mqtt.base),
+        None => format!("{node}_{id}"),
+    };
+    let mut device = DiscoveryDevice::new(&device_id, &name, model, &availability)
+        .via(&node)
+        .of_camera(id);
     add_health(&mut device, topics, id);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {

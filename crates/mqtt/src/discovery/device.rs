@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::DiscoveryRecord;
+use spotter_core::CameraId;
 
 /// For the subscriptions and commands of Home Assistant. Set in every entity: it has no effect on a device.
 const QOS: u8 = 1;
@@ -59,6 +60,7 @@ impl Entity {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DiscoveryDevice {
     id: String,
+    camera: Option<CameraId>,
     /// Keys of all entities: device, origin, availability.
     common: Map<String, Value>,
     entities: BTreeMap<String, Entity>,
@@ -87,9 +89,16 @@ impl DiscoveryDevice {
             .map(|(key, value)| (key.to_owned(), value));
         Self {
             id: id.to_owned(),
+            camera: None,
             common: common.collect(),
             entities: BTreeMap::new(),
         }
+    }
+
+    /// Its records are messages of this camera.
+    pub(super) fn of_camera(mut self, camera: &CameraId) -> Self {
+        self.camera = Some(camera.clone());
+        self
     }
 
     /// Reached through another device.
@@ -129,6 +138,7 @@ impl DiscoveryDevice {
         payload.insert(COMPONENTS.into(), Value::Object(components.collect()));
         DiscoveryRecord {
             topic,
+            camera: self.camera,
             content: Value::Object(payload),
         }
     }
@@ -137,6 +147,7 @@ impl DiscoveryDevice {
     pub(super) fn records(self, prefix: &str) -> Vec<DiscoveryRecord> {
         let Self {
             id,
+            camera,
             common,
             entities,
         } = self;
@@ -147,6 +158,7 @@ impl DiscoveryDevice {
             payload.insert("unique_id".into(), unique_id(&id, &key).into());
             DiscoveryRecord {
                 topic,
+                camera: camera.clone(),
                 content: Value::Object(payload),
             }
         };

@@ -23,22 +23,27 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::Topics;
-use spotter_core::config::{Config, Discovery, HomeAssistantConfig};
+use spotter_core::{
+    CameraId,
+    config::{Config, Discovery, HomeAssistantConfig},
+};
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryRecord {
     pub topic: String,
+    /// `None` for the node.
+    pub camera: Option<CameraId>,
     content: Value,
 }
 
-/// All records of this node; none when discovery is off. `gpu`: the figures of a GPU are published.
-pub fn records(config: &Config, gpu: bool) -> Vec<DiscoveryRecord> {
-    let topics = Topics::new(&config.mqtt.base, &config.node.name);
+/// All records of this node; none when discovery is off. `topics`: those of the node, perhaps in a fleet. `gpu`: the figures of a GPU
+/// are published.
+pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryRecord> {
     let prefix = &config.mqtt.ha.prefix;
     let cameras = config.cameras.iter();
-    let cameras = cameras.map(|camera| camera::device(config, &topics, camera));
-    let devices = std::iter::once(node::device(config, &topics, gpu)).chain(cameras);
+    let cameras = cameras.map(|camera| camera::device(config, topics, camera));
+    let devices = std::iter::once(node::device(config, topics, gpu)).chain(cameras);
     match config.mqtt.ha.discovery {
         Discovery::Device => devices.map(|device| device.record(prefix)).collect(),
         Discovery::Single => devices.flat_map(|device| device.records(prefix)).collect(),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     records,
-    tests::{SITE, config},
+    tests::{SITE, config, topics_of},
 };
 
 /// Keys that every entity may have.
@@ -123,7 +123,8 @@ fn home_assistant_accepts_every_record() {
     let mut unique_ids = BTreeSet::new();
     let mut checked = 0;
     for way in ["device", "single"] {
-        for record in records(&config(&format!("ha.discovery = \"{way}\""), SITE), true) {
+        let config = config(&format!("ha.discovery = \"{way}\""), SITE);
+        for record in records(&config, &topics_of(&config), true) {
             check_topic(&record.topic);
             let parsed: Value = serde_json::from_slice(&record.payload()).unwrap();
             check_common(&parsed);

@@ -33,13 +33,17 @@ url = "file:///video.mp4"
 prompt.car.detect = "car"
 "#;
 
+pub(crate) fn topics_of(config: &Config) -> Topics {
+    Topics::new(&config.mqtt.base, &config.node.name)
+}
+
 fn json_of(record: &DiscoveryRecord) -> Value {
     serde_json::from_slice(&record.payload()).unwrap()
 }
 
 /// The discovery records of a configuration, by topic.
 fn published(config: &Config) -> BTreeMap<String, Value> {
-    let records = records(config, true).into_iter();
+    let records = records(config, &topics_of(config), true).into_iter();
     records
         .map(|record| (record.topic.clone(), json_of(&record)))
         .collect()
@@ -172,7 +176,7 @@ fn both_ways_tell_the_same_of_the_same_entities() {
 #[test]
 fn node_record_has_gpu_entities_only_with_a_gpu() {
     let config = config("base = \"site-b\"", SITE);
-    let node = |gpu| json_of(&records(&config, gpu)[0]);
+    let node = |gpu| json_of(&records(&config, &topics_of(&config), gpu)[0]);
     let keys = |node: Value| {
         let keys = node["components"].as_object().unwrap().keys().cloned();
         keys.collect::<Vec<_>>().join(" ")
@@ -204,7 +208,10 @@ fn two_entities_never_share_a_key() {
 #[test]
 fn removed_entity_is_published_once_as_removed() {
     let after = SITE.replace("prompt.scene.query = \"What is going on?\"\n", "");
-    let of_gate = |site| records(&config("", site), false).remove(1);
+    let of_gate = |site| {
+        let config = config("", site);
+        records(&config, &topics_of(&config), false).remove(1)
+    };
     let known = of_gate(SITE).entities();
     let record = of_gate(&after).forgetting(&known);
     let published = json_of(&record);

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::message::Body;
+use spotter_core::Epoch;
 
 /// Identifies a message in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +21,8 @@ pub(crate) struct DeliveryOptions {
     pub(crate) expiry: Option<Duration>,
     /// Correlation data of the request (MQTT 5).
     pub(crate) correlation: Option<Arc<[u8]>>,
+    /// Of a fleet's camera; the user property `epoch` (MQTT 5).
+    pub(crate) epoch: Option<Epoch>,
 }
 
 /// A message that is due.

@@ -3,6 +3,9 @@
 //! An event is **fresh** on the connection that was up when it happened, and **late** on any other. Late ones go oldest
 //! first and slowly, so that a consumer is not flooded after an outage; fresh ones do not wait behind them, except on a
 //! topic of which late ones wait: the order of a topic is never changed.
+//!
+//! In a fleet an event has the epoch of its camera's owner, and is **uncertain** if another node may have been the owner. Uncertain events of an
+//! older epoch than the present owner's are discarded. Those of an earlier run are held until the owner of the camera is known.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,7 +19,7 @@ use crate::{
     message::Body,
     spool::{Batch, SpooledEvent},
 };
-use spotter_core::{Event, Mono, config::SpoolConfig};
+use spotter_core::{CameraId, Epoch, Event, Mono, config::SpoolConfig};
 
 /// Events without an acknowledgement.
 const EVENTS_IN_FLIGHT_MAX: usize = 8;
@@ -37,6 +40,24 @@ enum EventPhase {
     InFlight,
     /// The broker refused it; the mixer retries it later.
     Declined,
+    /// Of an earlier run; the owner of its camera is not known yet.
+    Held,
+}
+
+/// The owner of a fleet's camera when an event happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventOrigin {
+    pub(crate) epoch: Epoch,
+    /// Another node may have been the owner.
+    pub(crate) uncertain: bool,
+}
+
+/// The end of an event that was open at the end of the earlier run.
+#[derive(Debug)]
+struct HeldEnd {
+    topic: String,
+    event: Event,
+    epoch: Epoch,
 }
 
 #[derive(Debug)]
@@ -49,6 +70,8 @@ struct QueuedEvent {
     late: bool,
     /// It was declined before.
     declined: bool,
+    /// In flight when the camera was lost: it is not sent again.
+    forfeited: bool,
     phase: EventPhase,
 }
 
@@ -68,6 +91,9 @@ pub(crate) struct EventQueue {
     late: BTreeSet<u64>,
     late_on: HashMap<Arc<str>, usize>,
     in_flight: usize,
+    held_ends: Vec<HeldEnd>,
+    /// Cameras of held events and ends.
+    held_of: BTreeSet<CameraId>,
     bytes: u64,
     next_number: u64,
     rate: RateLimit,
@@ -82,6 +108,8 @@ pub(crate) struct EventQueue {
     pub(super) over_bound: u64,
     /// Dropped: older than the bounds allow.
     pub(super) too_old: u64,
+    /// Dropped: uncertain, and the camera has a newer owner.
+    pub(super) older_epoch: u64,
 }
 
 impl EventQueue {
@@ -98,6 +126,8 @@ impl EventQueue {
             late: BTreeSet::new(),
             late_on: HashMap::new(),
             in_flight: 0,
+            held_ends: Vec::new(),
+            held_of: BTreeSet::new(),
             bytes: 0,
             next_number: 1,
             rate: RateLimit::new(EVENTS_PER_S),
@@ -107,6 +137,7 @@ impl EventQueue {
             declined: 0,
             over_bound: 0,
             too_old: 0,
+            older_epoch: 0,
         }
     }
 
@@ -125,16 +156,43 @@ impl EventQueue {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    pub(super) fn push(&mut self, topic: &str, event: Event, now: Mono) {
-        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
-        self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
-        let (number, id) = (self.next_number, self.ids.next(self.id_ms));
-        let kept = Arc::new(SpooledEvent { number, id, event });
+    /// `origin`: of a fleet's camera.
+    pub(crate) fn push(
+        &mut self,
+        topic: &str,
+        event: Event,
+        origin: Option<EventOrigin>,
+        now: Mono,
+    ) {
+        let kept = self.record(event, origin);
         let expires = now.after(self.bounds.max_age);
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
         }
         self.insert(topic, kept, now, expires);
+    }
+
+    fn record(&mut self, event: Event, origin: Option<EventOrigin>) -> Arc<SpooledEvent> {
+        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
+        self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
+        let (number, id) = (self.next_number, self.ids.next(self.id_ms));
+        Arc::new(SpooledEvent {
+            number,
+            id,
+            event,
+            epoch: origin.map(|origin| origin.epoch),
+            uncertain: origin.is_some_and(|origin| origin.uncertain),
+        })
+    }
+
+    /// Ends the track of an event on the disk, so that the next run does not; nothing is sent.
+    pub(super) fn close_track(&mut self, end: Event, now: Mono) {
+        let kept = self.record(end, None);
+        self.next_number = kept.number + 1;
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.done(kept.number);
+            unwritten.keep(kept, now);
+        }
     }
 
     /// Queues an event that an earlier run did not deliver and that is on the disk; called in the order of their numbers,
@@ -147,6 +205,146 @@ impl EventQueue {
         now: Mono,
     ) {
         self.insert(topic, kept, now, now.after(left));
+    }
+
+    /// A restored event waits until the owner of its camera is known: an uncertain one, and each that follows it on its topic.
+    pub(crate) fn hold_uncertain(&mut self, number: u64) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let is_held =
+            |other: &QueuedEvent| other.phase == EventPhase::Held && other.topic == entry.topic;
+        let camera = &entry.kept.event.camera;
+        let follows = || self.held_of.contains(camera) && self.entries.values().any(is_held);
+        if !entry.kept.uncertain && !follows() {
+            return;
+        }
+        self.held_of.insert(camera.clone());
+        self.stop_waiting(number);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.phase = EventPhase::Held;
+        }
+    }
+
+    /// The end of an event that was open at the end of the earlier run waits until the owner of its camera is known.
+    pub(crate) fn hold_end(&mut self, topic: String, event: Event, epoch: Epoch) {
+        self.held_of.insert(event.camera.clone());
+        self.held_ends.push(HeldEnd {
+            topic,
+            event,
+            epoch,
+        });
+    }
+
+    /// Events or ends of the camera wait for its owner.
+    pub(super) fn is_held_of(&self, camera: &CameraId) -> bool {
+        self.held_of.contains(camera)
+    }
+
+    /// The present owner of the camera has the epoch `newest`: uncertain events and held ends of older ones are dropped.
+    pub(super) fn discard_older(&mut self, camera: &CameraId, newest: Epoch, now: Mono) {
+        let is_older = |entry: &QueuedEvent| {
+            entry.kept.uncertain && entry.kept.epoch.is_some_and(|epoch| epoch < newest)
+        };
+        let of_camera = self.entries.iter_mut();
+        let of_camera = of_camera.filter(|(_, entry)| entry.kept.event.camera == *camera);
+        let mut discarded = Vec::new();
+        for (&number, entry) in of_camera.filter(|(_, entry)| is_older(entry)) {
+            match entry.phase {
+                // The broker may have it already.
+                EventPhase::InFlight => entry.forfeited = true,
+                _ => discarded.push(number),
+            }
+        }
+        for number in discarded {
+            self.discard(number);
+        }
+        let ends = std::mem::take(&mut self.held_ends).into_iter();
+        let (older, others): (Vec<_>, Vec<_>) =
+            ends.partition(|end| end.event.camera == *camera && end.epoch < newest);
+        self.held_ends = others;
+        for end in older {
+            self.close_track(end.event, now);
+            self.older_epoch += 1;
+        }
+        self.release_certain(camera);
+    }
+
+    /// This node is the owner: held events of the camera wait for the broker, then the ends.
+    pub(super) fn release(&mut self, camera: &CameraId, now: Mono) {
+        self.held_of.remove(camera);
+        self.end_hold(camera);
+        let ends = std::mem::take(&mut self.held_ends).into_iter();
+        let (own, others): (Vec<_>, Vec<_>) = ends.partition(|end| end.event.camera == *camera);
+        self.held_ends = others;
+        for end in own {
+            let origin = EventOrigin {
+                epoch: end.epoch,
+                uncertain: false,
+            };
+            self.push(&end.topic, end.event, Some(origin), now);
+        }
+    }
+
+    /// Ends the hold of the camera if nothing uncertain is left.
+    fn release_certain(&mut self, camera: &CameraId) {
+        let is_uncertain = |entry: &QueuedEvent| {
+            entry.phase == EventPhase::Held
+                && entry.kept.uncertain
+                && entry.kept.event.camera == *camera
+        };
+        let has_ends = self.held_ends.iter().any(|end| end.event.camera == *camera);
+        if !has_ends && !self.entries.values().any(is_uncertain) && self.held_of.remove(camera) {
+            self.end_hold(camera);
+        }
+    }
+
+    fn end_hold(&mut self, camera: &CameraId) {
+        let held = self.entries.iter_mut().filter(|(_, entry)| {
+            entry.phase == EventPhase::Held && entry.kept.event.camera == *camera
+        });
+        let released = held.map(|(&number, entry)| {
+            entry.phase = EventPhase::Waiting;
+            number
+        });
+        for number in released.collect::<Vec<_>>() {
+            self.wait(number);
+        }
+    }
+
+    /// The camera was handed over, which proves that this node was its owner until then.
+    pub(super) fn make_certain(&mut self, camera: &CameraId, epoch: Epoch) {
+        for entry in self.entries.values_mut() {
+            let kept = &entry.kept;
+            if kept.uncertain && kept.epoch == Some(epoch) && kept.event.camera == *camera {
+                Arc::make_mut(&mut entry.kept).uncertain = false;
+                if let Some(unwritten) = &mut self.unwritten {
+                    unwritten.keep(Arc::clone(&entry.kept), entry.expires);
+                }
+            }
+        }
+    }
+
+    /// An event of the camera waits or is in flight.
+    pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
+        let mut of_camera = self.entries.values();
+        of_camera.any(|entry| {
+            entry.kept.event.camera == *camera
+                && matches!(entry.phase, EventPhase::Waiting | EventPhase::InFlight)
+        })
+    }
+
+    fn discard(&mut self, number: u64) {
+        self.remove(number);
+        self.older_epoch += 1;
+    }
+
+    /// Drops events of a lost camera that were in flight.
+    fn discard_forfeited(&mut self) {
+        let forfeited = self.entries.iter().filter(|(_, entry)| entry.forfeited);
+        for number in forfeited.map(|(&number, _)| number).collect::<Vec<_>>() {
+            self.discard(number);
+        }
     }
 
     fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
@@ -165,6 +363,7 @@ impl EventQueue {
             expires,
             late: !self.connected,
             declined: false,
+            forfeited: false,
             phase: EventPhase::Waiting,
             kept,
         };
@@ -189,12 +388,16 @@ impl EventQueue {
     }
 
     fn all_wait_as_late(&mut self) {
+        self.discard_forfeited();
         self.in_flight = 0;
         self.fresh.clear();
         self.late.clear();
         self.late_on.clear();
         for (&number, entry) in &mut self.entries {
             entry.late = true;
+            if entry.phase == EventPhase::Held {
+                continue;
+            }
             entry.phase = EventPhase::Waiting;
             self.late.insert(number);
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
@@ -217,9 +420,10 @@ impl EventQueue {
             self.late_rate.count(now);
         }
         let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
-        let payload = event::to_json(&entry.kept.event, &entry.kept.id, delayed);
+        let payload = event::to_json(&entry.kept.event, &entry.kept.id, entry.kept.epoch, delayed);
         let delivery = DeliveryOptions {
             expiry: Some(entry.expires.since(now)),
+            epoch: entry.kept.epoch,
             ..DeliveryOptions::default()
         };
         let outgoing = Outgoing {
@@ -261,16 +465,27 @@ impl EventQueue {
 
     /// The hand-over failed: the event is due again.
     pub(super) fn failed(&mut self, number: u64) {
+        if self.is_forfeited(number) {
+            return self.discard(number);
+        }
         self.set_phase(number, EventPhase::Waiting);
         self.wait(number);
     }
 
     /// The broker refused the event. Counted the first time.
     pub(super) fn declined(&mut self, number: u64) {
+        if self.is_forfeited(number) {
+            return self.discard(number);
+        }
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
             self.declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
+    }
+
+    fn is_forfeited(&self, number: u64) -> bool {
+        let entry = self.entries.get(&number);
+        entry.is_some_and(|entry| entry.forfeited)
     }
 
     /// Refused events wait again.
@@ -402,7 +617,7 @@ mod tests {
     }
 
     fn push(queue: &mut EventQueue, camera: &str, track: u64, now: Mono) {
-        queue.push(camera, event(camera, track, EventStep::New), now);
+        queue.push(camera, event(camera, track, EventStep::New), None, now);
     }
 
     fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {

@@ -15,6 +15,7 @@
 //! - Only streams wait for the rates; every message counts in them.
 //! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
 //!   not fit in before it stay in the spool.
+//! - While the fence is closed, messages of a fleet's cameras are held; those of the node are not.
 //! - Messages that the broker refused are retried once a minute: a refused `status` must not leave the node unavailable for
 //!   hours.
 //!
@@ -43,13 +44,15 @@ use std::{
 };
 
 use super::{
-    message::{Body, Message, MessageContent},
+    Topics, Update,
+    fence::CameraFence,
+    message::{Body, CameraStamp, Message, MessageContent},
     message_counters::MessageCounters,
 };
-use spotter_core::{Mono, config::SpoolConfig};
+use spotter_core::{CameraId, Epoch, EventStep, Mono, config::SpoolConfig};
 
 pub(super) use delivery::{DeliveryOptions, Outgoing, Ticket};
-use event_queue::EventQueue;
+use event_queue::{EventOrigin, EventQueue};
 use reply_queue::ReplyQueue;
 use state_queue::StateQueue;
 use stream_queue::StreamQueue;
@@ -112,6 +115,8 @@ pub(super) struct Outbox {
     pub(super) states: StateQueue,
     pub(super) events: EventQueue,
     pub(super) streams: StreamQueue,
+    /// Without a fleet it has no camera and is always open.
+    pub(super) fence: CameraFence,
     final_status: FinalStatus,
     in_flight: BTreeMap<Ticket, (SentMessage, Mono)>,
     last_ticket: u64,
@@ -132,6 +137,7 @@ impl Outbox {
             events: EventQueue::new(spool, MessageIds::new(id_seed)),
             // Another seed, so that no event and detection have the same id.
             streams: StreamQueue::new(boot, MessageIds::new(!id_seed)),
+            fence: CameraFence::default(),
             final_status: FinalStatus::NotWanted,
             in_flight: BTreeMap::new(),
             last_ticket: 0,
@@ -143,21 +149,34 @@ impl Outbox {
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
     pub(super) fn push(&mut self, message: Message, now: Mono) {
-        let topic = message.topic;
-        match message.content {
+        let Message {
+            topic,
+            stamp,
+            content,
+        } = message;
+        match content {
             MessageContent::State(state) => {
                 if state.payload.is_empty() {
                     // A retained picture that is sent later would undo the clearing.
                     self.streams.drop_pictures_of(&topic);
                 }
-                if self.states.push(&topic, state, now) {
+                if self.states.push(&topic, stamp, state, now) {
                     let is_of_topic =
                         |sent: &SentMessage| matches!(sent, SentMessage::State(of) if *of == topic);
                     self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
                 }
             }
-            MessageContent::Stream(stream) => self.streams.push(topic, stream, now),
-            MessageContent::Event(event) => self.events.push(&topic, *event, now),
+            MessageContent::Stream(stream) => {
+                let epoch = stamp.map(|stamp| stamp.epoch);
+                self.streams.push(topic, stream, epoch, now);
+            }
+            MessageContent::Event(event) => {
+                let origin = stamp.map(|stamp| EventOrigin {
+                    epoch: stamp.epoch,
+                    uncertain: !self.fence.is_certain(now),
+                });
+                self.events.push(&topic, *event, origin, now);
+            }
             MessageContent::Reply { .. } if !self.connected => self.replies.dropped += 1,
             MessageContent::Reply {
                 correlation,
@@ -173,6 +192,89 @@ impl Outbox {
         }
     }
 
+    /// The same in a fleet: an update of a camera that this node does not own is dropped.
+    pub(super) fn push_of_fleet(&mut self, topics: &Topics, update: Update, now: Mono) {
+        let Some(camera) = update.camera() else {
+            return self.push(Message::from_update(topics, update, None), now);
+        };
+        match (self.fence.epoch_of(camera), update) {
+            (Some(epoch), update) => {
+                self.push(Message::from_update(topics, update, Some(epoch)), now);
+            }
+            (None, update) => {
+                self.counters.not_owned += 1;
+                if let Update::Event(event) = update
+                    && matches!(event.step, EventStep::End(_))
+                {
+                    self.events.close_track(*event, now);
+                }
+            }
+        }
+    }
+
+    /// This node is the owner of a camera; `owner` is the message that says so.
+    pub(super) fn own(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) {
+        let (camera, epoch) = (&stamp.camera, stamp.epoch);
+        let before = self.fence.owned_epoch(camera);
+        if !self.fence.own(camera, epoch, now) {
+            return;
+        }
+        if before.is_some_and(|before| before != epoch) {
+            self.forget(camera);
+        }
+        self.events.discard_older(camera, epoch, now);
+        self.events.release(camera, now);
+        self.push(owner, now);
+    }
+
+    /// The camera has another owner, or none: nothing of it is sent any more, but events that happened for certain before.
+    pub(super) fn lose(&mut self, camera: &CameraId, newer: Epoch, now: Mono) {
+        if self.fence.lose(camera, newer) {
+            self.forget(camera);
+            self.events.discard_older(camera, newer, now);
+        }
+    }
+
+    /// An `owner` of a camera arrived from the broker. True when this node loses the camera by it.
+    pub(super) fn owner_arrived(&mut self, camera: &CameraId, epoch: Epoch, now: Mono) -> bool {
+        let is_lost = self.fence.owner_arrived(camera, epoch, now);
+        if is_lost {
+            self.forget(camera);
+        }
+        if is_lost || self.events.is_held_of(camera) {
+            self.events.discard_older(camera, epoch, now);
+        }
+        is_lost
+    }
+
+    /// A message of the camera waits or is in flight.
+    pub(super) fn has_waiting(&self, camera: &CameraId) -> bool {
+        self.states.is_waiting_of(camera)
+            || self.streams.is_waiting_of(camera)
+            || self.events.is_waiting_of(camera)
+    }
+
+    /// The hand-over of the camera is done. `released`: the message that no node is its owner.
+    pub(super) fn handed_over(&mut self, camera: &CameraId, released: Option<Message>, now: Mono) {
+        let stamp = released.as_ref().and_then(|message| message.stamp.as_ref());
+        let since = stamp.map(|stamp| stamp.epoch);
+        let Some(epoch) = self.fence.handed_over(camera, since) else {
+            return;
+        };
+        self.forget(camera);
+        self.events.make_certain(camera, epoch);
+        if let Some(released) = released {
+            self.push(released, now);
+        }
+    }
+
+    fn forget(&mut self, camera: &CameraId) {
+        let topics = self.states.forget(camera);
+        let is_forgotten = |sent: &SentMessage| matches!(sent, SentMessage::State(topic) if topics.contains(topic));
+        self.in_flight.retain(|_, (sent, _)| !is_forgotten(sent));
+        self.counters.not_owned += self.streams.drop_of(camera);
+    }
+
     /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.
     pub(super) fn end_with(&mut self, message: Message, at_latest: Mono) {
         self.final_status = FinalStatus::Due { message, at_latest };
@@ -183,6 +285,7 @@ impl Outbox {
         self.connected = true;
         self.retry_declined_at = None;
         self.in_flight.clear();
+        self.fence.connected();
         self.states.connected();
         self.events.connected();
         self.streams.connected();
@@ -211,15 +314,17 @@ impl Outbox {
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
         }
-        let state = self.take_state(now);
-        if state.is_some() || self.states.has_pending() || self.is_final() {
+        let is_open = self.fence.is_open(now);
+        let state = self.take_state(is_open, now);
+        if state.is_some() || self.states.has_pending(is_open) || self.is_final() {
             return state;
         }
-        if let Some(event) = self.take_event(now) {
-            return Some(event);
-        }
-        if let Some(stream) = self.streams.take(now) {
-            return Some(stream);
+        // In a fleet, all events and streams are of its cameras.
+        if is_open {
+            let taken = self.take_event(now).or_else(|| self.streams.take(now));
+            if taken.is_some() {
+                return taken;
+            }
         }
         let others_wait = self.events.is_waiting() || !self.replies.is_settled();
         if !self.streams.is_empty() || (others_wait && !is_late) {
@@ -232,7 +337,7 @@ impl Outbox {
                 return None;
             }
         }
-        self.take_state(now)
+        self.take_state(is_open, now)
     }
 
     /// After the final status, only states are sent.
@@ -252,20 +357,12 @@ impl Outbox {
         Some(self.with_ticket(SentMessage::Reply(reply.clone()), reply, now))
     }
 
-    fn take_state(&mut self, now: Mono) -> Option<Outgoing> {
+    fn take_state(&mut self, is_open: bool, now: Mono) -> Option<Outgoing> {
         if !self.has_space() {
             return None;
         }
-        let (topic, payload) = self.states.take()?;
-        let sent = SentMessage::State(topic.clone());
-        let outgoing = Outgoing {
-            topic,
-            delivery: DeliveryOptions {
-                retained: true,
-                ..DeliveryOptions::default()
-            },
-            body: Body::Bytes(payload),
-        };
+        let outgoing = self.states.take(is_open)?;
+        let sent = SentMessage::State(outgoing.topic.clone());
         Some(self.with_ticket(sent, outgoing, now))
     }
 
@@ -289,20 +386,24 @@ impl Outbox {
 
     /// When [`take`](Self::take) may have a message, if nothing else happens before; `None` = not by time alone.
     pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
-        if !self.connected || self.states.has_pending() {
+        let is_open = self.fence.is_open(now);
+        if !self.connected || self.states.has_pending(is_open) {
             return None;
         }
         let final_status = match self.final_status {
             FinalStatus::Due { at_latest, .. } => Some(at_latest),
             FinalStatus::NotWanted | FinalStatus::Sent => None,
         };
-        let takes_events = self.has_space() && !self.is_final();
+        let takes_events = is_open && self.has_space() && !self.is_final();
         let event = takes_events.then(|| self.events.next_at(now)).flatten();
+        let stream = is_open.then(|| self.streams.next_at(now)).flatten();
+        let opens_at = self.fence.opens_at().filter(|_| !is_open);
         let times = [
-            self.streams.next_at(now),
+            stream,
             final_status,
             event,
             self.retry_declined_at,
+            opens_at,
         ];
         times.into_iter().flatten().min()
     }
@@ -373,7 +474,7 @@ impl Outbox {
     /// True when the broker has answered all messages, and the final status was sent if there is one.
     pub(super) fn is_settled(&self) -> bool {
         let is_due = matches!(self.final_status, FinalStatus::Due { .. });
-        !is_due && !self.states.has_pending() && self.in_flight.is_empty()
+        !is_due && !self.states.has_pending(true) && self.in_flight.is_empty()
     }
 
     /// When the oldest message in flight was handed over.
@@ -391,6 +492,8 @@ impl Outbox {
             events_declined: self.events.declined,
             events_over_bound: self.events.over_bound,
             events_too_old: self.events.too_old,
+            events_of_older_epoch: self.events.older_epoch,
+            not_owned: own.not_owned,
             replies_acked: own.replies_acked,
             replies_dropped: self.replies.dropped,
             inbound_dropped: own.inbound_dropped,

@@ -103,7 +103,7 @@ impl OutageModel {
         };
         let mut event = event(CAMERAS[camera], number, step);
         event.looks = self.ids.len() as u64 + self.random.random_range(0..1 << 40);
-        let message = Message::from_update(&topics(), happened(event.clone()));
+        let message = Message::from_update(&topics(), happened(event.clone()), None);
         let topic = message.topic.clone();
         self.process.outbox.push(message, self.clock.now());
         if self.write(3, 1500) {

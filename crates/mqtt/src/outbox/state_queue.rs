@@ -1,11 +1,16 @@
 //! Retained topics: the newest payload of each, until the broker has acknowledged it.
 //!
-//! A state without a payload clears its topic; it is removed from the queue when the broker has acknowledged it.
+//! A state without a payload clears its topic; it is removed from the queue when the broker has acknowledged it. States of a fleet's
+//! cameras are held while the fence is closed, and forgotten when the camera has another owner.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crate::message::{Rank, StateMessage};
-use spotter_core::Mono;
+use super::{DeliveryOptions, Outgoing};
+use crate::message::{Body, CameraStamp, Rank, StateMessage};
+use spotter_core::{CameraId, Mono};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatePhase {
@@ -27,7 +32,17 @@ enum StatePhase {
 struct QueuedState {
     payload: Arc<[u8]>,
     rank: Rank,
+    stamp: Option<CameraStamp>,
+    is_once: bool,
     phase: StatePhase,
+}
+
+impl QueuedState {
+    fn is_of(&self, camera: &CameraId) -> bool {
+        self.stamp
+            .as_ref()
+            .is_some_and(|stamp| stamp.camera == *camera)
+    }
 }
 
 /// See the module's documentation.
@@ -41,16 +56,25 @@ pub(crate) struct StateQueue {
 
 impl StateQueue {
     /// Returns true when the state changed its rank: acknowledgements of earlier payloads of this topic no longer count.
-    pub(super) fn push(&mut self, topic: &str, new: StateMessage, now: Mono) -> bool {
+    pub(super) fn push(
+        &mut self,
+        topic: &str,
+        stamp: Option<CameraStamp>,
+        new: StateMessage,
+        now: Mono,
+    ) -> bool {
         let StateMessage {
             rank,
             refresh,
+            is_once,
             payload,
         } = new;
         let is_due = match self.states.get_mut(topic) {
             Some(state) if state.rank == rank => {
-                let changed = state.payload != payload;
+                let changed = state.payload != payload || state.stamp != stamp;
                 state.payload = payload;
+                state.stamp = stamp;
+                state.is_once = is_once;
                 match &mut state.phase {
                     StatePhase::Pending { .. } => false,
                     StatePhase::InFlight { newer } => {
@@ -69,6 +93,8 @@ impl StateQueue {
                 let state = QueuedState {
                     payload,
                     rank,
+                    stamp,
+                    is_once,
                     phase,
                 };
                 let before = self.states.insert(topic.to_owned(), state);
@@ -91,16 +117,57 @@ impl StateQueue {
         self.make_all_pending(|_| true);
     }
 
-    /// The next topic and payload, in the order of ranks.
-    pub(super) fn take(&mut self) -> Option<(String, Arc<[u8]>)> {
-        let (_, topic) = self.pending.pop_first()?;
+    /// The next state, in the order of ranks. `is_open`: also one of a fleet's camera.
+    pub(super) fn take(&mut self, is_open: bool) -> Option<Outgoing> {
+        let (key, topic) = self.next_pending(is_open)?;
+        self.pending.remove(&key);
         let state = self.states.get_mut(&topic)?;
         state.phase = StatePhase::InFlight { newer: false };
-        Some((topic, Arc::clone(&state.payload)))
+        Some(Outgoing {
+            topic,
+            delivery: DeliveryOptions {
+                retained: true,
+                epoch: state.stamp.as_ref().map(|stamp| stamp.epoch),
+                ..DeliveryOptions::default()
+            },
+            body: Body::Bytes(Arc::clone(&state.payload)),
+        })
     }
 
-    pub(super) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+    pub(super) fn has_pending(&self, is_open: bool) -> bool {
+        self.next_pending(is_open).is_some()
+    }
+
+    fn next_pending(&self, is_open: bool) -> Option<((Rank, u64), String)> {
+        let is_held = |topic: &String| {
+            let state = self.states.get(topic);
+            !is_open && state.is_some_and(|state| state.stamp.is_some())
+        };
+        let mut free = self.pending.iter().filter(|(_, topic)| !is_held(topic));
+        free.next().map(|(key, topic)| (*key, topic.clone()))
+    }
+
+    /// A state of the camera waits or is in flight.
+    pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
+        let mut of_camera = self.states.values().filter(|state| state.is_of(camera));
+        of_camera.any(|state| {
+            matches!(
+                state.phase,
+                StatePhase::Pending { .. } | StatePhase::InFlight { .. }
+            )
+        })
+    }
+
+    /// Removes all states of the camera and returns their topics. What the broker retains stays.
+    pub(super) fn forget(&mut self, camera: &CameraId) -> BTreeSet<String> {
+        let of_camera = self.states.iter().filter(|(_, state)| state.is_of(camera));
+        let topics: BTreeSet<String> = of_camera.map(|(topic, _)| topic.clone()).collect();
+        for topic in &topics {
+            if let Some(state) = self.states.remove(topic) {
+                self.withdraw(state.rank, state.phase);
+            }
+        }
+        topics
     }
 
     pub(super) fn acked(&mut self, topic: &str, now: Mono) {
@@ -109,7 +176,7 @@ impl StateQueue {
         };
         match state.phase {
             StatePhase::InFlight { newer: true } => self.repeat(topic),
-            StatePhase::InFlight { newer: false } if state.payload.is_empty() => {
+            StatePhase::InFlight { newer: false } if state.is_once || state.payload.is_empty() => {
                 self.states.remove(topic);
             }
             StatePhase::InFlight { newer: false } => state.phase = StatePhase::Settled { at: now },
@@ -202,21 +269,25 @@ mod tests {
         StateMessage {
             rank,
             refresh: None,
+            is_once: false,
             payload: payload.as_bytes().into(),
         }
     }
 
     fn push(queue: &mut StateQueue, topic: &str, payload: &str, second: u64) -> bool {
-        queue.push(topic, state(Rank::Usual, payload), at(second))
+        queue.push(topic, None, state(Rank::Usual, payload), at(second))
     }
 
     fn clear(queue: &mut StateQueue, topic: &str, second: u64) -> bool {
-        queue.push(topic, state(Rank::Clear, ""), at(second))
+        queue.push(topic, None, state(Rank::Clear, ""), at(second))
     }
 
     fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
-        std::iter::from_fn(|| queue.take())
-            .map(|(topic, payload)| (topic, String::from_utf8(payload.to_vec()).unwrap()))
+        std::iter::from_fn(|| queue.take(true))
+            .map(|sent| match sent.body {
+                Body::Bytes(bytes) => (sent.topic, String::from_utf8(bytes.to_vec()).unwrap()),
+                Body::Detection(..) => panic!("not a state"),
+            })
             .collect()
     }
 
@@ -238,7 +309,7 @@ mod tests {
             ("info", Rank::Birth),
             ("removed", Rank::Clear),
         ] {
-            queue.push(topic, state(rank, "x"), at(0));
+            queue.push(topic, None, state(rank, "x"), at(0));
         }
         let expected = ["removed", "info", "count", "present", "status"];
         assert_eq!(topics(&mut queue), expected);
@@ -253,12 +324,12 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         push(&mut queue, "count", "2", 1);
         push(&mut queue, "count", "3", 2);
-        assert!(!queue.has_pending(), "one at a time keeps the order");
+        assert!(!queue.has_pending(true), "one at a time keeps the order");
         queue.acked("count", at(4));
         assert_eq!(payloads(&mut queue), ["3"]);
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
-        assert!(!queue.has_pending() && queue.is_settled_to(Rank::Last));
+        assert!(!queue.has_pending(true) && queue.is_settled_to(Rank::Last));
     }
 
     #[test]
@@ -270,7 +341,7 @@ mod tests {
         };
         let mut sent_at = Vec::new();
         for second in (0..=130).step_by(10) {
-            queue.push("health", health(), at(second));
+            queue.push("health", None, health(), at(second));
             if !take_all(&mut queue).is_empty() {
                 queue.acked("health", at(second));
                 sent_at.push(second);
@@ -297,7 +368,7 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
         push(&mut queue, "count", "1", 1);
-        assert!(!queue.has_pending() && !queue.is_settled_to(Rank::Last));
+        assert!(!queue.has_pending(true) && !queue.is_settled_to(Rank::Last));
         queue.retry_declined();
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");

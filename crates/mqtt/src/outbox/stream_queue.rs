@@ -12,7 +12,7 @@ use crate::{
     detection::Label,
     message::{Body, StreamMessage},
 };
-use spotter_core::{CameraId, Detection, Mono, SkippedSinceLast};
+use spotter_core::{CameraId, Detection, Epoch, Mono, SkippedSinceLast};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
@@ -33,6 +33,8 @@ const PICTURE_MAX_BYTES: usize = 256 * 1024;
 pub(super) struct QueuedStream {
     topic: String,
     stream: StreamMessage,
+    /// Of a fleet's camera.
+    epoch: Option<Epoch>,
     /// Numbers the answers of a topic.
     seq: u64,
     since: Mono,
@@ -119,7 +121,13 @@ impl StreamQueue {
         }
     }
 
-    pub(super) fn push(&mut self, topic: String, stream: StreamMessage, now: Mono) {
+    pub(super) fn push(
+        &mut self,
+        topic: String,
+        stream: StreamMessage,
+        epoch: Option<Epoch>,
+        now: Mono,
+    ) {
         let place = self.waiting.iter().rposition(|item| item.topic == topic);
         let seq = match &stream {
             StreamMessage::Picture { jpeg, .. } if jpeg.len() > PICTURE_MAX_BYTES => {
@@ -145,6 +153,7 @@ impl StreamQueue {
         let item = QueuedStream {
             topic,
             stream,
+            epoch,
             seq,
             since: now,
         };
@@ -195,7 +204,10 @@ impl StreamQueue {
         rate.or_insert_with(|| RateLimit::new(CAMERA_PER_S))
             .count(now);
         self.counters.streams_sent += 1;
-        let mut delivery = DeliveryOptions::default();
+        let mut delivery = DeliveryOptions {
+            epoch: item.epoch,
+            ..DeliveryOptions::default()
+        };
         let body = match item.stream {
             StreamMessage::Answer(mut detection) => {
                 let line = self.history.entry(item.topic.clone()).or_default();
@@ -206,6 +218,7 @@ impl StreamQueue {
                     id: self.ids.next(detection.unix_ms(now)),
                     boot: Arc::clone(&self.boot),
                     seq: item.seq,
+                    epoch: item.epoch,
                 };
                 Body::Detection(detection, label)
             }
@@ -250,6 +263,21 @@ impl StreamQueue {
         line.carried.add(detection.since_last);
     }
 
+    /// The camera has another owner. Returns the number of dropped messages.
+    pub(super) fn drop_of(&mut self, camera: &CameraId) -> u64 {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let (lost, others): (Vec<_>, Vec<_>) =
+            waiting.partition(|item| item.stream.camera() == camera);
+        self.waiting = others.into();
+        lost.iter().for_each(|lost| self.carry(lost));
+        lost.len() as u64
+    }
+
+    pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
+        let mut cameras = self.waiting.iter().map(|item| item.stream.camera());
+        cameras.any(|waiting| waiting == camera)
+    }
+
     pub(super) fn drop_all(&mut self) {
         self.counters.dropped_offline += self.waiting.len() as u64;
         while let Some(lost) = self.waiting.pop_front() {
@@ -290,7 +318,7 @@ mod tests {
 
     fn push_answer(queue: &mut StreamQueue, detection: Detection, now: Mono) {
         let topic = format!("cam/{}/det/person", detection.camera());
-        queue.push(topic, StreamMessage::Answer(Box::new(detection)), now);
+        queue.push(topic, StreamMessage::Answer(Box::new(detection)), None, now);
     }
 
     fn push_picture(queue: &mut StreamQueue, bytes: usize, first: u8, now: Mono) {
@@ -301,7 +329,7 @@ mod tests {
             jpeg: jpeg.into(),
             retain: false,
         };
-        queue.push("cam/gate/snapshot/person".into(), picture, now);
+        queue.push("cam/gate/snapshot/person".into(), picture, None, now);
     }
 
     fn take_all(queue: &mut StreamQueue, now: Mono) -> Vec<Outgoing> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    CameraHealth, Update,
+    CameraHealth, ClearedTopic, Update,
     detection::tests::{detection, empty},
     testing::{
         camera, camera_status, count, detected, health_of, info, prompt, state, state_of, topics,
@@ -38,7 +38,7 @@ pub(super) fn ms(ms: u64) -> Mono {
 }
 
 pub(super) fn push(outbox: &mut Outbox, update: Update, now: Mono) {
-    outbox.push(Message::from_update(&topics(), update), now);
+    outbox.push(Message::from_update(&topics(), update, None), now);
 }
 
 pub(super) fn status(online: bool) -> Message {
@@ -66,6 +66,13 @@ pub(super) fn json(outgoing: &Outgoing) -> serde_json::Value {
 
 pub(super) fn ticket(outgoing: &Outgoing) -> Ticket {
     outgoing.delivery.ticket.expect("it is acknowledged")
+}
+
+fn clear(topic: &str) -> Update {
+    Update::Clear(ClearedTopic {
+        topic: topic.into(),
+        camera: None,
+    })
 }
 
 pub(super) fn picture(of: &str, retain: bool) -> Update {
@@ -189,7 +196,7 @@ fn picture_that_waits_is_dropped_when_its_topic_is_cleared() {
     push(&mut outbox, picture("person", true), ms(0));
     push(&mut outbox, picture("dog", true), ms(0));
     let of_person = "spotter/edge1/cam/gate/snapshot/person";
-    push(&mut outbox, Update::Clear(of_person.into()), ms(0));
+    push(&mut outbox, clear(of_person), ms(0));
     let sent = drain(&mut outbox, ms(0));
     assert_eq!((sent[0].topic.as_str(), text(&sent[0])), (of_person, ""));
     assert_eq!(sent[1].topic, "spotter/edge1/cam/gate/snapshot/dog");
@@ -201,7 +208,7 @@ fn cleared_topic_used_again_retains_its_newest_value() {
     let mut outbox = online();
     push(&mut outbox, count(1), ms(0));
     let first = outbox.take(ms(0)).unwrap();
-    push(&mut outbox, Update::Clear(COUNT.into()), ms(0));
+    push(&mut outbox, clear(COUNT), ms(0));
     let cleared = outbox.take(ms(0)).unwrap();
     assert_eq!(text(&cleared), "");
     outbox.acked(ticket(&first), ms(0)); // Does not acknowledge the clearing.

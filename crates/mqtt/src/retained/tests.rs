@@ -3,7 +3,7 @@ use crate::{
     CameraHealth, ConfigReport, Stats,
     discovery::{
         records,
-        tests::{SITE, config},
+        tests::{SITE, config, topics_of},
     },
     message::{Message, MessageContent},
     testing::state_of,
@@ -11,21 +11,22 @@ use crate::{
 use spotter_core::{Presence, PromptState, WallTime, ZoneId};
 
 fn topicwise(config: &Config) -> RetainedTopics {
-    topics(config, &config.cameras, &records(config, true))
+    let all = topics_of(config);
+    topics(config, &all, &config.cameras, &records(config, &all, true))
 }
 
 fn none(topics: &[&str]) -> RetainedTopics {
     let topics = topics.iter();
     topics
-        .map(|topic| ((*topic).to_owned(), EntityPlatforms::new()))
+        .map(|topic| ((*topic).to_owned(), RetainedTopic::default()))
         .collect()
 }
 
 /// The topics that leave; those that move with `moved` before them.
 fn leaving(list: &mut RetainedList, wanted: RetainedTopics) -> Vec<String> {
     let text = |update| match update {
-        Update::Clear(topic) => topic,
-        Update::Moved(topic) => format!("moved {topic}"),
+        Update::Clear(cleared) => cleared.topic,
+        Update::Moved(cleared) => format!("moved {}", cleared.topic),
         other => panic!("{other:?}"),
     };
     list.want(wanted).into_iter().map(text).collect()
@@ -106,8 +107,9 @@ fn entities_of_a_record_are_known_after_a_restart() {
     let start = |site: &str| {
         let config = config("", site);
         let mut kept = RetainedList::open(directory.path(), "01234567");
-        let mut records = records(&config, false);
-        kept.want(topics(&config, &config.cameras, &records));
+        let all = topics_of(&config);
+        let mut records = records(&config, &all, false);
+        kept.want(topics(&config, &all, &config.cameras, &records));
         kept.complete(records.remove(1)).entities()
     };
     let before = start(SITE);
@@ -123,7 +125,7 @@ fn the_list_is_what_is_published() {
     let node = Topics::new(&config.mqtt.base, &config.node.name);
     let mut published = BTreeSet::from([node.status(), node.info()]);
     let mut publish = |update: Update| {
-        let message = Message::from_update(&node, update);
+        let message = Message::from_update(&node, update, None);
         assert!(matches!(message.content, MessageContent::State { .. }));
         published.insert(message.topic);
     };

@@ -17,7 +17,7 @@ use super::{
     disk::Disk,
     record::{self, SpoolRecord},
 };
-use spotter_core::{Event, EventStep, Mono, TrackId, WallTime};
+use spotter_core::{EventStep, Mono, TrackId, WallTime};
 
 /// With more files, the oldest is emptied.
 const SEGMENTS_MAX: usize = 32;
@@ -49,7 +49,7 @@ pub(crate) struct FoundEvents {
     /// To be delivered, in order, with their expiry in Unix milliseconds.
     pub(crate) waiting: Vec<(Arc<SpooledEvent>, i64)>,
     /// The last event of each track that has not ended.
-    pub(crate) open: Vec<Event>,
+    pub(crate) open: Vec<Arc<SpooledEvent>>,
     /// The first event of this run has this number or a later one.
     pub(crate) first_number: u64,
     /// Files with a torn record at their end.
@@ -98,7 +98,7 @@ impl<D: Disk> Journal<D> {
         let open = journal.open.values();
         let mut open: Vec<&JournalEntry> = open.filter_map(|n| journal.needed.get(n)).collect();
         open.sort_unstable_by_key(|needed| needed.kept.number);
-        found.open = open.into_iter().map(|n| n.kept.event.clone()).collect();
+        found.open = open.into_iter().map(|n| Arc::clone(&n.kept)).collect();
         journal.remove_unneeded();
         Ok((journal, found))
     }

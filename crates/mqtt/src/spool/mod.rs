@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use spotter_core::Event;
+use spotter_core::{Epoch, Event};
 
 pub(super) use batch::Batch;
 pub(super) use disk::Folder;
@@ -53,4 +53,10 @@ pub(super) struct SpooledEvent {
     /// Id of its message; the same each time it is sent.
     pub(super) id: String,
     pub(super) event: Event,
+    /// Of a fleet's camera. Earlier versions knew none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) epoch: Option<Epoch>,
+    /// Another node may have been the owner of the camera when the event happened.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) uncertain: bool,
 }

@@ -18,7 +18,13 @@ const MEGABYTE: u64 = 1_000_000;
 fn kept(number: u64, thing: u64, step: EventStep) -> Arc<SpooledEvent> {
     let id = format!("id-{number}");
     let event = event("gate", thing, step);
-    Arc::new(SpooledEvent { number, id, event })
+    Arc::new(SpooledEvent {
+        number,
+        id,
+        event,
+        epoch: None,
+        uncertain: false,
+    })
 }
 
 fn wall() -> WallTime {
@@ -57,7 +63,7 @@ fn open_tracks(found: &FoundEvents) -> Vec<&str> {
     found
         .open
         .iter()
-        .map(|event| event.track.as_str())
+        .map(|kept| kept.event.track.as_str())
         .collect()
 }
 
@@ -77,6 +83,8 @@ fn a_record_of_today_is_read_for_ever() {
         number,
         id: "01K37Q".into(),
         event: event("gate", 37, EventStep::New),
+        epoch: None,
+        uncertain: false,
     };
     let expected = SpoolRecord::Keep {
         kept: Arc::new(kept),
