@@ -93,6 +93,7 @@ fn documented(levels: &[&str]) -> Option<Payload> {
         ["config"] => Payload::Json("config"),
         ["stats"] => Payload::Json("stats"),
         ["reply"] => Payload::Json("reply"),
+        ["cam", _, "owner"] => Payload::Json("owner"),
         ["cam", _, "health"] => Payload::Json("health"),
         ["cam", _, "det", _] => Payload::Json("detection"),
         ["cam", _, "event", _] => Payload::Json("event"),

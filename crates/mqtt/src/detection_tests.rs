@@ -242,6 +242,15 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
     all.iter().map(payload).collect()
 }
 
+/// A payload of a fleet's camera.
+pub(crate) fn payload_of_a_fleet() -> Vec<u8> {
+    let label = Label {
+        epoch: Some(Epoch(17)),
+        ..label()
+    };
+    to_json(&detection("gate"), &label, ms(1066.0))
+}
+
 /// Key order and rounding are those of the first version, byte by byte.
 #[test]
 fn detection_payloads_are_byte_identical_to_the_first_version() {

@@ -233,14 +233,25 @@ impl Publisher {
 
     /// This node is the owner of the camera: publishes `owner`, accepts updates of the camera from now on, and sends them with the epoch.
     /// Called before the first update of the camera. After a change of the epoch all states of the camera must be published again. Events of an
-    /// earlier run with this epoch are sent; uncertain ones with an older epoch are discarded. Silent if the broker has shown a newer epoch.
-    pub fn own_camera(&self, camera: &CameraId, epoch: Epoch) {
+    /// earlier run with this epoch are sent; uncertain ones with an older epoch are discarded.
+    ///
+    /// False when the broker has shown a newer owner of the camera: it stays silent, and a warning is logged.
+    pub fn own_camera(&self, camera: &CameraId, epoch: Epoch) -> bool {
         let camera = camera.clone();
         let stamp = CameraStamp { camera, epoch };
         let node = Some(self.target.identity.node.clone());
         let owner = Message::owner(&self.target.topics, stamp.clone(), node);
-        self.shared.outbox().own(&stamp, owner, self.clock.now());
+        let topic = owner.topic.clone();
+        let is_owner = self.shared.outbox().own(&stamp, owner, self.clock.now());
+        if !is_owner {
+            tracing::warn!(
+                topic,
+                %epoch,
+                "the broker has a newer owner of the camera; this node does not publish it; if the fleet's store was emptied, clear the topic"
+            );
+        }
         self.wake_all();
+        is_owner
     }
 
     /// Another node is the owner since `newer`, or no node is: the camera is silent at once. Waiting messages of it are dropped, except events that

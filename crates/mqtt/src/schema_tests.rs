@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     command::{InboundKind, Reply, ReplyValue, RequestHead},
-    detection::tests::payloads,
+    detection::tests::{payload_of_a_fleet, payloads},
     discovery::tests::{SITE, config},
     event::tests::event,
     report::to_json,
-    testing::{camera, camera_status, health_of, info, prompt, state, topics},
+    testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
 use spotter_core::{
-    EndReason, Event, EventStep, Location, NormPoint, Presence, PromptState, Refusal, RefusalCode,
-    Setting, UpdateReason, WallTime, ZoneId,
+    EndReason, Epoch, Event, EventStep, Location, NormPoint, Presence, PromptState, Refusal,
+    RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
 };
 
 #[path = "../../../tests/support/schemas.rs"]
@@ -157,6 +157,7 @@ fn events() -> Vec<Vec<u8>> {
         EventStep::Update(UpdateReason::Minute),
         EventStep::End(EndReason::Restart),
         EventStep::End(EndReason::EngineLost),
+        EventStep::End(EndReason::Moved),
     ];
     let on_a_box = steps.map(|step| event("gate", 37, step));
     let on_a_point = on_a_box.clone().map(|event| Event {
@@ -165,8 +166,27 @@ fn events() -> Vec<Vec<u8>> {
     });
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = on_a_box.iter().chain(&on_a_point);
-    all.map(|event| event::to_json(event, id, None, event.ended.is_some()))
-        .collect()
+    let payload = |epoch| {
+        all.clone()
+            .map(move |event| event::to_json(event, id, epoch, event.ended.is_some()))
+    };
+    payload(None).chain(payload(Some(Epoch(17)))).collect()
+}
+
+/// Messages of a camera in a fleet.
+fn of_a_fleet() -> Vec<(&'static str, Value)> {
+    let owner = |node| {
+        let epoch = Epoch(17);
+        parsed(&to_json(&CameraOwner { node, epoch }))
+    };
+    let health = |health: &CameraHealth| {
+        let payload = report::to_json_of(health, Some(Epoch(17)));
+        ("health", parsed(&payload))
+    };
+    let detection = ("detection", parsed(&payload_of_a_fleet()));
+    let owners = [Some(identity().node), None].map(|node| ("owner", owner(node)));
+    let states = owners.into_iter().chain(healths().map(|of| health(&of)));
+    states.chain([detection]).collect()
 }
 
 /// All payloads, each with the name of its schema.
@@ -199,7 +219,7 @@ fn everything() -> Vec<(&'static str, Value)> {
         named("discovery", records("single")),
         named("event", events()),
     ];
-    all.into_iter().flatten().collect()
+    all.into_iter().flatten().chain(of_a_fleet()).collect()
 }
 
 #[test]

@@ -22,6 +22,15 @@ pub(crate) fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
 }
 
+/// In the fleet `hall`.
+pub(crate) fn fleet_identity() -> Identity {
+    identity().in_fleet(Some(NodeId::new("hall").unwrap()))
+}
+
+pub(crate) fn fleet_topics() -> Topics {
+    topics().in_fleet(fleet_identity().fleet.as_ref())
+}
+
 pub(crate) fn state(state: PromptState) -> Update {
     state_of("gate", "person", state)
 }

@@ -256,6 +256,8 @@ pub(super) struct ReceivedMessage {
     pub(super) retain: bool,
     pub(super) expiry_s: Option<u32>,
     pub(super) content_type: Option<String>,
+    /// The user property.
+    pub(super) epoch: Option<String>,
 }
 
 /// A consumer with its own connection, subscribed to `filter`.
@@ -301,6 +303,7 @@ impl Listener {
                             retain: publish.retain,
                             expiry_s: properties.message_expiry_interval,
                             content_type: properties.content_type,
+                            epoch: epoch_of(&properties.user_properties),
                         };
                         if sender.send(heard).await.is_err() {
                             return;
@@ -333,6 +336,11 @@ impl Listener {
             }
         }
     }
+}
+
+fn epoch_of(properties: &[(String, String)]) -> Option<String> {
+    let mut epochs = properties.iter().filter(|(name, _)| name == "epoch");
+    epochs.next().map(|(_, epoch)| epoch.clone())
 }
 
 impl Drop for Listener {

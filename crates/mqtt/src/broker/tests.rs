@@ -35,6 +35,7 @@ mod delivery_audit;
 mod heard;
 mod limits;
 mod outages;
+mod owners;
 mod reading;
 mod scripted;
 mod second;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{camera, prompt, topics};
+use crate::testing::{camera, fleet_topics, prompt, topics};
 use spotter_core::{
     LogLevel, NewPrompt, RequestedInfo, Task, WallTime,
     config::{RequestedCrops, RequestedRegion},
@@ -226,6 +226,62 @@ fn only_allowed_command_topics_are_subscribed() {
     let all = filters(&topics(), Commands::All);
     assert_eq!(all[..2], basic);
     assert_eq!(all[2..], ["spotter/edge1/cmd"]);
+    let in_fleet = [
+        "spotter/hall/cam/+/+/set",
+        "spotter/hall/cam/+/prompt/+/+/set",
+        "spotter/edge1/cmd",
+        "spotter/hall/cmd",
+    ];
+    assert_eq!(filters(&fleet_topics(), Commands::All), in_fleet);
+}
+
+#[test]
+fn request_on_a_topic_of_the_fleet_is_marked() {
+    let of = |topic: &str, payload: &str| {
+        let message = Inbound {
+            topic: topic.into(),
+            ..message("", payload)
+        };
+        parse_inbound(&fleet_topics(), None, &message)
+    };
+    let reload = r#"{"op":"reload"}"#;
+    for (topic, payload, expected) in [
+        (
+            "spotter/edge1/cmd",
+            reload,
+            Some((RequestScope::Node, None)),
+        ),
+        (
+            "spotter/hall/cmd",
+            reload,
+            Some((RequestScope::Fleet, Some("spotter/hall/reply"))),
+        ),
+        (
+            "spotter/hall/cam/gate/rate/set",
+            "2",
+            Some((RequestScope::Fleet, Some("spotter/hall/reply"))),
+        ),
+        // Cameras are the fleet's.
+        ("spotter/edge1/cam/gate/rate/set", "2", None),
+    ] {
+        let found = match of(topic, payload) {
+            InboundKind::Request(request) => {
+                let reply_to = request.reply_to.map(|to| to.topic);
+                Some((request.scope, reply_to))
+            }
+            _ => None,
+        };
+        let expected = expected.map(|(scope, topic)| (scope, topic.map(str::to_owned)));
+        assert_eq!(found, expected, "{topic}");
+    }
+    let owner = "spotter/hall/cam/gate/owner";
+    let lost = InboundKind::Owner {
+        camera: gate(),
+        node: Some(NodeId::new("edge2").unwrap()),
+        epoch: Epoch(18),
+    };
+    assert_eq!(of(owner, r#"{"v":1,"node":"edge2","epoch":18}"#), lost);
+    assert_eq!(of(owner, r#"{"v":1}"#), InboundKind::Other);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::discovery::device::{DiscoveryDevice, Entity};
-use spotter_core::config::{Commands, Environment, check};
+use spotter_core::{
+    NodeId,
+    config::{Commands, Environment, check},
+};
 
 /// A configuration of the two tables that every one needs, and `more`.
 pub(crate) fn config(mqtt: &str, more: &str) -> Config {
@@ -254,4 +257,33 @@ fn colliding_entity_ids_of_two_devices_are_reported() {
     let alike = [camera("gate", "person"), camera("gate_yard", "person")];
     assert!(wrong("", &alike).is_empty());
     assert!(wrong("ha.discovery = \"off\"", &both).is_empty());
+}
+
+#[test]
+fn camera_of_a_fleet_is_one_device_whichever_node_publishes_it() {
+    for way in ["device", "single"] {
+        let mut config = config(&format!("ha.discovery = \"{way}\""), SITE);
+        let mut records_of = |node: &str| -> BTreeMap<String, Value> {
+            config.node.name = NodeId::new(node).unwrap();
+            let fleet = NodeId::new("hall").unwrap();
+            let topics = topics_of(&config).in_fleet(Some(&fleet));
+            let records = records(&config, &topics, false).into_iter();
+            let of_cameras = records.filter(|record| record.camera.is_some());
+            let with_placeholder = |record: DiscoveryRecord| {
+                let mut json = json_of(&record);
+                assert_eq!(json["device"]["via_device"], format!("spotter_{node}"));
+                json["device"]["via_device"] = Value::Null;
+                let text = json.to_string();
+                let status = format!("{{\"topic\":\"spotter/{node}/status\"}}");
+                assert!(text.contains(&status), "{text}");
+                let text = text.replace(&status, "{}");
+                assert!(!text.contains(node), "{text}");
+                (record.topic, serde_json::from_str(&text).unwrap())
+            };
+            of_cameras.map(with_placeholder).collect()
+        };
+        let (first, second) = (records_of("edge1"), records_of("edge2"));
+        assert_eq!(first, second);
+        assert!(first.keys().all(|topic| topic.contains("/spotter_hall_")));
+    }
 }

@@ -27,6 +27,8 @@ mod event_queue;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]
+mod fleet_tests;
+#[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
 mod outage_tests;
@@ -212,12 +214,12 @@ impl Outbox {
         }
     }
 
-    /// This node is the owner of a camera; `owner` is the message that says so.
-    pub(super) fn own(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) {
+    /// This node is the owner of a camera; `owner` is the message that says so. False when a newer owner is known.
+    pub(super) fn own(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) -> bool {
         let (camera, epoch) = (&stamp.camera, stamp.epoch);
         let before = self.fence.owned_epoch(camera);
         if !self.fence.own(camera, epoch, now) {
-            return;
+            return false;
         }
         if before.is_some_and(|before| before != epoch) {
             self.forget(camera);
@@ -225,6 +227,7 @@ impl Outbox {
         self.events.discard_older(camera, epoch, now);
         self.events.release(camera, now);
         self.push(owner, now);
+        true
     }
 
     /// The camera has another owner, or none: nothing of it is sent any more, but events that happened for certain before.
@@ -263,7 +266,9 @@ impl Outbox {
         };
         self.forget(camera);
         self.events.make_certain(camera, epoch);
-        if let Some(released) = released {
+        if let Some(released) = released
+            && self.fence.owned_epoch(camera).is_some()
+        {
             self.push(released, now);
         }
     }

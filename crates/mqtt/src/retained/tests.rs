@@ -8,7 +8,7 @@ use crate::{
     message::{Message, MessageContent},
     testing::state_of,
 };
-use spotter_core::{Presence, PromptState, WallTime, ZoneId};
+use spotter_core::{NodeId, Presence, PromptState, WallTime, ZoneId};
 
 fn topicwise(config: &Config) -> RetainedTopics {
     let all = topics_of(config);
@@ -188,4 +188,50 @@ fn retained_list_is_written_on_change_and_retried_until_written() {
     assert!(!file.exists(), "an unchanged list is not written");
     kept.want(none(&["a", "c"]));
     assert!(file.exists());
+}
+
+#[test]
+fn topics_of_a_fleets_cameras_are_not_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || RetainedList::open(directory.path(), "01234567");
+    let config = config("retain_snapshots = true", SITE);
+    let fleet = NodeId::new("hall").unwrap();
+    let all = topics_of(&config).in_fleet(Some(&fleet));
+    let wanted = |cameras: &[CameraConfig]| {
+        let config = config.with_cameras(cameras.to_vec());
+        topics(
+            &config,
+            &all,
+            &config.cameras,
+            &records(&config, &all, false),
+        )
+    };
+    let (gate, yard) = (&config.cameras[..1], &config.cameras[1..]);
+    let mut list = open();
+    assert_eq!(leaving(&mut list, wanted(&config.cameras)), [""; 0]);
+    // A box that starts again clears nothing of cameras that others own.
+    assert_eq!(leaving(&mut open(), wanted(&[])), [""; 0]);
+
+    // One camera moved, a prompt of the other one was removed.
+    list.forget(&[yard[0].id.clone()]);
+    let mut less = gate.to_vec();
+    less[0]
+        .prompts
+        .retain(|prompt| prompt.id.as_str() == "person");
+    let left = list.want(wanted(&less));
+    assert!(left.iter().any(|update| matches!(update, Update::Clear(cleared) if cleared.topic == "spotter/hall/cam/gate/answer/scene")));
+    assert!(
+        left.iter()
+            .all(|update| update.camera() == Some(&gate[0].id))
+    );
+    // The last owner of a camera that is removed from the list clears all its topics.
+    let left = leaving(&mut list, wanted(&[]));
+    for topic in [
+        "spotter/hall/cam/gate/owner",
+        "spotter/hall/cam/gate/status",
+        "homeassistant/device/spotter_hall_gate/config",
+    ] {
+        assert!(left.iter().any(|other| other == topic), "{topic}: {left:?}");
+    }
+    assert!(left.iter().all(|topic| !topic.contains("yard")));
 }

@@ -1,0 +1,175 @@
+//! The owner of a fleet's camera at a real broker: a node that is not sure follows a newer one.
+
+use std::{sync::Arc, time::Duration};
+
+use rumqttc::{AsyncClient, PublishOptions};
+use tokio::{
+    join,
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+
+use super::{
+    super::rig::{Listener, Mosquitto, PATIENCE, ReceivedMessage},
+    away, mqtt, online,
+};
+use crate::{
+    ConfigReport, Inbound, InboundKind, Publisher, Update,
+    broker::ConnectionTiming,
+    event::tests::event,
+    parse_inbound,
+    target::ConnectionTarget,
+    testing::{camera, camera_status, count, fleet_identity, fleet_topics, happened},
+};
+use spotter_core::{Clock, Epoch, EventStep, ManualClock, NodeId, SystemClock, WallTime};
+
+const OWNER: &str = "spotter/hall/cam/gate/owner";
+const COUNT: &str = "spotter/hall/cam/gate/count/person";
+
+/// The node `edge1` of the fleet `hall`, which owns `gate` with epoch 17 as far as it knows.
+fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, mpsc::Receiver<Inbound>) {
+    let target = ConnectionTarget {
+        timing: ConnectionTiming::quick(),
+        ..ConnectionTarget::new(&mqtt(port), &fleet_identity()).unwrap()
+    };
+    let (publisher, _) = Publisher::start_on(target, None, clock);
+    let inbox = publisher.take_inbound().unwrap();
+    assert!(publisher.own_camera(&camera("gate"), Epoch(17)));
+    publisher.publish(camera_status(true));
+    publisher.publish(count(2));
+    (publisher, inbox)
+}
+
+/// Publishes a retained message as another node.
+async fn publish(client: &AsyncClient, topic: &str, payload: &str) {
+    let retained = PublishOptions::at_least_once().retained();
+    client.publish(topic, payload, retained).await.unwrap();
+}
+
+async fn publish_newer_owner(client: &AsyncClient) {
+    publish(client, OWNER, r#"{"v":1,"node":"edge2","epoch":18}"#).await;
+}
+
+/// The node has handed the newer owner to its membership.
+async fn is_lost(inbox: &mut mpsc::Receiver<Inbound>) {
+    let inbound = timeout(PATIENCE, inbox.recv()).await;
+    let inbound = inbound.expect("the newer owner").unwrap();
+    let expected = InboundKind::Owner {
+        camera: camera("gate"),
+        node: Some(NodeId::new("edge2").unwrap()),
+        epoch: Epoch(18),
+    };
+    assert_eq!(parse_inbound(&fleet_topics(), None, &inbound), expected);
+}
+
+/// Publishes of the camera, then of the node, and returns what arrives before the latter.
+async fn heard_until_marker(publisher: &Publisher, live: &mut Listener) -> Vec<ReceivedMessage> {
+    publisher.publish(count(9));
+    publisher.publish(happened(event("gate", 1, EventStep::New)));
+    let at = WallTime::from_unix_millis(0);
+    let report = ConfigReport::new("marker".into(), at, vec![]);
+    publisher.publish(Update::Config(report));
+    let mut heard = Vec::new();
+    loop {
+        let message = live.next().await;
+        if message.payload.contains("marker") {
+            return heard;
+        }
+        heard.push(message);
+    }
+}
+
+fn is_older(message: &ReceivedMessage) -> bool {
+    message.epoch.as_deref() == Some("17")
+}
+
+#[tokio::test]
+async fn node_that_is_uncertain_follows_a_newer_owner() {
+    join!(
+        newer_owner_arrives_while_it_publishes(),
+        newer_owner_follows_a_cut(),
+        newer_owner_is_one_of_many(),
+    );
+}
+
+/// The store is down from the start. The broker knows no owner, so the node publishes, until another one appears.
+async fn newer_owner_arrives_while_it_publishes() {
+    let broker = Mosquitto::open();
+    let mut live = Listener::on(broker.port, "spotter/#").await;
+    let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
+    let first = loop {
+        let heard = live.next().await;
+        if heard.epoch.is_some() {
+            break heard;
+        }
+    };
+    let owner = r#"{"v":1,"node":"edge1","epoch":17}"#;
+    assert_eq!(
+        (first.topic.as_str(), first.payload.as_str()),
+        (OWNER, owner)
+    );
+    assert!(is_older(&live.until("count/person", "2").await));
+
+    publish_newer_owner(&live.client).await;
+    is_lost(&mut inbox).await;
+    live.until("owner", r#"{"v":1,"node":"edge2","epoch":18}"#)
+        .await;
+    let heard = heard_until_marker(&publisher, &mut live).await;
+    assert!(!heard.iter().any(is_older), "{heard:?}");
+    assert_eq!(publisher.counters().not_owned, 2);
+}
+
+/// The node is cut off from the broker and the store, and another node owns the camera meanwhile.
+async fn newer_owner_follows_a_cut() {
+    let mut broker = Mosquitto::that_keeps();
+    let clock = ManualClock::default();
+    let (publisher, mut inbox) = start(broker.port, Arc::new(clock.clone()));
+    publisher.confirm_ownership(clock.now().after(Duration::from_secs(10)));
+    online(&publisher).await;
+    let mut live = Listener::on(broker.port, "spotter/hall/#").await;
+    live.until("count/person", "2").await;
+    broker.kill();
+    away(&publisher, "").await;
+    publisher.publish(count(3));
+    clock.advance(Duration::from_secs(1));
+    broker.restart();
+    // The clock does not move, so the node makes no attempt.
+    let mut live = Listener::on(broker.port, "spotter/#").await;
+    publish_newer_owner(&live.client).await;
+    publish(&live.client, COUNT, "5").await;
+    live.until("count/person", "5").await;
+    clock.advance(Duration::from_secs(10));
+    publisher.try_again();
+    online(&publisher).await;
+    is_lost(&mut inbox).await;
+    for _ in 0..20 {
+        clock.advance(Duration::from_millis(100));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let heard = heard_until_marker(&publisher, &mut live).await;
+    assert!(!heard.iter().any(is_older), "{heard:?}");
+    let mut later = Listener::on(broker.port, "spotter/hall/cam/gate/+").await;
+    assert!(later.next().await.payload.contains("edge2"));
+}
+
+/// A large fleet: the retained owners are more than a broker queues for a client with QoS 1.
+async fn newer_owner_is_one_of_many() {
+    const CAMERAS: usize = 3000;
+    let broker = Mosquitto::open();
+    let other = Listener::on(broker.port, "nothing").await;
+    for number in 0..CAMERAS {
+        let topic = format!("spotter/hall/cam/cam{number}/owner");
+        publish(&other.client, &topic, r#"{"v":1,"node":"edge2","epoch":7}"#).await;
+    }
+    publish_newer_owner(&other.client).await;
+    let mut counted = Listener::on(broker.port, "spotter/hall/cam/gate/owner").await;
+    counted.next().await;
+    let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
+    is_lost(&mut inbox).await;
+    let mut live = Listener::on(broker.port, "spotter/edge1/#").await;
+    live.until("status", "online").await;
+    let mut of_camera = Listener::on(broker.port, "spotter/hall/cam/gate/#").await;
+    publisher.publish(count(9));
+    assert!(of_camera.next().await.payload.contains("edge2"));
+    assert_eq!(publisher.counters().inbound_dropped, 0);
+}
