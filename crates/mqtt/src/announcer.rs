@@ -39,7 +39,7 @@ impl Announcer {
     /// between the last old state and the first new one. Blocks on the disk.
     ///
     /// In a fleet, the cameras are those that this node owns. A camera that is missing was removed from the fleet's list, and its topics are
-    /// cleared, unless [`cameras_moved`](Self::cameras_moved) was called before.
+    /// cleared, unless [`cameras_moved`](Self::cameras_moved) was called before. It must still be owned: the owner alone may clear them.
     pub fn announce(
         &mut self,
         publisher: &Publisher,

@@ -247,7 +247,7 @@ impl Publisher {
             tracing::warn!(
                 topic,
                 %epoch,
-                "the broker has a newer owner of the camera; this node does not publish it; if the fleet's store was emptied, clear the topic"
+                "the broker has a newer owner of the camera; this node does not publish it; if the fleet's store was emptied, clear the topic and restart the nodes"
             );
         }
         self.wake_all();
@@ -274,7 +274,7 @@ impl Publisher {
     }
 
     /// The hand-over is done: the states of the camera are forgotten and stay on the broker. `released`: no node is the owner, since this
-    /// epoch, and `owner` says so.
+    /// epoch, and `owner` says so. `None` also for a camera whose topics [`Announcer::announce`](super::Announcer::announce) has cleared.
     pub fn handed_over(&self, camera: &CameraId, released: Option<Epoch>) {
         let message = released.map(|epoch| {
             let camera = camera.clone();
@@ -286,7 +286,8 @@ impl Publisher {
         self.wake_all();
     }
 
-    /// The store has accepted a heartbeat of this node, which it keeps until `until`: no other node can own its cameras before. Called after
+    /// The store has accepted a heartbeat of this node, which it keeps until `until`, counted from before it was sent: no other node can own its
+    /// cameras before. Called after
     /// [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
     pub fn confirm_ownership(&self, until: Mono) {
         let now = self.clock.now();

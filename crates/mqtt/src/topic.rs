@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn camera_of_a_fleet_has_the_same_topics_on_every_node() -> Result<(), spotter_core::IdError> {
+    fn fleet_camera_has_the_same_topics_on_every_node() -> Result<(), spotter_core::IdError> {
         let (camera, fleet) = (CameraId::new("gate")?, NodeId::new("hall")?);
         for node in ["edge1", "edge2"] {
             let topics = Topics::new("spotter", &NodeId::new(node)?);

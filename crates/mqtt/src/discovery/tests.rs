@@ -260,7 +260,7 @@ fn colliding_entity_ids_of_two_devices_are_reported() {
 }
 
 #[test]
-fn camera_of_a_fleet_is_one_device_whichever_node_publishes_it() {
+fn fleet_camera_is_one_device_whichever_node_owns_it() {
     for way in ["device", "single"] {
         let mut config = config(&format!("ha.discovery = \"{way}\""), SITE);
         let mut records_of = |node: &str| -> BTreeMap<String, Value> {

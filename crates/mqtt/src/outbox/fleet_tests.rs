@@ -144,7 +144,7 @@ fn lost_camera_is_silent_and_its_topics_stay() {
 }
 
 #[test]
-fn uncertain_events_of_an_older_epoch_are_discarded_certain_ones_delivered() {
+fn uncertain_events_of_older_epoch_are_discarded_certain_ones_delivered() {
     let mut outbox = owning();
     begins(&mut outbox, 1, ms(1000));
     begins(&mut outbox, 2, ms(1001));
@@ -159,7 +159,7 @@ fn uncertain_events_of_an_older_epoch_are_discarded_certain_ones_delivered() {
 }
 
 #[test]
-fn uncertain_event_in_flight_is_not_sent_again_after_the_loss() {
+fn uncertain_event_in_flight_is_not_resent_after_loss() {
     for answer in ["acknowledged", "failed", "declined", "disconnected"] {
         let mut outbox = owning();
         outbox.connected();
@@ -185,7 +185,7 @@ fn uncertain_event_in_flight_is_not_sent_again_after_the_loss() {
 }
 
 #[test]
-fn uncertain_camera_is_held_until_the_broker_shows_no_newer_owner() {
+fn uncertain_camera_is_held_until_the_broker_was_asked() {
     for newer in [None, Some(16), Some(18)] {
         let mut outbox = owning();
         push(&mut outbox, count(2), ms(1));
@@ -322,7 +322,7 @@ fn disk() -> MemoryDisk {
 const CERTAIN: [&str; 2] = ["b7c1-gate-1 \"left\"", "b7c1-gate-2 \"first_seen\""];
 
 #[test]
-fn events_of_an_earlier_run_wait_for_the_owner_of_their_camera() {
+fn events_of_an_earlier_run_wait_for_their_owner() {
     let uncertain = [
         "b7c1-gate-3 \"left\"",
         "b7c1-gate-4 \"first_seen\"",
@@ -385,7 +385,7 @@ fn certain_event_does_not_overtake_a_held_one() {
 }
 
 #[test]
-fn track_of_a_lost_camera_has_no_end_at_the_next_start() {
+fn track_of_a_lost_camera_has_no_restart_end() {
     let disk = MemoryDisk::default();
     let mut run = Run::start(&disk);
     run.outbox.fence.confirm(ms(1000), ms(0));

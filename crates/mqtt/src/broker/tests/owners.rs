@@ -1,6 +1,6 @@
 //! The owner of a fleet's camera at a real broker: a node that is not sure follows a newer one.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::Command, sync::Arc, time::Duration};
 
 use rumqttc::{AsyncClient, PublishOptions};
 use tokio::{
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    super::rig::{Listener, Mosquitto, PATIENCE, ReceivedMessage},
+    super::rig::{Listener, Mosquitto, Nats, PATIENCE, PersistentConsumer, ReceivedMessage},
     away, mqtt, online,
 };
 use crate::{
@@ -89,6 +89,7 @@ async fn node_that_is_uncertain_follows_a_newer_owner() {
         newer_owner_arrives_while_it_publishes(),
         newer_owner_follows_a_cut(),
         newer_owner_is_one_of_many(),
+        newer_owner_at_a_broker_of_another_make(),
     );
 }
 
@@ -171,5 +172,35 @@ async fn newer_owner_is_one_of_many() {
     let mut of_camera = Listener::on(broker.port, "spotter/hall/cam/gate/#").await;
     publisher.publish(count(9));
     assert!(of_camera.next().await.payload.contains("edge2"));
-    assert_eq!(publisher.counters().inbound_dropped, 0);
+    let counters = publisher.counters();
+    assert_eq!((counters.inbound_dropped, counters.not_owned), (0, 1));
+}
+
+/// With MQTT 3.1.1: the newer owner is retained before the node connects, or published later.
+async fn newer_owner_at_a_broker_of_another_make() {
+    let publish = |port: u16| {
+        let owner = r#"{"v":1,"node":"edge2","epoch":18}"#;
+        let done = Command::new("mosquitto_pub")
+            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "311"])
+            .args(["-q", "1", "-r", "-t", OWNER, "-m", owner])
+            .status();
+        assert!(done.expect("tests need mosquitto-clients").success());
+    };
+    for is_retained_before in [true, false] {
+        let broker = Nats::start();
+        let mut counts = PersistentConsumer::on(broker.port, COUNT, "311");
+        if is_retained_before {
+            publish(broker.port);
+        }
+        let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
+        if !is_retained_before {
+            assert_eq!(counts.next().await, "2");
+            publish(broker.port);
+        }
+        is_lost(&mut inbox).await;
+        publisher.publish(count(9));
+        online(&publisher).await;
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(counts.received_already(), None);
+    }
 }
