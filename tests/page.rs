@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use board::{Painted, long_name, site};
+use board::{Painted, fleet, long_name, site};
 use devtools::Browser;
 use support::get;
 use tokio::sync::watch;
@@ -134,7 +134,9 @@ fn page_answers_its_paths_and_rejects_others() {
 
 #[test]
 fn page_without_script_shows_the_values_of_status_json() {
-    let served = serve(Painted::new(site(2)), Metrics::default());
+    let mut view = site(2);
+    view.fleet = Some(fleet());
+    let served = serve(Painted::new(view), Metrics::default());
     let page = get(served.address, "/").expect("an answer");
     for part in [
         "<h2 id=\"h-cameras\">Cameras</h2>",
@@ -148,6 +150,9 @@ fn page_without_script_shows_the_values_of_status_json() {
         "1\u{202f}203",
         "not trusted: looks like time zone",
         "This page is a snapshot.",
+        "fleet hall incomplete",
+        "<p>No box has: vault.</p>",
+        "<summary>2 cameras</summary><p>gate, yard</p>",
     ] {
         assert!(page.contains(part), "{part} is not in\n{page}");
     }
@@ -159,6 +164,7 @@ fn page_without_script_shows_the_values_of_status_json() {
     );
     assert!(json["cameras"][0]["look"]["found"][0]["place"]["box"][3].is_number());
     assert_eq!(json["cameras"][1]["state"], "auth_failed");
+    assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
 }
 
 /// Metrics with everything in them that a daemon shows.
@@ -262,6 +268,7 @@ const FOCUS: &str = "(() => { const at = document.activeElement; \
 fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     let mut view = site(6);
     view.cameras[1].id = long_name();
+    view.fleet = Some(fleet());
     view.config.errors = vec![format!(
         "site.toml:4:1 camera.{}: unknown key",
         "x".repeat(90)

@@ -155,6 +155,17 @@ impl AnswerRouter {
         cameras.iter().flat_map(lose).collect()
     }
 
+    /// Another node of the fleet is about to have the camera: its events end here. Its states stay as they are until that node knows better.
+    pub fn hand_over(&mut self, camera: &CameraId) {
+        self.found.retain(|(of, _), _| of != camera);
+        let wall = self.clock.wall();
+        let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
+        let events = changes.into_iter().flat_map(|change| change.events);
+        for event in events {
+            self.publisher.publish(Update::Event(Box::new(event)));
+        }
+    }
+
     /// The configuration changed. The states of prompts that stay are kept.
     pub fn change(&mut self, cameras: &[CameraConfig], retain_snapshots: bool) {
         let wall = self.clock.wall();

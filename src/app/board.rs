@@ -28,10 +28,11 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Mono, StageTimes,
+    CameraId, Clock, Detection, Frame, Mono, NodeId, StageTimes,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
+use spotter_fleet::summary::FleetSummary;
 use spotter_mqtt::{ConfigReport, ConfigState, SentDetection};
 
 /// A browser that asked for the page within this time still shows it.
@@ -60,6 +61,8 @@ struct BoardState {
     totals: PercentileWindow,
     config: ConfigReport,
     facts: Facts,
+    /// `None`: the node is not in a fleet, or has not seen it yet.
+    fleet: Option<(NodeId, FleetSummary)>,
     /// Analysed frames at the last ticks.
     looked: VecDeque<(Mono, u64)>,
 }
@@ -123,6 +126,7 @@ impl Board {
                 errors: Vec::new(),
             },
             facts: Facts::default(),
+            fleet: None,
             looked: VecDeque::new(),
         };
         let state = Arc::new(Mutex::new(state));
@@ -147,6 +151,11 @@ impl Board {
         };
         state.cameras = cameras.iter().map(board).collect();
         assign(&mut state.engines, seats);
+    }
+
+    /// The fleet as this node sees it now.
+    pub fn show_fleet(&self, name: NodeId, summary: FleetSummary) {
+        self.lock().fleet = Some((name, summary));
     }
 
     /// Cameras have another engine.

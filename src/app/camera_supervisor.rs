@@ -30,7 +30,8 @@ pub enum CameraSwitch {
 pub struct CameraSupervisor {
     cameras: Vec<SupervisedCamera>,
     /// Sessions of removed cameras that are being closed.
-    closing: JoinSet<()>,
+    closing: JoinSet<CameraId>,
+    closing_ids: Vec<CameraId>,
 }
 
 struct SupervisedCamera {
@@ -60,6 +61,7 @@ impl CameraSupervisor {
         Self {
             cameras: started.collect(),
             closing: JoinSet::new(),
+            closing_ids: Vec::new(),
         }
     }
 
@@ -85,9 +87,32 @@ impl CameraSupervisor {
             }
         }
         for removed in before {
-            self.closing.spawn(removed.close(CLOSE_LIMIT));
+            self.close(removed, CLOSE_LIMIT);
         }
-        while self.closing.try_join_next().is_some() {}
+    }
+
+    fn close(&mut self, camera: SupervisedCamera, limit: Duration) {
+        self.closing_ids.push(camera.camera.id.clone());
+        self.closing.spawn(camera.close(limit));
+    }
+
+    fn closed(&mut self, camera: &CameraId) {
+        if let Some(index) = self.closing_ids.iter().position(|id| id == camera) {
+            self.closing_ids.swap_remove(index);
+        }
+    }
+
+    /// The camera is watched or connected, or its session is still being closed.
+    pub fn has(&self, camera: &CameraId) -> bool {
+        self.find(camera).is_some() || self.closing_ids.contains(camera)
+    }
+
+    /// Publishes status and health of the camera again at the next [`tick`](Self::tick): this node publishes it from now on.
+    pub fn publish_again(&mut self, camera: &CameraId) {
+        let mut all = self.cameras.iter_mut();
+        if let Some(watched) = all.find(|watched| watched.camera.id == *camera) {
+            watched.published = None;
+        }
     }
 
     /// Closes a camera's connection and opens it again.
@@ -103,6 +128,9 @@ impl CameraSupervisor {
         publisher: &Publisher,
         clock: &Arc<dyn Clock>,
     ) -> Vec<CameraSwitch> {
+        while let Some(Ok(closed)) = self.closing.try_join_next() {
+            self.closed(&closed);
+        }
         let mut switched = Vec::new();
         for camera in &mut self.cameras {
             camera.follow_schedule(clock.wall()).await;
@@ -152,8 +180,8 @@ impl CameraSupervisor {
 
     /// Closes all sessions at the same time.
     pub async fn stop(&mut self, limit: Duration) {
-        for camera in self.cameras.drain(..) {
-            self.closing.spawn(camera.close(limit));
+        for camera in std::mem::take(&mut self.cameras) {
+            self.close(camera, limit);
         }
         while self.closing.join_next().await.is_some() {}
     }
@@ -194,10 +222,11 @@ impl SupervisedCamera {
         self.camera.clone_from(camera);
     }
 
-    async fn close(self, limit: Duration) {
+    async fn close(self, limit: Duration) -> CameraId {
         if !self.handle.stop(limit).await {
             tracing::warn!(camera = %self.camera.id, "the camera's session did not close in time; abandoning it");
         }
+        self.camera.id
     }
 
     async fn follow_schedule(&mut self, now: WallTime) {

@@ -22,14 +22,14 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
 };
 use spotter_core::{
-    CameraId, Clock, Command, LogLevel, LogThrottle, LookNews, Mono, Refusal, RefusalCode,
-    RequestedInfo, Setting,
+    CameraId, Clock, Command, Epoch, LogLevel, LogThrottle, LookNews, Mono, NodeId, Refusal,
+    RefusalCode, RequestedInfo, Setting,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, Update,
-    discovery::birth_topic,
+    CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, RequestScope,
+    Update, discovery::birth_topic,
 };
 
 /// Bound of the topics whose retained commands are logged per minute; all are counted.
@@ -68,6 +68,12 @@ pub struct CommandContext<'a> {
 pub enum CommandEffect {
     Nothing,
     HomeAssistantStarted,
+    /// Another node owns a camera of the fleet.
+    OwnerSeen {
+        camera: CameraId,
+        node: NodeId,
+        epoch: Epoch,
+    },
     /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
     CamerasChanged(CameraChange),
     /// Reload the file and [`CommandHandler::reply`].
@@ -114,13 +120,25 @@ impl CommandHandler {
     ) -> CommandEffect {
         let ha_status = birth_topic(&context.config.file().mqtt.ha);
         match publish::parse_inbound(&self.publisher.topics(), ha_status.as_deref(), message) {
+            InboundKind::Request(asked) if !is_for_this_node(&asked, &context) => {
+                CommandEffect::Nothing
+            }
             InboundKind::Request(asked) => self.execute(*asked, context).await,
             InboundKind::Old => {
                 self.ignore_retained(&message.topic);
                 CommandEffect::Nothing
             }
             InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
-            InboundKind::Owner { .. } | InboundKind::Other => CommandEffect::Nothing,
+            InboundKind::Owner {
+                camera,
+                node: Some(node),
+                epoch,
+            } => CommandEffect::OwnerSeen {
+                camera,
+                node,
+                epoch,
+            },
+            InboundKind::Owner { node: None, .. } | InboundKind::Other => CommandEffect::Nothing,
         }
     }
 
@@ -323,6 +341,15 @@ impl CommandHandler {
         let payload = reply.to_json();
         self.publisher.publish(Update::Reply { to, payload });
     }
+}
+
+/// A request to the whole fleet is for the node that has the camera; the others are silent.
+fn is_for_this_node(asked: &CommandRequest, context: &CommandContext<'_>) -> bool {
+    asked.scope == RequestScope::Node
+        || asked.head.camera.as_deref().is_some_and(|camera| {
+            let mut own = context.config.cameras().iter();
+            own.any(|known| known.id.as_str() == camera)
+        })
 }
 
 #[cfg(test)]

@@ -242,13 +242,18 @@ impl ConfigStore {
 
     fn update_effective(&mut self, now: Mono) {
         self.effective_cameras = self.effective.cameras(now);
-        let all = || self.effective_cameras.iter();
-        self.own_cameras = all().filter(|c| self.is_own(&c.id)).cloned().collect();
-        self.connected_cameras.clone_from(&self.own_cameras);
-        let preparing = self.part.iter().flat_map(|part| &part.preparing);
-        let preparing = preparing.filter(|id| !self.is_own(id));
-        let found = preparing.filter_map(|id| all().find(|camera| camera.id == *id));
-        self.connected_cameras.extend(found.map(connected_only));
+        let all = self.effective_cameras.iter();
+        let own = all.filter(|camera| self.is_own(&camera.id));
+        let own: Vec<CameraConfig> = own.cloned().collect();
+        let is_preparing = |id| {
+            let part = self.part.as_ref();
+            part.is_some_and(|part| part.preparing.contains(id) && !part.own.contains(id))
+        };
+        let all = self.effective_cameras.iter();
+        let preparing = all.filter(|camera| is_preparing(&camera.id));
+        let preparing = preparing.map(connected_only);
+        self.connected_cameras = own.iter().cloned().chain(preparing).collect();
+        self.own_cameras = own;
     }
 
     fn save_overrides(&self) {

@@ -24,12 +24,16 @@ const USUAL_PROMPT: DetectWork = DetectWork {
     boxes: 1,
 };
 
+/// Pixels across and down that a camera is taken to send before it has sent any.
+pub const ASSUMED_SIZE: (usize, usize) = (1920, 1080);
+
 /// The model, and how fast the device was measured.
 #[derive(Clone, Debug)]
 pub struct CostBasis {
     pub model: ModelConfig,
     /// Of all devices together; `None` when it was not measured.
     pub tflop_per_s: Option<f64>,
+    engines: usize,
 }
 
 impl CostBasis {
@@ -42,6 +46,7 @@ impl CostBasis {
         Self {
             tflop_per_s: seconds.map(|seconds| tflop / seconds * engines as f64),
             model,
+            engines,
         }
     }
 
@@ -76,6 +81,26 @@ impl CostBasis {
             }
         }
         costs
+    }
+
+    /// What the camera asks for with all its prompts, in looks of cost 1 a second: looks with one prompt at a picture of [`MEASURED_SIZE`].
+    /// Only its configuration counts, so that all nodes of a fleet find the same.
+    pub fn work_hz(&self, camera: &CameraConfig) -> f64 {
+        let prompts = self.prompts(camera, frame_size(camera, ASSUMED_SIZE));
+        let tflop_per_s: f64 = prompts.iter().map(|cost| cost.tflop_per_s).sum();
+        tflop_per_s / self.unit_tflop()
+    }
+
+    /// Looks of cost 1 a second that so many of the devices can do; `None` when they were not measured.
+    pub fn capacity_hz(&self, engines: usize) -> Option<f64> {
+        let of_one = self.tflop_per_s? / self.engines.max(1) as f64;
+        Some(of_one * engines as f64 / self.unit_tflop())
+    }
+
+    /// Of a look of cost 1.
+    fn unit_tflop(&self) -> f64 {
+        let (width, height) = MEASURED_SIZE;
+        look_tflop(&self.model, tiling(width, height, &self.model.vision), 1)
     }
 }
 
@@ -154,5 +179,9 @@ mod tests {
         close(person.tflop_per_s + car.tflop_per_s, 2.0 * 7.89);
         // Two devices, each with a look of 7.89 TFLOP in a tenth of a second.
         close(plate.share.unwrap(), 2.56 / 157.8);
+        // Ten looks a second on each device, of one prompt.
+        close(basis.capacity_hz(2).unwrap(), 20.0);
+        let one = camera("yard", vec![of("person", PromptRegion::Whole, 2.0)]);
+        close(basis.work_hz(&one), 2.0);
     }
 }

@@ -33,6 +33,7 @@ use super::{
     costs::CostBasis,
     engine_slot::LostEngine,
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
+    fleet_membership::{FleetContext, FleetMembership, FleetStart},
     housekeeping::{Housekeeping, TickInput},
     lines::Lines,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
@@ -50,7 +51,7 @@ use spotter_core::{
     config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
 use spotter_engine::{
-    model::{check_model, model_config},
+    model::{ModelConfig, check_model, model_config},
     open::ModelCard,
 };
 use spotter_mqtt as publish;
@@ -222,13 +223,23 @@ struct Daemon {
     reporter: NodeReporter,
     housekeeping: Housekeeping,
     board: Board,
+    /// `None`: a box with its own cameras.
+    fleet: Option<FleetMembership>,
 }
 
 impl Daemon {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
     async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
         let page = BoundPage::bind(file.http.listen).await?;
-        let config = ConfigStore::open(context.path.clone(), file, context.clock.now());
+        let fleet = match &file.fleet {
+            Some(fleet) => Some(FleetStart::read(fleet, &file.node.state_dir).await),
+            None => None,
+        };
+        let mut config = ConfigStore::open(context.path.clone(), file, context.clock.now());
+        if let Some(fleet) = &fleet {
+            let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
+            config.replace_list(cameras.collect(), context.clock.now());
+        }
         let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
         let opening = (context.open_engines)(EnginePlan {
             config: config.effective(),
@@ -248,6 +259,7 @@ impl Daemon {
             config,
             engines,
             card,
+            fleet,
         };
         Self::with(prepared, context)
     }
@@ -259,9 +271,11 @@ impl Daemon {
             config,
             engines,
             card,
+            fleet,
         } = prepared;
         let (file, clock) = (config.file(), &context.clock);
-        let identity = Identity::of_this_machine(file.node.name.clone());
+        let in_fleet = file.fleet.as_ref().map(|fleet| fleet.name.clone());
+        let identity = Identity::of_this_machine(file.node.name.clone()).in_fleet(in_fleet);
         let state_dir = Some(file.node.state_dir.as_path());
         let (publisher, task) =
             Publisher::start(&file.mqtt, state_dir, &identity, Arc::clone(clock))
@@ -277,18 +291,13 @@ impl Daemon {
         }
         publisher.listen(subscriptions(&publisher, file));
         let effective = config.effective();
-        let board = Board::new(&effective, &card, &engines.assignment(), Arc::clone(clock));
-        match model_config(&effective.model.source) {
-            Ok(model) => {
-                let measured = longest_look(&expected_looks(&effective.cameras)).len();
-                let count = engines.progress().count();
-                board.show_costs(CostBasis::new(model, engines.look(), measured, count));
-            }
-            Err(error) => {
-                tracing::warn!("the status page does not show what prompts cost: {error}")
-            }
+        let shown = file.with_cameras(config.cameras().to_vec());
+        let board = Board::new(&shown, &card, &engines.assignment(), Arc::clone(clock));
+        let costs = costs(&effective, &engines);
+        if let Some(costs) = &costs {
+            board.show_costs(costs.clone());
         }
-        let mut info = node_info(&effective, &identity, &card, clock.wall());
+        let mut info = node_info(&shown, &identity, &card, clock.wall());
         info.gpus = engines.gpus();
         let mut reporter = NodeReporter::new(
             publisher.clone(),
@@ -317,8 +326,13 @@ impl Daemon {
         ));
         reporter.publish_settings(&config);
         reporter.report_config(&config, Vec::new());
+        let fleet = fleet.zip(file.fleet.as_ref()).map(|(start, fleet)| {
+            let costs = costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0));
+            FleetMembership::start(start, fleet, &identity, costs, clock)
+        });
         let (logging, clock) = (context.logging.clone(), Arc::clone(clock));
         Ok(Self {
+            fleet,
             commands: CommandHandler::new(publisher.clone(), Arc::clone(&clock), logging),
             housekeeping: Housekeeping::start(page, &engines, board.clone(), clock),
             context,
@@ -355,14 +369,30 @@ impl Daemon {
                     self.on_second().await?;
                     None
                 }
-                wish = signals.next() => match wish {
-                    OperatorSignal::Reload => {
+                () = fleet_ready(&mut self.fleet) => {
+                    if self.on_fleet_events().await {
+                        return Ok(RunEnd::Stop);
+                    }
+                    None
+                }
+                wish = signals.next() => match (wish, &mut self.fleet) {
+                    (OperatorSignal::Reload, _) => {
                         let reload = self.read_file().await;
                         self.carry_out(reload).await
                     }
-                    OperatorSignal::Stop | OperatorSignal::StopNow => return Ok(RunEnd::Stop),
+                    // Other nodes take the cameras before this one stops.
+                    (OperatorSignal::Stop, Some(fleet)) => {
+                        notify::stopping("handing cameras over to other nodes");
+                        fleet.leave(self.context.clock.now());
+                        None
+                    }
+                    _ => return Ok(RunEnd::Stop),
                 },
             };
+            if self.is_leaving_overdue() {
+                tracing::warn!("not all cameras could be handed over in time; stopping");
+                return Ok(RunEnd::Stop);
+            }
             if let Some(loaded) = restart {
                 return Ok(RunEnd::Restart(loaded));
             }
@@ -410,6 +440,34 @@ impl Daemon {
         Ok(())
     }
 
+    /// Carries out what the fleet decided. True when all cameras are handed over and the node has to stop.
+    async fn on_fleet_events(&mut self) -> bool {
+        let Some(fleet) = &mut self.fleet else {
+            return false;
+        };
+        let context = FleetContext {
+            config: &mut self.config,
+            cameras: &mut self.cameras,
+            answers: &mut self.answers,
+            reporter: &mut self.reporter,
+            publisher: &self.publisher,
+            board: &self.board,
+            now: self.context.clock.now(),
+        };
+        let effect = fleet.handle(context);
+        if effect.cameras_changed {
+            remember_secrets(&self.context.logging.secrets, self.config.file());
+            self.apply_cameras().await;
+        }
+        effect.has_left
+    }
+
+    fn is_leaving_overdue(&self) -> bool {
+        let now = self.context.clock.now();
+        let fleet = self.fleet.as_ref();
+        fleet.is_some_and(|fleet| fleet.is_leaving_overdue(now))
+    }
+
     fn on_sent(&mut self, sent: &SentDetection) {
         self.housekeeping.on_sent(sent);
         if self.context.console {
@@ -426,7 +484,20 @@ impl Daemon {
                 self.reporter.home_assistant_started();
                 None
             }
+            CommandEffect::OwnerSeen {
+                camera,
+                node,
+                epoch,
+            } => {
+                if let Some(fleet) = &self.fleet {
+                    fleet.seen_owner(camera, node, epoch);
+                }
+                None
+            }
             CommandEffect::CamerasChanged(change) => {
+                if let Some(fleet) = &self.fleet {
+                    fleet.store_settings(&mut self.config);
+                }
                 self.apply_cameras().await;
                 let (commands, context) = self.command_context();
                 commands.confirm(change, context);
@@ -464,6 +535,10 @@ impl Daemon {
         if self.config.tick(now) {
             self.apply_cameras().await;
         }
+        if let Some(fleet) = &mut self.fleet {
+            let running = self.engines.running_count();
+            fleet.tick(running);
+        }
         let clock = &self.context.clock;
         for switched in self.cameras.tick(&self.publisher, clock).await {
             self.answers.switched(&switched);
@@ -478,6 +553,7 @@ impl Daemon {
             lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
             started_ms: self.reporter.info().started_ms,
+            fleet: self.fleet.as_ref(),
         });
         for label in stuck {
             if let Some(lost) = self.engines.give_up(&label) {
@@ -561,16 +637,16 @@ impl Daemon {
 
     /// Applies the effective cameras: to the stages that take frames before those that deliver them.
     async fn apply_cameras(&mut self) {
-        let cameras = self.config.cameras();
+        let (cameras, connected) = (self.config.cameras(), self.config.connected_cameras());
         let before: Vec<CameraId> = self.cameras.online().map(|(id, _)| id.clone()).collect();
-        self.engines.set_cameras(cameras);
+        self.engines.set_cameras(connected);
         self.cameras
-            .set_cameras(cameras, &self.engines, &self.context.clock)
+            .set_cameras(connected, &self.engines, &self.context.clock)
             .await;
         let retain_snapshots = self.config.file().mqtt.retain_snapshots;
         self.answers.change(cameras, retain_snapshots);
         self.board.change(cameras, &self.engines.assignment());
-        let remains = |id: &CameraId| cameras.iter().any(|camera| camera.id == *id);
+        let remains = |id: &CameraId| connected.iter().any(|camera| camera.id == *id);
         for removed in before.iter().filter(|id| !remains(id)) {
             self.housekeeping.forget(removed);
         }
@@ -621,6 +697,7 @@ struct PreparedStages {
     config: ConfigStore,
     engines: EngineSupervisor,
     card: ModelCard,
+    fleet: Option<FleetStart>,
 }
 
 /// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.
@@ -639,6 +716,29 @@ async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
         checked.context("model")?;
     }
     Ok(())
+}
+
+/// Never ready without a fleet. Dropping the future loses nothing.
+async fn fleet_ready(fleet: &mut Option<FleetMembership>) {
+    match fleet {
+        Some(fleet) => fleet.ready().await,
+        None => pending().await,
+    }
+}
+
+/// What looks cost on the engines; `None` when the model's configuration cannot be read.
+fn costs(effective: &Config, engines: &EngineSupervisor) -> Option<CostBasis> {
+    match model_config(&effective.model.source) {
+        Ok(model) => {
+            let measured = longest_look(&expected_looks(&effective.cameras)).len();
+            let count = engines.progress().count();
+            Some(CostBasis::new(model, engines.look(), measured, count))
+        }
+        Err(error) => {
+            tracing::warn!("the status page does not show what prompts cost: {error}");
+            None
+        }
+    }
 }
 
 /// The topic filters: commands that the configuration allows, and the start of Home Assistant.

@@ -143,7 +143,8 @@ impl EnginePlan {
             slots.push(slot);
             first_card.get_or_insert(card);
         }
-        if self.only.is_none() {
+        // In a fleet, others share the cameras.
+        if self.only.is_none() && config.fleet.is_none() {
             warn_of_load(&config.cameras, &slots, longest_look(&looks).len());
         }
         let card = first_card.context("model: no device; name at least one in model.gpus")?;
@@ -173,7 +174,7 @@ async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<ModelDevice>
     let chosen = spawn_blocking(move || open::choose(&settings)).await?;
     let mut devices = chosen.map_err(anyhow::Error::msg)?;
     // A device without a camera would occupy memory for nothing; the configuration's advice warns of it.
-    devices.truncate(config.cameras.len());
+    devices.truncate(config.engines_max());
     let host = EngineHost::for_engine_count(devices.len());
     Ok((devices, host))
 }
@@ -342,7 +343,7 @@ impl EngineSupervisor {
 
     /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
     pub fn would_use_more_gpus(&self, config: &Config) -> bool {
-        let engines = config.model.gpus.len().min(config.cameras.len());
+        let engines = config.model.gpus.len().min(config.engines_max());
         !self.gpus().is_empty() && engines > self.slots.len()
     }
 
@@ -352,7 +353,12 @@ impl EngineSupervisor {
     }
 
     pub fn all_lost(&self) -> bool {
-        !self.slots.iter().any(EngineSlot::is_running)
+        self.running_count() == 0
+    }
+
+    pub fn running_count(&self) -> usize {
+        let slots = self.slots.iter();
+        slots.filter(|slot| slot.is_running()).count()
     }
 
     /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.

@@ -8,6 +8,7 @@ use super::{
     board::{Batches, Board},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
+    fleet_membership::FleetMembership,
     report::RunReport,
 };
 use crate::ops::{
@@ -70,6 +71,7 @@ pub struct TickInput<'a> {
     pub budget: Duration,
     /// Names the run, as in `info`.
     pub started_ms: i64,
+    pub fleet: Option<&'a FleetMembership>,
 }
 
 /// Latencies of published detections, in milliseconds.
@@ -243,6 +245,7 @@ impl Housekeeping {
                 .chain(of_broker)
                 .chain(engines.troubles())
                 .chain(publisher.spool_trouble())
+                .chain(input.fleet.and_then(FleetMembership::trouble))
                 .collect(),
         });
         let facts = Facts {
@@ -255,6 +258,7 @@ impl Housekeeping {
             spooled: publisher.spool_msgs(),
             lines_lost: input.lines_lost,
             process: self.process_use,
+            fleet_trouble: input.fleet.and_then(FleetMembership::trouble),
         };
         self.metrics.update(&facts);
         self.board.tick(facts);

@@ -8,6 +8,7 @@
 //! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`], [`camera_loads`]), opening lost engines again |
 //! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their answers |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
+//! | [`fleet_membership`], [`fleet_file`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
@@ -32,6 +33,8 @@ mod demo;
 mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
+mod fleet_file;
+mod fleet_membership;
 mod housekeeping;
 mod in_order;
 mod lines;

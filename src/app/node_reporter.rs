@@ -7,7 +7,7 @@ use spotter_core::{
     CameraId, Clock, Mono, Setting, Task, WallTime,
     config::{self, CameraConfig, Config, Environment},
 };
-use spotter_engine::open::{ExpectedLook, ModelCard};
+use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
     Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, Update,
 };
@@ -73,6 +73,12 @@ impl NodeReporter {
             .announce(&self.publisher, &stored, config.cameras(), has_gpu);
     }
 
+    /// Other nodes of the fleet publish these cameras now, or are about to: their topics are not cleared. To be called before
+    /// [`cameras_changed`](Self::cameras_changed) without them.
+    pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
+        self.announcer.cameras_moved(cameras);
+    }
+
     /// The GPUs in use are others now.
     pub fn gpus_changed(&mut self, gpus: Vec<String>) {
         self.info.gpus = gpus;
@@ -127,7 +133,8 @@ pub fn longest_look(looks: &[ExpectedLook]) -> Vec<Task> {
     longest.map_or_else(Vec::new, |look| look.tasks.clone())
 }
 
-/// The different looks that these cameras can ask for, when all their prompts are due.
+/// The different looks that these cameras can ask for, when all their prompts are due. Without cameras, a usual one: the list of a fleet may be
+/// empty at first.
 pub fn expected_looks(cameras: &[CameraConfig]) -> Vec<ExpectedLook> {
     let mut looks = Vec::new();
     for camera in cameras {
@@ -139,6 +146,14 @@ pub fn expected_looks(cameras: &[CameraConfig]) -> Vec<ExpectedLook> {
         if !looks.contains(&look) {
             looks.push(look);
         }
+    }
+    if looks.is_empty() {
+        looks.push(ExpectedLook {
+            width: MEASURED_SIZE.0 as u32,
+            tasks: vec![Task::Detect {
+                object: "person".into(),
+            }],
+        });
     }
     looks
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     app::{
         self,
-        costs::{CostBasis, frame_size},
+        costs::{ASSUMED_SIZE, CostBasis, frame_size},
     },
     ops::page::counted,
 };
@@ -25,8 +25,6 @@ use spotter_mqtt::discovery::collisions;
 
 /// Time for the broker to accept a connection.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
-/// Pixels across and down that a camera is taken to send.
-const ASSUMED_SIZE: (usize, usize) = (1920, 1080);
 
 /// Prints warnings, then one line about the configuration. Fails with all its errors.
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -47,6 +45,27 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
             args.config.display()
         ))?;
     }
+    if let Some(fleet) = &config.fleet {
+        say(format_args!(
+            "{}: the cameras are in the list of the fleet {}, on {}:{}",
+            args.config.display(),
+            fleet.name,
+            config.mqtt.broker.host,
+            config.mqtt.broker.port,
+        ))?;
+    } else {
+        cameras(args, config)?;
+    }
+    if args.probe {
+        app::start_logging(0, config)?;
+        probe(&args.config, config)
+    } else {
+        Ok(())
+    }
+}
+
+/// One line about all cameras, and what each prompt costs.
+fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let prompts: usize = config
         .cameras
         .iter()
@@ -60,13 +79,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         config.mqtt.broker.host,
         config.mqtt.broker.port,
     ))?;
-    costs(config)?;
-    if args.probe {
-        app::start_logging(0, config)?;
-        probe(&args.config, config)
-    } else {
-        Ok(())
-    }
+    costs(config)
 }
 
 /// One line for each prompt with what it asks of the device, and one for all of them.

@@ -20,6 +20,8 @@ pub struct Facts {
     /// Lines on standard output that were lost since the start.
     pub lines_lost: u64,
     pub process: ProcessUse,
+    /// What is wrong with the fleet's store.
+    pub fleet_trouble: Option<String>,
 }
 
 impl Default for Facts {
@@ -34,6 +36,7 @@ impl Default for Facts {
             spooled: 0,
             lines_lost: 0,
             process: ProcessUse::default(),
+            fleet_trouble: None,
         }
     }
 }

@@ -135,8 +135,8 @@ impl Levels {
         let directives = match level {
             None => self.usual.to_string(),
             Some(LogLevel::Error) => "error".to_owned(),
-            Some(LogLevel::Warn) => "warn,rumqttc=error".to_owned(),
-            Some(LogLevel::Info) => "info,rumqttc=error".to_owned(),
+            Some(LogLevel::Warn) => "warn,rumqttc=error,async_nats=warn".to_owned(),
+            Some(LogLevel::Info) => "info,rumqttc=error,async_nats=warn".to_owned(),
             Some(LogLevel::Debug) => "info,spotter=debug".to_owned(),
             Some(LogLevel::Trace) => "info,spotter=trace".to_owned(),
         };
@@ -157,7 +157,7 @@ pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> anyhow::Result<Leve
     let usual = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => filter,
         _ => match verbose {
-            0 => "info,rumqttc=error",
+            0 => "info,rumqttc=error,async_nats=warn",
             1 => "info,spotter=debug",
             _ => "info,spotter=trace",
         }

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use spotter::ops::page::{
-    BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
-    LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus, PromptCost, PromptStatus,
-    StatusSource, Thumbnail,
+    BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, FleetNodeStatus,
+    FleetStatus, LastAnswer, LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus,
+    PromptCost, PromptStatus, StatusSource, Thumbnail,
 };
 use spotter_core::{
     CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
@@ -124,6 +124,34 @@ pub fn site(cameras: usize) -> DaemonStatus {
             errors: Vec::new(),
         },
         cameras,
+        fleet: None,
+    }
+}
+
+/// A fleet with a box that has failed and a camera that no box has.
+pub fn fleet() -> FleetStatus {
+    let node = |name: &str, mood, state, cameras: &[&str]| FleetNodeStatus {
+        name: name.into(),
+        mood,
+        state,
+        version: "0.1.0".into(),
+        labels: vec!["hall2".into()],
+        capacity_hz: 41.5,
+        load_pct: 31.0 * cameras.len() as f64,
+        cameras: cameras.iter().map(ToString::to_string).collect(),
+        refused: cameras.len(),
+        list_revision: Some(7),
+    };
+    FleetStatus {
+        name: "hall".into(),
+        mood: Mood::Bad,
+        reason: Some("fleet: NATS server nats://nats.example.net:4222 cannot be reached".into()),
+        nodes: vec![
+            node("edge1", Mood::Good, "online", &["gate", "yard"]),
+            node("edge2", Mood::Bad, "no heartbeat", &[]),
+        ],
+        missing_hz: 3.25,
+        unowned: vec!["vault".into()],
     }
 }
 

@@ -109,7 +109,11 @@ pub enum MemberEvent {
     /// End its events, disconnect it if it allows one session only, let its last messages go; [`MemberCommand::GivenUp`] answers it.
     GiveUp(CameraId),
     /// Close a camera that was given up: its next owner is written.
-    HandedOver(CameraId),
+    HandedOver {
+        camera: CameraId,
+        /// No node is the next owner, since this epoch.
+        released: Option<Epoch>,
+    },
     /// Stop at once: another node has it or no node has. `newer` is the epoch that ended the own one.
     Lost {
         camera: CameraId,
@@ -647,7 +651,10 @@ impl Member {
             None => {
                 self.own.remove(&camera);
                 let event = match before {
-                    Some(HandOverState::GivenUp) => MemberEvent::HandedOver(camera),
+                    Some(HandOverState::GivenUp) => MemberEvent::HandedOver {
+                        released: self.released_epoch(&camera),
+                        camera,
+                    },
                     _ => MemberEvent::Lost {
                         newer: self.newer_epoch(&camera, known),
                         camera,
@@ -656,6 +663,11 @@ impl Member {
                 self.send(event).await;
             }
         }
+    }
+
+    fn released_epoch(&self, camera: &CameraId) -> Option<Epoch> {
+        let ownership = self.state.ownership(camera)?;
+        ownership.owner.is_none().then_some(ownership.epoch)
     }
 
     /// The epoch that ended an own one. To another machine with this node's name, cameras are lost with their own.

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) const DEAD_AFTER: Duration =
     HEARTBEAT_LIFETIME.saturating_add(Duration::from_millis(500));
 /// A node that leaves releases what no other node has taken by then.
-const LEAVE_LIMIT: Duration = Duration::from_secs(20);
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 /// The same without the store, which may return.
 pub(crate) const LEAVE_LIMIT_WITHOUT_STORE: Duration = Duration::from_secs(5);
 /// How long a node waits for the last cameras to be given up after that.

@@ -23,7 +23,10 @@ use async_nats::{
     jetstream::{kv, message::StreamMessage, stream::LastRawMessageErrorKind},
 };
 use serde::{Deserialize, Serialize};
-use spotter_core::{CameraId, Epoch, NodeId, config::Secret};
+use spotter_core::{
+    CameraId, Epoch, NodeId,
+    config::{FleetConfig, NatsAccess, NatsLogin},
+};
 use tokio::sync::{OnceCell, watch};
 
 use self::buckets::{Buckets, LIST, SETTINGS};
@@ -40,25 +43,17 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Where the store is and how to log in.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// `nats://HOST:PORT` or `tls://…`; several servers of a cluster.
-    pub urls: Vec<String>,
     pub fleet: NodeId,
-    /// Copies of each bucket in a cluster; 1 to 5.
-    pub replicas: usize,
-    pub login: StoreLogin,
-    /// Certificate authorities, PEM; `None`: those of the machine.
-    pub ca: Option<PathBuf>,
+    pub access: NatsAccess,
 }
 
-#[derive(Clone, Debug)]
-pub enum StoreLogin {
-    None,
-    Password {
-        user: String,
-        password: Secret,
-    },
-    /// A `.creds` file of `nsc`.
-    Credentials(PathBuf),
+impl StoreSettings {
+    pub fn of(fleet: &FleetConfig) -> Self {
+        Self {
+            fleet: fleet.name.clone(),
+            access: fleet.store.clone(),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -159,19 +154,19 @@ impl FleetStore {
     async fn connect_client(&self) -> Result<Client, StoreError> {
         let settings = &self.settings;
         let connectivity = self.connectivity.clone();
-        let options = match &settings.login {
-            StoreLogin::None => ConnectOptions::new(),
-            StoreLogin::Password { user, password } => {
+        let options = match &settings.access.login {
+            NatsLogin::None => ConnectOptions::new(),
+            NatsLogin::Password { user, password } => {
                 ConnectOptions::with_user_and_password(user.clone(), password.reveal().to_owned())
             }
-            StoreLogin::Credentials(path) => ConnectOptions::with_credentials_file(path)
+            NatsLogin::Credentials(path) => ConnectOptions::with_credentials_file(path)
                 .await
                 .map_err(|error| StoreError::Credentials {
                     path: path.clone(),
                     reason: error.to_string(),
                 })?,
         };
-        let options = match &settings.ca {
+        let options = match &settings.access.ca {
             Some(ca) => options.add_root_certificates(ca.clone()),
             None => options,
         };
@@ -187,7 +182,7 @@ impl FleetStore {
                 connectivity.send_modify(|connectivity| connectivity.note(event));
                 std::future::ready(())
             });
-        let client = options.connect(&settings.urls[..]).await;
+        let client = options.connect(&settings.access.urls[..]).await;
         client.map_err(|error| self.not_connected(error))
     }
 
@@ -207,7 +202,7 @@ impl FleetStore {
     }
 
     fn url(&self) -> String {
-        self.settings.urls.join(",")
+        self.settings.access.urls.join(",")
     }
 
     /// The newest list; `None` before the first one. Makes no bucket.

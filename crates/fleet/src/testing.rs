@@ -9,12 +9,15 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::{CameraId, NodeId, config::Secret};
+use spotter_core::{
+    CameraId, NodeId,
+    config::{NatsAccess, NatsLogin, Secret},
+};
 
 use crate::{
     assignment::CameraNeed,
     claims::ListedCamera,
-    store::{FleetStore, StoreLogin, StoreSettings},
+    store::{FleetStore, StoreSettings},
 };
 
 /// The longest time that a test waits for one result.
@@ -131,24 +134,24 @@ impl NatsServer {
 
     pub fn settings(&self) -> StoreSettings {
         StoreSettings {
-            urls: vec![format!("nats://127.0.0.1:{}", self.port)],
             fleet: node("hall"),
-            replicas: 1,
-            login: StoreLogin::None,
-            ca: None,
+            access: NatsAccess {
+                urls: vec![format!("nats://127.0.0.1:{}", self.port)],
+                login: NatsLogin::None,
+                ca: None,
+                replicas: 1,
+            },
         }
     }
 
     /// With a user of the configuration file; the password is the name.
     pub fn settings_of(&self, user: &str) -> StoreSettings {
-        let login = StoreLogin::Password {
+        let mut settings = self.settings();
+        settings.access.login = NatsLogin::Password {
             user: user.to_owned(),
             password: Secret::new(user.to_owned()),
         };
-        StoreSettings {
-            login,
-            ..self.settings()
-        }
+        settings
     }
 
     pub async fn connect(&self) -> FleetStore {

@@ -61,7 +61,7 @@ impl Identity {
     }
 
     /// 8 hex digits of the machine, the same at every start.
-    pub(super) fn machine(&self) -> &str {
+    pub fn machine(&self) -> &str {
         &self.machine
     }
 

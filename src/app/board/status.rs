@@ -5,9 +5,13 @@ use std::time::Duration;
 use super::BoardState;
 use crate::ops::{
     facts::Facts,
-    page::{BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, Mood, NodeStatus},
+    page::{
+        BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, FleetNodeStatus, FleetStatus, Mood,
+        NodeStatus,
+    },
 };
-use spotter_core::{Mono, STAGES, WallTime};
+use spotter_core::{Mono, NodeId, STAGES, WallTime};
+use spotter_fleet::summary::{FleetSummary, NodeSummary};
 use spotter_mqtt::{BrokerState, CameraHealth};
 
 impl BoardState {
@@ -62,6 +66,10 @@ impl BoardState {
                 ..broker(&facts.broker, now)
             },
             config: self.config.clone(),
+            fleet: self
+                .fleet
+                .as_ref()
+                .map(|(name, summary)| fleet(name, summary, facts)),
         }
     }
 
@@ -91,6 +99,47 @@ fn add_health(camera: &mut CameraStatus, health: &CameraHealth) {
         _ => Mood::Bad,
     };
     camera.health = health.clone();
+}
+
+fn fleet(name: &NodeId, summary: &FleetSummary, facts: &Facts) -> FleetStatus {
+    let nodes = summary.nodes.iter().map(|node| fleet_node(node, summary));
+    let nodes: Vec<FleetNodeStatus> = nodes.collect();
+    let is_incomplete = !summary.unowned.is_empty()
+        || summary.missing_hz > 0.0
+        || nodes.iter().any(|node| node.mood == Mood::Bad);
+    FleetStatus {
+        name: name.to_string(),
+        mood: match (&facts.fleet_trouble, is_incomplete) {
+            (None, false) => Mood::Good,
+            _ => Mood::Bad,
+        },
+        reason: facts.fleet_trouble.clone(),
+        nodes,
+        missing_hz: summary.missing_hz,
+        unowned: summary.unowned.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
+    let (mood, state) = match (node.is_living, node.is_leaving) {
+        (false, _) => (Mood::Bad, "no heartbeat"),
+        (true, true) => (Mood::Busy, "leaving"),
+        (true, false) => (Mood::Good, "online"),
+    };
+    let cameras = summary.owners.iter();
+    let cameras = cameras.filter(|(_, owner)| **owner == node.node);
+    FleetNodeStatus {
+        name: node.node.to_string(),
+        mood,
+        state,
+        version: node.version.clone(),
+        labels: node.labels.iter().cloned().collect(),
+        capacity_hz: node.capacity_hz,
+        load_pct: 100.0 * node.work_hz / node.capacity_hz.max(f64::MIN_POSITIVE),
+        cameras: cameras.map(|(camera, _)| camera.to_string()).collect(),
+        refused: node.refused,
+        list_revision: node.list_revision,
+    }
 }
 
 fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {

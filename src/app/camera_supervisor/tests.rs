@@ -31,6 +31,7 @@ fn supervisor(camera: SupervisedCamera) -> CameraSupervisor {
     CameraSupervisor {
         cameras: vec![camera],
         closing: JoinSet::new(),
+        closing_ids: Vec::new(),
     }
 }
 

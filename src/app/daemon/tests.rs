@@ -64,6 +64,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         config: ConfigStore::open(context.path.clone(), config, clock.now()),
         engines,
         card: test_support::card(),
+        fleet: None,
     };
     Daemon::with(prepared, context).unwrap()
 }

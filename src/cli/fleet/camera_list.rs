@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, fs};
 use anyhow::{Context as _, anyhow, bail};
 use spotter_core::{
     CameraId,
-    config::{ConfigProblems, Environment, Secret, SharedCamera, check_camera_list},
+    config::{
+        ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera, check_camera_list,
+    },
 };
-use spotter_fleet::store::{FleetStore, StoreLogin, StoreSettings};
+use spotter_fleet::store::{FleetStore, StoreSettings};
 
 use crate::{
     cli::{
@@ -80,7 +82,7 @@ pub async fn get(args: &FleetStoreArgs) -> anyhow::Result<()> {
 
 async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
     let login = match (&args.credentials, &args.user) {
-        (Some(path), _) => StoreLogin::Credentials(path.clone()),
+        (Some(path), _) => NatsLogin::Credentials(path.clone()),
         (None, Some(user)) => {
             let password = std::env::var(PASSWORD_VARIABLE);
             let password = password.with_context(|| {
@@ -88,19 +90,21 @@ async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
                     "--user {user}: the password is read from {PASSWORD_VARIABLE}, which is not set"
                 )
             })?;
-            StoreLogin::Password {
+            NatsLogin::Password {
                 user: user.clone(),
                 password: Secret::new(password),
             }
         }
-        (None, None) => StoreLogin::None,
+        (None, None) => NatsLogin::None,
     };
     let store = FleetStore::connect(StoreSettings {
-        urls: args.nats.clone(),
         fleet: args.fleet.clone(),
-        replicas: args.replicas.into(),
-        login,
-        ca: args.ca.clone(),
+        access: NatsAccess {
+            urls: args.nats.clone(),
+            login,
+            ca: args.ca.clone(),
+            replicas: args.replicas.into(),
+        },
     });
     Ok(store.await?)
 }

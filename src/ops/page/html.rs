@@ -6,6 +6,7 @@ use spotter_mqtt::ConfigReport;
 
 use super::{
     card::card,
+    fleet,
     parts::{self, chip, facts, known, pill},
     plot,
     status::{
@@ -20,7 +21,9 @@ pub fn page(status: &DaemonStatus) -> Markup {
         .iter()
         .filter(|c| c.mood == Mood::Bad)
         .collect();
-    let troubles = troubled.len() + usize::from(status.broker.mood == Mood::Bad);
+    let fleet_mood = status.fleet.as_ref().map(|fleet| fleet.mood);
+    let is_bad = |mood| usize::from(mood == Some(Mood::Bad));
+    let troubles = troubled.len() + is_bad(Some(status.broker.mood)) + is_bad(fleet_mood);
     let title = match troubles {
         0 => format!("{} · Spotter", status.node.name),
         n => format!("({n}) {} · Spotter", status.node.name),
@@ -40,7 +43,9 @@ pub fn page(status: &DaemonStatus) -> Markup {
             body {
                 p #away .away role="alert" hidden { "No answer from Spotter. This page shows its last answer." }
                 (top(status, &troubled))
-                main { (cameras(status)) (engines(status)) (broker(&status.broker)) (config(&status.config)) }
+                main { (cameras(status)) (engines(status)) (broker(&status.broker)) (config(&status.config))
+                    @if let Some(fleet) = &status.fleet { (fleet::panel(fleet)) }
+                }
                 (foot(status))
             }
         }
@@ -81,6 +86,7 @@ fn verdict(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
         (_, false) => Mood::Busy,
     };
     let streaming = match (good, wanted) {
+        (_, 0) if status.cameras.is_empty() => "no cameras".to_owned(),
         (_, 0) => "all cameras off".to_owned(),
         (1, 1) => "the camera is streaming".to_owned(),
         (0, 1) => "the camera is not streaming".to_owned(),
@@ -98,6 +104,9 @@ fn verdict(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
             " " (pill(status.broker.mood, &format!("broker {}", status.broker.state)))
             @for engine in status.engines.iter().filter(|engine| engine.state != EngineState::Runs) {
                 " " (pill(mood_of(engine.state).0, &format!("engine {} {}", engine.device, mood_of(engine.state).1)))
+            }
+            @if let Some(fleet) = status.fleet.as_ref().filter(|fleet| fleet.mood == Mood::Bad) {
+                " " (pill(Mood::Bad, &format!("fleet {} incomplete", fleet.name)))
             }
             @if !status.config.errors.is_empty() { " " (pill(Mood::Bad, "new configuration rejected")) }
             @if !troubled.is_empty() {

@@ -10,6 +10,7 @@
 //! Spotter does. Does not belong here: where the numbers come from ([`StatusSource`], which the daemon implements).
 
 mod card;
+mod fleet;
 mod guard;
 mod html;
 mod parts;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 
+pub use fleet::{FleetNodeStatus, FleetStatus};
 pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,

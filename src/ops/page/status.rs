@@ -7,6 +7,7 @@
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 use serde_json::{Value, json};
 
+use super::fleet::FleetStatus;
 use spotter_core::{DetectionBody, FrameCounters, Location, Prompt, StreamCounters};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
@@ -46,6 +47,9 @@ pub struct DaemonStatus {
     pub broker: BrokerStatus,
     /// The last load; with errors, the configuration before it keeps running.
     pub config: ConfigReport,
+    /// `None`: a box with its own cameras.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -21,17 +21,17 @@ const STORE_PORT: u16 = 4222;
 pub struct FleetConfig {
     /// A level of the topics of all its cameras.
     pub name: NodeId,
-    pub store: StoreAccess,
+    pub store: NatsAccess,
     /// What cameras may ask of their node.
     pub labels: BTreeSet<String>,
 }
 
 /// How a client reaches the NATS servers of a fleet and logs in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StoreAccess {
+pub struct NatsAccess {
     /// `nats://HOST:PORT` or `tls://HOST:PORT`; several servers of a cluster.
     pub urls: Vec<String>,
-    pub login: StoreLogin,
+    pub login: NatsLogin,
     /// Certificate authorities, PEM; `None`: those of the machine.
     pub ca: Option<PathBuf>,
     /// Copies of the data in a cluster, where this client is the first to write; 1 to 5.
@@ -39,7 +39,7 @@ pub struct StoreAccess {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum StoreLogin {
+pub enum NatsLogin {
     None,
     Password {
         user: String,
@@ -91,7 +91,7 @@ pub(super) fn fleet(
         table.missing(&["url"], "no NATS server; add url = \"nats://HOST\"");
     }
     let urls = urls.as_ref().and_then(store_urls);
-    let store = StoreAccess {
+    let store = NatsAccess {
         login: store_login(scope, &mut table),
         ca: table
             .get(&fleet_keys::CA)
@@ -147,7 +147,7 @@ pub(super) fn label(text: &str) -> Result<String, String> {
     Ok(id.as_str().to_owned())
 }
 
-fn store_login(scope: &Scope<'_>, table: &mut Reader<'_>) -> StoreLogin {
+fn store_login(scope: &Scope<'_>, table: &mut Reader<'_>) -> NatsLogin {
     let credentials = table.get(&fleet_keys::CREDENTIALS);
     let (user, password) = login(scope, table, &fleet_keys::USER, &fleet_keys::PASSWORD);
     if let (Some(credentials), Some(_)) = (&credentials, &user) {
@@ -158,9 +158,9 @@ fn store_login(scope: &Scope<'_>, table: &mut Reader<'_>) -> StoreLogin {
         user,
         password,
     ) {
-        (Some(path), _, _) => StoreLogin::Credentials(path),
-        (None, Some(user), Some(password)) => StoreLogin::Password { user, password },
-        _ => StoreLogin::None,
+        (Some(path), _, _) => NatsLogin::Credentials(path),
+        (None, Some(user), Some(password)) => NatsLogin::Password { user, password },
+        _ => NatsLogin::None,
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let fleet = fleet.unwrap().fleet.unwrap();
         assert_eq!(fleet.store.urls, ["nats://a:4222", "tls://b:4223"]);
         assert!(
-            matches!(fleet.store.login, StoreLogin::Password { ref user, .. } if user == "edge")
+            matches!(fleet.store.login, NatsLogin::Password { ref user, .. } if user == "edge")
         );
         assert!(fleet.labels.contains("hall2") && fleet.store.replicas == 3);
     }

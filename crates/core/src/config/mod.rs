@@ -46,7 +46,7 @@ pub use camera_list::{SharedCamera, SharedCameraList, camera_list, check_camera_
 pub use choices::{WrongChoice, choices};
 pub use crops::RequestedCrops;
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
-pub use fleet::{FleetConfig, StoreAccess, StoreLogin, store_url};
+pub use fleet::{FleetConfig, NatsAccess, NatsLogin, store_url};
 pub use load::{LoadedConfig, check, load, of_text};
 pub use parse::{duration, memory_size, prompt_text, topic_level};
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};

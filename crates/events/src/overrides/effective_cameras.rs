@@ -32,10 +32,7 @@ pub enum OverrideEffect {
 
 impl EffectiveCameras {
     /// The file's cameras with the overrides and revisions of an earlier run.
-    pub fn new(
-        file: Vec<CameraConfig>,
-        stored: StoredOverrides,
-    ) -> (Self, Vec<DiscardedOverride>) {
+    pub fn new(file: Vec<CameraConfig>, stored: StoredOverrides) -> (Self, Vec<DiscardedOverride>) {
         let mut effective = Self {
             file: Vec::new(),
             overrides: stored.overrides,

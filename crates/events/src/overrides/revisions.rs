@@ -54,7 +54,9 @@ impl Revisions {
 
     /// Takes over the numbers of one camera's prompts.
     pub fn replace_camera(&mut self, camera: &CameraId, records: Vec<RevisionRecord>) {
-        let records = records.into_iter().filter(|record| record.camera == *camera);
+        let records = records
+            .into_iter()
+            .filter(|record| record.camera == *camera);
         self.0.extend(Self::from_records(records.collect()).0);
     }
 

@@ -61,7 +61,7 @@ impl Running {
         while let Ok(event) = self.events.try_recv() {
             match event {
                 MemberEvent::Own(camera, epoch) => drop(self.own.insert(camera, epoch)),
-                MemberEvent::Lost { camera, .. } | MemberEvent::HandedOver(camera) => {
+                MemberEvent::Lost { camera, .. } | MemberEvent::HandedOver { camera, .. } => {
                     self.own.remove(&camera);
                 }
                 MemberEvent::Prepare(camera) => {

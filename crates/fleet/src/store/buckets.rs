@@ -149,7 +149,7 @@ impl FleetStore {
         }
         let context = jetstream::new(self.client().await?.clone());
         let name = self.bucket_name(settings);
-        let stream = settings.stream(&name, self.settings.replicas);
+        let stream = settings.stream(&name, self.settings.access.replicas);
         let made = context.create_stream(stream).await;
         made.map_err(|error| match error.kind() {
             CreateStreamErrorKind::JetStreamUnavailable => {

@@ -306,7 +306,7 @@ async fn users_with_the_least_rights_can_do_their_part_alone() {
     .await;
 
     let mut stranger = server.settings_of("node");
-    stranger.login = server.settings_of("nobody").login;
+    stranger.access.login = server.settings_of("nobody").access.login;
     let rejected = FleetStore::connect(stranger).await.err().unwrap();
     assert!(matches!(rejected, StoreError::Login { .. }), "{rejected}");
 }

@@ -13,10 +13,13 @@ use std::{
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use spotter::cli::out::say;
-use spotter_core::{NodeId, SystemClock};
+use spotter_core::{
+    NodeId, SystemClock,
+    config::{NatsAccess, NatsLogin},
+};
 use spotter_fleet::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
-    store::{FleetStore, StoreLogin, StoreSettings},
+    store::{FleetStore, StoreSettings},
     testing::listed,
 };
 use tokio::{signal::unix, sync::mpsc, time::sleep};
@@ -30,11 +33,13 @@ const CONNECTING: Duration = Duration::from_millis(800);
 #[tokio::main(flavor = "current_thread")]
 pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let store = FleetStore::new(StoreSettings {
-        urls: vec![format!("nats://127.0.0.1:{}", args.port)],
         fleet: NodeId::new("lab")?,
-        replicas: 1,
-        login: StoreLogin::None,
-        ca: None,
+        access: NatsAccess {
+            urls: vec![format!("nats://127.0.0.1:{}", args.port)],
+            login: NatsLogin::None,
+            ca: None,
+            replicas: 1,
+        },
     });
     let (commands, received) = mpsc::channel(256);
     let (sender, mut events) = mpsc::channel(4096);
