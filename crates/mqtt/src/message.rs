@@ -187,10 +187,10 @@ const HEALTH_REFRESH: Duration = Duration::from_secs(60);
 impl Message {
     /// Decides by the tables of docs/mqtt.md sections 1 and 2. `epoch` is that of a fleet's camera.
     pub(super) fn from_update(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
-        let camera = update.camera().cloned();
-        let stamp = camera
-            .zip(epoch)
-            .map(|(camera, epoch)| CameraStamp { camera, epoch });
+        let stamp = epoch.and_then(|epoch| {
+            let camera = update.camera()?.clone();
+            Some(CameraStamp { camera, epoch })
+        });
         Self {
             stamp,
             ..Self::unstamped(topics, update, epoch)

@@ -287,8 +287,7 @@ impl Publisher {
     }
 
     /// The store has accepted a heartbeat of this node, which it keeps until `until`, counted from before it was sent: no other node can own its
-    /// cameras before. Called after
-    /// [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
+    /// cameras before. Called after [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
     pub fn confirm_ownership(&self, until: Mono) {
         let now = self.clock.now();
         self.shared.outbox().fence.confirm(until, now);

@@ -298,7 +298,8 @@ impl<'a> BrokerConnection<'a> {
         let Some(filter) = self.target.owner_filter.clone() else {
             return;
         };
-        if self.online_since.is_none() || self.queued >= QUEUE {
+        let is_sendable = self.limits.allows(subscribe_bytes(self.protocol, &filter));
+        if self.online_since.is_none() || self.queued >= QUEUE || !is_sendable {
             return;
         }
         let Some(number) = self.task.shared.outbox().fence.ask(now) else {

@@ -312,15 +312,13 @@ impl EventQueue {
         }
     }
 
-    /// The camera was handed over, which proves that this node was its owner until then.
+    /// The camera was handed over, which proves that this node was its owner until then. On the disk they stay uncertain: written again, an
+    /// event would open its track again.
     pub(super) fn make_certain(&mut self, camera: &CameraId, epoch: Epoch) {
         for entry in self.entries.values_mut() {
             let kept = &entry.kept;
             if kept.uncertain && kept.epoch == Some(epoch) && kept.event.camera == *camera {
                 Arc::make_mut(&mut entry.kept).uncertain = false;
-                if let Some(unwritten) = &mut self.unwritten {
-                    unwritten.keep(Arc::clone(&entry.kept), entry.expires);
-                }
             }
         }
     }

@@ -44,6 +44,8 @@ pub struct Publish {
     pub correlation: Option<Vec<u8>>,
     pub content_type: Option<String>,
     pub expiry_s: Option<u32>,
+    /// Names and values.
+    pub user_properties: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +159,10 @@ fn publish(head: u8, body: &mut BodyBytes<'_>, v5: bool) -> Publish {
         0x03 => message.content_type = Some(BodyBytes(value).text()),
         0x08 => message.response_topic = Some(BodyBytes(value).text()),
         0x09 => message.correlation = Some(BodyBytes(value).data().to_vec()),
+        0x26 => {
+            let mut pair = BodyBytes(value);
+            message.user_properties.push((pair.text(), pair.text()));
+        }
         _ => {}
     });
     message.payload = body.0.to_vec();
@@ -209,6 +215,10 @@ impl<'a> BodyBytes<'a> {
                 0x02 | 0x11 | 0x18 | 0x27 => 4,
                 0x03 | 0x08 | 0x09 | 0x12 | 0x15 | 0x16 | 0x1a | 0x1c | 0x1f => {
                     2 + usize::from(BodyBytes(left.0).u16())
+                }
+                0x26 => {
+                    let name = 2 + usize::from(BodyBytes(left.0).u16());
+                    name + 2 + usize::from(BodyBytes(&left.0[name..]).u16())
                 }
                 other => panic!("property {other:#x} is not known here"),
             };

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     super::rig::{Listener, Mosquitto, Nats, PATIENCE, PersistentConsumer, ReceivedMessage},
-    away, mqtt, online,
+    away, mqtt, online, scripted,
 };
 use crate::{
     ConfigReport, Inbound, InboundKind, Publisher, Update,
@@ -22,6 +22,7 @@ use crate::{
     testing::{camera, camera_status, count, fleet_identity, fleet_topics, happened},
 };
 use spotter_core::{Clock, Epoch, EventStep, ManualClock, NodeId, SystemClock, WallTime};
+use spotter_scripted::broker::{ScriptedBroker, codec::ClientPacket};
 
 const OWNER: &str = "spotter/hall/cam/gate/owner";
 const COUNT: &str = "spotter/hall/cam/gate/count/person";
@@ -90,6 +91,7 @@ async fn node_that_is_uncertain_follows_a_newer_owner() {
         newer_owner_follows_a_cut(),
         newer_owner_is_one_of_many(),
         newer_owner_at_a_broker_of_another_make(),
+        broker_is_asked_when_ownership_becomes_uncertain(),
     );
 }
 
@@ -203,4 +205,43 @@ async fn newer_owner_at_a_broker_of_another_make() {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(counts.received_already(), None);
     }
+}
+
+/// On the same connection: the filter is subscribed once more, with the retained messages, and the camera is held until the answer.
+async fn broker_is_asked_when_ownership_becomes_uncertain() {
+    let broker = scripted::broker(|_| {}).await;
+    let clock = ManualClock::default();
+    let (publisher, _inbox) = start(broker.port, Arc::new(clock.clone()));
+    publisher.confirm_ownership(clock.now().after(Duration::from_secs(1)));
+    broker.until_retained(COUNT, "2").await;
+    let questions = |broker: &ScriptedBroker| {
+        let got = broker.got().into_iter();
+        let filters = got.filter_map(|got| match got.packet {
+            ClientPacket::Subscribe { filters, .. } => Some(filters),
+            _ => None,
+        });
+        let owners = filters
+            .flatten()
+            .filter(|filter| filter.name == "spotter/hall/cam/+/owner");
+        // With the retained messages, and not with QoS 1, of which brokers queue few.
+        owners
+            .filter(|filter| filter.retain_handling == 0 && filter.qos == 0)
+            .count()
+    };
+    assert_eq!(questions(&broker), 1);
+    clock.advance(Duration::from_millis(1001));
+    publisher.publish(count(3));
+    broker
+        .until("the question", |broker| questions(broker) == 2)
+        .await;
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(broker.retained(COUNT).as_deref(), Some("2"), "it is held");
+    while broker.retained(COUNT).as_deref() != Some("3") {
+        clock.advance(Duration::from_millis(100));
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!((questions(&broker), broker.connects().len()), (2, 1));
+    let messages = broker.messages();
+    let last = messages.last().unwrap();
+    assert_eq!(last.user_properties, [("epoch".into(), "17".into())]);
 }
