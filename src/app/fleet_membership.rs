@@ -210,14 +210,13 @@ impl FleetMembership {
     /// Carries out what the membership decided. The daemon applies the cameras afterwards, then there may be more to handle.
     pub fn handle(&mut self, mut context: FleetContext<'_>) -> FleetEffect {
         let mut effect = FleetEffect::default();
-        let before: BTreeMap<CameraId, Epoch> = self.own.clone();
+        let before: BTreeSet<CameraId> = self.own.keys().cloned().collect();
         while let Some(event) = self.waiting.pop_front() {
             match event {
-                // The stages have to forget what they know of it by an earlier ownership.
+                // The stages have to forget first what they know of it by an earlier ownership.
                 MemberEvent::Own(camera, epoch)
-                    if before.get(&camera).is_some_and(|known| *known != epoch) =>
+                    if before.contains(&camera) && !self.own.contains_key(&camera) =>
                 {
-                    self.own.remove(&camera);
                     self.waiting.push_front(MemberEvent::Own(camera, epoch));
                     break;
                 }
@@ -327,9 +326,15 @@ impl FleetMembership {
     }
 
     fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut FleetContext<'_>) {
-        tracing::info!(%camera, %epoch, "this node has the camera");
-        context.publisher.own_camera(&camera, epoch);
         context.cameras.publish_again(&camera);
+        if self.own.contains_key(&camera) {
+            // After an outage of the store, the node claims its own cameras again.
+            tracing::debug!(%camera, %epoch, "this node keeps the camera");
+            context.publisher.renew_camera(&camera, epoch);
+        } else {
+            tracing::info!(%camera, %epoch, "this node has the camera");
+            context.publisher.own_camera(&camera, epoch);
+        }
         self.preparing.remove(&camera);
         self.giving_up.remove(&camera);
         self.silent.remove(&camera);

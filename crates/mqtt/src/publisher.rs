@@ -237,12 +237,28 @@ impl Publisher {
     ///
     /// False when the broker has shown a newer owner of the camera: it stays silent, and a warning is logged.
     pub fn own_camera(&self, camera: &CameraId, epoch: Epoch) -> bool {
+        self.take_camera(camera, epoch, Outbox::own)
+    }
+
+    /// This node is still the owner, with a newer epoch that followed its own one without another owner in between: its states are published
+    /// again with it, and no event is discarded. Otherwise as [`own_camera`](Self::own_camera).
+    pub fn renew_camera(&self, camera: &CameraId, epoch: Epoch) -> bool {
+        self.take_camera(camera, epoch, Outbox::renew)
+    }
+
+    fn take_camera(
+        &self,
+        camera: &CameraId,
+        epoch: Epoch,
+        take: fn(&mut Outbox, &CameraStamp, Message, Mono) -> bool,
+    ) -> bool {
         let camera = camera.clone();
         let stamp = CameraStamp { camera, epoch };
         let node = Some(self.target.identity.node.clone());
         let owner = Message::owner(&self.target.topics, stamp.clone(), node);
         let topic = owner.topic.clone();
-        let is_owner = self.shared.outbox().own(&stamp, owner, self.clock.now());
+        let now = self.clock.now();
+        let is_owner = take(&mut self.shared.outbox(), &stamp, owner, now);
         if !is_owner {
             tracing::warn!(
                 topic,

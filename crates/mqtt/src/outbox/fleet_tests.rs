@@ -110,6 +110,27 @@ fn owner_comes_first_and_every_message_has_its_epoch() {
 }
 
 #[test]
+fn renewed_epoch_repeats_states_and_discards_no_event() {
+    let mut outbox = owning();
+    push(&mut outbox, count(2), ms(1));
+    // Uncertain: an outage of the store and the broker.
+    begins(&mut outbox, 1, ms(2000));
+    let (stamp, owner) = owner(18, true);
+    assert!(outbox.renew(&stamp, owner, ms(3000)));
+    outbox.fence.confirm(ms(9000), ms(3000));
+    begins(&mut outbox, 2, ms(3000));
+    outbox.connected();
+    let sent = deliver(&mut outbox, ms(3000));
+    let epochs: Vec<_> = sent
+        .iter()
+        .map(|sent| sent.delivery.epoch.unwrap().0)
+        .collect();
+    assert_eq!(topics_of(&sent), [OWNER, COUNT, EVENT, EVENT]);
+    assert_eq!(epochs, [18, 18, 17, 18]);
+    assert_eq!(outbox.counters().events_of_older_epoch, 0);
+}
+
+#[test]
 fn lost_camera_is_silent_and_its_topics_stay() {
     let mut outbox = owning();
     outbox.connected();

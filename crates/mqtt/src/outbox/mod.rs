@@ -230,6 +230,21 @@ impl Outbox {
         true
     }
 
+    /// The epoch of an own camera is newer, and no other node was its owner in between.
+    pub(super) fn renew(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) -> bool {
+        let (camera, epoch) = (&stamp.camera, stamp.epoch);
+        let Some(before) = self.fence.owned_epoch(camera) else {
+            return self.own(stamp, owner, now);
+        };
+        if !self.fence.own(camera, epoch, now) {
+            return false;
+        }
+        self.events.make_certain(camera, before);
+        self.states.renew(stamp);
+        self.push(owner, now);
+        true
+    }
+
     /// The camera has another owner, or none: nothing of it is sent any more, but events that happened for certain before.
     pub(super) fn lose(&mut self, camera: &CameraId, newer: Epoch, now: Mono) {
         if self.fence.lose(camera, newer) {

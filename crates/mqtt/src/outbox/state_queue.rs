@@ -158,6 +158,15 @@ impl StateQueue {
         })
     }
 
+    /// The states of the camera are due again, with a newer epoch.
+    pub(super) fn renew(&mut self, stamp: &CameraStamp) {
+        let of_camera = self.states.values_mut();
+        for state in of_camera.filter(|state| state.is_of(&stamp.camera)) {
+            state.stamp = Some(stamp.clone());
+        }
+        self.make_all_pending(|state| state.is_of(&stamp.camera));
+    }
+
     /// Removes all states of the camera and returns their topics. What the broker retains stays.
     pub(super) fn forget(&mut self, camera: &CameraId) -> BTreeSet<String> {
         let of_camera = self.states.iter().filter(|(_, state)| state.is_of(camera));
