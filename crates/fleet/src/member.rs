@@ -356,6 +356,7 @@ impl Member {
             let machine = machine.to_owned();
             self.name = NameState::Taken;
             self.send(MemberEvent::NameTaken { machine }).await;
+            self.prepare(BTreeSet::new(), &[]).await;
             self.report_all().await;
         }
     }

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     certainty::{AcceptedRenewal, Certainty},
     claims::ListedCamera,
-    entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
+    entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership, StoreEvent},
 };
 
 /// A node without a new heartbeat for this long is dead: the store has forgotten it too.
@@ -91,6 +91,19 @@ impl FleetState {
     /// Of a program that is no node: it only looks.
     pub fn reader() -> Self {
         Self::default()
+    }
+
+    /// What a watch reports to a program that only looks; the list is for [`FleetState::set_cameras`].
+    pub fn see(&mut self, event: StoreEvent, now: Mono) {
+        match event {
+            StoreEvent::Connected => self.connected(now),
+            StoreEvent::Current => self.current(),
+            StoreEvent::Disconnected { .. } => self.disconnected(),
+            StoreEvent::Heartbeat(entry) => self.heartbeat(entry, now),
+            StoreEvent::Stopped(node) => self.stopped(&node),
+            StoreEvent::Owned(camera, ownership) => self.owned(camera, ownership),
+            StoreEvent::List(_) | StoreEvent::Settings { .. } => {}
+        }
     }
 
     pub fn connected(&mut self, now: Mono) {
