@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of an ownership of a camera in a fleet: the revision of the camera's key in the store. It only grows, so of two nodes the one
+/// The number of an ownership of a camera in a fleet: the revision of the camera's key in the store, which only grows. So of two nodes the one
 /// with the lower epoch is not the owner.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

@@ -73,6 +73,8 @@ pub struct FleetState {
     pub(crate) unproven: BTreeSet<CameraId>,
     /// Own cameras by an earlier run; the store was not read yet.
     resumed: BTreeSet<CameraId>,
+    /// Cameras whose owner was known before this connection, and was not reported on it yet.
+    unreported: BTreeSet<CameraId>,
     namesake: Option<Namesake>,
     namesakes: u64,
     pub(crate) leaving_since: Option<Mono>,
@@ -108,14 +110,18 @@ impl FleetState {
 
     pub fn connected(&mut self, now: Mono) {
         self.certainty.connected(now);
+        self.unreported = self.owners.keys().cloned().collect();
         self.revision += 1;
     }
 
-    /// All owners were reported: what an earlier run owned and the store does not have belongs to no node.
+    /// All owners were reported: a camera that the store does not have belongs to no node, also if the store has lost its data.
     pub fn current(&mut self) {
         self.certainty.current();
-        for camera in std::mem::take(&mut self.resumed) {
-            self.owners.remove(&camera);
+        let resumed = std::mem::take(&mut self.resumed);
+        for camera in resumed.union(&std::mem::take(&mut self.unreported)) {
+            self.owners.remove(camera);
+            self.hand_overs.remove(camera);
+            self.unproven.remove(camera);
         }
         self.revision += 1;
     }
@@ -204,6 +210,7 @@ impl FleetState {
     /// A camera's owner in the store; older epochs than the one known are ignored.
     pub fn owned(&mut self, camera: CameraId, ownership: Ownership) {
         let is_resumed = self.resumed.remove(&camera);
+        self.unreported.remove(&camera);
         let known = self.owners.get(&camera).map(|known| known.epoch);
         if !is_resumed && known > Some(ownership.epoch) {
             return;

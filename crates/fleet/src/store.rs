@@ -4,7 +4,7 @@
 //!   bucket                    storage                       keys
 //!   spotter-FLEET-list        file, the last 16 revisions   cameras: the list, in the syntax of the configuration
 //!   spotter-FLEET-nodes       memory, lifetime 10 s         a node: its heartbeat
-//!   spotter-FLEET-owners      file                          a camera: its owner; the revision is the epoch
+//!   spotter-FLEET-owners      file                          a camera: its owner; the epoch is the revision, and when the bucket was made
 //!   spotter-FLEET-settings    file                          a camera: what commands have changed
 //! ```
 //!
@@ -317,14 +317,19 @@ impl FleetStore {
     ) -> Result<Option<Epoch>, StoreError> {
         let failed = |error: &dyn fmt::Display| self.failed("writing the owner of a camera", error);
         let value = serde_json::to_vec(&OwnerValue { owner }).map_err(|error| failed(&error))?;
-        let owners = self.buckets().await?.owners;
+        let Buckets { owners, epochs, .. } = self.buckets().await?;
+        let expected = match expected.map(|epoch| epochs.revision(epoch)) {
+            // Of a bucket that is lost.
+            Some(None) => return Ok(None),
+            expected => expected.flatten(),
+        };
         let write = KeyWrite {
             key: camera.as_str(),
             value: value.into(),
-            expected: expected.map(|epoch| epoch.0),
+            expected,
         };
         let revision = write.swap(&owners).await.map_err(|error| failed(&error))?;
-        Ok(revision.map(Epoch))
+        Ok(revision.map(|revision| epochs.epoch(revision)))
     }
 
     /// An error of a request; with what the server or the connection reported meanwhile, which is more exact.

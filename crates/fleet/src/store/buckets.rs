@@ -17,14 +17,42 @@ use async_nats::jetstream::{
 
 use super::{FleetStore, StoreAccess, StoreError};
 use crate::entries::HEARTBEAT_LIFETIME;
+use spotter_core::Epoch;
 
 #[derive(Clone)]
 pub(super) struct Buckets {
     pub(super) list: kv::Store,
     pub(super) nodes: kv::Store,
     pub(super) owners: kv::Store,
+    pub(super) epochs: EpochBase,
     /// A program that only looks needs none.
     pub(super) settings: Option<kv::Store>,
+}
+
+/// Where the epochs of a bucket of owners begin. A server that lost its data counts revisions from 1 again; consumers and nodes that saw higher
+/// epochs would ignore them. So epochs begin at the time at which the bucket was made, by the server's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EpochBase(u64);
+
+impl EpochBase {
+    /// 2026-01-01, as a Unix time.
+    const FIRST_S: i64 = 1_767_225_600;
+    /// Revisions that a bucket may have for each second of its age. Epochs stay below 2^53, which JSON readers represent exactly, for 270 years.
+    const REVISIONS_PER_S: u64 = 1 << 20;
+
+    pub(super) fn made_at(unix_s: i64) -> Self {
+        let age_s = (unix_s - Self::FIRST_S).max(0);
+        Self(age_s.unsigned_abs() * Self::REVISIONS_PER_S)
+    }
+
+    pub(super) fn epoch(self, revision: u64) -> Epoch {
+        Epoch(self.0 + revision)
+    }
+
+    /// `None`: of an earlier bucket.
+    pub(super) fn revision(self, epoch: Epoch) -> Option<u64> {
+        epoch.0.checked_sub(self.0)
+    }
 }
 
 pub(super) struct BucketSettings {
@@ -91,10 +119,13 @@ impl FleetStore {
     }
 
     pub(super) async fn open(&self, access: StoreAccess) -> Result<Buckets, StoreError> {
+        let owners = self.bucket(&OWNERS, access).await?;
+        let made_at = owners.stream.cached_info().created.unix_timestamp();
         let buckets = Buckets {
             list: self.bucket(&LIST, access).await?,
             nodes: self.bucket(&NODES, access).await?,
-            owners: self.bucket(&OWNERS, access).await?,
+            owners,
+            epochs: EpochBase::made_at(made_at),
             settings: match access {
                 StoreAccess::Member => Some(self.made(&SETTINGS).await?),
                 StoreAccess::Reader => None,

@@ -7,7 +7,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::*;
+use super::{buckets::EpochBase, *};
 use crate::{
     entries::{Ownership, StoreEvent},
     testing::{NatsServer, PATIENCE, node},
@@ -68,7 +68,8 @@ async fn watch_reports_current_values_then_changes() {
     let server = NatsServer::start();
     let (a, b) = (server.connect().await, server.connect().await);
     let list = a.put_list("[camera.gate]", None).await.unwrap();
-    a.set_owner(&gate(), Some(node("a")), None).await.unwrap();
+    let written = a.set_owner(&gate(), Some(node("a")), None).await;
+    let epoch = written.unwrap().unwrap();
     watched(&b, async |mut events| {
         assert_eq!(next(&mut events).await, StoreEvent::Connected);
         let mut first = vec![];
@@ -78,10 +79,7 @@ async fn watch_reports_current_values_then_changes() {
         // Buckets have no common order, but owners come before the end of them.
         first.sort_by_key(|event| !matches!(event, StoreEvent::List(_)));
         let owner = Some(node("a"));
-        let owned = Ownership {
-            owner,
-            epoch: Epoch(1),
-        };
+        let owned = Ownership { owner, epoch };
         let text = "[camera.gate]".to_owned();
         let current = [
             StoreEvent::List(ListRevision {
@@ -309,4 +307,16 @@ async fn users_with_the_least_rights_can_do_their_part_alone() {
     stranger.access.login = server.settings_of("nobody").access.login;
     let rejected = FleetStore::connect(stranger).await.err().unwrap();
     assert!(matches!(rejected, StoreError::Login { .. }), "{rejected}");
+}
+
+#[test]
+fn epochs_of_a_bucket_made_again_are_higher() {
+    let (before, after) = (
+        EpochBase::made_at(1_800_000_000),
+        EpochBase::made_at(1_800_000_001),
+    );
+    let last = before.epoch(1_000_000);
+    assert!(after.epoch(1) > last && last.0 < 1 << 53);
+    assert_eq!(before.revision(last), Some(1_000_000));
+    assert_eq!(after.revision(last), None);
 }

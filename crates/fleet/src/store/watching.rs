@@ -5,13 +5,15 @@ use async_nats::{
     jetstream::kv::{self, Operation},
 };
 use futures_util::{StreamExt as _, stream::SelectAll};
-use spotter_core::{CameraId, Epoch, NodeId};
+use spotter_core::{CameraId, NodeId};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
 };
 
-use super::{Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreAccess, StoreError};
+use super::{
+    Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreAccess, StoreError, buckets::EpochBase,
+};
 use crate::entries::{HeartbeatEntry, ListRevision, Ownership, StoreEvent};
 
 impl FleetStore {
@@ -87,7 +89,8 @@ impl StoreWatch<'_> {
             };
             let entry = entry.ok_or_else(|| self.store.failed(what, "a watch ended"))?;
             let entry = entry.map_err(|error| self.store.failed(what, error))?;
-            let mut seen: Vec<StoreEvent> = event_of(&entry).into_iter().collect();
+            let seen = event_of(&entry, buckets.epochs);
+            let mut seen: Vec<StoreEvent> = seen.into_iter().collect();
             if !is_current && entry.delta == 0 && entry.bucket.ends_with("-owners") {
                 is_current = true;
                 seen.push(StoreEvent::Current);
@@ -118,7 +121,7 @@ impl StoreWatch<'_> {
 }
 
 /// Keys and values that no version of Spotter wrote are ignored.
-fn event_of(entry: &kv::Entry) -> Option<StoreEvent> {
+fn event_of(entry: &kv::Entry, epochs: EpochBase) -> Option<StoreEvent> {
     let bucket = entry.bucket.rsplit('-').next()?;
     let is_put = entry.operation == Operation::Put;
     match bucket {
@@ -144,7 +147,7 @@ fn event_of(entry: &kv::Entry) -> Option<StoreEvent> {
         "owners" if is_put => {
             let camera = CameraId::new(&entry.key).ok()?;
             let value: OwnerValue = serde_json::from_slice(&entry.value).ok()?;
-            let epoch = Epoch(entry.revision);
+            let epoch = epochs.epoch(entry.revision);
             let owner = value.owner;
             Some(StoreEvent::Owned(camera, Ownership { owner, epoch }))
         }
