@@ -75,8 +75,12 @@ pub struct FleetMembership {
     waiting: VecDeque<MemberEvent>,
     file: FleetFile,
     costs: CostBasis,
+    /// Of the list that is followed.
+    list_revision: u64,
     /// Those of the list that this node can watch.
     listed: BTreeMap<CameraId, SharedCamera>,
+    /// Those that it cannot watch, with the reason.
+    refused: BTreeMap<CameraId, String>,
     own: BTreeMap<CameraId, Epoch>,
     /// Connected without publishing; true: the membership knows it.
     preparing: BTreeMap<CameraId, bool>,
@@ -181,7 +185,9 @@ impl FleetMembership {
             waiting: VecDeque::new(),
             file: start.file,
             costs,
+            list_revision: 0,
             listed: BTreeMap::new(),
+            refused: BTreeMap::new(),
             own: BTreeMap::new(),
             preparing: BTreeMap::new(),
             giving_up: BTreeMap::new(),
@@ -301,15 +307,20 @@ impl FleetMembership {
         context.reporter.cameras_moved(&refused);
         let errors = read.refused.values().cloned().collect();
         context.reporter.report_config(context.config, errors);
-        let needs = read.cameras.iter().map(|shared| self.listed_camera(shared));
-        self.send(MemberCommand::Cameras {
-            revision: list.revision,
-            cameras: needs.collect(),
-            refused: read.refused,
-        });
         let listed = read.cameras.into_iter();
         self.listed = listed.map(|c| (c.camera.id.clone(), c)).collect();
+        (self.list_revision, self.refused) = (list.revision, read.refused);
+        self.send_cameras();
         true
+    }
+
+    fn send_cameras(&self) {
+        let listed = self.listed.values();
+        self.send(MemberCommand::Cameras {
+            revision: self.list_revision,
+            cameras: listed.map(|shared| self.listed_camera(shared)).collect(),
+            refused: self.refused.clone(),
+        });
     }
 
     fn listed_camera(&self, shared: &SharedCamera) -> (CameraId, ListedCamera) {
@@ -326,6 +337,12 @@ impl FleetMembership {
     }
 
     fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut FleetContext<'_>) {
+        if !self.listed.contains_key(&camera) && !self.refused.contains_key(&camera) {
+            // Other nodes follow a list that this one could not read.
+            let reason = "not in the list that this node follows";
+            self.refused.insert(camera.clone(), reason.to_owned());
+            self.send_cameras();
+        }
         context.cameras.publish_again(&camera);
         if self.own.contains_key(&camera) {
             // After an outage of the store, the node claims its own cameras again.

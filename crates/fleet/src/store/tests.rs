@@ -203,66 +203,8 @@ async fn servers_that_cannot_be_used_are_named() {
     );
 }
 
-/// Rights of three users for the fleet `hall`: what each of them needs at least with nats-server 2.9. NATS subjects have no wildcard within
-/// a word, so each bucket is named. Without `$JS.FC`, a watch ends silently after some thousand values: it answers the server's flow control
-/// there. Without `CONSUMER.DELETE`, a watch that missed messages begins again some seconds later.
-const ACCOUNTS: &str = r#"
-accounts {
-  SPOTTER {
-    jetstream: enabled
-    users = [
-      # a node
-      { user: node, password: node, permissions {
-        publish: [
-          "$JS.API.STREAM.INFO.KV_spotter-hall-list"
-          "$JS.API.STREAM.INFO.KV_spotter-hall-nodes"
-          "$JS.API.STREAM.INFO.KV_spotter-hall-owners"
-          "$JS.API.STREAM.INFO.KV_spotter-hall-settings"
-          "$JS.API.STREAM.CREATE.KV_spotter-hall-list"
-          "$JS.API.STREAM.CREATE.KV_spotter-hall-nodes"
-          "$JS.API.STREAM.CREATE.KV_spotter-hall-owners"
-          "$JS.API.STREAM.CREATE.KV_spotter-hall-settings"
-          "$JS.API.CONSUMER.CREATE.KV_spotter-hall-list"
-          "$JS.API.CONSUMER.CREATE.KV_spotter-hall-nodes"
-          "$JS.API.CONSUMER.CREATE.KV_spotter-hall-owners"
-          "$JS.API.CONSUMER.CREATE.KV_spotter-hall-settings"
-          "$JS.API.CONSUMER.DELETE.KV_spotter-hall-list.*"
-          "$JS.API.CONSUMER.DELETE.KV_spotter-hall-nodes.*"
-          "$JS.API.CONSUMER.DELETE.KV_spotter-hall-owners.*"
-          "$JS.API.CONSUMER.DELETE.KV_spotter-hall-settings.*"
-          "$JS.FC.KV_spotter-hall-list.>"
-          "$JS.FC.KV_spotter-hall-nodes.>"
-          "$JS.FC.KV_spotter-hall-owners.>"
-          "$JS.FC.KV_spotter-hall-settings.>"
-          "$JS.API.STREAM.MSG.GET.KV_spotter-hall-nodes"
-          "$KV.spotter-hall-nodes.>"
-          "$KV.spotter-hall-owners.>"
-          "$KV.spotter-hall-settings.>"
-        ]
-        subscribe: [ "_INBOX.>" ]
-      } }
-      # `spotter fleet apply`
-      { user: apply, password: apply, permissions {
-        publish: [
-          "$JS.API.STREAM.INFO.KV_spotter-hall-list"
-          "$JS.API.STREAM.CREATE.KV_spotter-hall-list"  # only before the first list
-          "$JS.API.DIRECT.GET.KV_spotter-hall-list.>"
-          "$KV.spotter-hall-list.cameras"
-        ]
-        subscribe: [ "_INBOX.>" ]
-      } }
-      # `spotter fleet get`
-      { user: get, password: get, permissions {
-        publish: [
-          "$JS.API.STREAM.INFO.KV_spotter-hall-list"
-          "$JS.API.DIRECT.GET.KV_spotter-hall-list.>"
-        ]
-        subscribe: [ "_INBOX.>" ]
-      } }
-    ]
-  }
-}
-"#;
+/// The example of the documentation; the password of each user is its name.
+const ACCOUNTS: &str = include_str!("../../../../configs/nats-fleet.conf");
 
 #[tokio::test]
 async fn users_with_the_least_rights_can_do_their_part_alone() {
