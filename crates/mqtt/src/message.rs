@@ -142,6 +142,8 @@ pub(super) struct StateMessage {
     pub(super) refresh: Option<Duration>,
     /// It is forgotten when the broker has acknowledged it; so is one without a payload.
     pub(super) is_once: bool,
+    /// The payload has the epoch, so it cannot be sent again with a newer one.
+    pub(super) names_epoch: bool,
     pub(super) payload: Arc<[u8]>,
 }
 
@@ -209,7 +211,9 @@ impl Message {
             }
             Update::Health { camera, health } => {
                 let payload = report::to_json_of(&*health, epoch);
-                Self::state(topics.camera_health(&camera), payload).refreshed_after(HEALTH_REFRESH)
+                Self::state(topics.camera_health(&camera), payload)
+                    .refreshed_after(HEALTH_REFRESH)
+                    .naming_epoch()
             }
             Update::Detection(detection) => {
                 let topic = topics.detections(detection.camera(), &detection.prompt.id);
@@ -270,7 +274,7 @@ impl Message {
         };
         let mut message = Self::ranked(Rank::Owner, topic, report::to_json(&owner));
         if let MessageContent::State(state) = &mut message.content {
-            state.is_once = is_once;
+            (state.is_once, state.names_epoch) = (is_once, true);
         }
         message.stamp = Some(stamp);
         message
@@ -323,6 +327,7 @@ impl Message {
             rank,
             refresh: None,
             is_once: false,
+            names_epoch: false,
             payload: payload.into().into(),
         };
         Self {
@@ -336,6 +341,13 @@ impl Message {
     fn refreshed_after(mut self, age: Duration) -> Self {
         if let MessageContent::State(state) = &mut self.content {
             state.refresh = Some(age);
+        }
+        self
+    }
+
+    fn naming_epoch(mut self) -> Self {
+        if let MessageContent::State(state) = &mut self.content {
+            state.names_epoch = true;
         }
         self
     }

@@ -113,6 +113,7 @@ fn owner_comes_first_and_every_message_has_its_epoch() {
 fn renewed_epoch_repeats_states_and_discards_no_event() {
     let mut outbox = owning();
     push(&mut outbox, count(2), ms(1));
+    push(&mut outbox, health_of(CameraHealth::default()), ms(1));
     // Uncertain: an outage of the store and the broker.
     begins(&mut outbox, 1, ms(2000));
     let (stamp, owner) = owner(18, true);
@@ -125,6 +126,7 @@ fn renewed_epoch_repeats_states_and_discards_no_event() {
         .iter()
         .map(|sent| sent.delivery.epoch.unwrap().0)
         .collect();
+    // The next health has the newer epoch.
     assert_eq!(topics_of(&sent), [OWNER, COUNT, EVENT, EVENT]);
     assert_eq!(epochs, [18, 18, 17, 18]);
     assert_eq!(outbox.counters().events_of_older_epoch, 0);

@@ -40,7 +40,7 @@ mod stream_queue;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -240,7 +240,8 @@ impl Outbox {
             return false;
         }
         self.events.make_certain(camera, before);
-        self.states.renew(stamp);
+        let removed = self.states.renew(stamp);
+        self.forget_sent(&removed);
         self.push(owner, now);
         true
     }
@@ -288,10 +289,15 @@ impl Outbox {
         }
     }
 
-    fn forget(&mut self, camera: &CameraId) {
-        let topics = self.states.forget(camera);
+    /// Acknowledgements of these states do not count any more.
+    fn forget_sent(&mut self, topics: &BTreeSet<String>) {
         let is_forgotten = |sent: &SentMessage| matches!(sent, SentMessage::State(topic) if topics.contains(topic));
         self.in_flight.retain(|_, (sent, _)| !is_forgotten(sent));
+    }
+
+    fn forget(&mut self, camera: &CameraId) {
+        let topics = self.states.forget(camera);
+        self.forget_sent(&topics);
         self.counters.not_owned += self.streams.drop_of(camera);
     }
 

@@ -34,6 +34,7 @@ struct QueuedState {
     rank: Rank,
     stamp: Option<CameraStamp>,
     is_once: bool,
+    names_epoch: bool,
     phase: StatePhase,
 }
 
@@ -67,6 +68,7 @@ impl StateQueue {
             rank,
             refresh,
             is_once,
+            names_epoch,
             payload,
         } = new;
         let is_due = match self.states.get_mut(topic) {
@@ -75,6 +77,7 @@ impl StateQueue {
                 state.payload = payload;
                 state.stamp = stamp;
                 state.is_once = is_once;
+                state.names_epoch = names_epoch;
                 match &mut state.phase {
                     StatePhase::Pending { .. } => false,
                     StatePhase::InFlight { newer } => {
@@ -95,6 +98,7 @@ impl StateQueue {
                     rank,
                     stamp,
                     is_once,
+                    names_epoch,
                     phase,
                 };
                 let before = self.states.insert(topic.to_owned(), state);
@@ -158,19 +162,25 @@ impl StateQueue {
         })
     }
 
-    /// The states of the camera are due again, with a newer epoch.
-    pub(super) fn renew(&mut self, stamp: &CameraStamp) {
-        let of_camera = self.states.values_mut();
-        for state in of_camera.filter(|state| state.is_of(&stamp.camera)) {
+    /// The states of the camera are due again, with a newer epoch. Those whose payload has the older one are removed and returned.
+    pub(super) fn renew(&mut self, stamp: &CameraStamp) -> BTreeSet<String> {
+        let is_of = |state: &QueuedState| state.is_of(&stamp.camera);
+        let removed = self.remove(|state| is_of(state) && state.names_epoch);
+        for state in self.states.values_mut().filter(|state| is_of(state)) {
             state.stamp = Some(stamp.clone());
         }
-        self.make_all_pending(|state| state.is_of(&stamp.camera));
+        self.make_all_pending(is_of);
+        removed
     }
 
     /// Removes all states of the camera and returns their topics. What the broker retains stays.
     pub(super) fn forget(&mut self, camera: &CameraId) -> BTreeSet<String> {
-        let of_camera = self.states.iter().filter(|(_, state)| state.is_of(camera));
-        let topics: BTreeSet<String> = of_camera.map(|(topic, _)| topic.clone()).collect();
+        self.remove(|state| state.is_of(camera))
+    }
+
+    fn remove(&mut self, unwanted: impl Fn(&QueuedState) -> bool) -> BTreeSet<String> {
+        let unwanted = self.states.iter().filter(|(_, state)| unwanted(state));
+        let topics: BTreeSet<String> = unwanted.map(|(topic, _)| topic.clone()).collect();
         for topic in &topics {
             if let Some(state) = self.states.remove(topic) {
                 self.withdraw(state.rank, state.phase);
@@ -279,6 +289,7 @@ mod tests {
             rank,
             refresh: None,
             is_once: false,
+            names_epoch: false,
             payload: payload.as_bytes().into(),
         }
     }
