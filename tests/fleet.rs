@@ -68,6 +68,8 @@ fn fleet_status_shows_daemon_and_offline_node_until_broker_stops() {
     retain(address, "edge2", "config", &rejected.to_string());
     retain(address, "edge3", "info", &info(8, "box3"));
     retain(address, "edge3", "status", "online");
+    let owner = r#"{"v":1,"node":"edge2","epoch":17}"#;
+    retain(address, "hall", "cam/dock/owner", owner);
     let found = status(address, &[WAIT, "--json"]).expect(TROUBLE);
     let report: Value = serde_json::from_str(&found.stdout).expect("JSON");
     let of = |index: usize, key: &str| report["nodes"][index][key].clone();
@@ -82,6 +84,8 @@ fn fleet_status_shows_daemon_and_offline_node_until_broker_stops() {
         of(1, "problems"),
         json!([{"kind": "offline", "last_ms": null}, errors])
     );
+    let down = json!({"kind": "owner_down", "camera": "dock", "node": "edge2", "state": "offline"});
+    assert_eq!(report["fleets"][0]["problems"], json!([down]));
 
     daemon.terminate().expect(DONE);
     let found = status(address, &["--wait=0s"]).expect(TROUBLE);

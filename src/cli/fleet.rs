@@ -8,6 +8,7 @@
 
 mod camera_list;
 mod report;
+mod shared;
 mod view;
 
 use std::{
@@ -69,7 +70,7 @@ async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
     };
     let broker = BrokerAccess::of_options(&options, &Environment::process())
         .map_err(|wrong| anyhow!("fleet status: {wrong}"))?;
-    let fleet = FleetStatus {
+    let fleet = SitesStatus {
         args,
         broker,
         clock: SystemClock::new(),
@@ -81,13 +82,13 @@ async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
 }
 
 /// One run of the command.
-struct FleetStatus<'a> {
+struct SitesStatus<'a> {
     args: &'a FleetStatusArgs,
     broker: BrokerAccess,
     clock: SystemClock,
 }
 
-impl FleetStatus<'_> {
+impl SitesStatus<'_> {
     async fn once(&self) -> anyhow::Result<()> {
         let mut connection = self.connect().await?;
         connection
@@ -164,7 +165,7 @@ impl FleetStatus<'_> {
 struct FleetConnection<'a> {
     reader: TopicReader,
     view: FleetView,
-    fleet: &'a FleetStatus<'a>,
+    fleet: &'a SitesStatus<'a>,
 }
 
 impl FleetConnection<'_> {

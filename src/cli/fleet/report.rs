@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Serialize, Serializer};
 
+use super::shared::SharedFleet;
 use crate::{
     cli::table::{TableRow, TextTable, known},
     ops::page::counted,
@@ -11,11 +12,12 @@ use crate::{
 use spotter_cameras::ingest::Phase;
 use spotter_mqtt::Stats;
 
-/// All nodes, in the order of their names.
+/// All nodes and all fleets that share cameras, in the order of their names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetReport {
     pub base: String,
     pub nodes: Vec<FleetNode>,
+    pub fleets: Vec<SharedFleet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -146,7 +148,8 @@ pub enum NodeProblem {
 impl FleetReport {
     /// No node at all is a problem, too: the base is wrong, or the broker shows this client nothing.
     pub fn has_problems(&self) -> bool {
-        self.nodes.is_empty() || self.with_problems() > 0
+        let is_wrong = |fleet: &SharedFleet| !fleet.problems.is_empty();
+        self.nodes.is_empty() || self.with_problems() > 0 || self.fleets.iter().any(is_wrong)
     }
 
     fn with_problems(&self) -> usize {
@@ -158,6 +161,26 @@ impl FleetReport {
 /// A table of the nodes, a line for each problem, and a summary.
 impl fmt::Display for FleetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.nodes.is_empty() {
+            let rows = self.nodes.iter().map(FleetNode::cells);
+            writeln!(f, "{}", TextTable::new(rows))?;
+        }
+        for node in &self.nodes {
+            for problem in &node.problems {
+                writeln!(f, "{}: {}", node.node, plain(&problem.to_string()))?;
+            }
+        }
+        for fleet in &self.fleets {
+            for problem in &fleet.problems {
+                writeln!(f, "{}: {}", fleet.fleet, plain(&problem.to_string()))?;
+            }
+        }
+        self.write_summary(f)
+    }
+}
+
+impl FleetReport {
+    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nodes.is_empty() {
             let base = &self.base;
             return write!(
@@ -165,23 +188,25 @@ impl fmt::Display for FleetReport {
                 "no node below {base}/; check --base and the broker's rules for this client"
             );
         }
-        let rows = self.nodes.iter().map(FleetNode::cells);
-        writeln!(f, "{}", TextTable::new(rows))?;
-        for node in &self.nodes {
-            for problem in &node.problems {
-                writeln!(f, "{}: {}", node.node, plain(&problem.to_string()))?;
-            }
-        }
         let all = counted(self.nodes.len(), "node");
         match self.with_problems() {
-            0 => write!(f, "{all}, no problems"),
-            some => write!(f, "{all}, {some} with problems"),
+            0 => write!(f, "{all}, no problems")?,
+            some => write!(f, "{all}, {some} with problems")?,
         }
+        for fleet in &self.fleets {
+            let cameras = counted(fleet.cameras.len(), "camera");
+            write!(f, "; fleet {}: {cameras}, ", fleet.fleet)?;
+            match fleet.problems.len() {
+                0 => f.write_str("no problems")?,
+                some => f.write_str(&counted(some, "problem"))?,
+            }
+        }
+        Ok(())
     }
 }
 
 /// Texts of the broker go to a terminal: without control characters.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
@@ -251,7 +276,7 @@ fn gpu(figures: &Stats) -> String {
 }
 
 impl NodeState {
-    fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Online => "online",
             Self::Offline => "offline",

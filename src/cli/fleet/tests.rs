@@ -52,14 +52,59 @@ impl Recorded {
         self.receive(topic, payload, false, at(seconds));
     }
 
+    /// Below another name than `edge1`.
+    fn retained_below(&mut self, name: &str, topic: &str, payload: &str) {
+        self.receive_at(&format!("spotter/{name}/{topic}"), payload, true, at(0));
+    }
+
     fn receive(&mut self, topic: &str, payload: &str, retained: bool, now: Mono) {
+        self.receive_at(&format!("spotter/edge1/{topic}"), payload, retained, now);
+    }
+
+    fn receive_at(&mut self, topic: &str, payload: &str, retained: bool, now: Mono) {
         let message = Inbound {
-            topic: format!("spotter/edge1/{topic}"),
+            topic: topic.to_owned(),
             payload: payload.into(),
             retained,
             reply_to: None,
         };
         self.0.receive(&message, now);
+    }
+
+    /// Nodes `edge1` (online) and `edge2` of the fleet `hall`, which own the cameras `gate` and `yard`.
+    fn fleet() -> Self {
+        let mut recorded = Self::new();
+        for node in ["edge1", "edge2"] {
+            let cameras = match node {
+                "edge1" => INFO,
+                _ => {
+                    r#"{"daemon":{"name":"spotter","version":"0.1.0"},"started_ms":1000,"cams":[]}"#
+                }
+            };
+            recorded.retained_below(node, "info", cameras);
+            recorded.retained_below(node, "status", "online");
+            recorded.retained_below(node, "config", CONFIG);
+        }
+        // `info` of both follows later: `yard` has moved.
+        for (camera, owner) in [("gate", "edge1"), ("yard", "edge2")] {
+            recorded.owner(camera, &json!(owner), 17);
+            let health = STREAMING.replacen('{', "{\"epoch\":17,", 1);
+            recorded.retained_below("hall", &format!("cam/{camera}/health"), &health);
+        }
+        recorded
+    }
+
+    fn owner(&mut self, camera: &str, node: &Value, epoch: u64) {
+        let owner = json!({"v": 1, "node": node, "epoch": epoch});
+        let topic = format!("cam/{camera}/owner");
+        self.retained_below("hall", &topic, &owner.to_string());
+    }
+
+    /// Below the table.
+    fn lines(&self) -> Vec<String> {
+        let text = self.report(1).to_string();
+        let below = text.split_once("\n\n").map_or("", |(_, below)| below);
+        below.lines().map(str::to_owned).collect()
     }
 
     fn report(&self, seconds: u64) -> FleetReport {
@@ -301,4 +346,68 @@ fn json_has_a_kind_for_each_problem() {
         (&json!("online"), &json!("accepted"))
     );
     assert_eq!(node["figures"]["gpu0_temp_c"], 61);
+}
+
+#[test]
+fn health_below_a_fleet_counts_for_the_owner() {
+    let mut recorded = Recorded::fleet();
+    let expected = "\
+node    state  version    config  looks/s  late %  p95 ms  budget ms  cpu %  gpu      cameras
+edge1  online    0.1.0  accepted        -       -       -          -      -    -  1 streaming
+edge2  online    0.1.0  accepted        -       -       -          -      -    -  1 streaming
+
+2 nodes, no problems; fleet hall: 2 cameras, no problems";
+    let report = recorded.report(1);
+    assert_eq!(report.to_string(), expected);
+    assert!(!report.has_problems());
+    let stalled = r#"{"state":"stalled","reason":null,"epoch":17}"#;
+    recorded.retained_below("hall", "cam/yard/health", stalled);
+    let expected = [
+        "edge2: camera yard: stalled",
+        "2 nodes, 1 with problems; fleet hall: 2 cameras, no problems",
+    ];
+    assert_eq!(recorded.lines(), expected);
+    // The last state of the earlier owner.
+    recorded.owner("yard", &json!("edge2"), 18);
+    let expected = "edge2: camera yard: configured, and without health";
+    assert_eq!(recorded.lines()[0], expected);
+}
+
+#[test]
+fn cameras_without_an_online_owner_are_problems_of_the_fleet() {
+    let mut recorded = Recorded::fleet();
+    recorded.owner("gate", &Value::Null, 18);
+    recorded.retained_below("edge2", "status", "offline");
+    let expected = [
+        "edge2: offline",
+        "hall: camera gate: no box has it",
+        "hall: camera yard: its box edge2 is offline",
+        "2 nodes, 1 with problems; fleet hall: 2 cameras, 2 problems",
+    ];
+    assert_eq!(recorded.lines(), expected);
+    recorded.retained_below("edge2", "status", "online");
+    recorded.retained_below("hall", "cam/gate/owner", "{}");
+    let silent = recorded.report(15).to_string();
+    let line = "hall: camera yard: its box edge2 is silent\n";
+    assert!(silent.contains(line), "{silent}");
+    recorded.owner("yard", &json!("edge9"), 18);
+    let report = recorded.report(1);
+    assert!(report.has_problems());
+    let json = serde_json::to_value(report).unwrap();
+    let problems = json!([
+        {"kind": "owner_unreadable", "camera": "gate", "error": "missing field `epoch`"},
+        {"kind": "owner_down", "camera": "yard", "node": "edge9", "state": "unknown"},
+    ]);
+    let cameras = json!([{"camera": "gate", "node": null}, {"camera": "yard", "node": "edge9"}]);
+    let expected = json!([{"fleet": "hall", "cameras": cameras, "problems": problems}]);
+    assert_eq!(json["fleets"], expected);
+}
+
+#[test]
+fn node_with_the_name_of_a_fleet_is_a_problem() {
+    let mut recorded = Recorded::fleet();
+    recorded.retained_below("hall", "status", "online");
+    let expected = "hall: a node has the name of this fleet; give one of them another name";
+    assert!(recorded.lines().contains(&expected.to_owned()));
+    assert_eq!(recorded.report(1).nodes.len(), 3);
 }

@@ -2,6 +2,8 @@
 //!
 //! Clocks of nodes may differ by hours, so no time of a message is compared with the clock of this machine. Every node
 //! publishes `stats` every 10 s: a node that is `online` and of which nothing arrives while we listen is silent.
+//!
+//! A name below the base is a node's, or that of a fleet whose nodes share cameras ([`super::shared`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,13 +12,15 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use super::report::{
-    CameraState, ConfigStatus, FleetCamera, FleetNode, FleetReport, NodeProblem, NodeState,
+use super::{
+    report::{
+        CameraState, ConfigStatus, FleetCamera, FleetNode, FleetReport, NodeProblem, NodeState,
+    },
+    shared::{CameraTopics, HealthValue, OwnedCameras, PublishedHealth, SharedFleet},
 };
 use spotter_core::{CameraId, Mono, NodeId};
 use spotter_mqtt::{
-    CameraHealth, ConfigReport, ConfigState, Inbound, Info, NodeTopic, Stats, read_json,
-    read_status,
+    ConfigReport, ConfigState, Inbound, Info, NodeTopic, Stats, read_json, read_status,
 };
 
 /// Two daemons of one name show themselves every 10 s or every minute; after this time without a sign there is one.
@@ -29,7 +33,7 @@ const SHORTENED: &str = "info_shortened";
 /// The value of a topic: absent, read, or not readable.
 type TopicValue<T> = Option<Result<T, String>>;
 
-/// All nodes below a base.
+/// All nodes and fleets below a base.
 pub struct FleetView {
     base: String,
     since: Mono,
@@ -42,7 +46,8 @@ struct NodeView {
     info: TopicValue<Info>,
     config: TopicValue<ConfigReport>,
     stats: TopicValue<Stats>,
-    cameras: BTreeMap<CameraId, Result<CameraHealth, String>>,
+    /// Also those of a fleet.
+    cameras: CameraTopics,
     /// When the node last published while we listened.
     published_at: Option<Mono>,
     runs: RunHistory,
@@ -75,12 +80,23 @@ impl FleetView {
             let heard_at = node.published_at.unwrap_or(self.since);
             silent_after.is_some_and(|limit| now.since(heard_at) >= limit)
         };
-        let nodes = self.nodes.iter().filter(|(_, node)| !node.is_cleared());
+        let fleets = || {
+            let names = self.nodes.iter();
+            names.filter(|(_, name)| name.cameras.is_fleet())
+        };
+        let owned = OwnedCameras::of(fleets().map(|(_, fleet)| &fleet.cameras));
+        let nodes = self.nodes.iter().filter(|(_, node)| node.is_node());
+        let nodes = nodes.map(|(id, node)| {
+            let cameras = node.cameras(id, &owned);
+            let state = node.state(is_silent(node));
+            (id.clone(), node.report(id, state, cameras, now))
+        });
+        let nodes: BTreeMap<NodeId, FleetNode> = nodes.collect();
+        let fleets = fleets().map(|(id, fleet)| SharedFleet::of(id, &fleet.cameras, &nodes));
         FleetReport {
             base: self.base.clone(),
-            nodes: nodes
-                .map(|(id, node)| node.report(id, is_silent(node), now))
-                .collect(),
+            fleets: fleets.collect(),
+            nodes: nodes.into_values().collect(),
         }
     }
 }
@@ -121,33 +137,37 @@ impl NodeView {
                     self.runs.active(stats.started_ms, now);
                 }
             }
-            // Not of a node.
-            NodeTopic::Owner(_) => {}
-            NodeTopic::Health(camera) => match json(payload) {
-                Some(health) => drop(self.cameras.insert(camera, health)),
-                None => drop(self.cameras.remove(&camera)),
-            },
+            NodeTopic::Owner(camera) => self.cameras.set_owner(camera, json(payload)),
+            NodeTopic::Health(camera) => self.cameras.set_health(camera, json(payload)),
         }
     }
 
-    /// All topics were cleared: the node was removed.
-    fn is_cleared(&self) -> bool {
-        self.online.is_none()
-            && self.info.is_none()
-            && self.config.is_none()
-            && self.stats.is_none()
-            && self.cameras.is_empty()
+    /// False for a fleet's name, and when all topics were cleared: the node was removed.
+    fn is_node(&self) -> bool {
+        self.online.is_some()
+            || self.info.is_some()
+            || self.config.is_some()
+            || self.stats.is_some()
+            || (!self.cameras.is_fleet() && self.cameras.with_health().next().is_some())
     }
 
-    fn report(&self, id: &NodeId, is_silent: bool, now: Mono) -> FleetNode {
-        let info = known(&self.info);
-        let state = match known(&self.online) {
+    fn state(&self, is_silent: bool) -> NodeState {
+        match known(&self.online) {
             None => NodeState::Unknown,
             Some(false) => NodeState::Offline,
             Some(true) if is_silent => NodeState::Silent,
             Some(true) => NodeState::Online,
-        };
-        let cameras = self.cameras();
+        }
+    }
+
+    fn report(
+        &self,
+        id: &NodeId,
+        state: NodeState,
+        cameras: Vec<FleetCamera>,
+        now: Mono,
+    ) -> FleetNode {
+        let info = known(&self.info);
         FleetNode {
             node: id.to_string(),
             state,
@@ -164,31 +184,31 @@ impl NodeView {
         }
     }
 
-    /// The configured cameras; those with a health message when `info` does not list all.
-    fn cameras(&self) -> Vec<FleetCamera> {
+    /// The configured cameras, and those of fleets that it owns; its own ones with a health message when `info` does not list all.
+    fn cameras(&self, id: &NodeId, owned: &OwnedCameras<'_>) -> Vec<FleetCamera> {
         let info = known(&self.info);
         let is_complete =
             info.is_some_and(|info| !info.features.iter().any(|feature| feature == SHORTENED));
         let configured = info.iter().flat_map(|info| &info.cams);
         let mut ids: BTreeSet<&str> = configured.map(|camera| camera.id.as_str()).collect();
-        if !is_complete {
-            ids.extend(self.cameras.keys().map(CameraId::as_str));
+        ids.extend(owned.of_node(id).map(CameraId::as_str));
+        if !is_complete && !self.cameras.is_fleet() {
+            ids.extend(self.cameras.with_health().map(CameraId::as_str));
         }
-        ids.into_iter().map(|id| self.camera(id)).collect()
-    }
-
-    fn camera(&self, id: &str) -> FleetCamera {
-        let health = CameraId::new(id).ok().and_then(|id| self.cameras.get(&id));
-        let (state, reason) = match health {
-            None => (CameraState::Missing, None),
-            Some(Err(error)) => (CameraState::Unreadable, Some(error.clone())),
-            Some(Ok(health)) => (CameraState::named(&health.state), health.reason.clone()),
+        let camera = |text: &str| {
+            let camera = CameraId::new(text).ok();
+            let health = camera.as_ref().and_then(|camera| {
+                let of_fleet = owned.health(id, camera);
+                of_fleet.unwrap_or_else(|| self.cameras.health(camera))
+            });
+            // `info` follows a little later when a camera gets another owner.
+            let has_moved = health.is_none()
+                && camera
+                    .as_ref()
+                    .is_some_and(|camera| owned.is_of_another(id, camera));
+            (!has_moved).then(|| camera_state(text, health))
         };
-        FleetCamera {
-            camera: id.to_owned(),
-            state,
-            reason,
-        }
+        ids.into_iter().filter_map(camera).collect()
     }
 
     /// Of a node that does not publish, the last states of its cameras say nothing about now.
@@ -236,6 +256,21 @@ impl NodeView {
             Some(NodeProblem::Unreadable { topic, error })
         });
         unreadable.collect()
+    }
+}
+
+fn camera_state(id: &str, health: Option<&HealthValue>) -> FleetCamera {
+    let (state, reason) = match health {
+        None => (CameraState::Missing, None),
+        Some(Err(error)) => (CameraState::Unreadable, Some(error.clone())),
+        Some(Ok(PublishedHealth { health, .. })) => {
+            (CameraState::named(&health.state), health.reason.clone())
+        }
+    };
+    FleetCamera {
+        camera: id.to_owned(),
+        state,
+        reason,
     }
 }
 
