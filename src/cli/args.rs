@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{
-    Args, Parser, Subcommand,
+    ArgGroup, Args, Parser, Subcommand,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
@@ -248,7 +248,8 @@ pub struct FleetCommandArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Show every node below the base, and exit with 2 when something is wrong; reads only retained topics
+    /// Show every node below a broker's base (--mqtt) or of a fleet with a shared list (--nats), and exit with 2 when something is
+    /// wrong; writes nothing
     Status(FleetStatusArgs),
     /// Check a list of cameras, show what changes, and write it to the fleet's store as one revision
     Apply(FleetApplyArgs),
@@ -298,32 +299,60 @@ fn fleet_name(text: &str) -> Result<NodeId, IdError> {
 
 /// `spotter fleet status`
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("server").required(true).args(["mqtt", "nats"])))]
 pub struct FleetStatusArgs {
     /// The broker: mqtt://HOST[:PORT] or mqtts://HOST[:PORT]
-    #[arg(long, value_name = "URL")]
-    pub mqtt: String,
-    /// The user at the broker; the password is in the environment variable MQTT_PASSWORD, or in a file
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "URL", conflicts_with = "fleet")]
+    pub mqtt: Option<String>,
+    /// The NATS server of a fleet: nats://HOST:PORT or tls://HOST:PORT; the servers of a cluster with commas
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "fleet")]
+    pub nats: Vec<String>,
+    /// The name of the fleet
+    #[arg(long, value_name = "NAME", value_parser = fleet_name, requires = "nats")]
+    pub fleet: Option<NodeId>,
+    /// The user; the password is in the environment variable MQTT_PASSWORD or in a file, for --nats in NATS_PASSWORD
+    #[arg(long, value_name = "NAME", conflicts_with = "credentials")]
     pub user: Option<String>,
-    /// A file with the password
-    #[arg(long, value_name = "FILE", requires = "user")]
+    /// A file with the password for --mqtt
+    #[arg(long, value_name = "FILE", requires = "user", conflicts_with = "nats")]
     pub password_file: Option<PathBuf>,
-    /// The certificate authority of the broker as PEM; default: those of this machine
+    /// A .creds file of the account at the NATS server
+    #[arg(long, value_name = "FILE", conflicts_with = "mqtt")]
+    pub credentials: Option<PathBuf>,
+    /// The certificate authority of the server as PEM; default: those of this machine
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// The first level of all topics (`mqtt.base`)
-    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_BASE, value_parser = config::topic_level)]
+    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_BASE, value_parser = config::topic_level, conflicts_with = "nats")]
     pub base: String,
-    /// How long to listen: a node of which nothing arrives in this time is silent. At least 12s; 0s prints at once and finds
+    /// How long to listen to the broker: a node of which nothing arrives in this time is silent. At least 12s; 0s prints at once and finds
     /// neither silent nodes nor two nodes with one name
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = listening_time)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = listening_time, conflicts_with = "nats")]
     pub wait: Duration,
+    /// Also show each camera of the fleet with its owner
+    #[arg(long, conflicts_with = "mqtt")]
+    pub cameras: bool,
     /// Print again when something changed, until Ctrl-C
     #[arg(long)]
     pub watch: bool,
     /// Print JSON, with --watch one line for each change
     #[arg(long)]
     pub json: bool,
+}
+
+impl FleetStatusArgs {
+    /// With `--nats`.
+    pub fn store(&self) -> Option<FleetStoreArgs> {
+        let fleet = self.fleet.clone()?;
+        Some(FleetStoreArgs {
+            nats: self.nats.clone(),
+            fleet,
+            user: self.user.clone(),
+            credentials: self.credentials.clone(),
+            ca: self.ca.clone(),
+            replicas: 1,
+        })
+    }
 }
 
 /// Nodes publish every 10 s.

@@ -1,4 +1,5 @@
-//! `spotter fleet status`: one view over the nodes of a broker. `spotter fleet apply` and `get` are in [`camera_list`].
+//! `spotter fleet status --mqtt`: one view over the nodes of a broker. With `--nats` it is in [`room`]; `spotter fleet apply` and `get` are in
+//! [`camera_list`].
 //!
 //! ```text
 //!   broker ──retained messages──▶ FleetView ──now──▶ FleetReport ─▶ table, JSON, exit code
@@ -8,6 +9,7 @@
 
 mod camera_list;
 mod report;
+mod room;
 mod shared;
 mod view;
 
@@ -18,6 +20,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use self::{report::FleetReport, view::FleetView};
@@ -55,15 +58,18 @@ pub fn fleet(command: &FleetCommand) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     match command {
-        FleetCommand::Status(args) => runtime.block_on(status(args)),
+        FleetCommand::Status(args) => match (&args.mqtt, args.store()) {
+            (_, Some(store)) => runtime.block_on(room::status(args, &store)),
+            (mqtt, None) => runtime.block_on(status(args, mqtt.as_deref().unwrap_or_default())),
+        },
         FleetCommand::Apply(args) => runtime.block_on(camera_list::apply(args)),
         FleetCommand::Get(args) => runtime.block_on(camera_list::get(args)),
     }
 }
 
-async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
+async fn status(args: &FleetStatusArgs, mqtt: &str) -> anyhow::Result<()> {
     let options = BrokerOptions {
-        url: args.mqtt.clone(),
+        url: mqtt.to_owned(),
         user: args.user.clone(),
         password_file: args.password_file.clone(),
         ca: args.ca.clone(),
@@ -81,6 +87,18 @@ async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
     }
 }
 
+/// As text, or one line of JSON.
+fn print<R: fmt::Display + Serialize>(args: &FleetStatusArgs, report: &R) -> anyhow::Result<()> {
+    if args.json {
+        return say(serde_json::to_string(report)?);
+    }
+    let is_redrawn = args.watch && io::stdout().is_terminal();
+    say(format_args!(
+        "{}{report}",
+        if is_redrawn { CLEAR } else { "" }
+    ))
+}
+
 /// One run of the command.
 struct SitesStatus<'a> {
     args: &'a FleetStatusArgs,
@@ -95,7 +113,7 @@ impl SitesStatus<'_> {
             .receive_until(connection.view.since().after(self.args.wait))
             .await?;
         let report = connection.report();
-        self.print(&report)?;
+        print(self.args, &report)?;
         match report.has_problems() {
             true => Err(anyhow::Error::msg(FleetTrouble)),
             false => Ok(()),
@@ -126,23 +144,12 @@ impl SitesStatus<'_> {
         loop {
             let report = connection.report();
             if shown.as_ref() != Some(&report) {
-                self.print(&report)?;
+                print(self.args, &report)?;
                 shown = Some(report);
             }
             let next = self.clock.now().after(WATCH_EVERY);
             connection.receive_until(next).await?;
         }
-    }
-
-    fn print(&self, report: &FleetReport) -> anyhow::Result<()> {
-        if self.args.json {
-            return say(serde_json::to_string(report)?);
-        }
-        let is_redrawn = self.args.watch && io::stdout().is_terminal();
-        say(format_args!(
-            "{}{report}",
-            if is_redrawn { CLEAR } else { "" }
-        ))
     }
 
     /// Connects and reads the retained messages.

@@ -6,7 +6,8 @@ use anyhow::{Context as _, anyhow, bail};
 use spotter_core::{
     CameraId,
     config::{
-        ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera, check_camera_list,
+        ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera,
+        check_camera_list, store_url,
     },
 };
 use spotter_fleet::store::{FleetStore, StoreSettings};
@@ -80,7 +81,8 @@ pub async fn get(args: &FleetStoreArgs) -> anyhow::Result<()> {
     say(list.text.trim_end())
 }
 
-async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
+/// Connects, and writes nothing.
+pub async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
     let login = match (&args.credentials, &args.user) {
         (Some(path), _) => NatsLogin::Credentials(path.clone()),
         (None, Some(user)) => {
@@ -97,10 +99,12 @@ async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
         }
         (None, None) => NatsLogin::None,
     };
+    let urls = args.nats.iter().map(|url| store_url(url));
+    let urls: Result<Vec<String>, String> = urls.collect();
     let store = FleetStore::connect(StoreSettings {
         fleet: args.fleet.clone(),
         access: NatsAccess {
-            urls: args.nats.clone(),
+            urls: urls.map_err(|wrong| anyhow!("--nats {wrong}"))?,
             login,
             ca: args.ca.clone(),
             replicas: args.replicas.into(),
