@@ -117,7 +117,7 @@ fn heartbeat(list_revision: u64) -> Heartbeat {
 #[test]
 fn room_is_shown_to_a_login_that_may_only_read() {
     let room = Room::start();
-    let nothing = "the fleet hall has nothing in NATS yet";
+    let nothing = "the fleet hall has no boxes in NATS";
     room.status(&[]).fails_with(FAILED, &[nothing]);
 
     let revision = room.apply(LIST, None);

@@ -3,19 +3,20 @@
 //! The arithmetic is that of [`look_work`]: the image of a view once for all prompts that share it, and each prompt with one object
 //! in its answer. Prompts of a view share the cost of its images in proportion to their rates.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::ops::page::PromptCost;
 use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
 use spotter_core::{
-    NormBox, PromptRegion, RegionBox,
-    config::{CameraConfig, PromptConfig},
+    CameraId, NormBox, PromptRegion, RegionBox,
+    config::{CameraConfig, PromptConfig, SharedCamera},
 };
 use spotter_engine::{
     model::{DetectWork, ModelConfig, Tiling, look_work, tiling},
     open::MEASURED_SIZE,
     service::views,
 };
+use spotter_fleet::{assignment::CameraNeed, claims::ListedCamera};
 
 const GFLOP_PER_TFLOP: f64 = 1e3;
 /// A prompt of a few words, and one object.
@@ -89,6 +90,26 @@ impl CostBasis {
         let prompts = self.prompts(camera, frame_size(camera, ASSUMED_SIZE));
         let tflop_per_s: f64 = prompts.iter().map(|cost| cost.tflop_per_s).sum();
         tflop_per_s / self.unit_tflop()
+    }
+
+    /// What cameras of a fleet's list ask of their nodes.
+    pub fn listed_cameras<'a>(
+        &self,
+        cameras: impl IntoIterator<Item = &'a SharedCamera>,
+    ) -> BTreeMap<CameraId, ListedCamera> {
+        let listed = |shared: &SharedCamera| {
+            let need = CameraNeed {
+                work_hz: self.work_hz(&shared.camera),
+                label: shared.label.clone(),
+                priority: shared.priority,
+            };
+            let listed = ListedCamera {
+                need,
+                has_one_session: shared.has_one_session,
+            };
+            (shared.camera.id.clone(), listed)
+        };
+        cameras.into_iter().map(listed).collect()
     }
 
     /// Looks of cost 1 a second that so many of the devices can do; `None` when they were not measured.

@@ -32,8 +32,6 @@ use spotter_core::{
 };
 use spotter_events::overrides::StoredOverrides;
 use spotter_fleet::{
-    assignment::CameraNeed,
-    claims::ListedCamera,
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     store::{FleetStore, StoreSettings},
@@ -315,25 +313,11 @@ impl FleetMembership {
     }
 
     fn send_cameras(&self) {
-        let listed = self.listed.values();
         self.send(MemberCommand::Cameras {
             revision: self.list_revision,
-            cameras: listed.map(|shared| self.listed_camera(shared)).collect(),
+            cameras: self.costs.listed_cameras(self.listed.values()),
             refused: self.refused.clone(),
         });
-    }
-
-    fn listed_camera(&self, shared: &SharedCamera) -> (CameraId, ListedCamera) {
-        let need = CameraNeed {
-            work_hz: self.costs.work_hz(&shared.camera),
-            label: shared.label.clone(),
-            priority: shared.priority,
-        };
-        let listed = ListedCamera {
-            need,
-            has_one_session: shared.has_one_session,
-        };
-        (shared.camera.id.clone(), listed)
     }
 
     fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut FleetContext<'_>) {

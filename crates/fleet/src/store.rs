@@ -71,7 +71,7 @@ pub enum StoreError {
     )]
     NoJetStream { url: String },
     #[error(
-        "the fleet {fleet} has nothing in NATS yet; write a list with `spotter fleet apply FILE`, or start a node"
+        "the fleet {fleet} has no boxes in NATS; start one, or wait some seconds after a restart of NATS"
     )]
     Absent { fleet: NodeId },
     #[error("{what} in NATS failed: {reason}")]

@@ -292,7 +292,7 @@ async fn reader_sees_the_same_fleet_and_makes_nothing() {
     let (sender, mut events) = mpsc::channel(64);
     let watching = tokio::spawn(async move { store.watch(StoreAccess::Reader, sender).await });
     let absent = timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
-    let reason = "the fleet hall has nothing in NATS yet";
+    let reason = "the fleet hall has no boxes in NATS";
     assert!(
         matches!(&absent, StoreEvent::Disconnected { reason: said } if said.starts_with(reason)),
         "{absent:?}"

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spotter_core::{
     CameraId, Mono, NodeId,
-    config::{Environment, SharedCamera, check_camera_list},
+    config::{Environment, check_camera_list},
 };
 use spotter_fleet::{
-    assignment::CameraNeed,
-    claims::ListedCamera,
     entries::{ListRevision, StoreEvent},
     state::FleetState,
     summary::{FleetSummary, NodeSummary},
@@ -88,8 +86,7 @@ impl RoomView {
         let revision = list.revision;
         match check_camera_list("list", &list.text, &self.environment) {
             Ok(read) => {
-                let listed = |camera| self.listed_camera(camera);
-                let listed: BTreeMap<_, _> = read.cameras.iter().map(listed).collect();
+                let listed = self.costs.listed_cameras(&read.cameras);
                 let works = listed.iter();
                 self.work_hz = works
                     .map(|(id, listed)| (id.clone(), listed.need.work_hz))
@@ -102,19 +99,6 @@ impl RoomView {
                 self.list = NewestList::Unreadable { revision, errors };
             }
         }
-    }
-
-    fn listed_camera(&self, shared: &SharedCamera) -> (CameraId, ListedCamera) {
-        let need = CameraNeed {
-            work_hz: self.costs.work_hz(&shared.camera),
-            label: shared.label.clone(),
-            priority: shared.priority,
-        };
-        let listed = ListedCamera {
-            need,
-            has_one_session: shared.has_one_session,
-        };
-        (shared.camera.id.clone(), listed)
     }
 
     pub fn report(&self, now: Mono, shown: ShownCameras) -> RoomReport {
