@@ -208,12 +208,22 @@ impl<'a> CameraPlacement<'a> {
         let mut busiest: Vec<_> = nodes
             .map(|node| (node, self.load_with(node, 0.0)))
             .collect();
-        busiest.retain(|(_, load)| *load >= BUSY_LOAD);
+        let loads = busiest.iter().map(|(_, load)| *load);
+        let least = loads.fold(f64::INFINITY, f64::min);
+        // No node is clearly less busy than the others: most often, no move is looked for.
+        busiest.retain(|(_, load)| *load >= BUSY_LOAD && least * GAIN <= *load);
+        if busiest.is_empty() {
+            return None;
+        }
         busiest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut cameras: BTreeMap<&NodeId, Vec<_>> = BTreeMap::new();
+        for (camera, need) in class {
+            if let Some(node) = self.owners.get(camera) {
+                cameras.entry(node).or_default().push((*camera, *need));
+            }
+        }
         busiest.into_iter().find_map(|(from, load)| {
-            let of_it = class
-                .iter()
-                .filter(|(camera, _)| self.owners.get(camera) == Some(&from));
+            let of_it = cameras.get(from).into_iter().flatten();
             let moves = of_it.flat_map(|&(camera, need)| {
                 let others = self.view.nodes.keys().filter(move |node| *node != from);
                 let allowed = others.filter(move |node| self.view.may_have(node, camera, need));
