@@ -6,6 +6,7 @@
 #                      SPOTTER_CUDA_ARCH=80 runs the code paths of that architecture on a newer GPU
 # make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, packages, other Debian releases (root)
 # make soak            an hour of faults: cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
+# make fleet           ten minutes of faults: ten boxes with 200 cameras, NATS, a broker
 # make home-assistant  tests discovery and commands with a real Home Assistant
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
 # make doc             the crates' documentation, private modules included
@@ -16,7 +17,7 @@ UNITS   ?= /etc/systemd/system
 SYSUSERS ?= /etc/sysusers.d
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian test-deb test-arm64 deb sbom doc check check-files lint soak home-assistant install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -82,7 +83,7 @@ test-arm64:
 	.ci/debian bookworm-arm64 "CARGO_TARGET_DIR=/spotter-target .ci/test-arm64"
 
 test-all: test
-	@$(MAKE) --no-print-directory doc test-full test-properties soak home-assistant test-debian test-deb test-arm64
+	@$(MAKE) --no-print-directory doc test-full test-properties soak fleet home-assistant test-debian test-deb test-arm64
 
 # The crates' documentation with their private modules; a link that does not resolve is an error.
 doc: export RUSTDOCFLAGS = -D warnings
@@ -109,6 +110,11 @@ soak: export SPOTTER_SOAK_MINUTES ?= 60
 soak:
 	@.ci/packages test
 	cargo test --locked --lib app::daemon::testbed::soak -- --nocapture
+
+# `make test` runs half a minute of a small one. A line every 30 s, and at the end a table; it fails when two boxes published one camera.
+fleet:
+	@.ci/packages test
+	cargo run --locked -p spotter-lab -- fleet --boxes 10 --cameras 200 --minutes 10 --seed $${SPOTTER_SOAK_SEED:-1}
 
 # Not a part of `make test`, because it installs Home Assistant.
 home-assistant:

@@ -43,6 +43,15 @@ pub fn listed(cameras: usize) -> BTreeMap<CameraId, ListedCamera> {
     (0..cameras).map(camera).collect()
 }
 
+/// What a server counts since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NatsTraffic {
+    /// From clients and from the other servers of its cluster.
+    pub messages_in: u64,
+    /// To them.
+    pub messages_out: u64,
+}
+
 /// Keeps its files in a folder, so that it can start again with them.
 pub struct NatsServer {
     child: Child,
@@ -50,6 +59,8 @@ pub struct NatsServer {
     /// Of its figures.
     monitor: u16,
     folder: tempfile::TempDir,
+    /// Of its first start.
+    arguments: Vec<String>,
 }
 
 impl NatsServer {
@@ -65,6 +76,30 @@ impl NatsServer {
         Self::start_in(folder, &["-js", "-c", path.to_str().unwrap()])
     }
 
+    /// Servers that replicate their buckets. They do not announce each other to clients, which therefore keep to the addresses that they have.
+    pub fn start_cluster(servers: usize) -> Vec<Self> {
+        let listeners: Vec<TcpListener> = (0..servers)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port());
+        let ports: Vec<u16> = ports.collect();
+        drop(listeners);
+        let routes = ports
+            .iter()
+            .map(|port| format!("nats-route://127.0.0.1:{port}"));
+        let routes = routes.collect::<Vec<_>>().join(", ");
+        let start = |number: usize| {
+            let port = ports[number];
+            Self::start_with(&format!(
+                "server_name: n{number}\n\
+                 cluster {{ name: fleet, listen: \"127.0.0.1:{port}\", no_advertise: true, routes: [{routes}] }}\n"
+            ))
+        };
+        (0..servers).map(start).collect()
+    }
+
     fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, monitor] = listeners.map(|listener| listener.local_addr().unwrap().port());
@@ -73,6 +108,7 @@ impl NatsServer {
             port,
             monitor,
             folder,
+            arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
         }
     }
 
@@ -110,22 +146,33 @@ impl NatsServer {
         self.child = Self::spawn([self.port, self.monitor], self.folder.path(), arguments);
     }
 
-    pub fn restart(&mut self) {
-        self.end();
-        self.begin(&["-js"]);
+    /// Starts again as it started first.
+    pub fn begin_again(&mut self) {
+        let arguments = self.arguments.clone();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.begin(&arguments);
     }
 
-    /// Messages that clients have sent since its start.
-    pub fn messages(&self) -> u64 {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.monitor)).unwrap();
-        socket.write_all(b"GET /varz HTTP/1.0\r\n\r\n").unwrap();
+    pub fn restart(&mut self) {
+        self.end();
+        self.begin_again();
+    }
+
+    /// `None` while it does not run or answer.
+    pub fn traffic(&self) -> Option<NatsTraffic> {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.monitor)).ok()?;
+        socket.set_read_timeout(Some(PATIENCE)).ok()?;
+        socket.write_all(b"GET /varz HTTP/1.0\r\n\r\n").ok()?;
         let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let count = answer
-            .split("\"in_msgs\": ")
-            .nth(1)
-            .and_then(|rest| rest.split(',').next());
-        count.and_then(|count| count.parse().ok()).unwrap()
+        socket.read_to_string(&mut answer).ok()?;
+        let count = |name: &str| {
+            let rest = answer.split(name).nth(1)?;
+            rest.split(',').next()?.trim().parse().ok()
+        };
+        Some(NatsTraffic {
+            messages_in: count("\"in_msgs\":")?,
+            messages_out: count("\"out_msgs\":")?,
+        })
     }
 
     pub fn port(&self) -> u16 {

@@ -39,7 +39,7 @@ pub enum LabCommand {
         /// How many
         cameras: usize,
     },
-    /// Measure how a fleet shares cameras while boxes and NATS fail
+    /// Measure how a fleet shares cameras while boxes, NATS, the broker and the network fail
     Fleet(FleetBenchArgs),
     /// A box of `fleet`, which starts this process
     #[command(hide = true)]
@@ -84,12 +84,18 @@ pub struct FleetBenchArgs {
     /// How many cameras
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub cameras: u32,
+    /// How many nats-servers; several are a cluster
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub nats: u8,
     /// How long faults go on
     #[arg(long, value_name = "N", default_value_t = 10.0)]
     pub minutes: f64,
     /// Of the faults
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// No faults: what a fleet costs while nothing happens
+    #[arg(long)]
+    pub calm: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -100,13 +106,22 @@ pub struct FleetBenchArgs {
 pub struct FleetBoxArgs {
     #[arg(long)]
     pub name: String,
-    /// Of nats-server
+    /// Which run of this box
     #[arg(long)]
-    pub port: u16,
+    pub run: u32,
+    /// Ports of nats-servers
+    #[arg(long, value_delimiter = ',')]
+    pub nats: Vec<u16>,
+    /// Port of the broker
+    #[arg(long)]
+    pub broker: u16,
     #[arg(long)]
     pub cameras: usize,
     #[arg(long)]
     pub capacity_hz: f64,
+    /// Its state directory
+    #[arg(long)]
+    pub folder: PathBuf,
 }
 
 /// `spotter-lab capacity`

@@ -81,8 +81,10 @@ pub fn fleet(args: &FleetBenchArgs) -> anyhow::Result<()> {
     let report = fleet::measure(&FleetBenchOptions {
         boxes: args.boxes as usize,
         cameras: args.cameras as usize,
+        nats_servers: args.nats.into(),
         length: length(args.minutes * 60.0)?,
         seed: args.seed,
+        is_calm: args.calm,
     })?;
     print(&report, args.json)?;
     report.check()

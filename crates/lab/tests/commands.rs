@@ -41,11 +41,12 @@ fn done(ended: Ended) -> Ended {
 
 #[test]
 fn each_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 7] = [
+    let commands: [(&str, &[&str]); 8] = [
         ("engine", &["--json"]),
         ("load", &["--size", "--clients", "--json"]),
         ("steps", &["--shape", "--seconds", "--json"]),
         ("cameras", &["--cameras", "--seconds", "--json"]),
+        ("fleet", &["--boxes", "--nats", "--minutes", "--calm"]),
         ("soak", &["--seconds", "--seed", "--json"]),
         ("eval", &["--scenes", "--track", "--minutes", "--rate"]),
         ("eval", &["--seed", "--bitrate"]),
@@ -113,6 +114,20 @@ fn cameras_are_measured_and_their_server_ends() {
     for level in ["WARN", "ERROR"] {
         assert!(!ended.stderr.contains(level), "{ended:#?}");
     }
+}
+
+#[test]
+fn fleet_with_faults_has_one_box_for_each_epoch() {
+    let size = ["fleet", "--boxes=3", "--cameras=12"];
+    let faults = ["--minutes=0.5", "--seed=1", "--json"];
+    let ended = lab(size.into_iter().chain(faults));
+    // The exit status also depends on times.
+    let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let faults = report["faults"].as_array().expect("faults");
+    let faults = faults.iter().filter_map(|row| row["faults"].as_u64());
+    assert!(faults.sum::<u64>() > 0, "{ended:#?}");
+    assert_eq!(report["doubled"], 0, "{ended:#?}");
+    assert_eq!(report["unwatched_at_the_end"], 0, "{ended:#?}");
 }
 
 /// `spotter-lab … | head -0`.

@@ -1,284 +1,311 @@
-//! Which box watches which camera at each moment, and what follows from that.
+//! What a consumer sees of the cameras, and what follows from that. Pure: by what the broker delivered.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context as _, bail};
 use serde::Serialize;
 use spotter_core::Mono;
-use spotter_fleet::entries::HEARTBEAT_LIFETIME;
 
-use super::FleetBenchOptions;
+use super::{
+    broker_lines::{CameraMessage, CameraMessageKind},
+    fault::{FleetFault, PlannedFault},
+};
 
-/// How long a camera of a killed box is unwatched at most.
-const PROMISED: Duration = HEARTBEAT_LIFETIME.saturating_add(Duration::from_secs(5));
-/// Lines of different boxes are read one box after the other: of a shorter gap it is not known whether there was one.
-const UNORDERED: Duration = Duration::from_millis(50);
+/// A longer time without a message is a gap although the owner is the same.
+const GAP: Duration = Duration::from_secs(3);
+/// A fault has effects for so long after its end.
+const AFTERMATH: Duration = Duration::from_secs(15);
+/// So long after its return, a box gets cameras of others.
+const RETURN: Duration = Duration::from_secs(45);
+/// A box that is connected to the broker and sees a newer owner is silent within this time.
+const SILENT_WITHIN: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FleetFault {
-    Kill,
-    /// SIGSTOP, later SIGCONT.
-    Stop,
-    Leave,
-    NatsRestart,
+struct FaultRecord {
+    kind: FleetFault,
+    /// None: all.
+    boxes: Vec<usize>,
+    from: Mono,
+    /// `None`: it goes on.
+    until: Option<Mono>,
 }
 
-/// Which boxes watch a camera, with their epochs.
+impl FaultRecord {
+    fn goes_on_within(&self, from: Mono, to: Mono, after: Duration) -> bool {
+        self.from <= to && self.until.is_none_or(|until| until.after(after) >= from)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct FreshMessage {
+    node: usize,
+    at: Mono,
+}
+
 #[derive(Default)]
-struct WatchedCamera {
-    by: BTreeMap<usize, u64>,
-    /// Since when no box does, and why.
-    unwatched: Option<(Mono, FleetFault)>,
+struct ObservedCamera {
+    /// The newest epoch, and since when the broker has it.
+    newest: u64,
+    newest_at: Mono,
+    /// Which box published with which epoch.
+    nodes: BTreeMap<u64, usize>,
+    last: Option<FreshMessage>,
+}
+
+/// Times without a message, in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct CameraGaps {
+    /// Until the first one of another box.
+    pub moved_s: Vec<f64>,
+    pub kept_s: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct FleetMoves {
+    pub all: usize,
+    /// From boxes with a fault.
+    pub of_failed: usize,
+    /// Of the others: to boxes whose fault is over.
+    pub to_returned: usize,
+}
+
+/// Messages with an older epoch, after one with a newer epoch.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OlderEpochs {
+    /// Events that say that they are delayed: history.
+    pub delayed: usize,
+    /// All others.
+    pub fresh: usize,
+    /// Of these, of a box whose own epoch was renewed.
+    pub of_same_box: usize,
+    /// Of these, of a box that was connected to the broker, and longer than a second after the newer `owner`.
+    pub late: usize,
+    /// The longest such time.
+    pub latest_s: f64,
 }
 
 pub struct FleetObserver {
-    cameras: BTreeMap<String, WatchedCamera>,
-    /// Boxes that are stopped: what they own, they do not watch.
-    stopped: BTreeSet<usize>,
-    last_fault: FleetFault,
+    cameras: BTreeMap<String, ObservedCamera>,
+    /// Since when each box runs and is connected to the broker.
+    able_since: Vec<Mono>,
+    faults: Vec<FaultRecord>,
     is_counting: bool,
-    gaps_s: BTreeMap<FleetFault, Vec<f64>>,
-    faults: usize,
-    moves: usize,
-    /// Moves that a fault requires: cameras of the box.
-    required_moves: usize,
-    doubled: usize,
+    pub gaps: BTreeMap<Option<FleetFault>, CameraGaps>,
+    pub moves: FleetMoves,
+    pub older: OlderEpochs,
+    /// Times that two boxes published a camera with one epoch.
+    pub doubled: usize,
+    pub messages: u64,
+    /// What a person has to look at.
+    pub findings: Vec<String>,
 }
 
 impl FleetObserver {
-    pub fn new(cameras: usize) -> Self {
-        let camera = |n| (format!("c{n}"), WatchedCamera::default());
+    pub fn new(cameras: usize, boxes: usize) -> Self {
+        let camera = |n| (format!("c{n}"), ObservedCamera::default());
         Self {
             cameras: (0..cameras).map(camera).collect(),
-            stopped: BTreeSet::new(),
-            last_fault: FleetFault::Kill,
+            able_since: vec![Mono::default(); boxes],
+            faults: Vec::new(),
             is_counting: false,
-            gaps_s: BTreeMap::new(),
-            faults: 0,
-            moves: 0,
-            required_moves: 0,
+            gaps: BTreeMap::new(),
+            moves: FleetMoves::default(),
+            older: OlderEpochs::default(),
             doubled: 0,
+            messages: 0,
+            findings: Vec::new(),
         }
     }
 
-    /// Counts from now on.
+    /// Counts gaps, moves and messages from now on.
     pub fn begin(&mut self) {
         self.is_counting = true;
+        self.messages = 0;
     }
 
-    /// A line that a box has printed.
-    pub fn line(&mut self, number: usize, line: &str, now: Mono) -> anyhow::Result<()> {
-        let mut words = line.split(' ');
-        let (what, camera) = (
-            words.next(),
-            words.next().context("a line without a camera")?,
-        );
-        let epoch = words.next().and_then(|word| word.parse().ok());
-        let watched = self.cameras.get_mut(camera).context("an unknown camera")?;
-        match (what, epoch) {
-            (Some("own"), Some(epoch)) => {
-                let is_doubled = watched
-                    .by
-                    .iter()
-                    .any(|(by, seen)| *by != number && *seen == epoch);
-                self.doubled += usize::from(is_doubled);
-                // An owner writes itself again after a gap between its heartbeats: a new epoch, but no move.
-                let is_move = watched.by.insert(number, epoch).is_none();
-                self.moves += usize::from(is_move && self.is_counting);
-            }
-            (Some("lost" | "silent"), _) => drop(watched.by.remove(&number)),
-            _ => bail!("a box printed {line:?}"),
-        }
-        let camera = camera.to_owned();
-        self.update(&camera, now);
-        Ok(())
+    pub fn fault(&mut self, fault: &PlannedFault, now: Mono) {
+        self.faults.push(FaultRecord {
+            kind: fault.kind,
+            boxes: fault.boxes.clone(),
+            from: now,
+            until: None,
+        });
     }
 
-    pub fn fault(&mut self, fault: FleetFault) {
-        self.last_fault = fault;
-        self.faults += 1;
-    }
-
-    /// A box has ended or is stopped.
-    pub fn unwatched_by(&mut self, number: usize, fault: FleetFault, now: Mono) {
-        self.fault(fault);
-        self.stopped.insert(number);
-        for camera in self.of(number) {
-            self.required_moves += 1;
-            self.update(&camera, now);
+    pub fn fault_ended(&mut self, now: Mono) {
+        if let Some(fault) = self.faults.last_mut() {
+            fault.until = Some(now);
         }
     }
 
-    /// A stopped box continues.
-    pub fn watched_by(&mut self, number: usize, now: Mono) {
-        self.stopped.remove(&number);
-        for camera in self.of(number) {
-            self.update(&camera, now);
-        }
+    pub fn faults(&self) -> impl Iterator<Item = FleetFault> {
+        self.faults.iter().map(|fault| fault.kind)
     }
 
-    /// A box has ended and starts again with nothing.
-    pub fn gone(&mut self, number: usize, now: Mono) {
-        for camera in self.of(number) {
-            if let Some(watched) = self.cameras.get_mut(&camera) {
-                watched.by.remove(&number);
-            }
-            self.update(&camera, now);
-        }
-        self.stopped.remove(&number);
+    /// The box runs and is connected to the broker since then, at the earliest.
+    pub fn able(&mut self, number: usize, since: Mono) {
+        let known = &mut self.able_since[number];
+        *known = since.max(*known);
     }
 
-    fn of(&self, number: usize) -> Vec<String> {
-        let own = self
-            .cameras
-            .iter()
-            .filter(|(_, watched)| watched.by.contains_key(&number));
-        own.map(|(camera, _)| camera.clone()).collect()
+    /// Cameras of which nothing arrived for a while.
+    pub fn unwatched(&self, now: Mono) -> usize {
+        let is_watched = |camera: &&ObservedCamera| {
+            let last = camera.last;
+            last.is_some_and(|last| now.since(last.at) <= GAP)
+        };
+        self.cameras.len() - self.cameras.values().filter(is_watched).count()
     }
 
-    fn update(&mut self, camera: &str, now: Mono) {
-        let Some(watched) = self.cameras.get_mut(camera) else {
+    pub fn message(&mut self, message: &CameraMessage, at: Mono) {
+        self.messages += 1;
+        let Some(camera) = self.cameras.get_mut(&message.camera) else {
             return;
         };
-        let is_watched = watched
-            .by
-            .keys()
-            .any(|number| !self.stopped.contains(number));
-        match (is_watched, watched.unwatched) {
-            (true, Some((since, fault))) => {
-                watched.unwatched = None;
-                let gap = now.since(since);
-                if gap > UNORDERED {
-                    let gaps = self.gaps_s.entry(fault).or_default();
-                    gaps.push(gap.as_secs_f64());
-                }
-            }
-            (false, None) if self.is_counting => watched.unwatched = Some((now, self.last_fault)),
-            _ => {}
+        if message.epoch > camera.newest {
+            camera.newest = message.epoch;
+            camera.newest_at = at;
+        }
+        let Some(node) = message.node else {
+            return;
+        };
+        let first = *camera.nodes.entry(message.epoch).or_insert(node);
+        if first != node {
+            self.doubled += 1;
+            self.findings.push(format!(
+                "boxes {first} and {node} published {} with epoch {}",
+                message.camera, message.epoch
+            ));
+        }
+        let is_delayed = message.kind == CameraMessageKind::Event { is_delayed: true };
+        match message.epoch < camera.newest {
+            _ if message.is_retained => {}
+            true if is_delayed => self.older.delayed += 1,
+            true => self.older_epoch(message, node, at),
+            false if is_delayed || message.kind == CameraMessageKind::Owner => {}
+            false => self.watched(&message.camera, FreshMessage { node, at }),
         }
     }
 
-    pub fn report(
-        self,
-        options: &FleetBenchOptions,
-        memory_mib: f64,
-        messages: u64,
-    ) -> FleetBenchReport {
-        let gaps = self.gaps_s.into_iter().map(|(fault, mut gaps)| {
-            gaps.sort_by(f64::total_cmp);
-            let at = |share: f64| gaps[((gaps.len() - 1) as f64 * share).round() as usize];
-            UnwatchedTimes {
-                fault,
-                cameras: gaps.len(),
-                median_s: at(0.5),
-                p99_s: at(0.99),
-                worst_s: at(1.0),
-            }
-        });
-        let watched = self.cameras.values();
-        FleetBenchReport {
-            boxes: options.boxes,
-            cameras: options.cameras,
-            minutes: options.length.as_secs_f64() / 60.0,
-            faults: self.faults,
-            unwatched: gaps.collect(),
-            unwatched_at_the_end: watched.filter(|camera| camera.by.is_empty()).count(),
-            moves: self.moves,
-            required_moves: self.required_moves,
-            doubled: self.doubled,
-            nats_messages: messages,
-            memory_mib,
+    fn older_epoch(&mut self, message: &CameraMessage, node: usize, at: Mono) {
+        let Some(camera) = self.cameras.get(&message.camera) else {
+            return;
+        };
+        self.older.fresh += 1;
+        if camera.nodes.get(&camera.newest) == Some(&node) {
+            self.older.of_same_box += 1;
+            return;
         }
+        let late = at.since(camera.newest_at.max(self.able_since[node]));
+        self.older.latest_s = late.as_secs_f64().max(self.older.latest_s);
+        if late > SILENT_WITHIN {
+            self.older.late += 1;
+            self.findings.push(format!(
+                "box {node} published {} ({:?}) with epoch {} {:.1} s after epoch {}",
+                message.camera,
+                message.kind,
+                message.epoch,
+                late.as_secs_f64(),
+                camera.newest
+            ));
+        }
+    }
+
+    fn watched(&mut self, camera: &str, message: FreshMessage) {
+        let Some(camera) = self.cameras.get_mut(camera) else {
+            return;
+        };
+        let Some(before) = camera.last.replace(message) else {
+            return;
+        };
+        let gap = message.at.since(before.at);
+        let is_move = before.node != message.node;
+        if !self.is_counting || !(is_move || gap > GAP) {
+            return;
+        }
+        let fault = self.fault_of(before, message.at);
+        let kind = fault.map(|fault| fault.kind);
+        if is_move {
+            let is_failed = fault.is_some_and(|fault| fault.boxes.contains(&before.node));
+            let is_returned = self.has_returned(message);
+            self.moves.all += 1;
+            self.moves.of_failed += usize::from(is_failed);
+            self.moves.to_returned += usize::from(!is_failed && is_returned);
+        }
+        let gaps = self.gaps.entry(kind).or_default();
+        match is_move {
+            true => gaps.moved_s.push(gap.as_secs_f64()),
+            false => gaps.kept_s.push(gap.as_secs_f64()),
+        }
+    }
+
+    /// The last fault of the box, or of all, between its last message and that of the next owner.
+    fn fault_of(&self, before: FreshMessage, to: Mono) -> Option<&FaultRecord> {
+        self.faults.iter().rev().find(|fault| {
+            let is_hit = fault.boxes.is_empty() || fault.boxes.contains(&before.node);
+            is_hit && fault.goes_on_within(before.at, to, AFTERMATH)
+        })
+    }
+
+    fn has_returned(&self, message: FreshMessage) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.boxes.contains(&message.node)
+                && fault.goes_on_within(message.at, message.at, RETURN)
+        })
     }
 }
 
-/// How long cameras were without a box, after one kind of fault.
-#[derive(Debug, Serialize)]
-pub struct UnwatchedTimes {
-    pub fault: FleetFault,
-    pub cameras: usize,
-    pub median_s: f64,
-    pub p99_s: f64,
-    pub worst_s: f64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::link::LinkState;
 
-#[derive(Debug, Serialize)]
-pub struct FleetBenchReport {
-    pub boxes: usize,
-    pub cameras: usize,
-    pub minutes: f64,
-    pub faults: usize,
-    pub unwatched: Vec<UnwatchedTimes>,
-    pub unwatched_at_the_end: usize,
-    pub moves: usize,
-    /// Cameras of boxes that were killed or stopped.
-    pub required_moves: usize,
-    /// Times that two boxes had one camera with one epoch.
-    pub doubled: usize,
-    /// To nats-server since its last start.
-    pub nats_messages: u64,
-    /// Of the largest box.
-    pub memory_mib: f64,
-}
-
-impl FleetBenchReport {
-    /// An error when a promise was broken.
-    pub fn check(&self) -> anyhow::Result<()> {
-        if self.doubled > 0 {
-            bail!(
-                "{} times, two boxes had one camera with one epoch",
-                self.doubled
-            );
-        }
-        if self.unwatched_at_the_end > 0 {
-            bail!(
-                "{} cameras have no box at the end",
-                self.unwatched_at_the_end
-            );
-        }
-        let of_lost = |times: &&UnwatchedTimes| times.fault == FleetFault::Kill;
-        if let Some(times) = self.unwatched.iter().find(of_lost)
-            && times.worst_s > PROMISED.as_secs_f64()
-        {
-            bail!(
-                "a camera of a killed box was unwatched for {:.1} s; promised are {} s",
-                times.worst_s,
-                PROMISED.as_secs()
-            );
-        }
-        Ok(())
+    fn at(ms: u64) -> Mono {
+        Mono::default().after(Duration::from_millis(ms))
     }
-}
 
-impl fmt::Display for FleetBenchReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} boxes, {} cameras, {:.0} minutes, {} faults",
-            self.boxes, self.cameras, self.minutes, self.faults
-        )?;
-        for times in &self.unwatched {
-            writeln!(
-                f,
-                "unwatched after {:?}: {} cameras, median {:.1} s, p99 {:.1} s, worst {:.1} s",
-                times.fault, times.cameras, times.median_s, times.p99_s, times.worst_s
-            )?;
+    fn state(epoch: u64, node: usize) -> CameraMessage {
+        CameraMessage {
+            camera: "c0".into(),
+            is_retained: false,
+            epoch,
+            node: Some(node),
+            kind: CameraMessageKind::State,
         }
-        write!(
-            f,
-            "{} moves, {} of them of killed or stopped boxes; {} with one epoch at two boxes; {} without a box at the end\n\
-             {} messages to nats-server since its last start; {:.0} MiB in the largest box",
-            self.moves,
-            self.required_moves,
-            self.doubled,
-            self.unwatched_at_the_end,
-            self.nats_messages,
-            self.memory_mib
-        )
+    }
+
+    #[test]
+    fn camera_of_killed_box_is_a_move_with_its_gap() {
+        let mut observer = FleetObserver::new(1, 2);
+        observer.begin();
+        observer.message(&state(5, 0), at(1000));
+        let fault = PlannedFault {
+            kind: FleetFault::Kill,
+            boxes: vec![0],
+            servers: Vec::new(),
+            length: Duration::ZERO,
+            pause: Duration::ZERO,
+            link: LinkState::Silent,
+        };
+        observer.fault(&fault, at(1500));
+        observer.message(&state(6, 1), at(12_000));
+        assert_eq!((observer.moves.all, observer.moves.of_failed), (1, 1));
+        assert_eq!(observer.gaps[&Some(FleetFault::Kill)].moved_s, [11.0]);
+        assert_eq!((observer.unwatched(at(13_000)), observer.doubled), (0, 0));
+    }
+
+    #[test]
+    fn older_and_doubled_epochs_are_found() {
+        let mut observer = FleetObserver::new(1, 2);
+        observer.message(&state(5, 0), at(0));
+        observer.message(&state(6, 1), at(1000));
+        observer.message(&state(5, 0), at(1500));
+        assert_eq!((observer.older.fresh, observer.older.late), (1, 0));
+        // It was cut off meanwhile.
+        observer.able(0, at(9000));
+        observer.message(&state(5, 0), at(9500));
+        assert_eq!((observer.older.fresh, observer.older.late), (2, 0));
+        observer.message(&state(5, 0), at(10_100));
+        assert_eq!((observer.older.fresh, observer.older.late), (3, 1));
+        observer.message(&state(6, 0), at(11_000));
+        assert_eq!(observer.doubled, 1);
     }
 }
