@@ -6,6 +6,7 @@
 #                      SPOTTER_CUDA_ARCH=80 runs the code paths of that architecture on a newer GPU
 # make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, packages, other Debian releases (root)
 # make soak            an hour of faults: cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
+# make test-fleet      three daemons with one list on the drawn street: one is killed, one is stopped
 # make fleet           ten minutes of faults: ten boxes with 200 cameras, NATS, a broker
 # make home-assistant  tests discovery and commands with a real Home Assistant
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
