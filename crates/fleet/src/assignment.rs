@@ -41,6 +41,22 @@ pub struct NodeOffer {
     pub refused: BTreeSet<CameraId>,
 }
 
+impl NodeOffer {
+    fn allows(&self, camera: &CameraId, need: &CameraNeed) -> bool {
+        let label = need.label.as_ref();
+        let has_label = label.is_none_or(|label| self.labels.contains(label));
+        has_label && self.capacity_hz > 0.0 && !self.refused.contains(camera)
+    }
+
+    /// Weighted rendezvous hashing: the node with the highest rank is preferred, a node in proportion to its capacity.
+    fn rank(&self, node: &NodeId, camera: &CameraId) -> f64 {
+        let hash = xxh3_64(format!("{node}/{camera}").as_bytes());
+        // In (0, 1): the upper 53 bits, in the middle of their step.
+        let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        -self.capacity_hz / uniform.ln()
+    }
+}
+
 /// What an assignment follows from.
 #[derive(Clone, Debug, Default)]
 pub struct AssignmentInputs {
@@ -81,13 +97,8 @@ impl AssignmentInputs {
     }
 
     fn may_have(&self, node: &NodeId, camera: &CameraId, need: &CameraNeed) -> bool {
-        self.nodes.get(node).is_some_and(|offer| {
-            let has_label = need
-                .label
-                .as_ref()
-                .is_none_or(|label| offer.labels.contains(label));
-            has_label && offer.capacity_hz > 0.0 && !offer.refused.contains(camera)
-        })
+        let offer = self.nodes.get(node);
+        offer.is_some_and(|offer| offer.allows(camera, need))
     }
 }
 
@@ -172,31 +183,26 @@ impl<'a> CameraPlacement<'a> {
     }
 
     fn place(&self, camera: &CameraId, need: &CameraNeed) -> Option<&'a NodeId> {
-        let may_have = |node: &&NodeId| self.view.may_have(node, camera, need);
-        let allowed: Vec<&'a NodeId> = self.view.nodes.keys().filter(may_have).collect();
-        let load = |node: &NodeId| self.load_with(node, need.work_hz);
+        let nodes = self.view.nodes.iter();
+        let allowed = nodes.filter(|(_, offer)| offer.allows(camera, need));
+        let allowed: Vec<(&'a NodeId, &'a NodeOffer, f64)> = allowed
+            .map(|(node, offer)| {
+                let work = self.work_hz.get(node).copied().unwrap_or_default();
+                (node, offer, (work + need.work_hz) / offer.capacity_hz)
+            })
+            .collect();
         let preferred = (self.mean_load * ABOVE_MEAN).min(self.most_load(need));
-        let preferred = allowed.iter().filter(|node| load(node) <= preferred);
-        let preferred =
-            preferred.max_by(|a, b| self.rank(a, camera).total_cmp(&self.rank(b, camera)));
+        let preferred = allowed.iter().filter(|(.., load)| *load <= preferred);
+        let preferred = preferred
+            .map(|(node, offer, _)| (*node, offer.rank(node, camera)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(node, _)| node);
         let least_busy = || {
-            let least = allowed.iter().min_by(|a, b| load(a).total_cmp(&load(b)));
-            least.filter(|node| load(node) <= self.most_load(need))
+            let least = allowed.iter().min_by(|a, b| a.2.total_cmp(&b.2));
+            let least = least.filter(|(.., load)| *load <= self.most_load(need));
+            least.map(|(node, ..)| *node)
         };
-        preferred.or_else(least_busy).copied()
-    }
-
-    /// Weighted rendezvous hashing: the node with the highest rank is preferred, a node in proportion to its capacity.
-    fn rank(&self, node: &NodeId, camera: &CameraId) -> f64 {
-        let hash = xxh3_64(format!("{node}/{camera}").as_bytes());
-        // In (0, 1): the upper 53 bits, in the middle of their step.
-        let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        let capacity = self
-            .view
-            .nodes
-            .get(node)
-            .map_or(0.0, |offer| offer.capacity_hz);
-        -capacity / uniform.ln()
+        preferred.or_else(least_busy)
     }
 
     /// From the busiest node from which a move is worth it: the one after which the larger load of the two nodes is the smallest.
@@ -205,11 +211,11 @@ impl<'a> CameraPlacement<'a> {
         class: &[(&'a CameraId, &'a CameraNeed)],
     ) -> Option<(&'a CameraId, &'a NodeId)> {
         let nodes = self.view.nodes.keys();
-        let mut busiest: Vec<_> = nodes
-            .map(|node| (node, self.load_with(node, 0.0)))
-            .collect();
-        let loads = busiest.iter().map(|(_, load)| *load);
-        let least = loads.fold(f64::INFINITY, f64::min);
+        let loads = nodes.map(|node| (node, self.load_with(node, 0.0)));
+        let loads: Vec<(&'a NodeId, f64)> = loads.collect();
+        let least = loads.iter().map(|(_, load)| *load);
+        let least = least.fold(f64::INFINITY, f64::min);
+        let mut busiest = loads.clone();
         // No node is clearly less busy than the others: most often, no move is looked for.
         busiest.retain(|(_, load)| *load >= BUSY_LOAD && least * GAIN <= *load);
         if busiest.is_empty() {
@@ -223,9 +229,12 @@ impl<'a> CameraPlacement<'a> {
             }
         }
         busiest.into_iter().find_map(|(from, load)| {
+            let others = loads.iter().filter(|(node, _)| *node != from);
+            let others = others.filter(|(_, less)| *less * GAIN <= load);
+            let others: Vec<&'a NodeId> = others.map(|(node, _)| *node).collect();
             let of_it = cameras.get(from).into_iter().flatten();
             let moves = of_it.flat_map(|&(camera, need)| {
-                let others = self.view.nodes.keys().filter(move |node| *node != from);
+                let others = others.iter().copied();
                 let allowed = others.filter(move |node| self.view.may_have(node, camera, need));
                 allowed.filter_map(move |to| {
                     let received = self.load_with(to, need.work_hz);
