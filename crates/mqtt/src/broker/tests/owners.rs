@@ -62,7 +62,11 @@ async fn is_lost(publisher: &Publisher, inbox: &mut mpsc::Receiver<Inbound>) {
             }
         }
     });
-    let inbound = inbound.await.expect("the newer owner").unwrap();
+    let inbound = inbound.await.unwrap_or_else(|_| {
+        let (state, counters) = (publisher.state().borrow().clone(), publisher.counters());
+        panic!("no newer owner: {state:?}, {counters:?}")
+    });
+    let inbound = inbound.unwrap();
     let expected = InboundKind::Owner {
         camera: camera("gate"),
         node: Some(NodeId::new("edge2").unwrap()),
@@ -142,16 +146,13 @@ async fn newer_owner_follows_a_cut() {
     broker.kill();
     away(&publisher, "").await;
     publisher.publish(count(3));
-    clock.advance(Duration::from_secs(1));
+    // Uncertain from here on, so it sends nothing of the camera, whenever it connects: the clock does not move on.
+    clock.advance(Duration::from_secs(11));
     broker.restart();
-    // The clock does not move, so the node makes no attempt.
     let mut live = Listener::on(broker.port, "spotter/#").await;
     publish_newer_owner(&live.client).await;
     publish(&live.client, COUNT, "5").await;
     live.until("count/person", "5").await;
-    clock.advance(Duration::from_secs(10));
-    publisher.try_again();
-    online(&publisher).await;
     is_lost(&publisher, &mut inbox).await;
     for _ in 0..20 {
         clock.advance(Duration::from_millis(100));
