@@ -74,8 +74,9 @@ pub struct OlderEpochs {
     pub delayed: usize,
     /// All others.
     pub fresh: usize,
-    /// Of these, of a box whose own epoch was renewed.
-    pub of_same_box: usize,
+    /// Of these, of a box whose own epoch was renewed: events, and states.
+    pub events_of_same_box: usize,
+    pub states_of_same_box: usize,
     /// Of these, of a box that was connected to the broker, and longer than a second after the newer `owner`.
     pub late: usize,
     /// The longest such time.
@@ -191,7 +192,9 @@ impl FleetObserver {
         };
         self.older.fresh += 1;
         if camera.nodes.get(&camera.newest) == Some(&node) {
-            self.older.of_same_box += 1;
+            let is_event = matches!(message.kind, CameraMessageKind::Event { .. });
+            self.older.events_of_same_box += usize::from(is_event);
+            self.older.states_of_same_box += usize::from(!is_event);
             return;
         }
         let late = at.since(camera.newest_at.max(self.able_since[node]));
@@ -221,14 +224,19 @@ impl FleetObserver {
         if !self.is_counting || !(is_move || gap > GAP) {
             return;
         }
-        let fault = self.fault_of(before, message.at);
-        let kind = fault.map(|fault| fault.kind);
+        let own = self.fault_of(before, message.at, |fault| {
+            fault.boxes.contains(&before.node)
+        });
+        let is_balance = is_move && own.is_none() && self.has_returned(message);
+        let of_all = || self.fault_of(before, message.at, |fault| fault.boxes.is_empty());
+        let kind = match is_balance {
+            true => None,
+            false => own.or_else(of_all),
+        };
         if is_move {
-            let is_failed = fault.is_some_and(|fault| fault.boxes.contains(&before.node));
-            let is_returned = self.has_returned(message);
             self.moves.all += 1;
-            self.moves.of_failed += usize::from(is_failed);
-            self.moves.to_returned += usize::from(!is_failed && is_returned);
+            self.moves.of_failed += usize::from(own.is_some());
+            self.moves.to_returned += usize::from(is_balance);
         }
         let gaps = self.gaps.entry(kind).or_default();
         match is_move {
@@ -237,12 +245,17 @@ impl FleetObserver {
         }
     }
 
-    /// The last fault of the box, or of all, between its last message and that of the next owner.
-    fn fault_of(&self, before: FreshMessage, to: Mono) -> Option<&FaultRecord> {
-        self.faults.iter().rev().find(|fault| {
-            let is_hit = fault.boxes.is_empty() || fault.boxes.contains(&before.node);
-            is_hit && fault.goes_on_within(before.at, to, AFTERMATH)
-        })
+    /// The last one between the last message of a box and the next one of the camera.
+    fn fault_of(
+        &self,
+        before: FreshMessage,
+        to: Mono,
+        is_wanted: impl Fn(&FaultRecord) -> bool,
+    ) -> Option<FleetFault> {
+        let mut faults = self.faults.iter().rev();
+        let fault = faults
+            .find(|fault| is_wanted(fault) && fault.goes_on_within(before.at, to, AFTERMATH))?;
+        Some(fault.kind)
     }
 
     fn has_returned(&self, message: FreshMessage) -> bool {

@@ -195,8 +195,13 @@ impl FleetBenchReport {
         )?;
         writeln!(
             f,
-            "older epochs: {} delayed events, {} others ({} of the same box), the last {:.2} s after the newer owner; later than 1 s: {}",
-            older.delayed, older.fresh, older.of_same_box, older.latest_s, older.late
+            "older epochs: {} delayed events, {} others ({} events and {} states of the same box), the last {:.2} s after the newer owner; later than 1 s: {}",
+            older.delayed,
+            older.fresh,
+            older.events_of_same_box,
+            older.states_of_same_box,
+            older.latest_s,
+            older.late
         )?;
         let a_second = |count: u64| count as f64 / traffic.seconds;
         write!(
