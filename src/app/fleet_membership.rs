@@ -383,9 +383,11 @@ impl FleetMembership {
                 .online()
                 .any(|(of, is_on)| of == id && is_on)
         };
+        // A node that the broker does not hear must not get cameras of one that it hears.
+        let is_heard = context.publisher.state().borrow().is_online();
         let mut connected = Vec::new();
         for (camera, is_known) in &mut self.preparing {
-            if !*is_known && streams(camera) {
+            if is_heard && !*is_known && streams(camera) {
                 *is_known = true;
                 connected.push(camera.clone());
             }

@@ -315,10 +315,17 @@ impl EventQueue {
     /// The camera was handed over, which proves that this node was its owner until then. On the disk they stay uncertain: written again, an
     /// event would open its track again.
     pub(super) fn make_certain(&mut self, camera: &CameraId, epoch: Epoch) {
+        self.renew(camera, epoch, epoch);
+    }
+
+    /// The node was the owner all the time, and has another epoch now: consumers ignore the older one.
+    pub(super) fn renew(&mut self, camera: &CameraId, before: Epoch, epoch: Epoch) {
         for entry in self.entries.values_mut() {
             let kept = &entry.kept;
-            if kept.uncertain && kept.epoch == Some(epoch) && kept.event.camera == *camera {
-                Arc::make_mut(&mut entry.kept).uncertain = false;
+            let is_old = kept.uncertain || before != epoch;
+            if is_old && kept.epoch == Some(before) && kept.event.camera == *camera {
+                let kept = Arc::make_mut(&mut entry.kept);
+                (kept.uncertain, kept.epoch) = (false, Some(epoch));
             }
         }
     }

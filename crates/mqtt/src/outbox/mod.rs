@@ -239,7 +239,7 @@ impl Outbox {
         if !self.fence.own(camera, epoch, now) {
             return false;
         }
-        self.events.make_certain(camera, before);
+        self.events.renew(camera, before, epoch);
         let removed = self.states.renew(stamp);
         self.forget_sent(&removed);
         self.push(owner, now);
