@@ -236,7 +236,7 @@ impl FleetStore {
         written.ok_or(StoreError::Changed)
     }
 
-    /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`]. Returns its revision.
+    /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`](crate::entries::HEARTBEAT_LIFETIME). Returns its revision.
     pub async fn renew(&self, node: &NodeId, heartbeat: &Heartbeat) -> Result<u64, StoreError> {
         let failed = |error: &dyn fmt::Display| self.failed("renewing the heartbeat", error);
         let value = serde_json::to_vec(heartbeat).map_err(|error| failed(&error))?;
