@@ -14,7 +14,7 @@
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`], [`costs`] | what the status page shows |
-//! | [`console`], [`lines`], [`demo`] | output for people, output for programs, the demo |
+//! | [`console`], [`lines`], [`mod@demo`] | output for people, output for programs, the demo |
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 

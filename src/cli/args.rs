@@ -301,7 +301,7 @@ fn fleet_name(text: &str) -> Result<NodeId, IdError> {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("server").required(true).args(["mqtt", "nats"])))]
 pub struct FleetStatusArgs {
-    /// The broker: mqtt://HOST[:PORT] or mqtts://HOST[:PORT]
+    /// The broker: mqtt://HOST or mqtts://HOST, with :PORT unless it is 1883 or 8883
     #[arg(long, value_name = "URL", conflicts_with = "fleet")]
     pub mqtt: Option<String>,
     /// The NATS server of a fleet: nats://HOST:PORT or tls://HOST:PORT; the servers of a cluster with commas
