@@ -8,17 +8,14 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use spotter_fleet::testing::NatsServer;
 use support::{
     DONE, Program,
-    broker::{Consumer, broker, publish, retained},
-    file, free_address, spotter, until,
+    broker::{publish, retained},
+    room::Room,
+    until,
 };
 
 const BOXES: [&str; 3] = ["edge1", "edge2", "edge3"];
@@ -31,88 +28,49 @@ struct Owner {
     epoch: u64,
 }
 
-struct Room {
-    directory: tempfile::TempDir,
-    nats: NatsServer,
-    address: SocketAddr,
-    _broker: spotter_street::broker::Mosquitto,
-    consumer: Consumer,
+/// A list of these cameras.
+fn list(cameras: &[&str]) -> String {
+    let camera = |id: &&str| {
+        format!("[camera.{id}]\nurl = \"test://\"\nprompt.ball.detect = \"white ball\"\n")
+    };
+    let cameras: String = cameras.iter().map(camera).collect();
+    format!("[defaults]\nrate = 1\nfirst_frame = \"60s\"\nstall = \"60s\"\n{cameras}")
 }
 
-impl Room {
-    fn new() -> Self {
-        let address = free_address();
-        let broker = broker(address, "");
-        Self {
-            directory: tempfile::tempdir().expect("a directory"),
-            nats: NatsServer::start(),
-            address,
-            _broker: broker,
-            consumer: Consumer::on(address),
-        }
-    }
-
-    fn apply(&self, cameras: &[&str]) {
-        let camera = |id: &&str| {
-            format!("[camera.{id}]\nurl = \"test://\"\nprompt.ball.detect = \"white ball\"\n")
+/// By the retained messages.
+fn owners(room: &Room) -> BTreeMap<String, Owner> {
+    let retained = retained(room.address);
+    let owners = retained.iter().filter_map(|(topic, payload)| {
+        let camera = topic.strip_prefix("spotter/hall/cam/")?;
+        let camera = camera.strip_suffix("/owner")?;
+        let owner: Value = serde_json::from_str(payload).ok()?;
+        let owner = Owner {
+            node: owner["node"].as_str().map(str::to_owned),
+            epoch: owner["epoch"].as_u64()?,
         };
-        let cameras: String = cameras.iter().map(camera).collect();
-        let text =
-            format!("[defaults]\nrate = 1\nfirst_frame = \"60s\"\nstall = \"60s\"\n{cameras}");
-        let path = file(self.directory.path(), "cameras.toml", text);
-        let url = format!("nats://127.0.0.1:{}", self.nats.port());
-        let path = path.to_str().expect("UTF-8");
-        spotter(["fleet", "apply", path, "--nats", &url, "--fleet", "hall"]).expect(DONE);
-    }
+        Some((camera.to_owned(), owner))
+    });
+    owners.collect()
+}
 
-    fn start(&self, name: &str) -> Program {
-        let state = self.directory.path().join(name);
-        let text = format!(
-            "node = {{ name = \"{name}\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel.budget = \"60s\"\n\
-             mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n\
-             fleet = {{ name = \"hall\", url = \"nats://127.0.0.1:{}\" }}\n",
-            self.address,
-            self.nats.port()
-        );
-        let path = file(self.directory.path(), &format!("{name}.toml"), text);
-        Program::start(["run", "--config", path.to_str().expect("UTF-8")])
+/// Waits until each of the cameras is published by one of these boxes.
+fn wait_until_watched(room: &Room, boxes: &[&str], cameras: &[&str]) -> BTreeMap<String, Owner> {
+    let owners = until("owners of all cameras", || {
+        let owners = owners(room);
+        let is_watched = |camera: &&str| {
+            let node = owners.get(*camera).and_then(|owner| owner.node.as_deref());
+            node.is_some_and(|node| boxes.contains(&node))
+        };
+        cameras.iter().all(is_watched).then_some(owners)
+    });
+    let from = room.consumer.now();
+    for camera in cameras {
+        let epoch = owners[*camera].epoch;
+        let topic = format!("spotter/hall/cam/{camera}/det/ball");
+        room.consumer
+            .wait_after(from, &topic, |text| epoch_of(text) == Some(epoch));
     }
-
-    /// By the retained messages.
-    fn owners(&self) -> BTreeMap<String, Owner> {
-        let retained = retained(self.address);
-        let owners = retained.iter().filter_map(|(topic, payload)| {
-            let camera = topic.strip_prefix("spotter/hall/cam/")?;
-            let camera = camera.strip_suffix("/owner")?;
-            let owner: Value = serde_json::from_str(payload).ok()?;
-            let owner = Owner {
-                node: owner["node"].as_str().map(str::to_owned),
-                epoch: owner["epoch"].as_u64()?,
-            };
-            Some((camera.to_owned(), owner))
-        });
-        owners.collect()
-    }
-
-    /// Waits until each of the cameras is published by one of these boxes.
-    fn wait_until_watched(&self, boxes: &[&str], cameras: &[&str]) -> BTreeMap<String, Owner> {
-        let owners = until("owners of all cameras", || {
-            let owners = self.owners();
-            let is_watched = |camera: &&str| {
-                let node = owners.get(*camera).and_then(|owner| owner.node.as_deref());
-                node.is_some_and(|node| boxes.contains(&node))
-            };
-            cameras.iter().all(is_watched).then_some(owners)
-        });
-        let from = self.consumer.now();
-        for camera in cameras {
-            let epoch = owners[*camera].epoch;
-            let topic = format!("spotter/hall/cam/{camera}/det/ball");
-            self.consumer
-                .wait_after(from, &topic, |text| epoch_of(text) == Some(epoch));
-        }
-        owners
-    }
+    owners
 }
 
 fn epoch_of(payload: &str) -> Option<u64> {
@@ -123,9 +81,9 @@ fn epoch_of(payload: &str) -> Option<u64> {
 #[test]
 fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     let room = Room::new();
-    room.apply(&CAMERAS);
+    room.apply(&list(&CAMERAS));
     let mut programs: BTreeMap<&str, Program> = BOXES.map(|name| (name, room.start(name))).into();
-    let first = room.wait_until_watched(&BOXES, &CAMERAS);
+    let first = wait_until_watched(&room, &BOXES, &CAMERAS);
     let nodes: BTreeSet<&str> = first.values().filter_map(|o| o.node.as_deref()).collect();
     let killed = *BOXES
         .iter()
@@ -166,7 +124,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     let from = room.consumer.now();
     programs.remove(killed);
     let others: Vec<&str> = BOXES.into_iter().filter(|name| *name != killed).collect();
-    let second = room.wait_until_watched(&others, &CAMERAS);
+    let second = wait_until_watched(&room, &others, &CAMERAS);
     for (camera, owner) in &second {
         match moving.contains(camera) {
             true => assert!(owner.epoch > first[camera].epoch, "{camera}: {owner:?}"),
@@ -187,7 +145,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         .expect("it runs")
         .terminate()
         .expect(DONE);
-    let third = room.wait_until_watched(&[last], &CAMERAS);
+    let third = wait_until_watched(&room, &[last], &CAMERAS);
     for camera in &moving {
         let heard = room.consumer.all();
         let prefix = format!("spotter/hall/cam/{camera}/");
@@ -202,7 +160,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     }
 
     // A camera that is removed from the list leaves nothing on the broker.
-    room.apply(&CAMERAS[1..]);
+    room.apply(&list(&CAMERAS[1..]));
     until("topics of a removed camera that are cleared", || {
         let retained = retained(room.address);
         let is_left = |topic: &String| topic.contains("/cam/c0/") || topic.contains("hall_c0");
@@ -213,7 +171,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         .expect("it runs")
         .terminate()
         .expect(DONE);
-    let owners = room.owners();
+    let owners = owners(&room);
     assert!(
         owners.values().all(|owner| owner.node.is_none()),
         "{owners:?}"

@@ -19,7 +19,6 @@ use std::{
 
 use serde_json::Value;
 use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
-use spotter_fleet::testing::NatsServer;
 use spotter_street::{
     Street, draw_i420,
     rtsp::{RtspStreet, StreetOptions},
@@ -27,13 +26,7 @@ use spotter_street::{
     score::{MatchTally, TruthObject, match_boxes},
     truth::{SeenObject, Visibility, truth},
 };
-use support::{
-    DONE, Program,
-    broker::{Consumer, Heard, broker},
-    file, free_address,
-    schemas::Schemas,
-    spotter, until,
-};
+use support::{DONE, Program, broker::Heard, room::Room, schemas::Schemas, until};
 
 const BOXES: [&str; 3] = ["edge1", "edge2", "edge3"];
 /// Cameras with the seeds of their streets, and the moment at which all of them begin: these streets have clear daylight from
@@ -165,29 +158,20 @@ struct WatchedStay {
     tracks: BTreeMap<String, usize>,
 }
 
-struct Room {
-    directory: tempfile::TempDir,
-    nats: NatsServer,
-    address: SocketAddr,
-    _broker: spotter_street::broker::Mosquitto,
-    consumer: Consumer,
+/// A room whose cameras are drawn streets.
+struct StreetRoom {
+    room: Room,
     streets: Vec<RtspStreet>,
     truth: Truth,
 }
 
-impl Room {
+impl StreetRoom {
     fn new() -> Self {
-        let address = free_address();
-        let broker = broker(address, "");
         let truth = Truth {
             ahead_s: MOMENT_S - SystemClock::new().wall().unix_millis() / 1000,
         };
         Self {
-            directory: tempfile::tempdir().expect("a directory"),
-            nats: NatsServer::start(),
-            address,
-            _broker: broker,
-            consumer: Consumer::on(address),
+            room: Room::new(),
             streets: CAMERAS.map(|(_, seed)| serve(seed, &truth)).into(),
             truth,
         }
@@ -202,26 +186,11 @@ impl Room {
                 text += &format!("prompt.{prompt}.detect = \"{words}\"\n");
             }
         }
-        let path = file(self.directory.path(), "cameras.toml", text);
-        let url = format!("nats://127.0.0.1:{}", self.nats.port());
-        let path = path.to_str().expect("UTF-8");
-        spotter(["fleet", "apply", path, "--nats", &url, "--fleet", "hall"]).expect(DONE);
-    }
-
-    fn start(&self, name: &str) -> Program {
-        let state = self.directory.path().join(name);
-        let text = format!(
-            "node = {{ name = \"{name}\", state_dir = {state:?} }}\nhttp.listen = \"off\"\nmodel = {{ path = \"embedded\", budget = \"60s\" }}\n\
-             mqtt.url = \"mqtt://{}\"\nfleet = {{ name = \"hall\", url = \"nats://127.0.0.1:{}\" }}\n",
-            self.address,
-            self.nats.port()
-        );
-        let path = file(self.directory.path(), &format!("{name}.toml"), text);
-        Program::start(["run", "--config", path.to_str().expect("UTF-8")])
+        self.room.apply(&text);
     }
 
     fn messages(&self) -> Vec<CameraMessage> {
-        let heard = self.consumer.all();
+        let heard = self.room.consumer.all();
         heard.iter().filter_map(CameraMessage::from_heard).collect()
     }
 
@@ -243,11 +212,11 @@ impl Room {
             let is_among = |node: &String| boxes.contains(&node.as_str());
             (owners.len() == CAMERAS.len() && owners.values().all(is_among)).then_some(())
         });
-        let from = self.consumer.now();
+        let from = self.room.consumer.now();
         for (camera, _) in CAMERAS {
             let looks = Cell::new(0);
             let topic = format!("cam/{camera}/det/{LIGHT}");
-            self.consumer.wait_after(from, &topic, |_| {
+            self.room.consumer.wait_after(from, &topic, |_| {
                 looks.set(looks.get() + 1);
                 looks.get() == LOOKS
             });
@@ -677,12 +646,14 @@ struct TakeOver {
 #[test]
 #[ignore = "two minutes; runs in make test-all"]
 fn events_of_the_street_go_on_when_boxes_fail() {
-    let room = Room::new();
+    let room = StreetRoom::new();
     room.apply();
-    let mut programs: BTreeMap<&str, Program> = BOXES.map(|name| (name, room.start(name))).into();
+    let mut programs: BTreeMap<&str, Program> =
+        BOXES.map(|name| (name, room.room.start(name))).into();
     for name in BOXES {
         let topic = format!("spotter/{name}/status");
-        room.consumer
+        room.room
+            .consumer
             .wait_for(&topic, |payload| payload == "online");
     }
     room.watch(&BOXES);
@@ -710,7 +681,7 @@ fn events_of_the_street_go_on_when_boxes_fail() {
     program.terminate().expect(DONE);
 
     let messages = room.messages();
-    it_is_documented(&room.consumer.all());
+    it_is_documented(&room.room.consumer.all());
     no_message_is_published_twice(&messages);
     epochs_never_decrease(&messages);
     let cameras = CAMERAS.map(|(camera, _)| {

@@ -6,6 +6,7 @@
 
 pub mod broker;
 mod lines;
+pub mod room;
 pub mod schemas;
 pub mod viewer;
 
