@@ -146,8 +146,10 @@ impl ConfigStore {
     /// Sets which cameras of the fleet's list are this node's. True when they are others now.
     pub fn set_part(&mut self, part: FleetPart, now: Mono) -> bool {
         let is_news = self.part.as_ref() != Some(&part);
-        self.part = Some(part);
-        self.update_effective(now);
+        if is_news {
+            self.part = Some(part);
+            self.update_effective(now);
+        }
         is_news
     }
 

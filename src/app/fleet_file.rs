@@ -66,29 +66,24 @@ impl FleetFile {
         &self.saved
     }
 
+    /// Blocks on the disk when the list is another one.
     pub fn keep_list(&mut self, list: &ListRevision) {
-        let kept = KeptFleet {
-            list_revision: list.revision,
-            list: list.text.clone(),
-            ..self.saved.clone()
-        };
-        self.save(kept);
-    }
-
-    pub fn keep_own(&mut self, own: &BTreeMap<CameraId, Epoch>) {
-        let kept = KeptFleet {
-            own: own.clone(),
-            ..self.saved.clone()
-        };
-        self.save(kept);
-    }
-
-    /// Blocks on the disk when something changed.
-    fn save(&mut self, kept: KeptFleet) {
-        if kept == self.saved {
-            return;
+        if self.saved.list().as_ref() != Some(list) {
+            self.saved.list_revision = list.revision;
+            self.saved.list.clone_from(&list.text);
+            self.save();
         }
-        self.saved = kept;
+    }
+
+    /// Blocks on the disk when they are others.
+    pub fn keep_own(&mut self, own: &BTreeMap<CameraId, Epoch>) {
+        if self.saved.own != *own {
+            self.saved.own.clone_from(own);
+            self.save();
+        }
+    }
+
+    fn save(&self) {
         let written = serde_json::to_vec(&self.saved)
             .map_err(io::Error::from)
             .and_then(|text| write_file_atomically(&self.path, &text));

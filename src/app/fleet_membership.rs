@@ -247,7 +247,11 @@ impl FleetMembership {
                 context.publisher.handed_over(&camera, released);
             }
             MemberEvent::Lost { camera, newer } => self.on_lost(&camera, newer, context),
-            MemberEvent::Confirmed { until } => context.publisher.confirm_ownership(until),
+            MemberEvent::Confirmed { until } => {
+                context.publisher.confirm_ownership(until);
+                // Another machine with this node's name has stopped.
+                self.store_state = StoreState::Connected;
+            }
             MemberEvent::View(summary) => context.board.show_fleet(self.name.clone(), summary),
             MemberEvent::Connected => {
                 tracing::info!("connected to the fleet's store");
