@@ -13,7 +13,8 @@
 //! the new epoch looks for the heartbeat later than the renewal. Then ownership is confirmed.
 //!
 //! When the store loses all heartbeats (a single server restarted), each node that connects waits for longer than a lifetime before it takes
-//! another one for dead; by then no renewal from before counts.
+//! another one for dead; by then no renewal from before counts. So it does after a renewal of its own that failed: a cluster that chooses a new
+//! leader accepts none of any node for some seconds, and the first one that renews again would see all others expired.
 
 use std::time::Duration;
 
@@ -51,7 +52,13 @@ pub struct Certainty {
     last_tick: Option<Mono>,
     /// Renewals that were sent earlier are no base of decisions.
     base: Mono,
+    /// Once all owners were known.
+    was_current: bool,
     renewal: Option<AcceptedRenewal>,
+    /// The last renewal failed: the store may accept none of any node.
+    is_refused: bool,
+    /// When the store accepted a renewal again.
+    accepts_since: Option<Mono>,
     /// When the newest renewal that the watch has shown was sent.
     shown: Option<Mono>,
     /// Up to which revision the watch has shown heartbeats.
@@ -70,6 +77,7 @@ impl Certainty {
     pub fn current(&mut self) {
         if let StoreContact::Reading(since) = self.contact {
             self.contact = StoreContact::Current(since);
+            self.was_current = true;
         }
     }
 
@@ -86,6 +94,17 @@ impl Certainty {
             StoreContact::None => None,
             StoreContact::Reading(since) | StoreContact::Current(since) => Some(since),
         }
+    }
+
+    /// The node has taken part; its heartbeat goes on while owners are read again.
+    pub fn was_current(&self) -> bool {
+        self.was_current
+    }
+
+    /// Others can renew their heartbeats since then, as far as this node can know. `None`: not connected.
+    pub fn usable_since(&self) -> Option<Mono> {
+        let connected_at = self.connected_at()?;
+        Some(connected_at.max(self.accepts_since.unwrap_or_default()))
     }
 
     /// Before each decision.
@@ -107,9 +126,17 @@ impl Certainty {
     /// True when the heartbeat was absent before: another node may have claimed.
     pub fn accepted(&mut self, renewal: AcceptedRenewal) -> bool {
         let is_gap = self.until().is_none_or(|until| renewal.accepted > until);
+        if std::mem::take(&mut self.is_refused) {
+            self.accepts_since = Some(renewal.accepted);
+        }
         self.renewal = Some(renewal);
         self.compare();
         is_gap
+    }
+
+    /// The store did not accept a renewal.
+    pub fn refused(&mut self) {
+        self.is_refused = true;
     }
 
     fn compare(&mut self) {
@@ -120,9 +147,12 @@ impl Certainty {
         }
     }
 
-    /// True when a renewal has to be sent that a decision can be based on, or when the last one is old.
-    pub fn is_renewal_due(&self, sent: Option<Mono>, now: Mono) -> bool {
-        sent.is_none_or(|sent| sent < self.base || now.since(sent) >= HEARTBEAT_PERIOD)
+    /// True when a renewal has to be sent that a decision can be based on, or when the last one is old or was refused.
+    pub fn is_renewal_due(&self, now: Mono) -> bool {
+        let is_old = |renewal: AcceptedRenewal| {
+            renewal.sent < self.base || now.since(renewal.sent) >= HEARTBEAT_PERIOD
+        };
+        self.is_refused || self.renewal.is_none_or(is_old)
     }
 
     pub fn has_renewed(&self) -> bool {

@@ -30,7 +30,7 @@ use futures_util::{StreamExt as _, stream};
 use spotter_core::{CameraId, Clock, Epoch, Mono, NodeId};
 use tokio::{
     sync::mpsc,
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
 
 use crate::{
@@ -48,6 +48,8 @@ const DECIDE_PERIOD: Duration = Duration::from_millis(500);
 pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 /// Writes that are on their way at a time.
 const WRITES_AT_ONCE: usize = 32;
+/// The heartbeat waits no longer for writes. What was written without an answer, the watch reports; the rest is written at the next decision.
+const WRITES_LIMIT: Duration = Duration::from_secs(2);
 /// How often what an operator sees is reported.
 const VIEW_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 1024;
@@ -191,8 +193,8 @@ pub struct Member {
     /// Of the last [`MemberCommand::Cameras`].
     list_revision: Option<u64>,
     has_capacity: bool,
-    /// The last attempt, and what it sent.
-    renewal: Option<(Mono, Heartbeat)>,
+    /// The last one that the store accepted.
+    renewed: Option<Heartbeat>,
     preparing: BTreeMap<CameraId, Preparation>,
     /// Of decisions without an action.
     settled: Option<DecisionBasis>,
@@ -243,7 +245,7 @@ impl Member {
             },
             list_revision: None,
             has_capacity: false,
-            renewal: None,
+            renewed: None,
             preparing: BTreeMap::new(),
             settled: None,
             own: BTreeMap::new(),
@@ -416,11 +418,16 @@ impl Member {
         self.resume(now).await;
         self.state.tick(now);
         self.take_part_again().await;
+        // First, because others wait for it: decisions may write for seconds.
+        if self.state.is_renewal_due(now) {
+            self.renew().await;
+        }
+        let now = self.clock.now();
         let basis = self.state.basis(now);
         if self.settled.as_ref() != Some(&basis) {
             self.decide(basis, now).await;
         }
-        self.renew().await;
+        self.say_changes().await;
         self.write_settings(now).await;
         self.confirm().await;
         self.send_view(now).await;
@@ -470,7 +477,8 @@ impl Member {
         }
         let this = &*self;
         let writes = stream::iter(writes).map(|action| this.write(action));
-        let results: Vec<_> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let writes = writes.buffer_unordered(WRITES_AT_ONCE);
+        let results: Vec<_> = writes.take_until(sleep(WRITES_LIMIT)).collect().await;
         for (camera, ownership) in results.into_iter().flatten() {
             let before = self.state.hand_over(&camera);
             self.state.owned(camera.clone(), ownership);
@@ -501,23 +509,25 @@ impl Member {
         }
     }
 
-    /// At most once each time that the node acts: when it is due, or when it says something else.
-    async fn renew(&mut self) {
-        let now = self.clock.now();
-        let sent = self.renewal.as_ref().map(|(sent, _)| *sent);
-        let said = self.renewal.as_ref().map(|(_, heartbeat)| heartbeat);
-        let is_due = self.state.is_renewal_due(sent, now) || said != Some(&self.heartbeat);
-        if !is_due || !self.state.can_write() {
-            return;
+    /// Sends the heartbeat if it says something else than the last one.
+    async fn say_changes(&mut self) {
+        if self.state.can_write() && self.renewed.as_ref() != Some(&self.heartbeat) {
+            self.renew().await;
         }
-        self.renewal = Some((now, self.heartbeat.clone()));
-        // A failure shows as an age.
-        if let Ok(revision) = self.store.renew(&self.node, &self.heartbeat).await {
-            self.state.accepted(AcceptedRenewal {
-                sent: now,
-                accepted: self.clock.now(),
-                revision,
-            });
+    }
+
+    async fn renew(&mut self) {
+        let sent = self.clock.now();
+        match self.store.renew(&self.node, &self.heartbeat).await {
+            Ok(revision) => {
+                self.renewed = Some(self.heartbeat.clone());
+                self.state.accepted(AcceptedRenewal {
+                    sent,
+                    accepted: self.clock.now(),
+                    revision,
+                });
+            }
+            Err(_) => self.state.refused(),
         }
     }
 
@@ -557,7 +567,8 @@ impl Member {
             let written = store.set_settings(&camera, text).await;
             written.ok().map(|()| camera)
         });
-        let written: Vec<_> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let writes = writes.buffer_unordered(WRITES_AT_ONCE);
+        let written: Vec<_> = writes.take_until(sleep(WRITES_LIMIT)).collect().await;
         for camera in written.into_iter().flatten() {
             self.settings.remove(&camera);
         }
@@ -581,7 +592,7 @@ impl Member {
     async fn end(&mut self) {
         // Of a camera that was not handed over, others wait until the heartbeat expires.
         let is_last = self.state.own().next().is_none() && self.state.can_write();
-        if is_last && self.renewal.is_some() {
+        if is_last && self.renewed.is_some() {
             _ = self.store.stop(&self.node).await;
         }
         self.send(MemberEvent::Left).await;

@@ -257,19 +257,28 @@ impl FleetState {
         }
     }
 
-    /// `sent`: when the last renewal was sent.
-    pub fn is_renewal_due(&self, sent: Option<Mono>, now: Mono) -> bool {
-        self.certainty.is_renewal_due(sent, now)
+    /// The store did not accept the own heartbeat.
+    pub fn refused(&mut self) {
+        self.certainty.refused();
     }
 
-    /// The store can be written: nothing is known of another machine with this name.
+    /// The own heartbeat has to be sent. It goes on while owners are read again, so that others do not take this node for dead.
+    pub fn is_renewal_due(&self, now: Mono) -> bool {
+        self.can_renew() && self.certainty.is_renewal_due(now)
+    }
+
+    pub(crate) fn can_renew(&self) -> bool {
+        self.certainty.was_current() && self.namesake.is_none()
+    }
+
+    /// Owners can be written: they are known, and nothing is known of another machine with this name.
     pub fn can_write(&self) -> bool {
         self.certainty.is_current() && self.namesake.is_none()
     }
 
     /// Until then no other node can have claimed a camera of this node.
     pub fn confirmed_until(&self) -> Option<Mono> {
-        let is_proven = self.unproven.is_empty() && self.can_write();
+        let is_proven = self.unproven.is_empty() && self.namesake.is_none();
         self.certainty.until().filter(|_| is_proven)
     }
 
@@ -347,7 +356,7 @@ impl FleetState {
     /// Living nodes, those that leave included.
     pub(crate) fn is_living(&self, node: &NodeId, now: Mono) -> bool {
         // After an outage of the store, others have a lifetime to return.
-        let returned = self.certainty.connected_at().unwrap_or(now);
+        let returned = self.certainty.usable_since().unwrap_or(now);
         let seen = self
             .nodes
             .get(node)

@@ -20,6 +20,7 @@ use std::{error::Error, fmt, path::PathBuf, sync::Mutex, time::Duration};
 
 use async_nats::{
     Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event,
+    connection::State,
     jetstream::{kv, message::StreamMessage, stream::LastRawMessageErrorKind},
 };
 use serde::{Deserialize, Serialize};
@@ -201,6 +202,22 @@ impl FleetStore {
         }
     }
 
+    async fn check_connection(&self) -> Result<(), StoreError> {
+        let state = self.client().await?.connection_state();
+        if state == State::Connected {
+            return Ok(());
+        }
+        let problem = self.connectivity.borrow().problem.clone();
+        Err(self.unreachable(problem.as_deref().unwrap_or("the connection was lost")))
+    }
+
+    fn unreachable(&self, reason: &str) -> StoreError {
+        StoreError::Unreachable {
+            url: self.url(),
+            reason: reason.to_owned(),
+        }
+    }
+
     fn url(&self) -> String {
         self.settings.access.urls.join(",")
     }
@@ -239,6 +256,8 @@ impl FleetStore {
     /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`](crate::entries::HEARTBEAT_LIFETIME). Returns its revision.
     pub async fn renew(&self, node: &NodeId, heartbeat: &Heartbeat) -> Result<u64, StoreError> {
         let failed = |error: &dyn fmt::Display| self.failed("renewing the heartbeat", error);
+        // The client would keep it, and send it when it is connected again.
+        self.check_connection().await?;
         let value = serde_json::to_vec(heartbeat).map_err(|error| failed(&error))?;
         let nodes = self.buckets().await?.nodes;
         let put = nodes.put(node.as_str(), value.into()).await;

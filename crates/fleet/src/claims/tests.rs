@@ -137,8 +137,9 @@ struct SimNode {
     id: NodeId,
     state: FleetState,
     heartbeat: Heartbeat,
-    sent: Option<Mono>,
-    said: Heartbeat,
+    /// The last heartbeat that the store accepted.
+    renewed: Option<Heartbeat>,
+    /// Entries so far, since it connected.
     read: usize,
     /// Offered cameras, with the time at which they are connected.
     preparing: BTreeMap<CameraId, f64>,
@@ -150,6 +151,8 @@ struct SimNode {
     running: Running,
     /// Cannot reach the store.
     is_cut: bool,
+    /// Until then it reads, and no leader accepts what it writes.
+    refused_until_s: f64,
 }
 
 impl SimNode {
@@ -168,8 +171,7 @@ impl SimNode {
             }),
             id,
             heartbeat,
-            sent: None,
-            said: Heartbeat::default(),
+            renewed: None,
             read: 0,
             preparing: BTreeMap::new(),
             giving_up: BTreeMap::new(),
@@ -177,6 +179,7 @@ impl SimNode {
             clock_ahead: Duration::from_secs(3600 * n as u64),
             running: Running::Runs,
             is_cut: false,
+            refused_until_s: 0.0,
         }
     }
 
@@ -197,18 +200,14 @@ impl SimNode {
             self.state.set_hand_over(&camera, HandOverState::GivenUp);
         }
         self.state.tick(now);
+        if self.state.is_renewal_due(now) {
+            self.renew(store, now);
+        }
         if let Some(decisions) = self.state.decide(now) {
             self.follow(decisions, store);
         }
-        let is_due = self.state.is_renewal_due(self.sent, now) || self.said != self.heartbeat;
-        if is_due && self.state.can_write() {
-            self.sent = Some(now);
-            self.said = self.heartbeat.clone();
-            self.state.accepted(AcceptedRenewal {
-                sent: now,
-                accepted: now,
-                revision: store.put_heartbeat(&self.id, &self.heartbeat),
-            });
+        if self.state.can_write() && self.renewed.as_ref() != Some(&self.heartbeat) {
+            self.renew(store, now);
         }
         self.confirmed = self.state.confirmed_until().or(self.confirmed);
         if self.state.has_left(now) {
@@ -218,15 +217,27 @@ impl SimNode {
         }
     }
 
+    fn renew(&mut self, store: &mut Store, now: Mono) {
+        if store.now_s < self.refused_until_s {
+            return self.state.refused();
+        }
+        self.renewed = Some(self.heartbeat.clone());
+        self.state.accepted(AcceptedRenewal {
+            sent: now,
+            accepted: now,
+            revision: store.put_heartbeat(&self.id, &self.heartbeat),
+        });
+    }
+
     fn read(&mut self, store: &Store, now: Mono) {
-        let is_first = self.read == 0;
         let is_new = !self.state.is_current();
         if is_new {
             self.state.connected(now);
+            self.read = 0;
         }
         for entry in &store.entries[self.read..] {
             match entry.clone() {
-                Entry::Heartbeat(entry) if is_first && store.is_absent(&entry.node) => {}
+                Entry::Heartbeat(entry) if is_new && store.is_absent(&entry.node) => {}
                 Entry::Heartbeat(entry) => self.state.heartbeat(entry, now),
                 Entry::Stopped(node) => self.state.stopped(&node),
                 Entry::Owned(camera, ownership) => self.state.owned(camera, ownership),
@@ -254,6 +265,7 @@ impl SimNode {
                     };
                     match dead {
                         Some(dead) if !store.is_absent(&dead) => {}
+                        Some(_) if store.now_s < self.refused_until_s => {}
                         Some(_) => store.send(swap),
                         None => self.swap(swap, store),
                     }
@@ -285,6 +297,9 @@ impl SimNode {
 
     /// Of four answers one is lost: the watch reports what was written.
     fn swap(&mut self, swap: Swap, store: &mut Store) {
+        if store.now_s < self.refused_until_s {
+            return;
+        }
         let camera = swap.camera.clone();
         let written = store.swap(swap);
         if let Some(ownership) = written
@@ -472,6 +487,31 @@ fn outage_of_the_store_moves_nothing() {
     assert_eq!(sim.unwatched(), [] as [&CameraId; 0]);
 }
 
+/// Heartbeats of all nodes expire, and each node learns at another moment that there is a leader again.
+#[test]
+fn cluster_without_leader_moves_nothing() {
+    for length_s in 1..30 {
+        let mut sim = Sim::new(1, 60);
+        sim.store.random = 1000 * length_s;
+        // Their renewals have different phases.
+        for _ in 1..5 {
+            sim.run(1.0);
+            sim.join();
+        }
+        sim.run(60.0);
+        let moves = sim.store.moves;
+        for node in &mut sim.nodes {
+            let until_s = sim.store.now_s + length_s as f64;
+            node.refused_until_s = until_s + 3.0 * sim.store.uniform();
+        }
+        sim.run(60.0);
+        assert_eq!(sim.store.moves, moves, "{length_s} s");
+        assert_eq!(sim.unwatched(), [] as [&CameraId; 0]);
+        let now = sim.nodes[0].now(&sim.store);
+        assert!(sim.nodes[0].confirmed > Some(now));
+    }
+}
+
 #[test]
 fn continued_node_has_lost_its_cameras_and_claims_nothing() {
     let mut sim = Sim::new(3, 30);
@@ -606,7 +646,7 @@ fn continued_node_decides_after_a_new_renewal_alone() {
     state.nodes.get_mut(&node(1)).unwrap().at = at(1);
     state.tick(at(12));
     assert_eq!(claims(&state, at(12)), None);
-    assert!(state.is_renewal_due(Some(at(4)), at(12)));
+    assert!(state.is_renewal_due(at(12)));
     renew(&mut state, at(12), 6);
     assert_eq!(claims(&state, at(12)), Some(0));
     // The other one is dead indeed.
@@ -700,6 +740,8 @@ enum Fault {
     Kill,
     Freeze,
     Cut,
+    /// Of the whole store, which has no leader.
+    Refuse,
     Join,
     Leave,
     Restart,
@@ -707,7 +749,7 @@ enum Fault {
 
 fn faults() -> impl Strategy<Value = Vec<(Fault, usize, f64)>> {
     use Fault::*;
-    let kind = prop::sample::select(vec![Kill, Freeze, Cut, Join, Leave, Restart]);
+    let kind = prop::sample::select(vec![Kill, Freeze, Cut, Refuse, Join, Leave, Restart]);
     prop::collection::vec((kind, 0..8usize, 0.0..40.0f64), 0..8)
 }
 
@@ -725,6 +767,12 @@ proptest! {
             let node = &mut sim.nodes[nth];
             match fault {
                 Fault::Join => sim.join(),
+                Fault::Refuse => {
+                    let until_s = sim.store.now_s + pause / 2.0;
+                    for node in &mut sim.nodes {
+                        node.refused_until_s = until_s;
+                    }
+                }
                 _ if node.running == Running::Ended => {}
                 Fault::Freeze if node.running == Running::Frozen => node.running = Running::Runs,
                 Fault::Cut if node.is_cut => node.is_cut = false,

@@ -7,15 +7,16 @@ use std::{
 };
 
 use async_nats::jetstream::{
-    self, ErrorCode,
+    Context, ErrorCode,
     context::{
-        CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, RequestError, RequestErrorKind,
+        ContextBuilder, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, RequestError,
+        RequestErrorKind,
     },
     kv,
     stream::{self, DiscardPolicy, StorageType},
 };
 
-use super::{FleetStore, StoreAccess, StoreError};
+use super::{FleetStore, REQUEST_LIMIT, StoreAccess, StoreError};
 use crate::entries::HEARTBEAT_LIFETIME;
 use spotter_core::Epoch;
 
@@ -156,12 +157,17 @@ impl FleetStore {
         }
     }
 
+    async fn context(&self) -> Result<Context, StoreError> {
+        let client = self.client().await?.clone();
+        Ok(ContextBuilder::new().timeout(REQUEST_LIMIT).build(client))
+    }
+
     /// The bucket; `None` if the server does not have it.
     pub(super) async fn existing(
         &self,
         settings: &BucketSettings,
     ) -> Result<Option<kv::Store>, StoreError> {
-        let context = jetstream::new(self.client().await?.clone());
+        let context = self.context().await?;
         let bucket = context.get_key_value(self.bucket_name(settings)).await;
         match bucket {
             Ok(bucket) => Ok(Some(bucket)),
@@ -178,7 +184,7 @@ impl FleetStore {
         if let Some(bucket) = self.existing(settings).await? {
             return Ok(bucket);
         }
-        let context = jetstream::new(self.client().await?.clone());
+        let context = self.context().await?;
         let name = self.bucket_name(settings);
         let stream = settings.stream(&name, self.settings.access.replicas);
         let made = context.create_stream(stream).await;

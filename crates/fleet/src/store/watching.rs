@@ -1,9 +1,6 @@
 //! What a watch of all buckets reports.
 
-use async_nats::{
-    connection::State,
-    jetstream::kv::{self, Operation},
-};
+use async_nats::jetstream::kv::{self, Operation};
 use futures_util::{StreamExt as _, stream::SelectAll};
 use spotter_core::{CameraId, NodeId};
 use tokio::{
@@ -59,7 +56,7 @@ impl StoreWatch<'_> {
     /// Ends with an error when a watch ends, and without one when the receiver is dropped.
     async fn run(&mut self, access: StoreAccess) -> Result<(), StoreError> {
         let what = "watching the fleet";
-        self.check_connection().await?;
+        self.store.check_connection().await?;
         let mut connectivity = self.connectivity.clone();
         let losses = connectivity.borrow().losses;
         let buckets = self.store.open(access).await?;
@@ -84,7 +81,7 @@ impl StoreWatch<'_> {
                 entry = entries.next() => entry,
                 () = self.events.closed() => return Ok(()),
                 _ = connectivity.wait_for(|now| now.losses != losses) => {
-                    return Err(self.unreachable("the connection was lost"));
+                    return Err(self.store.unreachable("the connection was lost"));
                 }
             };
             let entry = entry.ok_or_else(|| self.store.failed(what, "a watch ended"))?;
@@ -100,22 +97,6 @@ impl StoreWatch<'_> {
                     return Ok(());
                 }
             }
-        }
-    }
-
-    async fn check_connection(&self) -> Result<(), StoreError> {
-        let state = self.store.client().await?.connection_state();
-        if state == State::Connected {
-            return Ok(());
-        }
-        let problem = self.connectivity.borrow().problem.clone();
-        Err(self.unreachable(problem.as_deref().unwrap_or("the connection was lost")))
-    }
-
-    fn unreachable(&self, reason: &str) -> StoreError {
-        StoreError::Unreachable {
-            url: self.store.url(),
-            reason: reason.to_owned(),
         }
     }
 }
