@@ -36,7 +36,7 @@ use spotter_fleet::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     store::{FleetStore, StoreSettings},
 };
-use spotter_mqtt::{Identity, Publisher};
+use spotter_mqtt::{DELAYED_AFTER, Identity, Publisher};
 
 /// Commands to the membership that wait; more than a node has cameras.
 const COMMANDS: usize = 4096;
@@ -45,9 +45,7 @@ const EVENTS: usize = 1024;
 const EVENTS_AT_ONCE: usize = 256;
 /// How often a camera that changes hands is looked at.
 const STEP: Duration = Duration::from_millis(100);
-/// The longest time for the last messages of a camera that is handed over.
-const LAST_MESSAGES_LIMIT: Duration = Duration::from_secs(3);
-/// Also for its session to end.
+/// The longest time for the last messages of a camera that is handed over, and for its session to end. Without the session it is [`DELAYED_AFTER`].
 const LAST_SESSION_LIMIT: Duration = Duration::from_secs(11);
 /// The longest time for handing over all cameras at a stop; systemd waits a little longer.
 const LEAVE_LIMIT: Duration = Duration::from_secs(12);
@@ -361,7 +359,7 @@ impl FleetMembership {
         let has_one_session = listed.is_none_or(|listed| listed.has_one_session);
         let limit = match has_one_session {
             true => LAST_SESSION_LIMIT,
-            false => LAST_MESSAGES_LIMIT,
+            false => DELAYED_AFTER,
         };
         if !has_one_session {
             self.silent.insert(camera.clone());

@@ -25,7 +25,7 @@ use spotter_fleet::{
     store::{FleetStore, StoreSettings},
     testing::listed,
 };
-use spotter_mqtt::{Identity, Inbound, InboundKind, Publisher, Update, parse_inbound};
+use spotter_mqtt::{DELAYED_AFTER, Identity, Inbound, InboundKind, Publisher, Update, parse_inbound};
 use tokio::{
     signal::unix,
     sync::mpsc,
@@ -46,7 +46,6 @@ const STEP: Duration = Duration::from_millis(100);
 /// How often the disk and the measurement get what they need.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// As in the daemon.
-const LAST_MESSAGES_LIMIT: Duration = Duration::from_secs(3);
 const LEAVE_LIMIT: Duration = Duration::from_secs(12);
 const COMMANDS: usize = 4096;
 const EVENTS: usize = 1024;
@@ -267,7 +266,7 @@ impl FleetBox {
     fn on_give_up(&mut self, id: &CameraId) {
         self.end_event(id, EndReason::Moved);
         self.publisher.hand_over_camera(id);
-        let until = self.clock.now().after(LAST_MESSAGES_LIMIT);
+        let until = self.clock.now().after(DELAYED_AFTER);
         let mut known = self.camera(CameraPart::GivingUp(until));
         if let Some(camera) = self.cameras.remove(id) {
             known.connected_at = camera.connected_at;

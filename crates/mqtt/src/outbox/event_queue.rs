@@ -27,8 +27,9 @@ const EVENTS_IN_FLIGHT_MAX: usize = 8;
 const EVENTS_PER_S: usize = 100;
 /// Late events a second, of all.
 const LATE_PER_S: usize = 50;
-/// An event that waited longer is marked `delayed`, as one from the spool is.
-const DELAYED_AFTER: Duration = Duration::from_secs(5);
+/// An event that waited longer is marked `delayed`, as one from the spool is. A camera that is handed over waits no longer for its last messages,
+/// so what is sent of it while its next owner publishes says that it is old.
+pub const DELAYED_AFTER: Duration = Duration::from_secs(3);
 /// While connected, this many events wait even when the configuration keeps fewer over an outage.
 const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.

@@ -53,6 +53,8 @@ use super::{
 };
 use spotter_core::{CameraId, Epoch, EventStep, Mono, config::SpoolConfig};
 
+pub use event_queue::DELAYED_AFTER;
+
 pub(super) use delivery::{DeliveryOptions, Outgoing, Ticket};
 use event_queue::{EventOrigin, EventQueue};
 use reply_queue::ReplyQueue;
