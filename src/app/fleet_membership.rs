@@ -26,6 +26,7 @@ use super::{
     fleet_file::FleetFile,
     node_reporter::NodeReporter,
 };
+use crate::ops::facts::FleetFacts;
 use spotter_core::{
     CameraId, Clock, Epoch, Mono, NodeId,
     config::{Environment, FleetConfig, SharedCamera, SharedCameraList, camera_list},
@@ -85,6 +86,8 @@ pub struct FleetMembership {
     /// Silent and still connected, until the next owner is written.
     silent: BTreeSet<CameraId>,
     store_state: StoreState,
+    /// Of the whole fleet, by the last view.
+    seen: FleetFacts,
     capacity_hz: f64,
     leaving_since: Option<Mono>,
 }
@@ -189,6 +192,10 @@ impl FleetMembership {
             giving_up: BTreeMap::new(),
             silent: BTreeSet::new(),
             store_state: StoreState::Connecting,
+            seen: FleetFacts {
+                name: fleet.name.to_string(),
+                ..FleetFacts::default()
+            },
             capacity_hz: 0.0,
             leaving_since: None,
         }
@@ -250,7 +257,13 @@ impl FleetMembership {
                 // Another machine with this node's name has stopped.
                 self.store_state = StoreState::Connected;
             }
-            MemberEvent::View(summary) => context.board.show_fleet(self.name.clone(), summary),
+            MemberEvent::View(summary) => {
+                let living = summary.nodes.iter().filter(|node| node.is_living);
+                self.seen.living_nodes = living.count() as u64;
+                self.seen.unowned = summary.unowned.len() as u64;
+                self.seen.missing_hz = summary.missing_hz;
+                context.board.show_fleet(self.name.clone(), summary);
+            }
             MemberEvent::Connected => {
                 tracing::info!("connected to the fleet's store");
                 self.store_state = StoreState::Connected;
@@ -466,6 +479,14 @@ impl FleetMembership {
     pub fn is_leaving_overdue(&self, now: Mono) -> bool {
         let since = self.leaving_since;
         since.is_some_and(|since| now.since(since) >= LEAVE_LIMIT)
+    }
+
+    pub fn facts(&self) -> FleetFacts {
+        FleetFacts {
+            trouble: self.trouble(),
+            cameras: self.own.len() as u64,
+            ..self.seen.clone()
+        }
     }
 
     /// Why others may have to act; `None`: all is well.

@@ -258,7 +258,7 @@ impl Housekeeping {
             spooled: publisher.spool_msgs(),
             lines_lost: input.lines_lost,
             process: self.process_use,
-            fleet_trouble: input.fleet.and_then(FleetMembership::trouble),
+            fleet: input.fleet.map(FleetMembership::facts),
         };
         self.metrics.update(&facts);
         self.board.tick(facts);

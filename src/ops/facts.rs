@@ -20,8 +20,8 @@ pub struct Facts {
     /// Lines on standard output that were lost since the start.
     pub lines_lost: u64,
     pub process: ProcessUse,
-    /// What is wrong with the fleet's store.
-    pub fleet_trouble: Option<String>,
+    /// `None`: the node is in no fleet.
+    pub fleet: Option<FleetFacts>,
 }
 
 impl Default for Facts {
@@ -36,7 +36,7 @@ impl Default for Facts {
             spooled: 0,
             lines_lost: 0,
             process: ProcessUse::default(),
-            fleet_trouble: None,
+            fleet: None,
         }
     }
 }
@@ -54,6 +54,22 @@ pub struct CameraFacts {
     /// Since the start.
     pub stalls: u64,
     pub frames: FrameCounters,
+}
+
+/// The fleet of this node, as the node sees it.
+#[derive(Clone, Debug, Default)]
+pub struct FleetFacts {
+    pub name: String,
+    /// What is wrong with the store, or with this node's name.
+    pub trouble: Option<String>,
+    /// Of this node.
+    pub cameras: u64,
+    /// With a heartbeat.
+    pub living_nodes: u64,
+    /// Cameras of the list without a living owner.
+    pub unowned: u64,
+    /// Looks of cost 1 a second that cameras ask for and nodes cannot do.
+    pub missing_hz: f64,
 }
 
 #[derive(Clone, Debug, Default)]

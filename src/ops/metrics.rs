@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 
 use super::{
-    facts::{CameraFacts, EngineFacts, Facts},
+    facts::{CameraFacts, EngineFacts, Facts, FleetFacts},
     process,
 };
 use spotter_core::{CameraId, FrameCounters, Latency, STAGES, StreamCounters};
@@ -108,6 +108,26 @@ const NODE_GAUGES: [CopiedMetric<Facts>; 2] = [
     ),
 ];
 
+/// By the label `fleet`.
+const FLEET_GAUGES: [CopiedMetric<FleetFacts>; 4] = [
+    copied(
+        "fleet_joined",
+        "1 while the fleet's store answers and no other box has this one's name",
+        |fleet| u64::from(fleet.trouble.is_none()),
+    ),
+    copied("fleet_cameras", "Cameras of this box", |fleet| {
+        fleet.cameras
+    }),
+    copied("fleet_boxes", "Boxes with a heartbeat", |fleet| {
+        fleet.living_nodes
+    }),
+    copied(
+        "fleet_cameras_unowned",
+        "Cameras of the list that no living box has",
+        |fleet| fleet.unowned,
+    ),
+];
+
 const NODE_COUNTERS: [CopiedMetric<Facts>; 4] = [
     copied(
         "publish_messages",
@@ -155,6 +175,9 @@ pub struct Metrics {
     node_gauges: Vec<Gauge>,
     /// In the order of [`NODE_COUNTERS`].
     node_counters: Vec<Counter>,
+    /// In the order of [`FLEET_GAUGES`].
+    fleet_gauges: Vec<Gauges>,
+    fleet_missing_hz: Family<Labels, Gauge<f64, AtomicU64>>,
     messages_dropped: Counters,
     snapshots: Counters,
     /// Hand-over to acknowledgement, 95th percentile, seconds.
@@ -266,6 +289,12 @@ impl Default for Metrics {
             ),
             node_gauges: add_all(all, &NODE_GAUGES),
             node_counters: add_all(all, &NODE_COUNTERS),
+            fleet_gauges: add_all(all, &FLEET_GAUGES),
+            fleet_missing_hz: add(
+                all,
+                "fleet_missing_looks_per_second",
+                "Looks of cost 1 a second that cameras of the fleet ask for and its boxes cannot do",
+            ),
             messages_dropped: add(
                 all,
                 "publish_messages_dropped",
@@ -319,6 +348,9 @@ impl Metrics {
         for (metric, counter) in NODE_COUNTERS.iter().zip(&self.node_counters) {
             set(counter, (metric.value)(facts));
         }
+        if let Some(fleet) = &facts.fleet {
+            self.update_fleet(fleet);
+        }
         for (reason, messages) in facts.messages.drops() {
             let labels = label("reason", reason);
             set(&self.messages_dropped.get_or_create(&labels), messages);
@@ -357,6 +389,15 @@ impl Metrics {
             set(&self.engine_turns.get_or_create(&label), turns);
         }
         set_seconds(&self.engine_busy.get_or_create(&label), engine.busy);
+    }
+
+    fn update_fleet(&self, fleet: &FleetFacts) {
+        let label = label("fleet", &fleet.name);
+        for (metric, gauges) in FLEET_GAUGES.iter().zip(&self.fleet_gauges) {
+            set_gauge(&gauges.get_or_create(&label), (metric.value)(fleet));
+        }
+        let missing_hz = self.fleet_missing_hz.get_or_create(&label);
+        missing_hz.set(fleet.missing_hz);
     }
 
     /// Removes the metrics of a camera that was removed.

@@ -107,13 +107,14 @@ fn fleet(name: &NodeId, summary: &FleetSummary, facts: &Facts) -> FleetStatus {
     let is_incomplete = !summary.unowned.is_empty()
         || summary.missing_hz > 0.0
         || nodes.iter().any(|node| node.mood == Mood::Bad);
+    let trouble = facts.fleet.as_ref().and_then(|fleet| fleet.trouble.clone());
     FleetStatus {
         name: name.to_string(),
-        mood: match (&facts.fleet_trouble, is_incomplete) {
+        mood: match (&trouble, is_incomplete) {
             (None, false) => Mood::Good,
             _ => Mood::Bad,
         },
-        reason: facts.fleet_trouble.clone(),
+        reason: trouble,
         nodes,
         missing_hz: summary.missing_hz,
         unowned: summary.unowned.iter().map(ToString::to_string).collect(),

@@ -58,6 +58,13 @@ fn names_follow_the_scheme_and_counters_are_copied() {
             too_soon: 4,
             ..SnapshotCounters::default()
         },
+        fleet: Some(FleetFacts {
+            name: "hall".into(),
+            cameras: 12,
+            unowned: 2,
+            missing_hz: 1.5,
+            ..FleetFacts::default()
+        }),
         spooled: 8,
         lines_lost: 11,
         ..Facts::default()
@@ -74,6 +81,10 @@ fn names_follow_the_scheme_and_counters_are_copied() {
         "spotter_sampler_frames_total{camera=\"gate\",fate=\"failed\"} 1",
         "spotter_sampler_frames_waiting{camera=\"gate\"} 1",
         "spotter_engine_frames_in_flight{camera=\"gate\"} 1",
+        "spotter_fleet_joined{fleet=\"hall\"} 1",
+        "spotter_fleet_cameras{fleet=\"hall\"} 12",
+        "spotter_fleet_cameras_unowned{fleet=\"hall\"} 2",
+        "spotter_fleet_missing_looks_per_second{fleet=\"hall\"} 1.5",
         "spotter_publish_messages_total 7",
         "spotter_publish_messages_dropped_total{reason=\"offline\"} 2",
         "spotter_publish_inbound_dropped_total 3",
