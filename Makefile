@@ -7,7 +7,7 @@
 # make test-all        also what takes hours: true sizes, many cases, the soak, Home Assistant, packages, other Debian releases (root)
 # make soak            an hour of faults: cameras, a broker, commands; SPOTTER_SOAK_MINUTES and SPOTTER_SOAK_SEED change it
 # make test-fleet      three daemons with one list on the drawn street: one is killed, one is stopped
-# make fleet           ten minutes of faults: ten boxes with 200 cameras, NATS, a broker
+# make fleet           twice ten minutes of faults: ten boxes with 200 cameras, a broker, one NATS server and a cluster of three
 # make home-assistant  tests discovery and commands with a real Home Assistant
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
 # make doc             the crates' documentation, private modules included
@@ -122,6 +122,7 @@ soak:
 fleet:
 	@.ci/packages test
 	cargo run --locked -p spotter-lab -- fleet --boxes 10 --cameras 200 --minutes 10 --seed $${SPOTTER_SOAK_SEED:-1}
+	cargo run --locked -p spotter-lab -- fleet --boxes 10 --cameras 200 --minutes 10 --nats 3 --seed $${SPOTTER_SOAK_SEED:-1}
 
 # Not a part of `make test`, because it installs Home Assistant.
 home-assistant:

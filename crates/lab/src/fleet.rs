@@ -48,10 +48,10 @@ pub use self::member_box::fleet_box;
 
 /// Of each camera: one state and one event.
 const PUBLISH_PERIOD: Duration = Duration::from_secs(1);
-/// Until every camera is watched, at the start and at the end.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// Without faults at the end, at least.
-const QUIET: Duration = Duration::from_secs(15);
+/// Until every camera is watched and none moves, at the start and at the end.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Without a move, for so long.
+const SETTLED: Duration = Duration::from_secs(15);
 /// The longest time of a box that hands its cameras over.
 const LEAVE_LIMIT: Duration = Duration::from_secs(20);
 const PROGRESS_PERIOD: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ pub struct FleetBenchOptions {
 
 pub fn measure(options: &FleetBenchOptions) -> anyhow::Result<FleetBenchReport> {
     let mut bench = FleetBench::start(options)?;
-    bench.run_until_watched(Duration::ZERO)?;
+    bench.run_until_settled()?;
     bench.begin();
     let end = bench.clock.now().after(options.length);
     let mut plan = FaultPlan::new(options);
@@ -88,7 +88,7 @@ pub fn measure(options: &FleetBenchOptions) -> anyhow::Result<FleetBenchReport> 
     }
     if !options.is_calm {
         remark("no more faults");
-        bench.run_until_watched(QUIET)?;
+        bench.run_until_settled()?;
     }
     bench.report(options)
 }
@@ -284,17 +284,19 @@ impl FleetBench {
         Ok(())
     }
 
-    /// At least so long, and until all cameras are watched.
-    fn run_until_watched(&mut self, least: Duration) -> anyhow::Result<()> {
+    /// Until all cameras are watched, and none has moved for a while: the first boxes have them all, until the others are there.
+    fn run_until_settled(&mut self) -> anyhow::Result<()> {
         let start = self.clock.now();
-        self.run_for(least)?;
-        while self.observer.unwatched(self.clock.now()) > 0 {
-            if self.clock.now().since(start) > PATIENCE {
+        self.run_for(SETTLED)?;
+        loop {
+            let now = self.clock.now();
+            let is_settled = now.since(self.observer.last_move) >= SETTLED;
+            let is_watched = self.observer.unwatched(now) == 0;
+            if (is_settled && is_watched) || now.since(start) > PATIENCE {
                 return Ok(());
             }
             self.run_for(POLL)?;
         }
-        Ok(())
     }
 
     fn run_for(&mut self, length: Duration) -> anyhow::Result<()> {
@@ -320,14 +322,17 @@ impl FleetBench {
         }
     }
 
-    fn remark_progress(&self, now: Mono) {
+    fn remark_progress(&mut self, now: Mono) {
+        self.count_nats();
+        let nats = self.traffic.nats_in;
         let observer = &self.observer;
         let seconds = now.since(self.began).as_secs_f64();
         remark(format_args!(
-            "{seconds:.0} s: {} faults, {} moves, {:.0} messages a second, {} cameras silent; doubled {}, older epochs {} (late {})",
+            "{seconds:.0} s: {} faults, {} moves, {:.0} messages a second, {:.0} in NATS, {} cameras silent; doubled {}, older epochs {} (late {})",
             observer.faults().count(),
             observer.moves.all,
             observer.messages as f64 / seconds,
+            nats as f64 / seconds,
             observer.unwatched(now),
             observer.doubled,
             observer.older.fresh,

@@ -91,6 +91,8 @@ pub struct FleetObserver {
     is_counting: bool,
     pub gaps: BTreeMap<Option<FleetFault>, CameraGaps>,
     pub moves: FleetMoves,
+    /// Also before counting.
+    pub last_move: Mono,
     pub older: OlderEpochs,
     /// Times that two boxes published a camera with one epoch.
     pub doubled: usize,
@@ -109,6 +111,7 @@ impl FleetObserver {
             is_counting: false,
             gaps: BTreeMap::new(),
             moves: FleetMoves::default(),
+            last_move: Mono::default(),
             older: OlderEpochs::default(),
             doubled: 0,
             messages: 0,
@@ -221,6 +224,9 @@ impl FleetObserver {
         };
         let gap = message.at.since(before.at);
         let is_move = before.node != message.node;
+        if is_move {
+            self.last_move = message.at;
+        }
         if !self.is_counting || !(is_move || gap > GAP) {
             return;
         }
