@@ -82,8 +82,8 @@ impl AnswerRouter {
                 answer,
             } => {
                 self.board.look(&frame, &answer.marks);
-                match self.tracker.verified(&frame, &answer) {
-                    Some(change) => self.verified(&frame, change),
+                match self.tracker.settled(&frame, &answer) {
+                    Some(change) => self.settled(&frame, change),
                     None => {
                         let marks = self.answer(&frame, model_size, &answer);
                         if !answer.prompt.task.is_free_text() {
@@ -100,11 +100,13 @@ impl AnswerRouter {
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => {
                 self.found.remove(&key(&look.frame));
-                self.tracker.unanswered(&look);
+                let changes = self.tracker.unanswered(&look);
+                self.publish(changes);
             }
             LookNews::Ended(Outcome::Failed(look, reason)) => {
                 self.found.remove(&key(&look.frame));
-                self.tracker.unanswered(&look);
+                let changes = self.tracker.unanswered(&look);
+                self.publish(changes);
                 let camera = &look.frame.camera;
                 if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
@@ -214,14 +216,7 @@ impl AnswerRouter {
         let Some(tracked) = self.tracker.update(frame, answer) else {
             return Vec::new();
         };
-        let TrackedAnswer {
-            body,
-            mut change,
-            question,
-        } = tracked;
-        if let Some(question) = question {
-            self.sampler.ask_once(&frame.camera, question);
-        }
+        let TrackedAnswer { body, mut change } = tracked;
         self.snapshots_of_events(frame, &mut change.events);
         let detection = Detection {
             frame: FrameInfo::from(frame),
@@ -246,10 +241,10 @@ impl AnswerRouter {
         marks
     }
 
-    /// A verification question about `frame` is settled: the events that waited for it start.
-    fn verified(&mut self, frame: &Frame, mut change: PromptChange) {
+    /// A question about `frame` is settled: the events that waited for it start or say more.
+    fn settled(&mut self, frame: &Frame, mut change: PromptChange) {
         let (camera, prompt, events) = (&change.camera, &change.prompt, change.events.len());
-        tracing::debug!(%camera, %prompt, events, "verification question answered");
+        tracing::debug!(%camera, %prompt, events, "question about objects answered");
         self.snapshots_of_events(frame, &mut change.events);
         self.publish([change]);
     }
@@ -264,9 +259,12 @@ impl AnswerRouter {
         }
     }
 
-    /// States first, then events.
+    /// States first, then events. Questions are asked of the next frame.
     fn publish(&self, changes: impl IntoIterator<Item = PromptChange>) {
         for change in changes {
+            for question in change.questions {
+                self.sampler.ask_once(&change.camera, question);
+            }
             for state in change.states {
                 let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
                 self.publisher.publish(Update::State {

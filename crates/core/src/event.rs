@@ -60,6 +60,8 @@ pub enum UpdateReason {
     Better,
     /// A minute has passed since the last message.
     Minute,
+    /// The question of `describe` was answered.
+    Described,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -114,6 +116,9 @@ pub struct Event {
     pub still: bool,
     /// A snapshot of the object was begun. It follows within a moment, unless it cannot be made or the broker is away.
     pub snapshot: bool,
+    /// The model's answer to the question of `describe`; `None`: there is no question, or no answer yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
 }

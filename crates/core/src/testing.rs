@@ -92,6 +92,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         zones: Vec::new(),
         snapshot: false,
         verify: None,
+        describe: None,
         events: defaults::EVENTS,
     }
 }

@@ -32,6 +32,8 @@ struct EventPayload<'a> {
     entered_zones: &'a [ZoneId],
     stationary: bool,
     snapshot: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
     delayed: bool,
     frame: EventFramePart,
 }
@@ -81,6 +83,7 @@ pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
         entered_zones: &event.entered_zones,
         stationary: event.still,
         snapshot: event.snapshot,
+        description: event.description.as_deref(),
         delayed,
         frame: EventFramePart {
             w: event.camera_size.0,
@@ -101,6 +104,7 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
         Update(UpdateReason::Still) => ("update", "still"),
         Update(UpdateReason::Better) => ("update", "better"),
         Update(UpdateReason::Minute) => ("update", "minute"),
+        Update(UpdateReason::Described) => ("update", "described"),
         End(EndReason::Left) => ("end", "left"),
         End(EndReason::CameraLost) => ("end", "camera_lost"),
         End(EndReason::EngineLost) => ("end", "engine_lost"),
@@ -146,6 +150,7 @@ pub(super) mod tests {
             entered_zones: vec![ZoneId::new("drive").unwrap()],
             still: false,
             snapshot: true,
+            description: None,
             camera_size: (2560, 1440),
         }
     }
@@ -172,10 +177,12 @@ pub(super) mod tests {
         let mut event = event("gate", 1, EventStep::New);
         event.location = Location::Point(NormPoint { x: 0.5, y: 0.25 });
         event.score_source = ScoreSource::Verify;
+        event.description = Some("It waves.".into());
         let value = value(&event, true);
         assert_eq!(value["point"], json!([0.5, 0.25]));
         assert!(value.get("box").is_none());
         assert!(value["delayed"] == true && value["score_src"] == "verify");
+        assert_eq!(value["description"], "It waves.");
     }
 
     #[test]
@@ -189,6 +196,7 @@ pub(super) mod tests {
             (EventStep::Update(U::Still), "update", "still"),
             (EventStep::Update(U::Better), "update", "better"),
             (EventStep::Update(U::Minute), "update", "minute"),
+            (EventStep::Update(U::Described), "update", "described"),
             (EventStep::End(E::Left), "end", "left"),
             (EventStep::End(E::CameraLost), "end", "camera_lost"),
             (EventStep::End(E::EngineLost), "end", "engine_lost"),

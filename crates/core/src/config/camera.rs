@@ -232,13 +232,14 @@ fn prompt(
     let zones = table.get(&keys::prompt::ZONES);
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
+    let describe = table.get(&keys::prompt::DESCRIBE);
     let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
 
     // A key that cannot have an effect would only seem to filter.
     let (no_boxes, no_places): (&[_], &[_]) = match &task {
         Some(Task::Point { .. }) => (&[&area], &[]),
-        Some(Task::Query { .. }) => (&[&area], &[&zones, &verify]),
+        Some(Task::Query { .. }) => (&[&area], &[&zones, &verify, &describe]),
         _ => (&[], &[]),
     };
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
@@ -265,6 +266,7 @@ fn prompt(
         zones: zones.unwrap_or_default(),
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
+        describe: describe.and_then(|value| value.parsed(parse::prompt_text)),
         events,
     })
 }

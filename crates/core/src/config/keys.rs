@@ -472,6 +472,8 @@ sections! {
         SNAPSHOT: FlagForm = "snapshot", FlagForm, "snapshot = true", "Publishes a picture of each event's best moment.";
         VERIFY: CustomForm = "verify", CustomForm("text, at most 200 characters", "none"), "verify = \"Is there a parcel?\"",
             "A yes/no question that the model must answer with yes before an event starts. Not for `query`.";
+        DESCRIBE: CustomForm = "describe", CustomForm("text, at most 200 characters", "none"), "describe = \"What is the person doing?\"",
+            "A question about the object of each event, asked of the part of the picture around it as soon as the event starts. The answer is published as an update of the event. Not for `query`.";
         EVENTS: CustomForm = "events", CustomForm("table", "the camera's `events`"), "events = { confirm = \"2 of 2\" }",
             "When events of this prompt start and end.";
     }

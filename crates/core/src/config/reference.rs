@@ -107,7 +107,7 @@ mod tests {
         let form = |section: &str, name: &str| key(section, name).form;
         let prompt = "`[camera.NAME.prompt.NAME]`";
         let text = format!("at most {PROMPT_TEXT_MAX_CHARS} characters");
-        for name in ["detect", "point", "query", "verify"] {
+        for name in ["detect", "point", "query", "verify", "describe"] {
             assert!(form(prompt, name).contains(&text), "{name}");
         }
         let (fewest, most) = (CHOICES_RANGE.start(), CHOICES_RANGE.end());

@@ -323,9 +323,12 @@ impl CameraConfig {
             .collect()
     }
 
-    /// Width to which frames are scaled while decoding; `None`: a prompt has a region, which is cut from the camera's own pixels.
+    /// Width to which frames are scaled while decoding; `None`: a prompt has a region or describes its objects, which are cut from the camera's
+    /// own pixels.
     pub fn frame_width(&self) -> Option<u32> {
-        let is_whole = |prompt: &PromptConfig| prompt.region == PromptRegion::Whole;
+        let is_whole = |prompt: &PromptConfig| {
+            prompt.region == PromptRegion::Whole && prompt.describe.is_none()
+        };
         self.prompts.iter().all(is_whole).then_some(self.width)
     }
 
@@ -419,6 +422,8 @@ pub struct PromptConfig {
     pub snapshot: bool,
     /// Yes/no question asked before an event starts.
     pub verify: Option<String>,
+    /// A question about the object of each event, asked when it starts; its answer is part of the event.
+    pub describe: Option<String>,
     /// Life cycle of events, presence.
     pub events: EventConfig,
 }

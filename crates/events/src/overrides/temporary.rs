@@ -123,6 +123,7 @@ impl AddedPrompt {
             zones,
             snapshot: false,
             verify: None,
+            describe: None,
             events: events.unwrap_or(d::EVENTS),
         }
     }

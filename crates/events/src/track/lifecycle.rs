@@ -4,11 +4,13 @@
 //! last `n` looks saw the object, and over when none of the last `m` looks nor any in the last `end_after` did. An
 //! unconfirmed track is never published. An open event is published again when something changed that a consumer may wait
 //! for, and once a minute, so that an object that stays for days is one event. With `verify`, a confirmed track waits for
-//! the yes of the verification question; a track that ends before has no event.
+//! the yes of the verification question; a track that ends before has no event. With `describe`, an open event waits for the answer to a question
+//! about the part of the picture around its object, and is published again with it.
 
 use std::time::Duration;
 
 use super::{
+    description::DescriptionState,
     filter::Candidate,
     hysteresis::{Hysteresis, HysteresisRules},
     seen_part::SeenPart,
@@ -37,6 +39,8 @@ pub struct TrackRules {
     pub still_after: Duration,
     /// The verification question must be answered with yes before an event starts.
     pub verify: bool,
+    /// A question about the object is asked when its event starts.
+    pub describe: bool,
 }
 
 /// The look that an answer belongs to.
@@ -80,6 +84,7 @@ pub struct TrackLifecycle {
     /// The highest score of its looks.
     best: f64,
     stage: PublishStage,
+    description: DescriptionState,
 }
 
 /// How far a track's event has come.
@@ -128,6 +133,7 @@ impl TrackLifecycle {
             entered_zones: Vec::new(),
             still: false,
             snapshot: false,
+            description: None,
             camera_size: look.camera_size,
         };
         Self {
@@ -140,6 +146,7 @@ impl TrackLifecycle {
             resting: RestingLocation::new(seen.location, look.at),
             best: seen.score,
             stage: PublishStage::Unconfirmed,
+            description: DescriptionState::default(),
         }
     }
 
@@ -281,6 +288,18 @@ impl TrackLifecycle {
         }
     }
 
+    /// Where the object is, when the question about it is to be asked now.
+    pub fn describe(&mut self) -> Option<Location> {
+        self.description.ask().then_some(self.event.location)
+    }
+
+    /// The answer to the question, `None` if there was none. Returns the message of the event, if it says more now.
+    pub fn described(&mut self, answer: Option<&str>, now: Mono) -> Option<Event> {
+        let text = self.description.answered(answer)?;
+        self.event.description = Some(text.to_owned());
+        Some(self.publish(EventStep::Update(UpdateReason::Described), now))
+    }
+
     /// Replaces rules and zones; zones for which `kept` is true keep their count.
     pub fn change(&mut self, rules: TrackRules, zones: &[ZoneId], kept: impl Fn(&ZoneId) -> bool) {
         self.rules = rules;
@@ -333,6 +352,9 @@ impl TrackLifecycle {
     }
 
     fn publish(&mut self, step: EventStep, now: Mono) -> Event {
+        if step == EventStep::New && self.rules.describe {
+            self.description = DescriptionState::begin();
+        }
         self.event.step = step;
         self.stage = PublishStage::Published(PublishedValues {
             at: now,

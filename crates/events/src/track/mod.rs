@@ -8,14 +8,15 @@
 //!             text ────────┴────▶ believed_answer ──────────────────────┘
 //! ```
 //!
-//! With `verify`, a confirmed track has its event only after a second look (`verification`): the [`TrackedAnswer`] contains a
-//! question, and the daemon passes its answer to [`Tracker::verified`].
+//! With `verify`, a confirmed track has its event only after a second look (`verification`); with `describe`, a question is asked about the object of
+//! each event (`description`). A [`PromptChange`] contains such questions, and the daemon passes their answers to [`Tracker::settled`].
 //!
 //! A [`Tracker`] has a `prompt_tracker` for each prompt of each camera. Everything here is pure and takes its times from
 //! frames and from `now`; the daemon owns the tracker. Not here: pictures, topics and JSON.
 
 mod assign;
 mod believed_answer;
+mod description;
 mod filter;
 mod hysteresis;
 mod lifecycle;

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     believed_answer::BelievedAnswer,
+    description::{DescriptionQuestions, description_of},
     filter::Filter,
     hysteresis::{Hysteresis, HysteresisRules},
     lifecycle::{LookContext, TrackRules},
@@ -32,18 +33,32 @@ pub struct PromptChange {
     pub states: Vec<PromptState>,
     /// The messages of its events, in order.
     pub events: Vec<Event>,
+    /// To be asked once, of the camera's next frame. Their answers go to [`Tracker::settled`](super::Tracker::settled) or
+    /// [`Tracker::unanswered`](super::Tracker::unanswered); they may also get lost.
+    pub questions: Vec<Arc<Prompt>>,
 }
 
 impl PromptChange {
     pub fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.events.is_empty()
+        self.states.is_empty() && self.events.is_empty() && self.questions.is_empty()
     }
 
     fn then(mut self, later: Self) -> Self {
         self.states.extend(later.states);
         self.events.extend(later.events);
+        self.questions.extend(later.questions);
         self
     }
+}
+
+/// The end of a question that was asked once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SettledPrompt<'a> {
+    pub question: &'a Prompt,
+    /// `None`: the look was late or failed.
+    pub answer: Option<&'a AnswerBody>,
+    /// When the frame that it was asked about was received.
+    pub at: Mono,
 }
 
 /// An answer after filters and tracking, and what it changed.
@@ -51,10 +66,6 @@ impl PromptChange {
 pub struct TrackedAnswer {
     pub body: DetectionBody,
     pub change: PromptChange,
-    /// A question to be asked once, about the camera's next frame: confirmed tracks wait for it before their events start.
-    /// Its answer goes to [`Tracker::verified`](super::Tracker::verified) or
-    /// [`Tracker::unanswered`](super::Tracker::unanswered); it may also get lost.
-    pub question: Option<Arc<Prompt>>,
 }
 
 /// What is known of one prompt of one camera.
@@ -68,6 +79,7 @@ pub(super) struct PromptTracker {
     zones: ZoneCounts,
     tracks: TrackSet,
     verification: VerificationQuestion,
+    descriptions: DescriptionQuestions,
     answer: BelievedAnswer,
     view: PromptView,
     revision: u32,
@@ -89,6 +101,7 @@ impl PromptTracker {
             zones: ZoneCounts::new(&zones, rules.hysteresis),
             tracks: TrackSet::new(zones, rules),
             verification: VerificationQuestion::default(),
+            descriptions: DescriptionQuestions::default(),
             answer: BelievedAnswer::new(rules.hysteresis),
             view: camera.view_of(prompt),
             revision: 1,
@@ -130,7 +143,6 @@ impl PromptTracker {
                 return Some(TrackedAnswer {
                     body: DetectionBody::Text { text, score },
                     change: change.then(changed),
-                    question: None,
                 });
             }
         };
@@ -155,32 +167,59 @@ impl PromptTracker {
         self.count.look(count, now);
         let seen = objects.iter().flat_map(|object| &object.zones);
         self.zones.look(seen.chain(waiting.iter().flatten()), now);
-        let question = self.ask(&look, ids);
-        let changed = self.change(changed(&before, self.states()), events);
+        let question = self.verify(&look, ids);
+        let mut changed = self.change(changed(&before, self.states()), events);
+        changed.questions.extend(question);
+        changed.questions.extend(self.describe(now, ids));
         Some(TrackedAnswer {
             body: DetectionBody::Objects(objects),
             change: change.then(changed),
-            question,
         })
     }
 
-    /// The result of a verification question, for a frame that was received at `now`. `None` when the question is not the
-    /// one under way.
-    pub fn verified(
+    /// What the end of a question means. `None` when the question is not one that is under way.
+    pub fn settled(
         &mut self,
-        question: &Prompt,
-        result: VerificationResult,
-        now: Mono,
+        settled: SettledPrompt<'_>,
+        ids: &mut IdAllocator,
     ) -> Option<PromptChange> {
-        let is_under_way = self.verification.settle(question);
-        is_under_way.then(|| {
-            let events = self.tracks.verified(result, now);
-            self.change(Vec::new(), events)
-        })
+        let SettledPrompt {
+            question,
+            answer,
+            at,
+        } = settled;
+        let events = if self.verification.settle(question) {
+            let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
+            self.tracks.verified(result, at)
+        } else {
+            let track = self.descriptions.settle(question)?;
+            let text = answer.and_then(description_of);
+            Vec::from_iter(self.tracks.described(&track, text, at))
+        };
+        let mut change = self.change(Vec::new(), events);
+        change.questions = self.describe(at, ids);
+        Some(change)
     }
 
-    /// The question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
-    fn ask(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
+    /// The questions about objects of open events to be asked now.
+    fn describe(&mut self, now: Mono, ids: &mut IdAllocator) -> Vec<Arc<Prompt>> {
+        let Some(question) = &self.prompt.describe else {
+            return Vec::new();
+        };
+        for track in self.descriptions.give_up(now, self.stale_after) {
+            self.tracks.described(&track, None, now);
+        }
+        let mut asked = Vec::new();
+        while self.descriptions.has_room()
+            && let Some(new) = self.tracks.describe(question, self.view.crops_max, ids)
+        {
+            asked.extend(self.descriptions.ask(new, now));
+        }
+        asked
+    }
+
+    /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
+    fn verify(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
         let question = self.prompt.verify.as_deref()?;
         if self.verification.give_up(look.at, self.stale_after) {
             self.tracks.verified(VerificationResult::NoAnswer, look.at);
@@ -210,6 +249,7 @@ impl PromptTracker {
         self.zones.forget();
         self.answer.forget();
         self.verification.forget();
+        self.descriptions.forget();
         let events = self.tracks.end(reason, wall);
         self.change(changed(&before, self.states()), events)
     }
@@ -297,6 +337,7 @@ impl PromptTracker {
             prompt: self.prompt.id.clone(),
             states,
             events,
+            questions: Vec::new(),
         }
     }
 }
@@ -351,6 +392,7 @@ fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
         },
         still_after: events.still_after,
         verify: prompt.verify.is_some(),
+        describe: prompt.describe.is_some(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{
     assign::assign,
+    description::NewDescription,
     filter::Candidate,
     lifecycle::{LookContext, NewTrack, TrackLifecycle, TrackRules},
     motion::MotionFilter,
@@ -26,7 +27,7 @@ const SURPRISE_OF_SIZES: f64 = 3.2;
 /// And by this for a track that waits: that it is missed is no surprise, because the look saw another part of the picture.
 const SURPRISE_OF_A_MISS: f64 = SURPRISE_MAX / 2.0;
 
-/// Gives the tracks of one camera, and its verification questions, their ids.
+/// Gives the tracks of one camera, and the questions about them, their ids.
 #[derive(Clone, Debug)]
 pub struct IdAllocator {
     boot: Arc<str>,
@@ -181,6 +182,33 @@ impl TrackSet {
         tracks
             .filter_map(|track| track.lifecycle.verified(result, now))
             .collect()
+    }
+
+    /// The question about the next object that waits for its description; `None`: none does.
+    pub fn describe<'a>(
+        &mut self,
+        question: &'a str,
+        crops_max: Option<u8>,
+        ids: &mut IdAllocator,
+    ) -> Option<NewDescription<'a>> {
+        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
+        lifecycles.find_map(|lifecycle| {
+            let location = lifecycle.describe()?;
+            Some(NewDescription {
+                question,
+                crops_max,
+                track: lifecycle.track().clone(),
+                location,
+                number: ids.next_question(),
+            })
+        })
+    }
+
+    /// The answer to the question about a track, `None` if there was none: the message of its event.
+    pub fn described(&mut self, track: &TrackId, answer: Option<&str>, now: Mono) -> Option<Event> {
+        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
+        let lifecycle = lifecycles.find(|lifecycle| lifecycle.track() == track)?;
+        lifecycle.described(answer, now)
     }
 
     /// The question of the configuration changed.

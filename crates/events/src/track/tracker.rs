@@ -12,9 +12,8 @@ use std::{
 };
 
 use super::{
-    prompt_tracker::{PromptChange, PromptTracker, TrackedAnswer},
+    prompt_tracker::{PromptChange, PromptTracker, SettledPrompt, TrackedAnswer},
     track_set::IdAllocator,
-    verification::VerificationResult,
 };
 use spotter_core::{
     Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime,
@@ -60,19 +59,32 @@ impl Tracker {
         self.prompts.get_mut(&key)?.look(frame, answer, ids)
     }
 
-    /// The answer to a verification question of a [`TrackedAnswer`]: the events that start with it, none after a no. `None`
-    /// for every other answer, and for a question that is over because of a change or because its answer was late.
-    pub fn verified(&mut self, frame: &Frame, answer: &Answer) -> Option<PromptChange> {
-        let (prompt, result) = (&*answer.prompt, VerificationResult::of(&answer.body));
-        self.settle(&frame.camera, prompt, result, frame.times.received)
+    /// The answer to a question of a [`PromptChange`]: the events that start or change with it, none after a no. `None` for every other
+    /// answer, and for a question that is over because of a change or because its answer was late.
+    pub fn settled(&mut self, frame: &Frame, answer: &Answer) -> Option<PromptChange> {
+        let settled = SettledPrompt {
+            question: &answer.prompt,
+            answer: Some(&answer.body),
+            at: frame.times.received,
+        };
+        self.settle(&frame.camera, settled)
     }
 
-    /// A look ended without answers. A verification question in it is asked again later.
-    pub fn unanswered(&mut self, look: &Look) {
-        let (camera, now) = (&look.frame.camera, look.frame.times.received);
-        for prompt in &look.prompts {
-            self.settle(camera, prompt, VerificationResult::NoAnswer, now);
-        }
+    /// A look ended without answers. Questions in it are asked again later, some of them now.
+    pub fn unanswered(&mut self, look: &Look) -> Vec<PromptChange> {
+        let (camera, at) = (&look.frame.camera, look.frame.times.received);
+        let settled = look.prompts.iter().filter_map(|question| {
+            let answer = None;
+            self.settle(
+                camera,
+                SettledPrompt {
+                    question,
+                    answer,
+                    at,
+                },
+            )
+        });
+        settled.collect()
     }
 
     /// Time passed: the states of prompts without a look for too long become unknown. To be called every few seconds.
@@ -191,18 +203,13 @@ impl Tracker {
         self.prompts.values().flat_map(PromptTracker::open_events)
     }
 
-    fn settle(
-        &mut self,
-        camera: &CameraId,
-        question: &Prompt,
-        result: VerificationResult,
-        now: Mono,
-    ) -> Option<PromptChange> {
-        if question.revision != Prompt::ONCE {
+    fn settle(&mut self, camera: &CameraId, settled: SettledPrompt<'_>) -> Option<PromptChange> {
+        if settled.question.revision != Prompt::ONCE {
             return None;
         }
+        let ids = self.ids.get_mut(camera)?;
         let mut of_camera = self.prompts.iter_mut().filter(|(key, _)| key.0 == *camera);
-        of_camera.find_map(|(_, prompt)| prompt.verified(question, result, now))
+        of_camera.find_map(|(_, prompt)| prompt.settled(settled, ids))
     }
 
     fn changes(

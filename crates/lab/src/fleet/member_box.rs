@@ -25,7 +25,9 @@ use spotter_fleet::{
     store::{FleetStore, StoreSettings},
     testing::listed,
 };
-use spotter_mqtt::{DELAYED_AFTER, Identity, Inbound, InboundKind, Publisher, Update, parse_inbound};
+use spotter_mqtt::{
+    DELAYED_AFTER, Identity, Inbound, InboundKind, Publisher, Update, parse_inbound,
+};
 use tokio::{
     signal::unix,
     sync::mpsc,
@@ -369,6 +371,7 @@ impl FleetBox {
             entered_zones: Vec::new(),
             still: false,
             snapshot: false,
+            description: None,
             camera_size: (1280, 720),
         };
         self.publisher.publish(Update::Event(Box::new(event)));

@@ -28,7 +28,8 @@ const HEALTH_STATES: [&str; 7] = [
 
 /// The value template of an event: its type, and the attributes for automations.
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
-     'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score} | tojson }}";
+     'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score, \
+     'description': value_json.description | default(none)} | tojson }}";
 
 pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
     let (node, id) = (node::id(config), &camera.id);

@@ -1,4 +1,4 @@
-//! `verify`: an event begins after the model has confirmed it with "yes".
+//! `verify`: an event begins after the model has confirmed it with "yes". `describe`: the model's words follow as an update.
 
 use serde_json::Value;
 
@@ -42,6 +42,46 @@ async fn verified() {
     let sources =
         ["gate", "yard"].map(|camera| received.begins(camera).next().unwrap()["score_src"].clone());
     assert_eq!(sources, ["verify", "token_prob"]);
+}
+
+#[test]
+fn described_event_is_updated_with_the_answer() {
+    let test = "app::daemon::testbed::verify::described_event_is_updated_with_the_answer";
+    alone_without_an_error(test, described());
+}
+
+async fn described() {
+    let (_servers, testbed) = testbed_with_good_cameras().await;
+    let plain = "detect = \"thing\"";
+    let asking = format!("{plain}, describe = \"What does the thing do?\"");
+    testbed.write(&testbed.text().replacen(plain, &asking, 1));
+    let scenario = async {
+        let mut received = Received::default();
+        // The text of the first token is empty.
+        testbed.scene.say_yes();
+        testbed.scene.show("gate", true);
+        let is_described = |event: &&Value| event["reason"] == "described";
+        let has_words = |all: &Received| all.of("event", "gate").any(|event| is_described(&event));
+        received.until(&testbed, has_words).await;
+        testbed.scene.show("gate", false);
+        let is_over = |all: &Received| all.of("event", "gate").any(|event| event["type"] == "end");
+        received.until(&testbed, is_over).await;
+        signal("-TERM");
+        received
+    };
+    let (report, received) = testbed.run_while(machine_clock(), scenario).await;
+    assert!(report.balanced(), "{report}");
+    let events: Vec<&Value> = received.of("event", "gate").collect();
+    let types: Vec<&Value> = events.iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["new", "update", "end"]);
+    assert!(events[0].get("description").is_none());
+    let words = events[1]["description"].as_str().unwrap();
+    assert!(!words.is_empty() && events[2]["description"] == words);
+    assert!(
+        events
+            .iter()
+            .all(|event| event["event"] == events[0]["event"])
+    );
 }
 
 #[derive(Default)]

@@ -9,6 +9,7 @@ use spotter_core::{
     testing::{frame_at, prompt},
 };
 
+mod describe;
 mod events;
 mod names;
 mod properties;

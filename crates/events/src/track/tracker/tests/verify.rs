@@ -28,9 +28,13 @@ fn hear(
     text: &str,
 ) -> Option<Vec<Event>> {
     let frame = frame_at(&gate(), seconds(second));
-    let change = tracker.verified(&frame, &says(question, text))?;
+    let change = tracker.settled(&frame, &says(question, text))?;
     assert_eq!(change.prompt.as_str(), "person");
     Some(change.events)
+}
+
+fn question(answer: &TrackedAnswer) -> Option<Arc<Prompt>> {
+    answer.change.questions.first().cloned()
 }
 
 fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
@@ -48,7 +52,7 @@ fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<P
     for second in from..from + 1000 {
         let answer = look(tracker, second as f64, &people(1, count));
         assert_eq!(answer.change.events, [], "an event started without a yes");
-        if let Some(question) = answer.question {
+        if let Some(question) = question(&answer) {
             return (second, question);
         }
     }
@@ -58,27 +62,30 @@ fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<P
 #[test]
 fn an_event_waits_for_the_yes_and_presence_does_not() {
     let mut tracker = tracker(doubting());
-    assert_eq!(look(&mut tracker, 0.0, &people(1, 1)).question, None);
+    assert_eq!(question(&look(&mut tracker, 0.0, &people(1, 1))), None);
     let answer = look(&mut tracker, 1.0, &people(1, 1));
-    let question = answer.question.unwrap();
+    let asked = question(&answer).unwrap();
     assert_eq!(present(&answer.change), Some(Presence::On));
     assert_eq!(answer.change.events, []);
     let task = Task::Query {
         question: "Is it a person?".into(),
         choices: vec!["Yes".into(), "No".into()],
     };
-    assert_eq!((&question.task, question.revision), (&task, Prompt::ONCE));
+    assert_eq!((&asked.task, asked.revision), (&task, Prompt::ONCE));
     let answer = look(&mut tracker, 2.0, &people(1, 1));
-    assert_eq!((answer.question, tracker.open_events().count()), (None, 0));
+    assert_eq!(
+        (question(&answer), tracker.open_events().count()),
+        (None, 0)
+    );
 
-    let begun = hear(&mut tracker, 2.1, &question, "Yes").unwrap();
+    let begun = hear(&mut tracker, 2.1, &asked, "Yes").unwrap();
     let new = &begun[0];
     assert_eq!(begun.len(), 1);
     assert_eq!((new.step, new.started), (EventStep::New, at(0.0).1));
     let scores = |event: &Event| (event.score, event.top_score, event.score_source);
     assert_eq!(scores(new), (0.75, 0.75, ScoreSource::Verify));
     assert_eq!(new.location, answer.body.objects()[0].location);
-    let again = hear(&mut tracker, 2.2, &question, "Yes");
+    let again = hear(&mut tracker, 2.2, &asked, "Yes");
     assert_eq!(again, None, "the question is settled already");
 
     // The event continues like every other, with the score of the yes and without another question.
@@ -86,7 +93,7 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     for second in 3..80 {
         let found = people(1, usize::from(second < 70));
         let answer = look(&mut tracker, f64::from(second), &found);
-        assert_eq!(answer.question, None);
+        assert_eq!(question(&answer), None);
         published.extend(answer.change.events);
     }
     let steps: Vec<_> = published.iter().map(|event| event.step).collect();
@@ -123,18 +130,18 @@ fn verification_retries_slowly_after_no_and_soon_without_answer() {
 #[test]
 fn one_verification_answers_all_waiting_tracks_but_no_later_one() {
     let mut tracker = tracker(doubting());
-    let (now, question) = until_question(&mut tracker, 0, 2);
+    let (now, asked) = until_question(&mut tracker, 0, 2);
     assert_eq!(now, 1);
     for second in 2..4 {
         let answer = look(&mut tracker, f64::from(second), &people(1, 3));
-        assert_eq!(answer.question, None, "a second question is under way");
+        assert_eq!(question(&answer), None, "a second question is under way");
     }
-    let begun = hear(&mut tracker, 3.5, &question, "Yes").unwrap();
+    let begun = hear(&mut tracker, 3.5, &asked, "Yes").unwrap();
     assert_eq!(begun.len(), 2);
     let answer = look(&mut tracker, 4.0, &people(1, 3));
-    let question = answer.question.unwrap();
+    let asked = question(&answer).unwrap();
     assert_eq!(answer.change.events, []);
-    let third = hear(&mut tracker, 4.5, &question, "Yes").unwrap();
+    let third = hear(&mut tracker, 4.5, &asked, "Yes").unwrap();
     assert_eq!(third.len(), 1);
     assert!(begun.iter().all(|event| event.track != third[0].track));
 }
@@ -207,8 +214,8 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
 #[test]
 fn changed_verification_is_asked_at_once_and_removed_one_confirms() {
     let mut tracker = tracker(doubting());
-    let (_, question) = until_question(&mut tracker, 0, 1);
-    hear(&mut tracker, 1.5, &question, "No");
+    let (_, asked) = until_question(&mut tracker, 0, 1);
+    hear(&mut tracker, 1.5, &asked, "No");
     let mut site = doubting();
     site.prompts[0].verify = Some("Is a person there?".into());
     assert_eq!(tracker.configure(&site, at(2.0).1), []);
@@ -218,8 +225,8 @@ fn changed_verification_is_asked_at_once_and_removed_one_confirms() {
     site.prompts[0].verify = None;
     assert_eq!(tracker.configure(&site, at(3.0).1), []);
     let answer = look(&mut tracker, 3.0, &people(1, 1));
-    let published = answer.change.events;
-    assert_eq!((published.len(), answer.question), (1, None));
+    let published = &answer.change.events;
+    assert_eq!((published.len(), question(&answer)), (1, None));
     assert_eq!(published[0].score_source, ScoreSource::TokenProb);
     assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
 }
@@ -275,10 +282,10 @@ proptest! {
                 old = Some(question);
             }
             let answer = look(&mut tracker, second, &people(1, count));
-            for event in answer.change.events {
+            for event in &answer.change.events {
                 prop_assert!(event.step != EventStep::New && open.contains(&event.track), "{event:?}");
             }
-            if let Some(question) = answer.question {
+            if let Some(question) = question(&answer) {
                 // A new question replaces only one that was lost.
                 old = under_way.replace(question).or(old);
             }
@@ -291,7 +298,7 @@ proptest! {
             let second = now_ms as f64 / 1e3;
             let answer = look(&mut tracker, second, &people(1, 2));
             last = tracks(&answer);
-            if let Some(question) = answer.question {
+            if let Some(question) = question(&answer) {
                 hear(&mut tracker, second, &question, "Yes");
             }
         }

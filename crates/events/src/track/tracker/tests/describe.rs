@@ -1,0 +1,132 @@
+//! Events whose object is described.
+
+use super::*;
+use spotter_core::{Look, NormBox, PromptRegion};
+
+fn describing() -> CameraConfig {
+    let mut site = camera();
+    site.prompts[0].describe = Some("What is the person doing?".into());
+    site
+}
+
+/// The events that the answer to a question leads to.
+fn hear(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>, text: &str) -> PromptChange {
+    let (text, score) = (text.into(), 0.5);
+    let answer = Answer {
+        prompt: Arc::clone(question),
+        ..answer(1, AnswerBody::Text { text, score })
+    };
+    let frame = frame_at(&gate(), seconds(second));
+    tracker.settled(&frame, &answer).unwrap()
+}
+
+fn late(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) -> Vec<PromptChange> {
+    tracker.unanswered(&Look {
+        moved: None,
+        frame: frame_at(&gate(), seconds(second)),
+        prompts: vec![Arc::clone(question)],
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+    })
+}
+
+fn looks(tracker: &mut Tracker, seconds: std::ops::Range<u32>, count: usize) -> PromptChange {
+    let mut last = None;
+    for second in seconds {
+        last = Some(look(tracker, f64::from(second), &people(1, count)).change);
+    }
+    last.unwrap()
+}
+
+#[test]
+fn description_of_a_new_event_is_an_update() {
+    let mut tracker = tracker(describing());
+    let change = looks(&mut tracker, 0..2, 1);
+    let [new] = &change.events[..] else {
+        panic!("{change:?}");
+    };
+    assert_eq!((new.step, &new.description), (EventStep::New, &None));
+    let [question] = &change.questions[..] else {
+        panic!("{change:?}");
+    };
+    assert_eq!(question.task.text(), "What is the person doing?");
+    assert!(question.task.is_free_text() && question.view.width_max.is_none());
+    let (PromptRegion::Fixed(region), Location::Box(seen)) = (question.view.region, new.location)
+    else {
+        panic!("{question:?}");
+    };
+    let region = region.norm_box();
+    let contains = |outer: NormBox, inner: NormBox| outer.x0 <= inner.x0 && inner.x1 <= outer.x1;
+    assert!(contains(region, seen) && region.x1 - region.x0 <= 2.01 * (seen.x1 - seen.x0));
+
+    let described = hear(&mut tracker, 1.2, question, " It waves. ");
+    let [update] = &described.events[..] else {
+        panic!("{described:?}");
+    };
+    assert_eq!(update.step, EventStep::Update(UpdateReason::Described));
+    assert_eq!(update.track, new.track);
+    assert_eq!(update.description.as_deref(), Some("It waves."));
+    // Later messages have it too, and it is not asked again.
+    let end = looks(&mut tracker, 2..12, 0);
+    let ended: Vec<_> = tracker.open_events().collect();
+    assert!(ended.is_empty() && end.questions.is_empty());
+}
+
+#[test]
+fn description_follows_the_yes_of_the_verification() {
+    let mut site = describing();
+    site.prompts[0].verify = Some("Is it a person?".into());
+    let mut tracker = tracker(site);
+    let asked = looks(&mut tracker, 0..2, 1);
+    assert!(asked.events.is_empty() && !asked.questions[0].task.is_free_text());
+    let begun = hear(&mut tracker, 1.5, &asked.questions[0], "Yes");
+    assert_eq!(begun.events[0].step, EventStep::New);
+    let described = hear(&mut tracker, 1.7, &begun.questions[0], "It waves.");
+    assert_eq!(
+        described.events[0].description.as_deref(),
+        Some("It waves.")
+    );
+}
+
+#[test]
+fn late_description_is_asked_again_at_once_three_times() {
+    let mut tracker = tracker(describing());
+    let mut questions = looks(&mut tracker, 0..2, 1).questions;
+    let mut asked = 0;
+    while let Some(question) = questions.pop() {
+        asked += 1;
+        let second = 2.0 + f64::from(asked) / 10.0;
+        questions = late(&mut tracker, second, &question)
+            .into_iter()
+            .flat_map(|change| change.questions)
+            .collect();
+        assert!(late(&mut tracker, second, &question).is_empty(), "settled");
+    }
+    assert_eq!(asked, 3);
+    assert_eq!(looks(&mut tracker, 3..9, 1).questions, []);
+}
+
+#[test]
+fn crowd_is_described_a_few_at_a_time() {
+    let mut tracker = tracker(describing());
+    let mut questions = looks(&mut tracker, 0..2, 6).questions;
+    let mut described = BTreeSet::new();
+    assert_eq!(questions.len(), 4);
+    while let Some(question) = questions.pop() {
+        let change = hear(&mut tracker, 1.5, &question, "It waits.");
+        described.extend(change.events.into_iter().map(|event| event.track));
+        questions.extend(change.questions);
+    }
+    assert_eq!(described.len(), 6);
+}
+
+#[test]
+fn description_of_an_ended_event_is_ignored() {
+    let mut tracker = tracker(describing());
+    let questions = looks(&mut tracker, 0..2, 1).questions;
+    looks(&mut tracker, 2..12, 0);
+    assert_eq!(
+        hear(&mut tracker, 12.0, &questions[0], "It waves.").events,
+        []
+    );
+}
