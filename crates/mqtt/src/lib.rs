@@ -16,6 +16,7 @@ mod command;
 mod detection;
 pub mod discovery;
 mod event;
+mod event_feed;
 mod fence;
 mod inbound;
 mod line;
@@ -35,6 +36,7 @@ pub use broker::{BrokerState, ReadError, TlsError, TopicReader};
 pub use command::{
     CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
 };
+pub use event_feed::PublishedEvent;
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::{ClearedTopic, Update};

@@ -17,6 +17,7 @@ use tokio::{
 use super::{
     BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
     broker::{BrokerTask, Shared, TlsError, Trust},
+    event_feed::{EventFeed, FeedReader, PublishedEvent, take_reader},
     message::{CameraStamp, Message, Rank},
     outbox::Outbox,
     spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
@@ -110,6 +111,7 @@ pub struct Publisher {
     stop: watch::Sender<bool>,
     filters: watch::Sender<Vec<String>>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
+    feed: FeedReader,
 }
 
 impl Publisher {
@@ -139,6 +141,8 @@ impl Publisher {
         let (topics, spool) = (&target.topics, target.mqtt.spool);
         let boot = Arc::clone(&target.identity.boot);
         let mut outbox = Outbox::new(spool, boot, target.identity.seed);
+        let (feed, reader) = EventFeed::new();
+        outbox.events.feed = feed;
         outbox.push(Message::node_status(topics, true), clock.now());
         let mut journal = None;
         if let Some(path) = state_dir.map(|state| state.join("spool")) {
@@ -192,6 +196,7 @@ impl Publisher {
             stop: stop_sender,
             filters,
             inbox: Arc::new(Mutex::new(Some(inbound))),
+            feed: reader,
         };
         let all = async move {
             let (end, ended) = oneshot::channel();
@@ -371,6 +376,12 @@ impl Publisher {
     pub fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.take()
+    }
+
+    /// Every event of which this node is certain to be the one to publish it, in order, whether the broker is available or not; those that
+    /// ended with an earlier run too. Returned once; events beyond its capacity are dropped and counted.
+    pub fn take_events(&self) -> Option<mpsc::Receiver<PublishedEvent>> {
+        take_reader(&self.feed)
     }
 
     /// Counts a retained command, which is not executed.

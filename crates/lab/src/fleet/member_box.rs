@@ -73,6 +73,8 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let (publisher, publishing) =
         Publisher::start(&mqtt, Some(&args.folder), &identity, Arc::clone(&clock))?;
     let mut inbox = publisher.take_inbound().context("an inbox")?;
+    // There are no webhooks.
+    drop(publisher.take_events());
     let member = Member::new(settings, store, Arc::clone(&clock), sender);
     let member = tokio::spawn(member.run(received));
     let mut this = FleetBox {

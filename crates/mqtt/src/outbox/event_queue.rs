@@ -16,6 +16,7 @@ use std::{
 use super::{DeliveryOptions, MessageIds, Outgoing, rates::RateLimit};
 use crate::{
     event,
+    event_feed::EventFeed,
     message::Body,
     spool::{Batch, SpooledEvent},
 };
@@ -99,6 +100,7 @@ pub(crate) struct EventQueue {
     next_number: u64,
     rate: RateLimit,
     late_rate: RateLimit,
+    pub(crate) feed: EventFeed,
     /// Changes for the disk; `None` = events are in memory only.
     unwritten: Option<Batch>,
     /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
@@ -133,6 +135,7 @@ impl EventQueue {
             next_number: 1,
             rate: RateLimit::new(EVENTS_PER_S),
             late_rate: RateLimit::new(LATE_PER_S),
+            feed: EventFeed::default(),
             unwritten: None,
             spool_trouble: None,
             declined: 0,
@@ -170,6 +173,8 @@ impl EventQueue {
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
         }
+        let topic: Arc<str> = topic.into();
+        self.feed.offer(&topic, &kept);
         self.insert(topic, kept, now, expires);
     }
 
@@ -205,6 +210,8 @@ impl EventQueue {
         left: Duration,
         now: Mono,
     ) {
+        let topic: Arc<str> = topic.into();
+        self.feed.restore(&topic, &kept);
         self.insert(topic, kept, now, now.after(left));
     }
 
@@ -260,6 +267,7 @@ impl EventQueue {
         for number in discarded {
             self.discard(number);
         }
+        self.feed_certain(camera);
         let ends = std::mem::take(&mut self.held_ends).into_iter();
         let (older, others): (Vec<_>, Vec<_>) =
             ends.partition(|end| end.event.camera == *camera && end.epoch < newest);
@@ -269,6 +277,20 @@ impl EventQueue {
             self.older_epoch += 1;
         }
         self.release_certain(camera);
+    }
+
+    /// Events of the camera that followed uncertain ones in the feed, which are discarded now.
+    fn feed_certain(&mut self, camera: &CameraId) {
+        let mut blocked = BTreeSet::new();
+        for entry in self.entries.values() {
+            if entry.kept.event.camera != *camera || blocked.contains(&entry.topic) {
+                continue;
+            }
+            match entry.kept.uncertain {
+                true => drop(blocked.insert(Arc::clone(&entry.topic))),
+                false => self.feed.release(&entry.kept),
+            }
+        }
     }
 
     /// This node is the owner: held events of the camera wait for the broker, then the ends.
@@ -324,10 +346,14 @@ impl EventQueue {
         for entry in self.entries.values_mut() {
             let kept = &entry.kept;
             let is_old = kept.uncertain || before != epoch;
-            if is_old && kept.epoch == Some(before) && kept.event.camera == *camera {
+            if kept.epoch != Some(before) || kept.event.camera != *camera {
+                continue;
+            }
+            if is_old {
                 let kept = Arc::make_mut(&mut entry.kept);
                 (kept.uncertain, kept.epoch) = (false, Some(epoch));
             }
+            self.feed.release(&entry.kept);
         }
     }
 
@@ -353,7 +379,7 @@ impl EventQueue {
         }
     }
 
-    fn insert(&mut self, topic: &str, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
+    fn insert(&mut self, topic: Arc<str>, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
         let number = kept.number;
         self.next_number = self.next_number.max(number + 1);
         // An event does not expire before an older one, although the machine's clock may have been set between them.
@@ -363,7 +389,7 @@ impl EventQueue {
         // The length on disk. Numbers, texts and lists always serialise.
         let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
         let entry = QueuedEvent {
-            topic: topic.into(),
+            topic,
             bytes: encoded + OVERHEAD_BYTES,
             since: now,
             expires,
@@ -420,6 +446,7 @@ impl EventQueue {
         self.stop_waiting(number);
         let entry = self.entries.get_mut(&number)?;
         entry.phase = EventPhase::InFlight;
+        self.feed.release(&entry.kept);
         self.in_flight += 1;
         self.rate.count(now);
         if entry.late {
@@ -550,6 +577,7 @@ impl EventQueue {
             return;
         };
         self.bytes -= gone.bytes;
+        self.feed.forget(number);
         if gone.phase == EventPhase::InFlight {
             self.in_flight -= 1;
         }

@@ -12,6 +12,7 @@ use crate::{
     CameraHealth,
     discovery::{self, tests::SITE},
     event::tests::event,
+    event_feed::{EventFeed, PublishedEvent, take_reader},
     publisher::queue_found,
     spool::{Journal, memory::MemoryDisk},
     testing::{camera, count, detected, fleet_topics, happened, health_of, identity},
@@ -179,6 +180,46 @@ fn uncertain_events_of_older_epoch_are_discarded_certain_ones_delivered() {
     let counters = outbox.counters();
     assert_eq!(counters.events_of_older_epoch, 1);
     assert_eq!((counters.dropped(), counters.events_acked), (1, 1));
+}
+
+#[test]
+fn feed_has_certain_events_first_uncertain_ones_when_decided() {
+    for decision in ["broker", "store", "newer owner"] {
+        let mut outbox = owning();
+        let (feed, reader) = EventFeed::new();
+        outbox.events.feed = feed;
+        let mut events = take_reader(&reader).unwrap();
+        let mut fed = || {
+            let events = std::iter::from_fn(|| events.try_recv().ok());
+            let track = |event: PublishedEvent| event.event().track.to_string();
+            events.map(track).collect::<Vec<_>>()
+        };
+        begins(&mut outbox, 1, ms(1000));
+        assert_eq!(fed(), ["b7c1-gate-1"], "without a broker");
+        begins(&mut outbox, 2, ms(1001));
+        outbox.fence.confirm(ms(5000), ms(1500));
+        begins(&mut outbox, 3, ms(1500));
+        assert_eq!(fed(), [""; 0], "in the order of the topic");
+        match decision {
+            "broker" => {
+                outbox.connected();
+                deliver(&mut outbox, ms(1600));
+                assert_eq!(fed(), ["b7c1-gate-2", "b7c1-gate-3"]);
+            }
+            "store" => {
+                let (stamp, owner) = owner(18, true);
+                assert!(outbox.renew(&stamp, owner, ms(1600)));
+                assert_eq!(fed(), ["b7c1-gate-2", "b7c1-gate-3"]);
+            }
+            _ => {
+                outbox.lose(&camera("gate"), Epoch(18), ms(1600));
+                assert_eq!(fed(), ["b7c1-gate-3"]);
+            }
+        }
+        outbox.connected();
+        deliver(&mut outbox, ms(1700));
+        assert_eq!(fed(), [""; 0], "each once");
+    }
 }
 
 #[test]

@@ -521,6 +521,7 @@ impl Outbox {
             events_over_bound: self.events.over_bound,
             events_too_old: self.events.too_old,
             events_of_older_epoch: self.events.older_epoch,
+            feed_dropped: self.events.feed.dropped,
             not_owned: own.not_owned,
             replies_acked: own.replies_acked,
             replies_dropped: self.replies.dropped,
