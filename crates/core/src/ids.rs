@@ -94,6 +94,10 @@ id!(
     /// This box among others on the same broker.
     NodeId
 );
+id!(
+    /// One receiver of events over HTTP.
+    WebhookId
+);
 
 impl NodeId {
     /// Makes an id out of a host name: lower case, foreign characters become `-`, cut to the limit; `node` when

@@ -48,7 +48,7 @@ pub use frame::{
 };
 pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
-pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, ZoneId};
+pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, WebhookId, ZoneId};
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
 pub use model_record::{FileMismatch, ModelRecord, ModelRecordError, RecordedFile};

@@ -1,4 +1,4 @@
-//! Test doubles: an RTSP camera, an MQTT broker and a model hub whose faults a script defines.
+//! Test doubles: an RTSP camera, an MQTT broker, a model hub and a receiver of webhooks whose faults a script defines.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,4 +8,5 @@
 
 pub mod broker;
 pub mod hub;
+pub mod receiver;
 pub mod rtsp;

@@ -239,6 +239,8 @@ sections! {
         FLEET: CustomForm = "fleet", CustomForm("table", "see `[fleet]`"), "[fleet]", "Boxes that share cameras; then the file has no cameras.";
         DEFAULTS: CustomForm = "defaults", CustomForm("table", "see `[defaults]`"), "[defaults]",
             "Settings of all cameras that do not have their own.";
+        WEBHOOK: CustomForm = "webhook", CustomForm("one table per webhook", "none"), "[webhook.door]",
+            "Receivers of events over HTTP. The name in the header is the webhook's id: 1 to 32 characters of a-z 0-9 _ -.";
         CAMERA: CustomForm = "camera", CustomForm("one table per camera", "required"), "[camera.gate]",
             "The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.";
     }
@@ -303,6 +305,37 @@ sections! {
             "One discovery message per device (Home Assistant 2024.11 and later), one per entity, or none.";
         PREFIX: CustomForm = "prefix", CustomForm("one topic level: letters, digits, _ and -", "`\"homeassistant\"`"),
             "ha = { prefix = \"homeassistant\" }", "First topic level of discovery messages, as configured in Home Assistant.";
+    }
+    webhook "`[webhook.NAME]`" "A receiver to which events are posted as JSON: see [webhooks.md](webhooks.md)."
+        "[webhook.door]\nurl = \"https://flows.example.net/webhook/door\"\nsecret = { cred = \"door_secret\" }\ncameras = [\"gate\"]\nsteps = [\"new\", \"end\"]\nsnapshot = true" {
+        URL: CustomForm = "url", CustomForm("`http://HOST…` or `https://HOST…`; or a secret with such a text", "required"),
+            "url = \"https://flows.example.net/webhook/door\"",
+            "Where events are posted. The URL has no user name and no password. Redirects are not followed. Where the URL itself is a secret, name it as one: `url = { cred = \"door_url\" }`.";
+        SECRET: CustomForm = "secret", CustomForm("secret: `whsec_` and 24 to 64 bytes in base64", "no signature"), "secret = { cred = \"door_secret\" }",
+            "Signs each request, so that the receiver knows that Spotter sent it. `echo whsec_$(openssl rand -base64 32)` makes one. See [Secrets](#secrets).";
+        BEARER: CustomForm = "bearer", CustomForm("secret", "none"), "bearer = { cred = \"door_token\" }",
+            "Token that is sent as `Authorization: Bearer …`.";
+        CA: CustomForm = "ca", CustomForm("path of a PEM file", "the certificate authorities that this machine trusts"),
+            "ca = \"/etc/site/ca.pem\"", "Certificate authority that signed the receiver's certificate. Only with `https`.";
+        CAMERAS: CustomForm = "cameras", CustomForm("list of cameras", "all"), "cameras = [\"gate\", \"yard\"]", "Only events of these cameras are posted.";
+        PROMPTS: CustomForm = "prompts", CustomForm("list of prompts", "all"), "prompts = [\"person\"]", "Only events of prompts with these names are posted.";
+        STEPS: CustomForm = "steps", CustomForm("list of `\"new\"`, `\"update\"`, `\"end\"`", "all"), "steps = [\"new\", \"end\"]",
+            "Which messages of an event are posted: its `type`.";
+        SNAPSHOT: FlagForm = "snapshot", FlagForm, "snapshot = true",
+            "Adds the picture to the event that it was taken for, as `snapshot_jpeg`. Only for prompts with `snapshot = true`.";
+        TIMEOUT: TimeForm = "timeout", TimeForm(Duration::from_secs(1)..=Duration::from_mins(1), Duration::from_secs(10)), "timeout = \"5s\"",
+            "Longest time of a request, from the look-up of the name to the answer.";
+        SPOOL: CustomForm = "spool", CustomForm("table", "see `spool` in `[webhook.NAME]`"), "spool = { max_age = \"24h\" }",
+            "Limits of the events kept on disk for the receiver.";
+    }
+    webhook_spool "`spool` in `[webhook.NAME]`" "Events on disk that the receiver has not accepted. When a limit is reached, the oldest events are dropped and counted."
+        "spool = { events = 5000, max_age = \"24h\", max_mb = 100 }" {
+        EVENTS: WholeForm = "events", WholeForm { range: 1..=100_000, unit: "events", default: 5000 },
+            "spool = { events = 5000 }", "The most events kept.";
+        MAX_AGE: TimeForm = "max_age", TimeForm(Duration::from_secs(1)..=Duration::from_hours(24 * 30), Duration::from_hours(24)),
+            "spool = { max_age = \"24h\" }", "Older events are dropped.";
+        MAX_MB: WholeForm = "max_mb", WholeForm { range: 1..=10_000, unit: "megabytes", default: 100 }, "spool = { max_mb = 100 }",
+            "The most space on disk. An event takes about 1 kB, with its picture up to 350 kB.";
     }
     model "`[model]`" "The vision-language model and the device that runs it." "[model]\npath = \"/var/lib/spotter/models/moondream2\"\ndevice = \"cuda\"" {
         PATH: CustomForm = "path", CustomForm("path of a directory, or `\"embedded\"`", "the model that `spotter model get moondream2` fetched, else `\"embedded\"`"),

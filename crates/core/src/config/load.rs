@@ -14,7 +14,7 @@ use super::{
     keys::root,
     problem::Notes,
     reader::{ConfigValue, Reader},
-    sections, syntax,
+    sections, syntax, webhook,
 };
 
 /// Version of the file's shape (`schema`).
@@ -158,6 +158,8 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
         Some(_) => camera::no_cameras(&mut root),
         None => camera::cameras(&scope, &mut root),
     };
+    let watched = fleet.is_none().then_some(cameras.as_slice());
+    let webhooks = webhook::webhooks(&scope, &mut root, watched);
     root.finish();
     Some(Config {
         node,
@@ -165,6 +167,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
         mqtt: mqtt?,
         model,
         fleet,
+        webhooks,
         cameras,
         hash,
     })

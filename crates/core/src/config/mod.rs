@@ -37,6 +37,7 @@ mod sections;
 mod source;
 mod syntax;
 mod types;
+mod webhook;
 
 #[cfg(test)]
 mod tests;
@@ -54,3 +55,4 @@ pub use reference::reference;
 pub use region::{RequestedRegion, zones_outside_region};
 pub use source::{CameraTls, RtspConfig, SourceConfig, Transport};
 pub use types::*;
+pub use webhook::{EventFilter, EventKind, WebhookConfig, signing_key};

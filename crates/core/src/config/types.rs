@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Environment, FleetConfig, SourceConfig,
+    Environment, FleetConfig, SourceConfig, WebhookConfig,
     keys::{KeyForm, model as keys},
 };
 use crate::{CameraId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task, ZoneId};
@@ -39,6 +39,8 @@ pub struct Config {
     pub model: ModelSettings,
     /// `None`: a box with its own cameras.
     pub fleet: Option<FleetConfig>,
+    /// `[webhook.*]`, in the order of the file.
+    pub webhooks: Vec<WebhookConfig>,
     /// `[camera.*]`, in the order of the file; at least one, and none in a fleet, whose cameras are in its list.
     pub cameras: Vec<CameraConfig>,
     /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
