@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use board::{Painted, fleet, long_name, site};
+use board::{Painted, fleet, long_name, site, webhooks};
 use devtools::Browser;
 use support::get;
 use tokio::sync::watch;
@@ -136,6 +136,7 @@ fn page_answers_its_paths_and_rejects_others() {
 fn page_without_script_shows_the_values_of_status_json() {
     let mut view = site(2);
     view.fleet = Some(fleet());
+    view.webhooks = webhooks();
     let served = serve(Painted::new(view), Metrics::default());
     let page = get(served.address, "/").expect("an answer");
     for part in [
@@ -151,6 +152,8 @@ fn page_without_script_shows_the_values_of_status_json() {
         "not trusted: looks like time zone",
         "This page is a snapshot.",
         "fleet hall incomplete",
+        "webhook door failing",
+        "answered with HTTP 503. Next try in 32 s.",
         "<p>No box has: vault.</p>",
         "<summary>2 cameras</summary><p>gate, yard</p>",
     ] {
@@ -165,6 +168,7 @@ fn page_without_script_shows_the_values_of_status_json() {
     assert!(json["cameras"][0]["look"]["found"][0]["place"]["box"][3].is_number());
     assert_eq!(json["cameras"][1]["state"], "auth_failed");
     assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
+    assert_eq!(json["webhooks"][0]["waiting"], 12);
 }
 
 /// Metrics with everything in them that a daemon shows.
@@ -269,6 +273,7 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     let mut view = site(6);
     view.cameras[1].id = long_name();
     view.fleet = Some(fleet());
+    view.webhooks = webhooks();
     view.config.errors = vec![format!(
         "site.toml:4:1 camera.{}: unknown key",
         "x".repeat(90)

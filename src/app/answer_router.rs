@@ -16,6 +16,7 @@ use spotter_core::{
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
+use spotter_webhook::WebhookPicture;
 
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
@@ -204,11 +205,19 @@ impl AnswerRouter {
         self.snapshots.next().await
     }
 
-    /// Publishes a snapshot, or logs why there is none.
-    pub fn on_snapshot(&self, snapshot: FinishedSnapshot) {
-        if let Some(update) = self.snapshots.update(snapshot) {
-            self.publisher.publish(update);
-        }
+    /// Publishes a snapshot, or logs why there is none. Returns it if it is that of an event.
+    pub fn on_snapshot(&self, snapshot: FinishedSnapshot) -> Option<WebhookPicture> {
+        let track = snapshot.track.clone();
+        let update = self.snapshots.update(snapshot)?;
+        let picture = match (&update, track) {
+            (Update::Snapshot { jpeg, .. }, Some(track)) => Some(WebhookPicture {
+                track,
+                jpeg: Arc::clone(jpeg),
+            }),
+            _ => None,
+        };
+        self.publisher.publish(update);
+        picture
     }
 
     /// Publishes the detection of an answer and what it changed. Returns the marks of its objects for a snapshot.

@@ -9,7 +9,7 @@
 //! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
 //! store, so that its next node knows it.
 //!
-//! A change of `[camera]` and `[defaults]` is applied while everything runs. A change of another section needs a restart of all
+//! A change of `[camera]`, `[defaults]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
 use std::{collections::BTreeSet, path::PathBuf};
@@ -364,6 +364,13 @@ mod tests {
         cameras.cameras[0].rate_hz = 3.0;
         cameras.hash = "another".into();
         assert_eq!(restart_reasons(&old, &cameras), [""; 0]);
+        let with_webhook = test_support::config(
+            "mqtt.url = \"mqtt://127.0.0.1:1\"\nwebhook.door.url = \"http://flows\"\n\
+             [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n",
+        );
+        let mut webhooks = old.clone();
+        webhooks.webhooks = with_webhook.webhooks;
+        assert_eq!(restart_reasons(&old, &webhooks), [""; 0]);
         let mut new = old.clone();
         new.node.state_dir = "/nowhere".into();
         new.http.listen = None;

@@ -33,6 +33,7 @@ use super::{
     costs::CostBasis,
     engine_slot::LostEngine,
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
+    event_poster::EventPoster,
     fleet_membership::{FleetContext, FleetMembership, FleetStart},
     housekeeping::{Housekeeping, TickInput},
     lines::Lines,
@@ -196,7 +197,7 @@ enum RunEnd {
 /// The result of reading the file again.
 enum Reload {
     Unchanged,
-    /// Only cameras changed: [`Daemon::apply_file`].
+    /// Only cameras and webhooks changed: [`Daemon::apply_file`].
     InPlace(Box<LoadedConfig>),
     /// Other sections changed too: [`RunEnd::Restart`].
     Restart(Box<LoadedConfig>),
@@ -220,6 +221,7 @@ struct Daemon {
     answers: AnswerRouter,
     publisher: Publisher,
     broker: BrokerLink,
+    poster: EventPoster,
     reporter: NodeReporter,
     housekeeping: Housekeeping,
     board: Board,
@@ -230,6 +232,7 @@ struct Daemon {
 impl Daemon {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
     async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
+        EventPoster::check(&file.webhooks)?;
         let page = BoundPage::bind(file.http.listen).await?;
         let fleet = match &file.fleet {
             Some(fleet) => Some(FleetStart::read(fleet, &file.node.state_dir).await),
@@ -286,6 +289,8 @@ impl Daemon {
             sent: publisher.sent(),
             inbound: inbound.context("mqtt: the messages of the broker are already read")?,
         };
+        let events = publisher.take_events();
+        let events = events.context("webhook: the events are already read")?;
         if let Some(lines) = &context.lines {
             lines.print(publisher.lines());
         }
@@ -330,6 +335,7 @@ impl Daemon {
             let costs = costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0));
             FleetMembership::start(start, fleet, &identity, costs, clock)
         });
+        let poster = EventPoster::start(events, file, clock);
         let (logging, clock) = (context.logging.clone(), Arc::clone(clock));
         Ok(Self {
             fleet,
@@ -342,6 +348,7 @@ impl Daemon {
             answers,
             publisher,
             broker,
+            poster,
             reporter,
             board,
         })
@@ -362,7 +369,13 @@ impl Daemon {
                 }
                 Some(message) = self.broker.inbound.recv() => self.on_inbound(&message).await,
                 picture = self.answers.next_snapshot() => {
-                    self.answers.on_snapshot(picture);
+                    if let Some(picture) = self.answers.on_snapshot(picture) {
+                        self.poster.add_picture(&picture);
+                    }
+                    None
+                }
+                event = self.poster.next() => {
+                    self.poster.post(&event);
                     None
                 }
                 _ = second.tick() => {
@@ -553,6 +566,7 @@ impl Daemon {
             lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
             started_ms: self.reporter.info().started_ms,
+            webhooks: self.poster.statuses(),
             fleet: self.fleet.as_ref(),
         });
         for label in stuck {
@@ -582,6 +596,10 @@ impl Daemon {
         if old == new {
             return Reload::Unchanged;
         }
+        if let Err(error) = EventPoster::check(&new.webhooks) {
+            tracing::error!("{REJECTED}: {error:#}");
+            return self.reject(vec![format!("{error:#}")]);
+        }
         let mut reasons = restart_reasons(old, new);
         if reasons.is_empty() && self.engines.would_use_more_gpus(new) {
             reasons.push("a camera for another GPU of model.gpus");
@@ -610,6 +628,7 @@ impl Daemon {
                 tracing::info!("configuration unchanged");
                 // A certificate or the rights at the broker may have changed.
                 self.publisher.try_again();
+                self.poster.change(&self.config.file().webhooks).await;
                 self.reporter.report_config(&self.config, Vec::new());
                 None
             }
@@ -631,6 +650,9 @@ impl Daemon {
         let now = self.context.clock.now();
         self.config.replace_file(loaded.config, now);
         self.apply_cameras().await;
+        for removed in self.poster.change(&self.config.file().webhooks).await {
+            self.housekeeping.forget_webhook(&removed);
+        }
         self.publisher.try_again();
         self.reporter.report_config(&self.config, Vec::new());
     }
@@ -683,7 +705,8 @@ impl Daemon {
         self.on_looks(last);
         self.answers.shutdown();
         self.publisher.stop();
-        let _ = timeout(BROKER_LIMIT, &mut self.broker.task).await;
+        let last_messages = timeout(BROKER_LIMIT, &mut self.broker.task);
+        let _ = tokio::join!(last_messages, self.poster.stop());
         self.engines.close().await;
         if is_restart {
             self.engines.cancel_reopening(START_LIMIT).await;

@@ -19,9 +19,10 @@ use crate::ops::{
     process::{ProcessMeter, ProcessUse},
     window::PercentileWindow,
 };
-use spotter_core::{CameraId, Clock, FrameCounters, Mono};
+use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
 use spotter_engine::gpu_stats::Gauge;
 use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
+use spotter_webhook::WebhookStatus;
 
 /// Period of `stats`.
 const STATS_EVERY: Duration = Duration::from_secs(10);
@@ -59,7 +60,7 @@ pub struct Housekeeping {
 }
 
 /// What [`Housekeeping::tick`] reads.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct TickInput<'a> {
     pub publisher: &'a Publisher,
     pub engines: &'a EngineSupervisor,
@@ -71,6 +72,7 @@ pub struct TickInput<'a> {
     pub budget: Duration,
     /// Names the run, as in `info`.
     pub started_ms: i64,
+    pub webhooks: Vec<WebhookStatus>,
     pub fleet: Option<&'a FleetMembership>,
 }
 
@@ -245,6 +247,7 @@ impl Housekeeping {
                 .chain(of_broker)
                 .chain(engines.troubles())
                 .chain(publisher.spool_trouble())
+                .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
                 .chain(input.fleet.and_then(FleetMembership::trouble))
                 .collect(),
         });
@@ -256,6 +259,7 @@ impl Housekeeping {
             snapshots: input.snapshots,
             puback_p95: publisher.puback_p95(),
             spooled: publisher.spool_msgs(),
+            webhooks: input.webhooks.clone(),
             lines_lost: input.lines_lost,
             process: self.process_use,
             fleet: input.fleet.map(FleetMembership::facts),
@@ -355,6 +359,11 @@ impl Housekeeping {
     /// Removes the metrics of a removed camera.
     pub fn forget(&self, camera: &CameraId) {
         self.metrics.forget(camera);
+    }
+
+    /// Removes the metrics of a removed webhook.
+    pub fn forget_webhook(&self, webhook: &WebhookId) {
+        self.metrics.forget_webhook(webhook);
     }
 
     /// Closes the status page, so that its address is free, and returns the figures of the whole run.

@@ -11,6 +11,7 @@
 //! | [`fleet_membership`], [`fleet_file`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
+//! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`], [`costs`] | what the status page shows |
@@ -33,6 +34,7 @@ mod demo;
 mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
+mod event_poster;
 mod fleet_file;
 mod fleet_membership;
 mod housekeeping;
@@ -118,7 +120,13 @@ fn remember_secrets(secrets: &SecretList, config: &Config) {
         .as_ref()
         .map(|password| (broker.user.as_deref(), password));
     let of_tls = client_key.map(|key| (None, key));
-    for (user, secret) in logins.chain(of_broker).chain(of_tls) {
+    let webhooks = config.webhooks.iter();
+    let of_webhooks = webhooks.flat_map(|webhook| {
+        let url = webhook.is_url_secret.then_some(&webhook.url);
+        [url, webhook.secret.as_ref(), webhook.bearer.as_ref()]
+    });
+    let of_webhooks = of_webhooks.flatten().map(|secret| (None, secret));
+    for (user, secret) in logins.chain(of_broker).chain(of_tls).chain(of_webhooks) {
         secrets.add(user, secret);
     }
 }

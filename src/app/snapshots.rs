@@ -19,7 +19,8 @@ use tokio::task::{Id, JoinSet};
 use super::snapshot::{Mark, jpeg};
 use crate::ops::facts::SnapshotCounters;
 use spotter_core::{
-    CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, UpdateReason, config::CameraConfig,
+    CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
+    config::CameraConfig,
 };
 use spotter_mqtt::Update;
 
@@ -63,6 +64,8 @@ struct SnapshotOrder {
     picture: Picture,
     /// Drawn into the picture.
     marks: Vec<Mark>,
+    /// Of an event.
+    track: Option<TrackId>,
 }
 
 #[derive(Debug)]
@@ -70,6 +73,8 @@ pub struct FinishedSnapshot {
     pub camera: CameraId,
     pub purpose: SnapshotPurpose,
     pub jpeg: anyhow::Result<Vec<u8>>,
+    /// Of an event.
+    pub track: Option<TrackId>,
 }
 
 /// All cameras' snapshots. Needs a tokio runtime.
@@ -129,6 +134,7 @@ impl Snapshots {
             purpose: SnapshotPurpose::Event(prompt.id.clone()),
             picture: frame.picture.clone(),
             marks: vec![Mark::of(event.location, &prompt.words, event.score)],
+            track: Some(event.track.clone()),
         };
         self.begin(shot, now)
     }
@@ -145,6 +151,7 @@ impl Snapshots {
             purpose: SnapshotPurpose::Command(prompt.id.clone()),
             picture: frame.picture.clone(),
             marks,
+            track: None,
         };
         if !self.begin(shot, now) {
             // The next look is used instead.
@@ -247,6 +254,7 @@ impl Snapshots {
             jpeg: jpeg(&shot.picture, &shot.marks),
             camera: shot.camera,
             purpose: shot.purpose,
+            track: shot.track,
         });
         self.cameras.insert(task.id(), camera);
     }
@@ -290,6 +298,7 @@ mod tests {
             purpose,
             picture: Picture::from_rgb(64, 36, vec![90; 64 * 36 * 3]).unwrap(),
             marks: Vec::new(),
+            track: None,
         }
     }
 

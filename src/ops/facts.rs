@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{page::EngineState, process::ProcessUse};
 use spotter_core::{CameraId, FrameCounters};
 use spotter_mqtt::{BrokerState, CameraHealth, MessageCounters};
+use spotter_webhook::WebhookStatus;
 
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -17,6 +18,7 @@ pub struct Facts {
     pub puback_p95: Option<Duration>,
     /// Events waiting for the broker.
     pub spooled: u64,
+    pub webhooks: Vec<WebhookStatus>,
     /// Lines on standard output that were lost since the start.
     pub lines_lost: u64,
     pub process: ProcessUse,
@@ -34,6 +36,7 @@ impl Default for Facts {
             snapshots: SnapshotCounters::default(),
             puback_p95: None,
             spooled: 0,
+            webhooks: Vec::new(),
             lines_lost: 0,
             process: ProcessUse::default(),
             fleet: None,

@@ -21,7 +21,8 @@ use super::{
     facts::{CameraFacts, EngineFacts, Facts, FleetFacts},
     process,
 };
-use spotter_core::{CameraId, FrameCounters, Latency, STAGES, StreamCounters};
+use spotter_core::{CameraId, FrameCounters, Latency, STAGES, StreamCounters, WebhookId};
+use spotter_webhook::{WebhookCounters, WebhookStatus};
 
 type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
 type Counters = Family<Labels, Counter>;
@@ -128,7 +129,7 @@ const FLEET_GAUGES: [CopiedMetric<FleetFacts>; 4] = [
     ),
 ];
 
-const NODE_COUNTERS: [CopiedMetric<Facts>; 4] = [
+const NODE_COUNTERS: [CopiedMetric<Facts>; 5] = [
     copied(
         "publish_messages",
         "Messages handed to the MQTT client",
@@ -143,6 +144,11 @@ const NODE_COUNTERS: [CopiedMetric<Facts>; 4] = [
         "publish_inbound_retained",
         "Commands ignored because they were retained",
         |facts| facts.messages.inbound_retained,
+    ),
+    copied(
+        "publish_feed_dropped",
+        "Events that no webhook got because the daemon was too busy to read them",
+        |facts| facts.messages.feed_dropped,
     ),
     copied(
         "app_lines_lost",
@@ -180,6 +186,10 @@ pub struct Metrics {
     fleet_missing_hz: Family<Labels, Gauge<f64, AtomicU64>>,
     messages_dropped: Counters,
     snapshots: Counters,
+    /// By webhook and outcome.
+    webhook_events: Counters,
+    webhook_retries: Counters,
+    webhook_waiting: Gauges,
     /// Hand-over to acknowledgement, 95th percentile, seconds.
     puback_p95: Gauge<f64, AtomicU64>,
     memory: Gauge,
@@ -192,6 +202,13 @@ fn label(name: &'static str, value: impl ToString) -> Labels {
 
 fn fate_labels(camera: &CameraId, fate: &str) -> Labels {
     vec![("camera", camera.to_string()), ("fate", fate.to_owned())]
+}
+
+fn outcome_labels(webhook: &WebhookId, outcome: &str) -> Labels {
+    vec![
+        ("webhook", webhook.to_string()),
+        ("outcome", outcome.to_owned()),
+    ]
 }
 
 /// Finished frames. Each of these only rises; frames waiting and in flight are gauges.
@@ -305,6 +322,21 @@ impl Default for Metrics {
                 "app_snapshots",
                 "Requested pictures of events and cameras, by outcome",
             ),
+            webhook_events: add(
+                all,
+                "webhook_events",
+                "Events of a webhook by outcome: posted, refused by the receiver, dropped",
+            ),
+            webhook_retries: add(
+                all,
+                "webhook_retries",
+                "Requests of a webhook that repeated a failed one",
+            ),
+            webhook_waiting: add(
+                all,
+                "webhook_waiting_events",
+                "Events waiting for the receiver of a webhook",
+            ),
             puback_p95: add_seconds(
                 all,
                 "publish_puback_p95",
@@ -359,6 +391,9 @@ impl Metrics {
             let labels = label("outcome", outcome);
             set(&self.snapshots.get_or_create(&labels), snapshots);
         }
+        for webhook in &facts.webhooks {
+            self.update_webhook(webhook);
+        }
         if let Some(time) = facts.puback_p95 {
             self.puback_p95.set(time.as_secs_f64());
         }
@@ -398,6 +433,29 @@ impl Metrics {
         }
         let missing_hz = self.fleet_missing_hz.get_or_create(&label);
         missing_hz.set(fleet.missing_hz);
+    }
+
+    fn update_webhook(&self, webhook: &WebhookStatus) {
+        let label = label("webhook", &webhook.id);
+        let waiting = self.webhook_waiting.get_or_create(&label);
+        set_gauge(&waiting, webhook.waiting);
+        let retries = self.webhook_retries.get_or_create(&label);
+        set(&retries, webhook.counters.retried);
+        for (outcome, events) in webhook.counters.by_outcome() {
+            let labels = outcome_labels(&webhook.id, outcome);
+            set(&self.webhook_events.get_or_create(&labels), events);
+        }
+    }
+
+    /// Removes the metrics of a webhook that was removed.
+    pub fn forget_webhook(&self, webhook: &WebhookId) {
+        let label = label("webhook", webhook);
+        self.webhook_waiting.remove(&label);
+        self.webhook_retries.remove(&label);
+        for (outcome, _) in WebhookCounters::default().by_outcome() {
+            self.webhook_events
+                .remove(&outcome_labels(webhook, outcome));
+        }
     }
 
     /// Removes the metrics of a camera that was removed.

@@ -8,7 +8,7 @@ use std::sync::{
 use spotter::ops::page::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, FleetNodeStatus,
     FleetStatus, LastAnswer, LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus,
-    PromptCost, PromptStatus, StatusSource, Thumbnail,
+    PromptCost, PromptStatus, StatusSource, Thumbnail, WebhookLine,
 };
 use spotter_core::{
     CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
@@ -117,6 +117,7 @@ pub fn site(cameras: usize) -> DaemonStatus {
             puback_p95_ms: Some(2.1),
             ..BrokerStatus::default()
         },
+        webhooks: Vec::new(),
         config: ConfigReport {
             state: ConfigState::Ok,
             hash: "9f3c2ab81d07".into(),
@@ -126,6 +127,31 @@ pub fn site(cameras: usize) -> DaemonStatus {
         cameras,
         fleet: None,
     }
+}
+
+/// A webhook whose receiver fails, and one that works.
+pub fn webhooks() -> Vec<WebhookLine> {
+    let failing = WebhookLine {
+        name: "door".into(),
+        address: "flows.example.net:443".into(),
+        mood: Mood::Bad,
+        state: "failing",
+        reason: Some("flows.example.net:443 answered with HTTP 503".into()),
+        next_retry_s: Some(32.0),
+        waiting: 12,
+        posted: 4_211,
+        retried: 7,
+        ..WebhookLine::default()
+    };
+    let working = WebhookLine {
+        name: "log".into(),
+        address: "127.0.0.1:1880".into(),
+        mood: Mood::Good,
+        state: "accepting",
+        posted: 4_223,
+        ..WebhookLine::default()
+    };
+    vec![failing, working]
 }
 
 /// A fleet with a box that has failed and a camera that no box has.

@@ -7,12 +7,13 @@ use crate::ops::{
     facts::Facts,
     page::{
         BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, FleetNodeStatus, FleetStatus, Mood,
-        NodeStatus,
+        NodeStatus, WebhookLine,
     },
 };
 use spotter_core::{Mono, NodeId, STAGES, WallTime};
 use spotter_fleet::summary::{FleetSummary, NodeSummary};
 use spotter_mqtt::{BrokerState, CameraHealth};
+use spotter_webhook::{WebhookState, WebhookStatus};
 
 impl BoardState {
     pub(super) fn status(&mut self, now: Mono, wall: WallTime) -> DaemonStatus {
@@ -65,6 +66,7 @@ impl BoardState {
                 puback_p95_ms: facts.puback_p95.map(|time| time.as_secs_f64() * 1e3),
                 ..broker(&facts.broker, now)
             },
+            webhooks: facts.webhooks.iter().map(|w| webhook(w, now)).collect(),
             config: self.config.clone(),
             fleet: self
                 .fleet
@@ -140,6 +142,35 @@ fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
         cameras: cameras.map(|(camera, _)| camera.to_string()).collect(),
         refused: node.refused,
         list_revision: node.list_revision,
+    }
+}
+
+fn webhook(status: &WebhookStatus, now: Mono) -> WebhookLine {
+    let (mood, state, reason) = match &status.state {
+        WebhookState::Unused => (Mood::Good, "no event yet", None),
+        WebhookState::Accepting => (Mood::Good, "accepting", None),
+        WebhookState::Refusing { reason } => (Mood::Bad, "refusing", Some(reason)),
+        WebhookState::Failing { reason, .. } => (Mood::Bad, "failing", Some(reason)),
+    };
+    let retry_at = match status.state {
+        WebhookState::Failing { retry_at, .. } => Some(retry_at),
+        _ => None,
+    };
+    let reason = reason.or(status.disk_trouble.as_ref());
+    WebhookLine {
+        name: status.id.to_string(),
+        address: status.address.clone(),
+        mood: if reason.is_some() { Mood::Bad } else { mood },
+        state,
+        reason: reason.cloned(),
+        next_retry_s: retry_at
+            .map(|at| at.since(now).as_secs_f64())
+            .filter(|seconds| *seconds >= 1.0),
+        waiting: status.waiting,
+        posted: status.counters.posted,
+        retried: status.counters.retried,
+        refused: status.counters.refused,
+        dropped: status.counters.dropped(),
     }
 }
 

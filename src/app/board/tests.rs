@@ -11,8 +11,10 @@ use crate::{
 use spotter_core::{
     Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
     PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime,
+    WebhookId,
 };
 use spotter_mqtt::{BrokerState, CameraHealth};
+use spotter_webhook::{WebhookCounters, WebhookState, WebhookStatus};
 
 const CONFIG: &str = r#"
 node.name = "edge1"
@@ -217,5 +219,50 @@ async fn status_shows_state_and_reason_without_camera_addresses() {
         );
         let text = serde_json::to_string(&view).unwrap();
         assert!(!text.contains("rtsp:"), "{text}");
+    }
+}
+
+#[test]
+fn webhook_shows_what_its_receiver_answered_last() {
+    let (board, clock, _) = board();
+    let reason = || "flows:443 answered with HTTP 503".to_owned();
+    let retry_at = clock.now().after(Duration::from_secs(30));
+    let disk = || Some("cannot keep events".to_owned());
+    for (state, disk_trouble, mood, word) in [
+        (WebhookState::Unused, None, Mood::Good, "no event yet"),
+        (WebhookState::Accepting, None, Mood::Good, "accepting"),
+        (WebhookState::Accepting, disk(), Mood::Bad, "accepting"),
+        (
+            WebhookState::Refusing { reason: reason() },
+            None,
+            Mood::Bad,
+            "refusing",
+        ),
+        (
+            WebhookState::Failing {
+                reason: reason(),
+                retry_at,
+            },
+            None,
+            Mood::Bad,
+            "failing",
+        ),
+    ] {
+        let is_failing = matches!(state, WebhookState::Failing { .. });
+        board.tick(Facts {
+            webhooks: vec![WebhookStatus {
+                id: WebhookId::new("door").unwrap(),
+                address: "flows:443".into(),
+                state,
+                counters: WebhookCounters::default(),
+                waiting: 2,
+                disk_trouble,
+            }],
+            ..Facts::default()
+        });
+        let line = &board.status(false).webhooks[0];
+        assert_eq!((line.mood, line.state, line.waiting), (mood, word, 2));
+        assert_eq!(line.reason.is_some(), mood == Mood::Bad);
+        assert_eq!(line.next_retry_s, is_failing.then_some(30.0));
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ops::facts::SnapshotCounters;
 use spotter_mqtt::{CameraHealth, MessageCounters};
+use spotter_webhook::WebhookState;
 
 fn id(name: &str) -> CameraId {
     CameraId::new(name).unwrap()
@@ -136,4 +137,42 @@ fn a_camera_that_is_taken_away_leaves_no_line() {
         !page.contains("\"gate\"") && page.contains("\"yard\""),
         "{page}"
     );
+}
+
+#[test]
+fn webhook_has_its_lines_until_it_is_removed() {
+    let metrics = Metrics::default();
+    let door = WebhookId::new("door").unwrap();
+    metrics.update(&Facts {
+        webhooks: vec![WebhookStatus {
+            id: door.clone(),
+            address: "flows:443".into(),
+            state: WebhookState::Accepting,
+            counters: WebhookCounters {
+                posted: 1,
+                retried: 2,
+                refused: 3,
+                over_bound: 4,
+                too_old: 5,
+                unreadable: 6,
+            },
+            waiting: 7,
+            disk_trouble: None,
+        }],
+        ..Facts::default()
+    });
+    let page = metrics.encode();
+    for line in [
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"posted\"} 1",
+        "spotter_webhook_retries_total{webhook=\"door\"} 2",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"refused\"} 3",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_full\"} 4",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_old\"} 5",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"unreadable\"} 6",
+        "spotter_webhook_waiting_events{webhook=\"door\"} 7",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+    metrics.forget_webhook(&door);
+    assert!(!metrics.encode().contains("\"door\""));
 }

@@ -12,6 +12,7 @@ use super::{
     status::{
         BrokerStatus, CameraStatus, DaemonStatus, EngineState, EngineStatus, Mood, NodeStatus,
     },
+    webhooks::{self, WebhookLine},
     words::{ago, clock_time, counted, duration, machine_time, millis, number},
 };
 
@@ -23,7 +24,8 @@ pub fn page(status: &DaemonStatus) -> Markup {
         .collect();
     let fleet_mood = status.fleet.as_ref().map(|fleet| fleet.mood);
     let is_bad = |mood| usize::from(mood == Some(Mood::Bad));
-    let troubles = troubled.len() + is_bad(Some(status.broker.mood)) + is_bad(fleet_mood);
+    let failing = failing_webhooks(status).count();
+    let troubles = troubled.len() + is_bad(Some(status.broker.mood)) + is_bad(fleet_mood) + failing;
     let title = match troubles {
         0 => format!("{} · Spotter", status.node.name),
         n => format!("({n}) {} · Spotter", status.node.name),
@@ -44,12 +46,18 @@ pub fn page(status: &DaemonStatus) -> Markup {
                 p #away .away role="alert" hidden { "No answer from Spotter. This page shows its last answer." }
                 (top(status, &troubled))
                 main { (cameras(status)) (engines(status)) (broker(&status.broker)) (config(&status.config))
+                    @if !status.webhooks.is_empty() { (webhooks::panel(&status.webhooks)) }
                     @if let Some(fleet) = &status.fleet { (fleet::panel(fleet)) }
                 }
                 (foot(status))
             }
         }
     }
+}
+
+fn failing_webhooks(status: &DaemonStatus) -> impl Iterator<Item = &WebhookLine> {
+    let all = status.webhooks.iter();
+    all.filter(|webhook| webhook.mood == Mood::Bad)
 }
 
 fn top(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
@@ -107,6 +115,9 @@ fn verdict(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
             }
             @if let Some(fleet) = status.fleet.as_ref().filter(|fleet| fleet.mood == Mood::Bad) {
                 " " (pill(Mood::Bad, &format!("fleet {} incomplete", fleet.name)))
+            }
+            @for webhook in failing_webhooks(status) {
+                " " (pill(Mood::Bad, &format!("webhook {} {}", webhook.name, webhook.state)))
             }
             @if !status.config.errors.is_empty() { " " (pill(Mood::Bad, "new configuration rejected")) }
             @if !troubled.is_empty() {

@@ -17,6 +17,7 @@ mod parts;
 mod plot;
 mod serve;
 mod status;
+mod webhooks;
 mod words;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use status::{
     LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptCost,
     PromptStatus, STAGES,
 };
+pub use webhooks::WebhookLine;
 pub use words::counted;
 
 /// What the page is made from; called for each request.

@@ -7,7 +7,7 @@
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 use serde_json::{Value, json};
 
-use super::fleet::FleetStatus;
+use super::{fleet::FleetStatus, webhooks::WebhookLine};
 use spotter_core::{DetectionBody, FrameCounters, Location, Prompt, StreamCounters};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
@@ -45,6 +45,9 @@ pub struct DaemonStatus {
     /// One for each device.
     pub engines: Vec<EngineStatus>,
     pub broker: BrokerStatus,
+    /// By name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<WebhookLine>,
     /// The last load; with errors, the configuration before it keeps running.
     pub config: ConfigReport,
     /// `None`: a box with its own cameras.

@@ -1,0 +1,92 @@
+//! The webhooks: events that the publisher accepted, and their pictures, to receivers over HTTP.
+//!
+//! The publisher decides which events these are: in a fleet, those of cameras that this node owns for certain. Neither the broker nor a
+//! receiver delays the other.
+
+use std::{future::pending, sync::Arc};
+
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+
+use spotter_core::{
+    Clock, WebhookId,
+    config::{Config, WebhookConfig},
+};
+use spotter_mqtt::PublishedEvent;
+use spotter_webhook::{WebhookEvent, WebhookPicture, WebhookStatus, Webhooks};
+
+/// See the module's documentation.
+pub struct EventPoster {
+    events: mpsc::Receiver<PublishedEvent>,
+    webhooks: Webhooks,
+}
+
+impl EventPoster {
+    /// Finds errors of files that the webhooks name. Blocks on the disk.
+    pub fn check(webhooks: &[WebhookConfig]) -> anyhow::Result<()> {
+        for webhook in webhooks {
+            Webhooks::check(webhook).with_context(|| format!("webhook.{}", webhook.id))?;
+        }
+        Ok(())
+    }
+
+    /// Events that an earlier run left are posted first. Blocks on the disk.
+    pub fn start(
+        events: mpsc::Receiver<PublishedEvent>,
+        config: &Config,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let (webhooks, state_dir) = (&config.webhooks, &config.node.state_dir);
+        Self {
+            events,
+            webhooks: Webhooks::start(webhooks, state_dir, Arc::clone(clock)),
+        }
+    }
+
+    /// The next event to [`post`](Self::post). Dropping the future loses nothing.
+    pub async fn next(&mut self) -> PublishedEvent {
+        match self.events.recv().await {
+            Some(event) => event,
+            // The publisher has ended.
+            None => pending().await,
+        }
+    }
+
+    /// Gives the event to the webhooks that want it. Never waits.
+    pub fn post(&mut self, event: &PublishedEvent) {
+        if !self.webhooks.is_wanted(event.event()) {
+            return;
+        }
+        // An event is a JSON object.
+        if let Some(event) = WebhookEvent::new(event.id(), event.event(), &event.to_json()) {
+            self.webhooks.post(event);
+        }
+    }
+
+    /// Adds a picture to its event, which was published before. Never waits.
+    pub fn add_picture(&mut self, picture: &WebhookPicture) {
+        self.post_all();
+        self.webhooks.add_picture(picture);
+    }
+
+    fn post_all(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            self.post(&event);
+        }
+    }
+
+    /// Applies a new configuration and returns the removed webhooks. An unchanged one ends its pause.
+    pub async fn change(&mut self, webhooks: &[WebhookConfig]) -> Vec<WebhookId> {
+        self.webhooks.change(webhooks).await
+    }
+
+    pub fn statuses(&self) -> Vec<WebhookStatus> {
+        self.webhooks.statuses()
+    }
+
+    /// Posts the last events, or keeps them for the next start. Ends within some seconds.
+    pub async fn stop(&mut self) {
+        self.post_all();
+        self.webhooks.stop().await;
+    }
+}
