@@ -160,7 +160,8 @@ impl WebhookTask {
         let at = match self.queue.next(now) {
             NextPost::Post { number, is_delayed } => {
                 self.post(number, is_delayed).await?;
-                None
+                // Its file could not be read: the next one is due.
+                (!self.queue.is_posting()).then_some(now)
             }
             NextPost::At(at) => Some(at),
             NextPost::Nothing => None,

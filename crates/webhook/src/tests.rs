@@ -295,6 +295,24 @@ async fn events_of_an_earlier_run_are_posted_first_as_delayed() {
 }
 
 #[tokio::test]
+async fn damaged_file_is_counted_and_the_next_event_posted() {
+    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let folder = site.state.path().join("webhooks/door");
+    fs::create_dir_all(&folder).unwrap();
+    let later = 4_000_000_000_000_i64;
+    fs::write(folder.join(format!("000000000001-{later}.json")), "").unwrap();
+    let (event, id) = (begins(2), begins(2).id);
+    let post = serde_json::json!({"id": id, "body": event.body});
+    let whole = folder.join(format!("000000000002-{later}.json"));
+    fs::write(whole, post.to_string()).unwrap();
+    let webhooks = site.start(&[config("door", &receiver.url())]);
+    let status = status(&webhooks, |status| status.counters.posted == 1).await;
+    assert_eq!((status.counters.unreadable, status.waiting), (1, 0));
+    assert_eq!(numbers(&receiver.requests()), [2]);
+    assert_eq!(site.files("door"), 0);
+}
+
+#[tokio::test]
 async fn faults_and_kills_lose_no_event_and_keep_the_order() {
     let (site, receiver) = (Site::new(), ScriptedReceiver::start());
     let mut random = fastrand::Rng::with_seed(7);
