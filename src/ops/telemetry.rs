@@ -29,6 +29,8 @@ use super::panics::log_panics;
 use spotter_core::{LogLevel, config::Secret};
 
 const MASK: &str = "***";
+/// In more detail, the HTTP client logs URLs and, in hexadecimal, requests: no mask finds a secret there.
+const WITHOUT_REQUESTS: &str = "ureq=warn,ureq_proto=warn";
 /// What RFC 3986 encodes in a login: everything but its unreserved characters.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -155,7 +157,7 @@ impl fmt::Debug for Levels {
 /// Secrets added to `secrets` later are masked from then on.
 pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> anyhow::Result<Levels> {
     let usual = match std::env::var("RUST_LOG") {
-        Ok(filter) if !filter.is_empty() => filter,
+        Ok(filter) if !filter.is_empty() => format!("{filter},{WITHOUT_REQUESTS}"),
         _ => match verbose {
             0 => "info,rumqttc=error,async_nats=warn",
             1 => "info,spotter=debug",
