@@ -73,6 +73,19 @@ impl EventFilter {
     }
 }
 
+impl EventFilter {
+    /// An accepted prompt has snapshots.
+    fn has_pictures(&self, cameras: &[CameraConfig]) -> bool {
+        let mut accepted = cameras
+            .iter()
+            .filter(|camera| is_among(&self.cameras, &camera.id));
+        accepted.any(|camera| {
+            let mut prompts = camera.prompts.iter();
+            prompts.any(|prompt| prompt.snapshot && is_among(&self.prompts, &prompt.id))
+        })
+    }
+}
+
 fn is_among<T: PartialEq>(wanted: &[T], found: &T) -> bool {
     wanted.is_empty() || wanted.contains(found)
 }
@@ -124,6 +137,12 @@ fn webhook(
     let bearer = table.get(&webhook_keys::BEARER);
     let filter = filter(&mut table, watched);
     let snapshot = table.read_or_default(&webhook_keys::SNAPSHOT);
+    if let (true, Some(cameras), Some(value)) =
+        (snapshot, watched, table.get(&webhook_keys::SNAPSHOT))
+        && !filter.has_pictures(cameras)
+    {
+        value.warning("has no effect: none of the prompts has snapshot = true");
+    }
     let timeout = table.read_or_default(&webhook_keys::TIMEOUT);
     let spool = spool(table.table(&webhook_keys::SPOOL));
     table.finish();
@@ -292,6 +311,20 @@ mod tests {
         assert!(webhook.snapshot && webhook.spool.max_mb == 7);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
         assert!(load_with("", "").unwrap().webhooks.is_empty());
+    }
+
+    #[test]
+    fn snapshots_of_no_prompt_are_warned_of() {
+        let warnings = |site: &str| {
+            let text = format!("{site}[webhook.door]\nurl = \"http://flows\"\nsnapshot = true\n");
+            let loaded = of_text("site.toml", &text, &Environment::new("box", |_| None));
+            loaded.unwrap().warnings.len()
+        };
+        assert_eq!(warnings(SITE), 1);
+        assert_eq!(
+            warnings(&format!("{SITE}prompt.person.snapshot = true\n")),
+            0
+        );
     }
 
     #[test]
