@@ -35,6 +35,7 @@ pub(crate) fn failed(after: Option<Duration>) -> PostOutcome {
 pub(crate) fn event(number: u64, step: EventStep) -> WebhookEvent {
     let at = WallTime::from_unix_millis(1_787_393_729_900);
     let event = Event {
+        description: None,
         track: track(number),
         camera: CameraId::new("gate").unwrap(),
         prompt: PromptId::new("person").unwrap(),

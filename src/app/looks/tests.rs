@@ -21,6 +21,8 @@ use spotter_engine::{
 
 const PERMITS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Without news for so long, the device waits for the next step.
+const STEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// Two cameras and an engine whose device waits before each step for a message, until the sender is dropped.
 struct Site {
@@ -116,12 +118,16 @@ async fn looks_in_flight_equal_the_permits() {
     assert_eq!(site.sum(|frames| frames.waiting), 2);
 
     drop(site.gate);
-    let mut seen = Vec::new();
-    while seen.len() < 5 {
+    // Answers come in the order of their camera's frames; the ends of looks that run together do not.
+    let (mut seen, mut ended) = (Vec::new(), 0);
+    while ended < 5 {
         let news = timeout(PATIENCE, site.looks.news()).await;
         for news in news.unwrap().unwrap() {
             site.sampler.news(&news);
-            seen.extend(answered(&news));
+            ended += usize::from(answered(&news).is_some());
+            if let LookNews::Answer { frame, .. } = news {
+                seen.push((frame.camera.to_string(), frame.number));
+            }
         }
     }
     for (camera, frames) in [("gate", vec![1, 3, 4]), ("yard", vec![2, 5])] {
@@ -174,20 +180,21 @@ fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
 async fn next_look_runs_beside_the_text_of_the_last() {
     let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]).await;
     let mut seen = Vec::new();
-    // The first look runs a step ahead of its answer; then a step may be of its text alone, and the second look joins the next.
-    for (number, steps) in [(1, 2), (2, 2)] {
+    for number in [1, 2] {
         site.clock.advance(Duration::from_secs(2));
         let camera = &site.cameras[0].id;
         let arrived = frame(camera, number, site.clock.now());
         site.sampler.camera_sink(camera).unwrap()(arrived);
-        for _ in 0..steps {
-            site.gate.send(()).unwrap();
-        }
         while seen.last() != Some(&("person".to_owned(), number)) {
-            let news = timeout(PATIENCE, site.looks.news()).await.unwrap();
-            let news = news.unwrap();
-            news.iter().for_each(|news| site.sampler.news(news));
-            seen.extend(answers(&news));
+            match timeout(STEP_PAUSE, site.looks.news()).await {
+                Ok(news) => {
+                    let news = news.unwrap();
+                    news.iter().for_each(|news| site.sampler.news(news));
+                    seen.extend(answers(&news));
+                }
+                // A step may be of the first look's text alone; the second look joins one of the next.
+                Err(_) => site.gate.send(()).unwrap(),
+            }
         }
     }
     let person = |number| ("person".to_owned(), number);
