@@ -207,6 +207,65 @@ fn run_time_values_survive_a_restart_until_the_file_changes() {
     program.terminate().expect(DONE);
 }
 
+/// A line with counts of an earlier run, before any object crosses it.
+#[test]
+fn counts_at_a_line_survive_restarts_until_their_reset() {
+    let site = Site::new();
+    let camera = format!(
+        "{}line.door.points = [[0.5, 1.0], [0.5, 0.0]]\nprompt.person = {{ detect = \"person\", lines = [\"door\"] }}\n",
+        GATE
+    );
+    let state = site.directory.path().join("state");
+    fs::create_dir(&state).expect("a directory");
+    let earlier = json!({"v": 1, "lines": [{"camera": "gate", "prompt": "person", "line": "door",
+        "counts": {"in": 7, "out": 3}, "since": 1}]});
+    let kept = file(&state, "lines.json", earlier.to_string());
+    let counts = || {
+        let retained = retained(site.address);
+        ["in", "out"]
+            .map(|way| retained[&format!("spotter/edge1/cam/gate/line/door/{way}/person")].clone())
+    };
+    let program = site.start(&[&camera]);
+    assert_eq!(counts(), ["7", "3"]);
+    let page = until("the page", || get(site.page, "/status.json"));
+    assert!(
+        page.contains("\"lines\":{\"door\":{\"in\":7,\"out\":3}}"),
+        "{page}"
+    );
+
+    // A wrong word and an unknown line change nothing.
+    for (line, payload, code) in [
+        ("door", "0", "bad_value"),
+        ("gate", "RESET", "unknown_line"),
+    ] {
+        let from = site.consumer.now();
+        site.set(&format!("cam/gate/line/{line}"), payload);
+        let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+        assert_eq!(
+            (&reply["op"], &reply["line"]),
+            (&json!("line_reset"), &json!(line))
+        );
+        assert_eq!(reply["error"]["code"], code);
+    }
+    program.terminate().expect(DONE);
+    let from = site.consumer.now();
+    let program = site.start(&[&camera]);
+    site.detection(from, "gate/det/ball", |_| true);
+    assert_eq!(counts(), ["7", "3"]);
+    let from = site.consumer.now();
+    site.set("cam/gate/line/door", "RESET");
+    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    assert_eq!(reply["ok"], true, "{reply}");
+    let is_zero = |text: &str| text == "0";
+    site.consumer
+        .wait_after(from, "line/door/in/person", is_zero);
+    site.consumer
+        .wait_after(from, "line/door/out/person", is_zero);
+    program.terminate().expect(DONE);
+    let written: Value = serde_json::from_slice(&fs::read(kept).expect("the file")).expect("JSON");
+    assert_eq!(written["lines"][0]["counts"], json!({"in": 0, "out": 0}));
+}
+
 /// What `run --json` printed is what the consumer heard, line by line: all JSON of the node, nothing of Home Assistant's.
 fn says_the_same(printed: &str, consumer: &Consumer) {
     let json = |text: &str| -> Value { serde_json::from_str(text).expect("JSON") };

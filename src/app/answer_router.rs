@@ -11,10 +11,10 @@ use super::{
 use crate::ops::facts::SnapshotCounters;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, LookNews,
-    Outcome, Prompt, config::CameraConfig,
+    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
+    LookNews, Outcome, Prompt, config::CameraConfig,
 };
-use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
+use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
 use spotter_webhook::WebhookPicture;
 
@@ -37,6 +37,8 @@ pub struct AnswerRouter {
 /// What an [`AnswerRouter`] is made of.
 pub struct AnswerRouterParts<'a> {
     pub cameras: &'a [CameraConfig],
+    /// Of an earlier run.
+    pub line_counts: &'a [LineCountRecord],
     /// The broker retains the snapshots of events.
     pub retain_snapshots: bool,
     /// Name of the model that answers.
@@ -50,11 +52,13 @@ pub struct AnswerRouterParts<'a> {
 }
 
 impl AnswerRouter {
-    /// Publishes all states as unknown.
+    /// Publishes all states as unknown, and the counts at lines as they were.
     pub fn new(parts: AnswerRouterParts) -> Self {
         let cameras = parts.cameras;
+        let mut tracker = Tracker::new(parts.boot, cameras);
+        tracker.restore_line_counts(parts.line_counts);
         let router = Self {
-            tracker: Tracker::new(parts.boot, cameras),
+            tracker,
             snapshots: Snapshots::new(cameras, parts.retain_snapshots),
             cameras: ids(cameras),
             found: BTreeMap::new(),
@@ -117,7 +121,18 @@ impl AnswerRouter {
         }
     }
 
-    /// Time passed: states of prompts without a look for too long become unknown.
+    /// The counts at all lines, to be kept over a restart.
+    pub fn line_counts(&self) -> Vec<LineCountRecord> {
+        self.tracker.line_counts()
+    }
+
+    /// Sets the counts at a line to 0.
+    pub fn reset_line(&mut self, camera: &CameraId, line: &LineId) {
+        let changes = self.tracker.reset_line(camera, line, self.clock.wall());
+        self.publish(changes);
+    }
+
+    /// Time passed: states of prompts without a look for too long become unknown, and lines are reset as configured.
     pub fn tick(&mut self) {
         let changes = self.tracker.tick(self.clock.now(), self.clock.wall());
         self.publish(changes);
@@ -274,6 +289,8 @@ impl AnswerRouter {
             for question in change.questions {
                 self.sampler.ask_once(&change.camera, question);
             }
+            self.board
+                .states(&change.camera, &change.prompt, &change.states);
             for state in change.states {
                 let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
                 self.publisher.publish(Update::State {

@@ -28,7 +28,7 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Mono, NodeId, StageTimes,
+    CameraId, Clock, Detection, Frame, Mono, NodeId, PromptId, PromptState, StageTimes,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -184,6 +184,13 @@ impl Board {
     pub fn answer(&self, detection: &Detection) {
         if let Some(camera) = self.lock().camera(detection.camera()) {
             camera.answer(detection);
+        }
+    }
+
+    /// States of a prompt have new values.
+    pub fn states(&self, camera: &CameraId, prompt: &PromptId, states: &[PromptState]) {
+        if let Some(camera) = self.lock().camera(camera) {
+            camera.states(prompt, states);
         }
     }
 

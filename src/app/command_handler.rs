@@ -22,8 +22,8 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
 };
 use spotter_core::{
-    CameraId, Clock, Command, Epoch, LogLevel, LogThrottle, LookNews, Mono, NodeId, Refusal,
-    RefusalCode, RequestedInfo, Setting,
+    CameraId, Clock, Command, Epoch, LineId, LogLevel, LogThrottle, LookNews, Mono, NodeId,
+    Refusal, RefusalCode, RequestedInfo, Setting, config::CameraConfig,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
@@ -225,6 +225,14 @@ impl CommandHandler {
                 }
                 self.reply(requester, active.map(|()| ReplyValue::Done));
             }
+            Command::ResetLine { camera, line } => {
+                let known = context.config.camera(camera);
+                let known = known.and_then(|camera| require_line(camera, line));
+                if known.is_ok() {
+                    context.answers.reset_line(camera, line);
+                }
+                self.reply(requester, known.map(|()| ReplyValue::Done));
+            }
             Command::Get { what } => {
                 let value = match what {
                     RequestedInfo::Info => {
@@ -341,6 +349,15 @@ impl CommandHandler {
         let payload = reply.to_json();
         self.publisher.publish(Update::Reply { to, payload });
     }
+}
+
+/// Refuses a command to a line that the camera does not have.
+fn require_line(camera: &CameraConfig, line: &LineId) -> Result<(), Refusal> {
+    let has_line = camera.lines.iter().any(|known| known.id == *line);
+    has_line.then_some(()).ok_or_else(|| {
+        let text = format!("camera {} has no line {line}", camera.id);
+        Refusal::new(RefusalCode::UnknownLine, text)
+    })
 }
 
 /// A request to the whole fleet is for the node that has the camera; the others are silent.

@@ -36,6 +36,7 @@ use super::{
     event_poster::EventPoster,
     fleet_membership::{FleetContext, FleetMembership, FleetStart},
     housekeeping::{Housekeeping, TickInput},
+    line_counts::LineCountStore,
     lines::Lines,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     remember_secrets,
@@ -219,6 +220,7 @@ struct Daemon {
     cameras: CameraSupervisor,
     commands: CommandHandler,
     answers: AnswerRouter,
+    line_counts: LineCountStore,
     publisher: Publisher,
     broker: BrokerLink,
     poster: EventPoster,
@@ -313,8 +315,13 @@ impl Daemon {
         );
         // Before the first states.
         reporter.announce(&config);
+        // In a fleet, another node may have counted meanwhile.
+        let is_alone = file.fleet.is_none();
+        let counts_in = is_alone.then(|| file.node.state_dir.clone());
+        let line_counts = LineCountStore::open(counts_in);
         let answers = AnswerRouter::new(AnswerRouterParts {
             cameras: config.cameras(),
+            line_counts: line_counts.records(),
             retain_snapshots: file.mqtt.retain_snapshots,
             model: Arc::clone(&card.name),
             boot: Arc::clone(&identity.boot),
@@ -346,6 +353,7 @@ impl Daemon {
             engines,
             cameras,
             answers,
+            line_counts,
             publisher,
             broker,
             poster,
@@ -557,6 +565,7 @@ impl Daemon {
             self.answers.switched(&switched);
         }
         self.answers.tick();
+        self.line_counts.tick(self.answers.line_counts()).await;
         self.reporter.tick(now);
         let stuck = self.housekeeping.tick(TickInput {
             publisher: &self.publisher,
@@ -704,6 +713,8 @@ impl Daemon {
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_looks(last);
         self.answers.shutdown();
+        let line_counts = self.answers.line_counts();
+        self.line_counts.finish(line_counts).await;
         self.publisher.stop();
         let last_messages = timeout(BROKER_LIMIT, &mut self.broker.task);
         let _ = tokio::join!(last_messages, self.poster.stop());

@@ -12,6 +12,7 @@
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
+//! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`housekeeping`], [`report`] | figures, health, watchdogs |
 //! | [`board`], [`canvas`], [`costs`] | what the status page shows |
@@ -39,6 +40,7 @@ mod fleet_file;
 mod fleet_membership;
 mod housekeeping;
 mod in_order;
+mod line_counts;
 mod lines;
 mod looks;
 mod node_reporter;

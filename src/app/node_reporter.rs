@@ -192,6 +192,11 @@ fn camera_infos(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
         id: camera.id.to_string(),
         prompts: camera.prompts.iter().map(|p| p.id.to_string()).collect(),
         zones: camera.zones.iter().map(|z| z.id.to_string()).collect(),
+        lines: camera
+            .lines
+            .iter()
+            .map(|line| line.id.to_string())
+            .collect(),
         rate: camera.rate_hz,
     };
     cameras.iter().map(info).collect()

@@ -7,12 +7,12 @@ use std::sync::{
 
 use spotter::ops::page::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, FleetNodeStatus,
-    FleetStatus, LastAnswer, LookAnswer, LookBar, LookStatus, MinuteLatency, Mood, NodeStatus,
-    PromptCost, PromptStatus, StatusSource, Thumbnail, WebhookLine,
+    FleetStatus, LastAnswer, LineStatus, LookAnswer, LookBar, LookStatus, MinuteLatency, Mood,
+    NodeStatus, PromptCost, PromptStatus, StatusSource, Thumbnail, WebhookLine,
 };
 use spotter_core::{
-    CameraId, DetectionBody, FrameCounters, Location, NormBox, NormPoint, Prompt, PromptId,
-    ScoreSource, Task, TrackId, TrackedObject, WallTime,
+    CameraId, DetectionBody, DirectionId, FrameCounters, LineId, Location, NormBox, NormPoint,
+    Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime,
 };
 use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
@@ -347,8 +347,21 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
         }),
         answer: asked.then_some(LastAnswer { age_ms, body }),
         cost: Some(cost(id)),
+        lines: lines(id),
     })
     .to_vec()
+}
+
+fn lines(prompt: &str) -> Vec<LineStatus> {
+    let [into, out] = DirectionId::in_and_out();
+    let door = LineStatus {
+        line: LineId::new("door").expect("an id"),
+        counts: vec![(into, 12), (out, 9)],
+    };
+    Some(door)
+        .filter(|_| prompt == "person")
+        .into_iter()
+        .collect()
 }
 
 fn cost(prompt: &str) -> PromptCost {

@@ -97,10 +97,12 @@ fn documented(levels: &[&str]) -> Option<Payload> {
         ["cam", _, "health"] => Payload::Json("health"),
         ["cam", _, "det", _] => Payload::Json("detection"),
         ["cam", _, "event", _] => Payload::Json("event"),
+        ["cam", _, "crossing", _, _] => Payload::Json("crossing"),
         ["cam", _, "snapshot", _] => Payload::Jpeg,
         ["status"] | ["cam", _, "status"] => Payload::Text(online),
         ["cam", _, "present", _] => Payload::Text(|text| matches!(text, "ON" | "OFF" | "None")),
         ["cam", _, "count", _] | ["cam", _, "zone", _, _] => Payload::Text(count),
+        ["cam", _, "line", _, _, _] => Payload::Text(|text| text.parse::<u64>().is_ok()),
         ["cam", _, "answer", _] => Payload::Text(|text| !text.is_empty()),
         ["cam", _, "enabled" | "motion_gate"] | ["cam", _, "prompt", _, "enabled"] => {
             Payload::Text(switch)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, PromptId, Task, ZoneId,
+    CameraId, LineId, PromptId, Task, ZoneId,
     config::{RequestedCrops, RequestedRegion},
 };
 
@@ -138,6 +138,11 @@ pub enum Command {
         /// Of which camera; `None` = of all.
         camera: Option<CameraId>,
     },
+    /// Set the counts at a line to 0.
+    ResetLine {
+        camera: CameraId,
+        line: LineId,
+    },
     Get {
         what: RequestedInfo,
     },
@@ -162,6 +167,7 @@ impl Command {
             Self::AddPrompt { .. } => "prompt_add",
             Self::RemovePrompt { .. } => "prompt_del",
             Self::ResetOverrides { .. } => "reset_overrides",
+            Self::ResetLine { .. } => "line_reset",
             Self::Get { .. } => "get",
             Self::LogLevel { .. } => "log_level",
         }
@@ -176,7 +182,8 @@ impl Command {
             | Self::Look { camera, .. }
             | Self::Ask { camera, .. }
             | Self::AddPrompt { camera, .. }
-            | Self::RemovePrompt { camera, .. } => Some(camera),
+            | Self::RemovePrompt { camera, .. }
+            | Self::ResetLine { camera, .. } => Some(camera),
             Self::ResetOverrides { camera } => camera.as_ref(),
             Self::Reload | Self::Get { .. } | Self::LogLevel { .. } => None,
         }
@@ -193,6 +200,7 @@ pub enum RefusalCode {
     UnknownCamera,
     UnknownPrompt,
     UnknownZone,
+    UnknownLine,
     /// The value is not of the right kind or out of its range.
     BadValue,
     /// The text is too long.
@@ -214,6 +222,7 @@ impl RefusalCode {
             Self::UnknownCamera => "unknown_camera",
             Self::UnknownPrompt => "unknown_prompt",
             Self::UnknownZone => "unknown_zone",
+            Self::UnknownLine => "unknown_line",
             Self::BadValue => "bad_value",
             Self::TooLong => "too_long",
             Self::Conflict => "conflict",

@@ -4,7 +4,9 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, WallTime, ZoneId};
+use super::{
+    CameraId, DirectionId, LineId, NormBox, NormPoint, PromptId, ScoreSource, WallTime, ZoneId,
+};
 
 /// Identifies a track and its event: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never used twice, because `boot`
 /// identifies a run of the daemon.
@@ -62,6 +64,8 @@ pub enum UpdateReason {
     Minute,
     /// The question of `describe` was answered.
     Described,
+    /// The object has crossed a line; with [`Event::crossing`], and published as a crossing.
+    Crossed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,8 +123,24 @@ pub struct Event {
     /// The model's answer to the question of `describe`; `None`: there is no question, or no answer yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// With [`UpdateReason::Crossed`] and never else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossing: Option<LineCrossing>,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
+}
+
+/// An object has crossed a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LineCrossing {
+    pub line: LineId,
+    pub direction: DirectionId,
+    /// When the object was on the line, between the two looks that saw it on either side.
+    pub at: WallTime,
+    /// Between these two looks, picture widths a second; `None` if they have the same time.
+    pub speed: Option<f64>,
+    /// Crossings in this direction since the last reset, this one included.
+    pub count: u64,
 }
 
 #[cfg(test)]

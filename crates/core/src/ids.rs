@@ -91,6 +91,14 @@ id!(
     ZoneId
 );
 id!(
+    /// One line of a camera.
+    LineId
+);
+id!(
+    /// One of the two directions in which objects cross a line.
+    DirectionId
+);
+id!(
     /// This box among others on the same broker.
     NodeId
 );
@@ -98,6 +106,13 @@ id!(
     /// One receiver of events over HTTP.
     WebhookId
 );
+
+impl DirectionId {
+    /// The usual names of a line's directions.
+    pub fn in_and_out() -> [Self; 2] {
+        ["in", "out"].map(|name| Self(name.into()))
+    }
+}
 
 impl NodeId {
     /// Makes an id out of a host name: lower case, foreign characters become `-`, cut to the limit; `node` when

@@ -40,7 +40,7 @@ pub use answer::{
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use epoch::Epoch;
-pub use event::{EndReason, Event, EventStep, Location, TrackId, UpdateReason};
+pub use event::{EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason};
 pub use file::{read_short_file, write_file_atomically};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
@@ -48,7 +48,9 @@ pub use frame::{
 };
 pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
-pub use ids::{CameraId, ID_MAX_CHARS, IdError, NodeId, PromptId, WebhookId, ZoneId};
+pub use ids::{
+    CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, NodeId, PromptId, WebhookId, ZoneId,
+};
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
 pub use model_record::{FileMismatch, ModelRecord, ModelRecordError, RecordedFile};

@@ -1,6 +1,6 @@
 //! What Spotter reports of a prompt as long as it is true, each value at a retained topic.
 
-use super::ZoneId;
+use super::{DirectionId, LineId, ZoneId};
 
 /// Whether a prompt's objects are in the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,12 @@ pub enum PromptState {
     ZoneCount {
         zone: ZoneId,
         count: Option<u32>,
+    },
+    /// The number of objects that crossed a line in a direction since the last reset.
+    LineCount {
+        line: LineId,
+        direction: DirectionId,
+        count: u64,
     },
     /// The confirmed answer to a question; `None` = unknown.
     Answer(Option<String>),

@@ -52,7 +52,7 @@ pub fn mqtt(port: u16) -> MqttConfig {
     }
 }
 
-/// A camera of the test source: one look a second, no gate, no mask, no zones.
+/// A camera of the test source: one look a second, no gate, no mask, no zones, no lines.
 pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
     CameraConfig {
         id: CameraId::new(id).expect("an id"),
@@ -72,6 +72,7 @@ pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
         },
         mask: Vec::new(),
         zones: Vec::new(),
+        lines: Vec::new(),
         schedule: None,
         prompts,
     }
@@ -90,6 +91,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         min_score: 0.0,
         min_area: 0.0,
         zones: Vec::new(),
+        lines: Vec::new(),
         snapshot: false,
         verify: None,
         describe: None,

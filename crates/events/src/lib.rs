@@ -1,4 +1,7 @@
-//! Turns answers into tracks, zones, events and presence; overrides of the configuration.
+//! Turns answers into tracks, zones, lines, events and presence; overrides of the configuration.
 
+mod line_count_file;
 pub mod overrides;
 pub mod track;
+
+pub use line_count_file::{LineCountFile, LineCountFileError};

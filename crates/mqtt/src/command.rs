@@ -10,13 +10,17 @@ pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_core::{
-    CameraId, Command, Epoch, NodeId, PromptId, Refusal, RefusalCode, Setting, config::Commands,
+    CameraId, Command, Epoch, LineId, NodeId, PromptId, Refusal, RefusalCode, Setting,
+    config::Commands,
 };
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
 pub(super) const ID_MAX_CHARS: usize = 64;
 /// The longest request, bytes. A prompt has 200 characters, choices 16 times 40.
 pub(super) const REQUEST_MAX_BYTES: usize = 16 * 1024;
+
+/// The payload that resets a line.
+pub(super) const LINE_RESET: &str = "RESET";
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum InboundKind {
@@ -54,12 +58,19 @@ pub struct RequestHead {
     pub op: String,
     pub camera: Option<String>,
     pub prompt: Option<String>,
+    pub line: Option<String>,
     pub field: Option<&'static str>,
 }
 
 /// The filters to subscribe to. Never `#`: unneeded messages of other clients could fill the inbox.
 pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
-    let settings = || vec![topics.any_camera_set(), topics.any_prompt_set()];
+    let settings = || {
+        vec![
+            topics.any_camera_set(),
+            topics.any_prompt_set(),
+            topics.any_line_set(),
+        ]
+    };
     match commands {
         Commands::Off => Vec::new(),
         Commands::Basic => settings(),
@@ -87,6 +98,7 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
         ["cam", camera, "prompt", prompt, field, "set"] => {
             set(camera, Some(prompt), field, &message.payload)
         }
+        ["cam", camera, "line", line, "set"] => set_line(camera, line, &message.payload),
         _ => {
             let owner = parse_owner(topics, message);
             return owner.map_or(InboundKind::Other, |(camera, owner)| InboundKind::Owner {
@@ -146,6 +158,25 @@ fn set(
         let setting = setting(prompt, field, payload)?;
         head.field = Some(setting.field());
         Ok(Command::Set { camera, setting })
+    });
+    (head, command)
+}
+
+/// A message on the `/set` topic of a line.
+fn set_line(camera: &str, line: &str, payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
+    let head = RequestHead {
+        op: "line_reset".to_owned(),
+        camera: Some(camera.to_owned()),
+        line: Some(line.to_owned()),
+        ..RequestHead::default()
+    };
+    let command = camera_id(camera).and_then(|camera| {
+        let line =
+            LineId::new(line).map_err(|_| unknown(RefusalCode::UnknownLine, "line", line))?;
+        match String::from_utf8_lossy(payload).trim() {
+            LINE_RESET => Ok(Command::ResetLine { camera, line }),
+            other => Err(bad_value("line", other, LINE_RESET)),
+        }
     });
     (head, command)
 }

@@ -1,8 +1,12 @@
-//! The event message (docs/mqtt.md section 2): the start, a change or the end of a track, as JSON.
+//! The event message (docs/mqtt.md section 2): the start, a change or the end of a track, as JSON. The message of a
+//! crossing is in `crossing`.
 
 use serde::Serialize;
 
-use super::detection::{SCHEMA, corners, pair, rounded, source};
+use super::{
+    crossing::CrossingMessage,
+    detection::{SCHEMA, corners, pair, rounded, source},
+};
 use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
 
 #[derive(Serialize)]
@@ -53,6 +57,16 @@ struct EventFramePart {
 /// The payload. `id` is the same each time the message is sent; `epoch` is that of a fleet's camera; `delayed`: the event was not
 /// sent when it happened.
 pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bool) -> Vec<u8> {
+    if let Some(crossing) = &event.crossing {
+        let message = CrossingMessage {
+            crossing,
+            event,
+            id,
+            epoch,
+            delayed,
+        };
+        return message.to_json();
+    }
     let (kind, reason) = words(event.step);
     let (corners, point) = match event.location {
         Location::Box(place) => (Some(corners(&place)), None),
@@ -105,6 +119,7 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
         Update(UpdateReason::Better) => ("update", "better"),
         Update(UpdateReason::Minute) => ("update", "minute"),
         Update(UpdateReason::Described) => ("update", "described"),
+        Update(UpdateReason::Crossed) => ("update", "crossed"),
         End(EndReason::Left) => ("end", "left"),
         End(EndReason::CameraLost) => ("end", "camera_lost"),
         End(EndReason::EngineLost) => ("end", "engine_lost"),
@@ -151,6 +166,7 @@ pub(super) mod tests {
             still: false,
             snapshot: true,
             description: None,
+            crossing: None,
             camera_size: (2560, 1440),
         }
     }

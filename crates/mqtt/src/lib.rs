@@ -13,6 +13,7 @@
 mod announcer;
 mod broker;
 mod command;
+mod crossing;
 mod detection;
 pub mod discovery;
 mod event;

@@ -220,7 +220,7 @@ impl Message {
                 Self::stream(topic, StreamMessage::Answer(detection))
             }
             Update::Event(event) => Self {
-                topic: topics.event(&event.camera, &event.prompt),
+                topic: topics.of_event(&event),
                 stamp: None,
                 content: MessageContent::Event(event),
             },
@@ -300,6 +300,14 @@ impl Message {
             }
             PromptState::ZoneCount { zone, count } => {
                 Self::state(topics.zone(camera, &zone, prompt), count_text(count))
+            }
+            PromptState::LineCount {
+                line,
+                direction,
+                count,
+            } => {
+                let topic = topics.line_count(camera, &line, &direction, prompt);
+                Self::state(topic, count.to_string())
             }
             PromptState::Answer(answer) => {
                 // An empty answer is unknown; an empty payload would clear the topic.

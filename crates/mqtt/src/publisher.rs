@@ -454,7 +454,7 @@ pub(super) fn queue_found(
     let events = &mut outbox.events;
     events.keep_on_disk(found.first_number);
     for (kept, expires_ms) in &found.waiting {
-        let topic = topics.event(&kept.event.camera, &kept.event.prompt);
+        let topic = topics.of_event(&kept.event);
         let left = time_left(*expires_ms, wall, events.bounds.max_age);
         events.restore(&topic, Arc::clone(kept), left, now);
         if topics.fleet().is_some() {
@@ -465,9 +465,11 @@ pub(super) fn queue_found(
         let end = Event {
             step: EventStep::End(EndReason::Restart),
             ended: Some(wall),
+            description: None,
+            crossing: None,
             ..last.event.clone()
         };
-        let topic = topics.event(&end.camera, &end.prompt);
+        let topic = topics.of_event(&end);
         match last.epoch.filter(|_| topics.fleet().is_some()) {
             Some(epoch) => events.hold_end(topic, end, epoch),
             None => events.push(&topic, end, None, now),

@@ -32,7 +32,7 @@ pub(super) fn to_json_of<T: Serialize>(payload: &T, epoch: Option<Epoch>) -> Vec
     serde_json::to_vec(&versioned).unwrap_or_default()
 }
 
-/// A larger birth message lists the cameras without prompts and zones, and only the first of very many.
+/// A larger birth message lists the cameras without prompts, zones and lines, and only the first of very many.
 const BIRTH_MAX_BYTES: usize = 64 * 1024;
 const BIRTH_CAMERAS_MAX: usize = 500;
 
@@ -46,6 +46,7 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
     for camera in &mut info.cams {
         camera.prompts.clear();
         camera.zones.clear();
+        camera.lines.clear();
     }
     info.features.push("info_shortened".into());
     to_json(&info)
@@ -101,6 +102,8 @@ pub struct CameraInfo {
     pub prompts: Vec<String>,
     /// Ids of its zones.
     pub zones: Vec<String>,
+    /// Ids of its lines.
+    pub lines: Vec<String>,
     /// Looks a second at most.
     pub rate: f64,
 }
@@ -423,6 +426,7 @@ mod tests {
             id: format!("{number:0>32}"),
             prompts: vec!["p".repeat(32); 8],
             zones: vec!["z".repeat(32); 8],
+            lines: vec!["l".repeat(32); 8],
             rate: 1.0,
         };
         let info = |cameras| Info {

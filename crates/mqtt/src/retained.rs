@@ -258,8 +258,12 @@ fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> V
         Task::Detect { .. } | Task::Point { .. } => {
             let zones = camera.zones_counted(prompt).into_iter();
             let zones = zones.map(|zone| topics.zone(of, &zone, id));
+            let lines = camera.lines_counted(prompt).flat_map(|line| {
+                let directions = line.directions.iter();
+                directions.map(|direction| topics.line_count(of, &line.id, direction, id))
+            });
             let objects = [topics.present(of, id), topics.count(of, id)];
-            objects.into_iter().chain(zones).collect()
+            objects.into_iter().chain(zones).chain(lines).collect()
         }
         Task::Query { .. } | Task::Caption { .. } => vec![topics.answer(of, id)],
     }

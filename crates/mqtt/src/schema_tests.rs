@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     command::{InboundKind, Reply, ReplyValue, RequestHead},
+    crossing::tests::crossing,
     detection::tests::{payload_of_a_fleet, payloads},
     discovery::tests::{SITE, config},
     event::tests::event,
@@ -16,8 +17,8 @@ use crate::{
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
 use spotter_core::{
-    EndReason, Epoch, Event, EventStep, Location, NormPoint, Presence, PromptState, Refusal,
-    RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
+    DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Presence,
+    PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
 };
 
 #[path = "../../../tests/support/schemas.rs"]
@@ -40,6 +41,7 @@ fn infos() -> [Info; 2] {
             id: "gate".into(),
             prompts: vec!["person".into()],
             zones: vec!["drive".into()],
+            lines: vec!["door".into()],
             rate: 0.5,
         }],
         overrides: 3,
@@ -137,6 +139,13 @@ fn replies() -> Vec<Vec<u8>> {
             camera: Some("gate".into()),
             prompt: Some("person".into()),
             field: Some("text"),
+            ..RequestHead::default()
+        },
+        RequestHead {
+            op: "line_reset".into(),
+            camera: Some("gate".into()),
+            line: Some("door".into()),
+            ..RequestHead::default()
         },
     ];
     let reply = |(head, result): (&RequestHead, &Result<ReplyValue, Refusal>)| {
@@ -171,6 +180,20 @@ fn events() -> Vec<Vec<u8>> {
             .map(move |event| event::to_json(event, id, epoch, event.ended.is_some()))
     };
     payload(None).chain(payload(Some(Epoch(17)))).collect()
+}
+
+/// On a box and on a point, with and without a speed.
+fn crossings() -> Vec<Vec<u8>> {
+    let on_a_box = crossing("gate", 37);
+    let mut on_a_point = Event {
+        location: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
+        ..on_a_box.clone()
+    };
+    on_a_point.crossing.as_mut().unwrap().speed = None;
+    let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
+    let all = [(on_a_box, None), (on_a_point, Some(Epoch(17)))];
+    all.map(|(event, epoch)| event::to_json(&event, id, epoch, epoch.is_some()))
+        .into()
 }
 
 /// Messages of a camera in a fleet.
@@ -218,6 +241,7 @@ fn everything() -> Vec<(&'static str, Value)> {
         named("discovery", records("device")),
         named("discovery", records("single")),
         named("event", events()),
+        named("crossing", crossings()),
     ];
     all.into_iter().flatten().chain(of_a_fleet()).collect()
 }
@@ -387,9 +411,15 @@ fn each_state_is_a_documented_value() {
         zone: zone.clone(),
         count,
     };
+    let at_line = [0, u64::MAX].map(|count| PromptState::LineCount {
+        line: LineId::new("door").unwrap(),
+        direction: DirectionId::in_and_out()[0].clone(),
+        count,
+    });
     let answers = [None, Some(String::new()), Some("sun".into())].map(PromptState::Answer);
     let states = presences.into_iter().chain(answers);
     let states = states.chain(counts.map(PromptState::Count));
+    let states = states.chain(at_line);
     let updates = states.chain(counts.map(in_zone)).map(state);
     let updates = updates.chain([true, false].map(camera_status));
     let updates = updates.chain(healths().map(health_of));
@@ -406,6 +436,7 @@ fn each_state_is_a_documented_value() {
         ("cam/gate/present/person", "unknown"),
         ("cam/gate/count/person", "2.0"),
         ("cam/gate/count/person", ""),
+        ("cam/gate/line/door/in/person", "None"),
         ("cam/gate/rate", "0"),
         ("cam/gate/prompt/person/text", ""),
         ("info", "{}"),

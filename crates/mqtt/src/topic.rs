@@ -1,6 +1,6 @@
 //! Topic names of docs/mqtt.md sections 2 and 5: pure functions from ids.
 
-use spotter_core::{CameraId, NodeId, PromptId, Setting, ZoneId};
+use spotter_core::{CameraId, DirectionId, Event, LineId, NodeId, PromptId, Setting, ZoneId};
 
 /// Whose topic it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,11 @@ impl Topics {
         format!("{}/cam/+/prompt/+/+/set", self.cameras())
     }
 
+    /// A filter for the topics that reset a line.
+    pub fn any_line_set(&self) -> String {
+        format!("{}/cam/+/line/+/set", self.cameras())
+    }
+
     /// Which node of the fleet watches the camera, and its epoch.
     pub fn camera_owner(&self, camera: &CameraId) -> String {
         self.of_camera(camera, "owner")
@@ -169,6 +174,35 @@ impl Topics {
         self.of_camera(camera, &format!("zone/{zone}/{prompt}"))
     }
 
+    /// The number of objects that crossed a line in a direction.
+    pub fn line_count(
+        &self,
+        camera: &CameraId,
+        line: &LineId,
+        direction: &DirectionId,
+        prompt: &PromptId,
+    ) -> String {
+        self.of_camera(camera, &format!("line/{line}/{direction}/{prompt}"))
+    }
+
+    /// Resets the counts at a line.
+    pub fn line_set(&self, camera: &CameraId, line: &LineId) -> String {
+        self.of_camera(camera, &format!("line/{line}/set"))
+    }
+
+    /// Objects that crossed a line.
+    pub fn crossing(&self, camera: &CameraId, line: &LineId, prompt: &PromptId) -> String {
+        self.of_camera(camera, &format!("crossing/{line}/{prompt}"))
+    }
+
+    /// The topic of an event's message.
+    pub(super) fn of_event(&self, event: &Event) -> String {
+        match &event.crossing {
+            Some(crossing) => self.crossing(&event.camera, &crossing.line, &event.prompt),
+            None => self.event(&event.camera, &event.prompt),
+        }
+    }
+
     /// The answer to a question, as text, or `None`.
     pub fn answer(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "answer", prompt)
@@ -215,13 +249,23 @@ mod tests {
     fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {
         let topics = Topics::new("spotter", &NodeId::new("edge1")?);
         let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
-        let zone = ZoneId::new("drive")?;
+        let (zone, line) = (ZoneId::new("drive")?, LineId::new("door")?);
+        let [way, _] = DirectionId::in_and_out();
         assert_eq!(topics.status(), "spotter/edge1/status");
         for (topic, below) in [
             (topics.camera_health(&camera), "health"),
             (topics.detections(&camera, &prompt), "det/person"),
             (topics.count(&camera, &prompt), "count/person"),
             (topics.zone(&camera, &zone, &prompt), "zone/drive/person"),
+            (topics.line_set(&camera, &line), "line/door/set"),
+            (
+                topics.line_count(&camera, &line, &way, &prompt),
+                "line/door/in/person",
+            ),
+            (
+                topics.crossing(&camera, &line, &prompt),
+                "crossing/door/person",
+            ),
         ] {
             assert_eq!(topic, format!("spotter/edge1/cam/gate/{below}"));
         }

@@ -36,6 +36,7 @@ pub(crate) fn event(number: u64, step: EventStep) -> WebhookEvent {
     let at = WallTime::from_unix_millis(1_787_393_729_900);
     let event = Event {
         description: None,
+        crossing: None,
         track: track(number),
         camera: CameraId::new("gate").unwrap(),
         prompt: PromptId::new("person").unwrap(),

@@ -48,6 +48,7 @@ impl Site {
             Arc::clone(&shared),
         );
         let router = AnswerRouter::new(AnswerRouterParts {
+            line_counts: &[],
             cameras: &config.cameras,
             retain_snapshots: config.mqtt.retain_snapshots,
             model: "a model".into(),

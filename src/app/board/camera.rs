@@ -1,10 +1,15 @@
 //! The looks of one camera: the last one, and the last one with a thumbnail, so that boxes and picture are of one moment. Pure.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{super::costs::CostBasis, minute::Minute};
-use crate::ops::page::{CameraStatus, LastAnswer, LookAnswer, LookStatus, PromptStatus, Thumbnail};
-use spotter_core::{CameraId, Detection, DetectionBody, Frame, Mono, Prompt, PromptId, config};
+use crate::ops::page::{
+    CameraStatus, LastAnswer, LineStatus, LookAnswer, LookStatus, PromptStatus, Thumbnail,
+};
+use spotter_core::{
+    CameraId, Detection, DetectionBody, DirectionId, Frame, LineId, Mono, Prompt, PromptId,
+    PromptState, config,
+};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
@@ -19,6 +24,7 @@ pub struct CameraBoard {
     pub minute: Minute,
     config: config::CameraConfig,
     prompts: Vec<PromptBoard>,
+    line_counts: BTreeMap<(PromptId, LineId, DirectionId), u64>,
     last: Option<BoardLook>,
     pictured: Option<PicturedLook>,
     /// Its thumbnail is being made.
@@ -70,6 +76,7 @@ impl CameraBoard {
             minute: Minute::default(),
             config: camera.clone(),
             prompts: prompts(camera),
+            line_counts: BTreeMap::new(),
             last: None,
             pictured: None,
             pending: None,
@@ -80,6 +87,8 @@ impl CameraBoard {
     /// Replaces the prompts. The answer to one with the same id and words is kept.
     pub fn set_prompts(&mut self, camera: &config::CameraConfig) {
         self.config = camera.clone();
+        let has_line = |line: &LineId| camera.lines.iter().any(|known| known.id == *line);
+        self.line_counts.retain(|(_, line, _), _| has_line(line));
         let mut before = std::mem::replace(&mut self.prompts, prompts(camera));
         for new in &mut self.prompts {
             let same = |old: &PromptBoard| {
@@ -143,6 +152,39 @@ impl CameraBoard {
         }
     }
 
+    /// States of a prompt have new values; the page shows those of lines.
+    pub fn states(&mut self, prompt: &PromptId, states: &[PromptState]) {
+        for state in states {
+            if let PromptState::LineCount {
+                line,
+                direction,
+                count,
+            } = state
+            {
+                let key = (prompt.clone(), line.clone(), direction.clone());
+                self.line_counts.insert(key, *count);
+            }
+        }
+    }
+
+    fn lines_of(&self, prompt: &PromptId) -> Vec<LineStatus> {
+        let of_line = |line: &config::LineConfig| {
+            let count = |way: &DirectionId| {
+                let key = (prompt.clone(), line.id.clone(), way.clone());
+                let count = self.line_counts.get(&key).copied();
+                (way.clone(), count.unwrap_or_default())
+            };
+            LineStatus {
+                line: line.id.clone(),
+                counts: line.directions.iter().map(count).collect(),
+            }
+        };
+        let mut prompts = self.config.prompts.iter();
+        let configured = prompts.find(|configured| configured.id == *prompt);
+        let lines = configured.map(|prompt| self.config.lines_counted(prompt).map(of_line));
+        lines.into_iter().flatten().collect()
+    }
+
     /// The thumbnail of the look that [`Self::look`] asked for; `None` when its picture cannot be read.
     pub fn set_thumbnail(&mut self, thumbnail: Option<Thumbnail>) {
         let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
@@ -193,6 +235,7 @@ impl CameraBoard {
         };
         let prompt = |board: &PromptBoard| PromptStatus {
             cost: cost(&board.prompt.id),
+            lines: self.lines_of(&board.prompt.id),
             prompt: Arc::clone(&board.prompt),
             answer: board.answer.as_ref().map(|answer| LastAnswer {
                 age_ms: age_ms(answer.received),

@@ -114,6 +114,7 @@ fn answer(index: usize, prompt: &PromptStatus, look: Option<&LookStatus>) -> Mar
                 }
                 span.name { (id) }
                 @if words != id && !words.is_empty() { span.words { (words) } }
+                @for line in &prompt.lines { span.words { (line.words()) } }
             }
             @match last {
                 None => { td.none { "–" span.unseen { " no answer yet" } } }

@@ -28,8 +28,8 @@ pub use fleet::{FleetNodeStatus, FleetStatus};
 pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
-    LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PromptCost,
-    PromptStatus, STAGES,
+    LineStatus, LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus,
+    PromptCost, PromptStatus, STAGES,
 };
 pub use webhooks::WebhookLine;
 pub use words::counted;

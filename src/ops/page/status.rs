@@ -8,7 +8,9 @@ use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 use serde_json::{Value, json};
 
 use super::{fleet::FleetStatus, webhooks::WebhookLine};
-use spotter_core::{DetectionBody, FrameCounters, Location, Prompt, StreamCounters};
+use spotter_core::{
+    DetectionBody, DirectionId, FrameCounters, LineId, Location, Prompt, StreamCounters,
+};
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
 /// Stages of a latency account; `decode` to `out`.
@@ -121,6 +123,27 @@ pub struct PromptStatus {
     pub answer: Option<LastAnswer>,
     /// `None` before the camera's first look.
     pub cost: Option<PromptCost>,
+    /// The lines at which its objects are counted.
+    pub lines: Vec<LineStatus>,
+}
+
+/// The counts at a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineStatus {
+    pub line: LineId,
+    pub counts: Vec<(DirectionId, u64)>,
+}
+
+impl LineStatus {
+    /// `door: 12 in, 9 out`
+    pub fn words(&self) -> String {
+        let counts = self
+            .counts
+            .iter()
+            .map(|(way, count)| format!("{count} {way}"));
+        let counts: Vec<_> = counts.collect();
+        format!("{}: {}", self.line, counts.join(", "))
+    }
 }
 
 /// What a prompt asks of the device.
@@ -358,6 +381,12 @@ impl Serialize for PromptStatus {
                 "score": answer.score(),
             })
         });
+        let of_line = |line: &LineStatus| {
+            let counts = line.counts.iter();
+            let counts = counts.map(|(way, count)| (way.to_string(), json!(count)));
+            (line.line.to_string(), Value::Object(counts.collect()))
+        };
+        let lines = Value::Object(self.lines.iter().map(of_line).collect());
         let exact = |value: f64| (value * 1e4).round() / 1e4;
         let cost = self.cost.map(|cost| {
             json!({
@@ -375,6 +404,7 @@ impl Serialize for PromptStatus {
             "kind": self.prompt.task.kind(),
             "words": self.words(),
             "answer": answer,
+            "lines": lines,
             "cost": cost,
         })
         .serialize(serializer)

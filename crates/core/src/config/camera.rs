@@ -1,17 +1,17 @@
-//! `[camera.*]` with its zones and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
+//! `[camera.*]` with its zones, lines and prompts, and `[defaults]`, which fills in the settings that a camera does not have.
 
 use super::{
-    CameraConfig, Decode, EventConfig, MotionConfig, PromptConfig, SharedCamera, Transport,
-    WeeklySchedule, ZoneConfig, choices, crops, defaults as d, fleet,
+    CameraConfig, Decode, EventConfig, LineConfig, MotionConfig, PromptConfig, SharedCamera,
+    Transport, WeeklySchedule, ZoneConfig, choices, crops, defaults as d, fleet,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
     reader::{ConfigValue, Reader},
     region,
-    schedule::schedule,
+    schedule::{schedule, weekly_time},
     source::source,
 };
-use crate::{CameraId, PromptId, Task, ZoneId};
+use crate::{CameraId, DirectionId, LineId, PromptId, PromptRegion, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
@@ -119,14 +119,22 @@ fn camera(
     let mask = mask.iter().filter_map(corners).collect();
     let zones = table.tables(&keys::camera::ZONE, ZoneId::new).into_iter();
     let zones: Vec<ZoneConfig> = zones.map(|(id, table)| zone(id, table)).collect();
+    let lines = table.tables(&keys::camera::LINE, LineId::new).into_iter();
+    let read_lines: Vec<ReadLine<'_>> = lines.map(|(id, table)| line(id, table)).collect();
+    let lines: Vec<LineConfig> = read_lines.iter().map(|read| read.line.clone()).collect();
     let prompts = table.tables(&keys::camera::PROMPT, PromptId::new);
     if prompts.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.missing(&["prompt"], format!("no prompt; add {example}"));
     }
     table.finish();
-    let read = |(id, table)| prompt(id, table, &settings, &zones);
-    let prompts = prompts.into_iter().filter_map(read).collect();
+    let areas = CameraAreas {
+        zones: &zones,
+        lines: &lines,
+    };
+    let read = |(id, table)| prompt(id, table, &settings, areas);
+    let prompts: Vec<PromptConfig> = prompts.into_iter().filter_map(read).collect();
+    warn_of_unused(&read_lines, &prompts);
     Some(CameraConfig {
         id,
         enabled: true,
@@ -140,6 +148,7 @@ fn camera(
         motion: settings.motion,
         mask,
         zones,
+        lines,
         schedule: settings.schedule,
         prompts,
     })
@@ -186,9 +195,89 @@ fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     }
 }
 
+/// A line as the file has it.
+struct ReadLine<'a> {
+    line: LineConfig,
+    points: Option<ConfigValue<'a>>,
+}
+
+/// A line; with wrong points it is still one, so that prompts may name it.
+fn line<'a>(id: LineId, mut table: Reader<'a>) -> ReadLine<'a> {
+    let points = table.get(&keys::line::POINTS);
+    if points.is_none() {
+        table.missing(
+            &["points"],
+            "no points; add points = [[x, y], [x, y]], shares of the picture",
+        );
+    }
+    let directions = table.get(&keys::line::DIRECTIONS);
+    let point = table.read_or_default(&keys::line::POINT);
+    let reset = table.parsed(&keys::line::RESET, weekly_time);
+    table.finish();
+    let line = LineConfig {
+        id,
+        points: points.as_ref().and_then(line_points).unwrap_or_default(),
+        directions: directions
+            .and_then(|value| self::directions(&value))
+            .unwrap_or_else(DirectionId::in_and_out),
+        point,
+        reset,
+    };
+    ReadLine { line, points }
+}
+
+fn line_points(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
+    let points = points(value)?;
+    value.checked(polygon::check_line(&points))?;
+    Some(points)
+}
+
+/// Two different names.
+fn directions(value: &ConfigValue<'_>) -> Option<[DirectionId; 2]> {
+    let name = |element: &ConfigValue<'_>| {
+        let text = element.text()?;
+        element.checked(DirectionId::new(text).map_err(|error| error.to_string()))
+    };
+    let elements = value.list()?;
+    let [first, second] = elements.as_slice() else {
+        let count = elements.len();
+        value.error(format!(
+            "needs two names, has {count}; write [\"in\", \"out\"]"
+        ));
+        return None;
+    };
+    let (first, second) = (name(first), name(second));
+    let (first, second) = (first?, second?);
+    if first == second {
+        value.error("both directions have the same name");
+        return None;
+    }
+    Some([first, second])
+}
+
+/// A line that no prompt names counts nothing.
+fn warn_of_unused(lines: &[ReadLine<'_>], prompts: &[PromptConfig]) {
+    for ReadLine { line, points } in lines {
+        let is_used = prompts.iter().any(|prompt| prompt.lines.contains(&line.id));
+        if let (false, Some(points)) = (is_used, points) {
+            let id = &line.id;
+            points.warning(format!(
+                "no prompt counts at this line; add lines = [\"{id}\"] to a prompt"
+            ));
+        }
+    }
+}
+
 /// `[[x, y], …]`, checked to be an area.
 fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
-    let mut corners = Vec::new();
+    let corners = points(value)?;
+    value.checked(polygon::check(&corners))?;
+    Some(corners)
+}
+
+/// `[[x, y], …]`, each of two numbers.
+fn points(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
+    let mut points = Vec::new();
     for corner in value.list()? {
         let numbers = corner.list()?;
         let [x, y] = numbers.as_slice() else {
@@ -198,19 +287,25 @@ fn corners(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
             ));
             return None;
         };
-        // polygon::check checks the range: its message counts the points.
+        // `polygon` checks the range: its message counts the points.
         let any = f64::NEG_INFINITY..=f64::INFINITY;
-        corners.push((x.number(any.clone())?, y.number(any)?));
+        points.push((x.number(any.clone())?, y.number(any)?));
     }
-    value.checked(polygon::check(&corners))?;
-    Some(corners)
+    Some(points)
+}
+
+/// What prompts of a camera may name.
+#[derive(Clone, Copy)]
+struct CameraAreas<'a> {
+    zones: &'a [ZoneConfig],
+    lines: &'a [LineConfig],
 }
 
 fn prompt(
     id: PromptId,
     mut table: Reader<'_>,
     camera: &CameraDefaults,
-    camera_zones: &[ZoneConfig],
+    areas: CameraAreas<'_>,
 ) -> Option<PromptConfig> {
     let task = task(&mut table);
     let rate = table.get(&keys::prompt::RATE);
@@ -230,6 +325,7 @@ fn prompt(
     let area = table.get(&keys::prompt::MIN_AREA);
     let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
     let zones = table.get(&keys::prompt::ZONES);
+    let lines = table.get(&keys::prompt::LINES);
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
     let describe = table.get(&keys::prompt::DESCRIBE);
@@ -239,31 +335,34 @@ fn prompt(
     // A key that cannot have an effect would only seem to filter.
     let (no_boxes, no_places): (&[_], &[_]) = match &task {
         Some(Task::Point { .. }) => (&[&area], &[]),
-        Some(Task::Query { .. }) => (&[&area], &[&zones, &verify, &describe]),
+        Some(Task::Query { .. }) => (&[&area], &[&zones, &lines, &verify, &describe]),
         _ => (&[], &[]),
     };
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
         value.error("has no effect on an answer without boxes; use it with detect");
     }
-    let region = region.and_then(|value| region::read(&value, camera_zones));
+    let region = region.and_then(|value| region::read(&value, areas.zones));
+    let region = region.unwrap_or_default();
     let zones = zones.and_then(|value| {
-        let named = prompt_zones(&value, camera_zones)?;
-        let outside =
-            region::zones_outside_region(region.unwrap_or_default(), &named, camera_zones);
+        let named = named(&value, "zone", areas.zones, |zone| &zone.id)?;
+        let outside = region::zones_outside_region(region, &named, areas.zones);
         outside.into_iter().for_each(|text| value.error(text));
         Some(named)
     });
+    let zones = zones.unwrap_or_default();
+    let lines = lines.and_then(|value| prompt_lines(&value, areas, region, &zones));
     Some(PromptConfig {
         id,
         enabled: true,
         revision: 1,
         task: task?,
-        region: region.unwrap_or_default(),
+        region,
         crops_max,
         rate_hz,
         min_score,
         min_area,
-        zones: zones.unwrap_or_default(),
+        zones,
+        lines: lines.unwrap_or_default(),
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         describe: describe.and_then(|value| value.parsed(parse::prompt_text)),
@@ -307,8 +406,30 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
     }
 }
 
-fn prompt_zones(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<Vec<ZoneId>> {
-    let names: Vec<_> = zones.iter().map(|zone| zone.id.as_str()).collect();
+/// The lines that a prompt names, each of which its objects can cross.
+fn prompt_lines(
+    value: &ConfigValue<'_>,
+    areas: CameraAreas<'_>,
+    region: PromptRegion,
+    zones: &[ZoneId],
+) -> Option<Vec<LineId>> {
+    let named = named(value, "line", areas.lines, |line| &line.id)?;
+    let zones = areas.zones.iter().filter(|zone| zones.contains(&zone.id));
+    let lines = areas.lines.iter().filter(|line| named.contains(&line.id));
+    let (zones, lines): (Vec<_>, Vec<_>) = (zones.collect(), lines.collect());
+    let outside = region::lines_out_of_reach(region, &zones, &lines);
+    outside.into_iter().for_each(|text| value.error(text));
+    Some(named)
+}
+
+/// The ids in a list of names, each of which must be the name of one of `known`, which are of this `kind`.
+fn named<T, I: Clone + std::fmt::Display>(
+    value: &ConfigValue<'_>,
+    kind: &str,
+    known: &[T],
+    id: impl Fn(&T) -> &I,
+) -> Option<Vec<I>> {
+    let names: Vec<String> = known.iter().map(|known| id(known).to_string()).collect();
     let has = if names.is_empty() {
         "none".to_owned()
     } else {
@@ -317,9 +438,11 @@ fn prompt_zones(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<Vec<Zon
     let mut ids = Vec::new();
     for element in value.list()? {
         let name = element.text()?;
-        match zones.iter().find(|zone| zone.id.as_str() == name) {
-            Some(zone) => ids.push(zone.id.clone()),
-            None => element.error(format!("{name:?} is not a zone of this camera; has: {has}")),
+        match names.iter().position(|known| known == name) {
+            Some(index) => ids.push(id(&known[index]).clone()),
+            None => element.error(format!(
+                "{name:?} is not a {kind} of this camera; has: {has}"
+            )),
         }
     }
     Some(ids)

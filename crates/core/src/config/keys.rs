@@ -432,6 +432,8 @@ sections! {
             "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]", "Areas that are blacked out before the model receives the picture.";
         ZONE: CustomForm = "zone", CustomForm("one table per zone", "none"), "[camera.gate.zone.drive]",
             "Named areas of the picture.";
+        LINE: CustomForm = "line", CustomForm("one table per line", "none"), "[camera.gate.line.door]",
+            "Named lines in the picture, at which objects are counted in two directions.";
         PROMPT: CustomForm = "prompt", CustomForm("one table per prompt", "required"), "[camera.gate.prompt.person]",
             "What the model looks for.";
     }
@@ -479,6 +481,19 @@ sections! {
             WordForm(&[("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)], ZonePoint::Bottom), "point = \"centre\"",
             "Which point of a box must be inside: the middle of its lower edge or its centre.";
     }
+    line "`[camera.NAME.line.NAME]`" "A named line in the camera's picture. The objects of the prompts that name it in `lines` are counted when they cross it. Draw it where objects are seen well on both sides, at least a quarter of their size."
+        "[camera.gate.line.door]\npoints = [[0.3, 0.8], [0.7, 0.8]]\ndirections = [\"in\", \"out\"]\nreset = \"00:00 Europe/Berlin\"" {
+        POINTS: CustomForm = "points", CustomForm("`[[x, y], ...]`, at least 2 points, shares 0 to 1, origin top left", "required"),
+            "points = [[0.2, 0.9], [0.5, 0.7], [0.8, 0.9]]", "The line from its first point to its last. It must not cross itself.";
+        DIRECTIONS: CustomForm = "directions", CustomForm("list of two names of a-z 0-9 _ -", "`[\"in\", \"out\"]`"),
+            "directions = [\"east\", \"west\"]",
+            "Names of the two directions. The first is from left to right, seen along the line from its first point: of a line that is drawn from left to right, it is downwards in the picture.";
+        POINT: WordForm<ZonePoint> = "point",
+            WordForm(&[("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)], ZonePoint::Bottom), "point = \"centre\"",
+            "Which point of a box must cross: the middle of its lower edge or its centre.";
+        RESET: CustomForm = "reset", CustomForm("`\"TIME ZONE\"` or `\"DAYS TIME ZONE\"`: days Mon to Sun, time 00:00 to 23:59, IANA time zone", "by command only"),
+            "reset = \"Mon 06:00 Europe/Berlin\"", "When the counts return to 0: every day, or on these days.";
+    }
     prompt "`[camera.NAME.prompt.NAME]`" "What the model looks for. Exactly one of `detect`, `point` and `query` is required."
         "[camera.gate.prompt.person]\ndetect = \"person\"\nzones = [\"drive\"]\nmin_score = 0.4" {
         DETECT: CustomForm = "detect", CustomForm("text, at most 200 characters", "none"), "detect = \"red car\"",
@@ -502,6 +517,8 @@ sections! {
             "min_area = 0.002", "Smaller boxes are not reported. Only for `detect`.";
         ZONES: CustomForm = "zones", CustomForm("list of zone names of this camera", "the whole picture"), "zones = [\"drive\"]",
             "Only objects in one of these zones count. Not for `query`.";
+        LINES: CustomForm = "lines", CustomForm("list of line names of this camera", "none"), "lines = [\"door\"]",
+            "Lines at which the objects are counted when they cross. Not for `query`.";
         SNAPSHOT: FlagForm = "snapshot", FlagForm, "snapshot = true", "Publishes a picture of each event's best moment.";
         VERIFY: CustomForm = "verify", CustomForm("text, at most 200 characters", "none"), "verify = \"Is there a parcel?\"",
             "A yes/no question that the model must answer with yes before an event starts. Not for `query`.";

@@ -1,25 +1,16 @@
-//! Whether corners make an area. Pure geometry.
+//! Whether corners make an area, and points a line. Pure geometry.
 
 /// Corners in shares of the picture.
 type Point = (f64, f64);
 
 /// What is wrong with a polygon, in the words of the configuration's messages.
 pub(super) fn check(corners: &[Point]) -> Result<(), String> {
-    for (index, (x, y)) in corners.iter().enumerate() {
-        let inside = |share: &f64| (0.0..=1.0).contains(share);
-        if !inside(x) || !inside(y) {
-            let number = index + 1;
-            return Err(format!("point {number} is [{x}, {y}]; values are 0 to 1"));
-        }
-    }
+    check_range(corners)?;
     let count = corners.len();
     if count < 3 {
         return Err(format!("needs at least 3 points, has {count}"));
     }
-    let edge = |index: usize| Edge {
-        from: corners[index],
-        to: corners[(index + 1) % count],
-    };
+    let edge = |index: usize| Edge::new(corners[index], corners[(index + 1) % count]);
     for first in 0..count {
         for second in first + 1..count {
             let neighbours = second == first + 1 || (first == 0 && second == count - 1);
@@ -33,6 +24,50 @@ pub(super) fn check(corners: &[Point]) -> Result<(), String> {
     }
     if doubled_area(corners).abs() < f64::EPSILON {
         return Err("has no area; all points are on one line".to_owned());
+    }
+    Ok(())
+}
+
+/// What is wrong with the points of a line, in the words of the configuration's messages.
+pub(super) fn check_line(points: &[Point]) -> Result<(), String> {
+    check_range(points)?;
+    let count = points.len();
+    if count < 2 {
+        return Err(format!("needs at least 2 points, has {count}"));
+    }
+    let pieces: Vec<Edge> = points
+        .windows(2)
+        .map(|ends| Edge::new(ends[0], ends[1]))
+        .collect();
+    for (first, piece) in pieces.iter().enumerate() {
+        if piece.from == piece.to {
+            let (number, next) = (first + 1, first + 2);
+            return Err(format!("points {number} and {next} are the same"));
+        }
+        for (second, other) in pieces.iter().enumerate().skip(first + 1) {
+            // Neighbours have a common point, and must not lie on each other.
+            let crosses = match second == first + 1 {
+                true => piece.contains(other.to) || other.contains(piece.from),
+                false => touch(*piece, *other),
+            };
+            if crosses {
+                let (first, second) = (first + 1, second + 1);
+                return Err(format!(
+                    "the line crosses itself: the pieces that start at points {first} and {second} touch"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_range(points: &[Point]) -> Result<(), String> {
+    for (index, (x, y)) in points.iter().enumerate() {
+        let inside = |share: &f64| (0.0..=1.0).contains(share);
+        if !inside(x) || !inside(y) {
+            let number = index + 1;
+            return Err(format!("point {number} is [{x}, {y}]; values are 0 to 1"));
+        }
     }
     Ok(())
 }
@@ -63,6 +98,10 @@ struct Edge {
 }
 
 impl Edge {
+    fn new(from: Point, to: Point) -> Self {
+        Self { from, to }
+    }
+
     /// Positive, zero or negative: `point` is left of, on, or right of the line through the edge.
     fn side(self, point: Point) -> f64 {
         let Self { from, to } = self;
@@ -71,9 +110,11 @@ impl Edge {
 
     /// True when an end of `other` is on this edge.
     fn has_end_of(self, other: Self) -> bool {
-        [other.from, other.to]
-            .into_iter()
-            .any(|point| self.side(point) == 0.0 && self.spans(point))
+        self.contains(other.from) || self.contains(other.to)
+    }
+
+    fn contains(self, point: Point) -> bool {
+        self.side(point) == 0.0 && self.spans(point)
     }
 
     /// True when `point`, which is on the line through the edge, is between its ends.
@@ -122,6 +163,27 @@ mod tests {
         ];
         for (corners, part) in cases {
             let error = check(corners).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn line_that_cannot_count_is_rejected_with_its_reason() {
+        let bent = [(0.0, 0.5), (0.5, 0.2), (1.0, 0.5)];
+        assert_eq!(check_line(&bent), Ok(()));
+        assert_eq!(check_line(&bent[..2]), Ok(()));
+        let cases: [(&[Point], &str); 5] = [
+            (&[(0.5, 0.5)], "needs at least 2 points, has 1"),
+            (&[(0.5, 0.5), (0.5, 1.5)], "point 2 is [0.5, 1.5]"),
+            (&[(0.5, 0.5), (0.5, 0.5)], "points 1 and 2 are the same"),
+            (&[(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)], "crosses itself"),
+            (
+                &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
+                "the pieces that start at points 1 and 3 touch",
+            ),
+        ];
+        for (points, part) in cases {
+            let error = check_line(points).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
     }

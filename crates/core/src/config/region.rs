@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{
-    ZoneConfig,
+    LineConfig, ZoneConfig,
     defaults::{REGION_MIN, SHARE_RANGE},
     parse,
     reader::ConfigValue,
@@ -72,7 +72,7 @@ fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
         )),
         (MOTION, None) => Ok(PromptRegion::Motion),
         // A zone with a wrong polygon has no bounds; that is reported at the zone.
-        (_, Some(zone)) => Ok(bounds(zone).map_or(PromptRegion::Whole, |bounds| {
+        (_, Some(zone)) => Ok(bounds(&zone.polygon).map_or(PromptRegion::Whole, |bounds| {
             PromptRegion::Fixed(around(bounds))
         })),
         (_, None) => {
@@ -107,15 +107,14 @@ fn checked(area: NormBox) -> Result<RegionBox, String> {
     Ok(RegionBox::new(area))
 }
 
-fn bounds(zone: &ZoneConfig) -> Option<NormBox> {
+fn bounds(corners: &[(f64, f64)]) -> Option<NormBox> {
     let corner = |&(x, y): &(f64, f64)| NormBox {
         x0: x,
         y0: y,
         x1: x,
         y1: y,
     };
-    let corners = zone.polygon.iter().map(corner);
-    corners.reduce(|a, b| NormBox {
+    corners.iter().map(corner).reduce(|a, b| NormBox {
         x0: a.x0.min(b.x0),
         y0: a.y0.min(b.y0),
         x1: a.x1.max(b.x1),
@@ -144,14 +143,46 @@ pub fn zones_outside_region(
         return Vec::new();
     };
     let seen = region.norm_box();
-    let is_apart = |zone: NormBox| {
-        zone.x0 >= seen.x1 || zone.x1 <= seen.x0 || zone.y0 >= seen.y1 || zone.y1 <= seen.y0
-    };
     let named = zones.iter().filter(|zone| named.contains(&zone.id));
     named
-        .filter(|zone| bounds(zone).is_some_and(is_apart))
+        .filter(|zone| bounds(&zone.polygon).is_some_and(|zone| are_apart(zone, seen)))
         .map(|ZoneConfig { id, .. }| {
             format!("zone \"{id}\" is outside of the prompt's region, so nothing is found in it; change one of them")
         })
         .collect()
+}
+
+/// A message for each of these lines that no object of a prompt can cross, because the prompt does not see it or none of its zones
+/// reaches it.
+pub(super) fn lines_out_of_reach(
+    region: PromptRegion,
+    zones: &[&ZoneConfig],
+    lines: &[&LineConfig],
+) -> Vec<String> {
+    let is_unseen = |line: NormBox| match region {
+        PromptRegion::Fixed(region) => are_apart(line, region.norm_box()),
+        _ => false,
+    };
+    // A zone with a wrong polygon has no bounds; that is reported at the zone.
+    let is_in_reach =
+        |zone: &&&ZoneConfig, line| bounds(&zone.polygon).is_none_or(|zone| !are_apart(zone, line));
+    let is_outside =
+        |line: NormBox| !zones.is_empty() && !zones.iter().any(|zone| is_in_reach(&zone, line));
+    let message = |line: &&LineConfig| {
+        let at = bounds(&line.points)?;
+        let of = match (is_unseen(at), is_outside(at)) {
+            (true, _) => "the prompt's region",
+            (false, true) => "the prompt's zones",
+            (false, false) => return None,
+        };
+        let id = &line.id;
+        Some(format!(
+            "line \"{id}\" is outside of {of}, so nothing crosses it; change one of them"
+        ))
+    };
+    lines.iter().filter_map(message).collect()
+}
+
+fn are_apart(one: NormBox, other: NormBox) -> bool {
+    one.x0 >= other.x1 || one.x1 <= other.x0 || one.y0 >= other.y1 || one.y1 <= other.y0
 }

@@ -1,8 +1,9 @@
-//! Weekly schedules such as `Mon-Fri 18:00-06:00 Europe/Berlin`: read, checked, and asked whether a moment is inside.
+//! Weekly schedules such as `Mon-Fri 18:00-06:00 Europe/Berlin`: read, checked, and asked whether a moment is inside; and times
+//! such as `Mon 06:00 Europe/Berlin`, asked for the last one.
 
 use jiff::{Timestamp, ToSpan, tz};
 
-use super::{WeeklySchedule, parse::nearest};
+use super::{WeeklySchedule, WeeklyTime, parse::nearest};
 use crate::WallTime;
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
@@ -34,6 +35,47 @@ impl WeeklySchedule {
             self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
         }
     }
+}
+
+impl WeeklyTime {
+    /// The last such moment until `now`. Where the clocks skip the time, it is so much later; where they show it twice, the first counts.
+    pub fn last_until(&self, now: WallTime) -> Option<WallTime> {
+        let zone = tz::db().get(&self.zone).ok()?;
+        let instant = Timestamp::from_nanosecond(i128::from(now.unix_nanos())).ok()?;
+        let today = zone.to_datetime(instant).date();
+        let (hour, minute) = ((self.minute / 60) as i8, (self.minute % 60) as i8);
+        (0..=7).find_map(|back: i64| {
+            let date = today.checked_sub(back.days()).ok()?;
+            let day = date.weekday().to_monday_zero_offset() as usize % 7;
+            let due = date.at(hour, minute, 0, 0).to_zoned(zone.clone()).ok()?;
+            let is_due = self.days[day] && due.timestamp() <= instant;
+            is_due.then(|| WallTime::from_unix_millis(due.timestamp().as_millisecond()))
+        })
+    }
+}
+
+/// Reads `TIME ZONE` or `DAYS TIME ZONE`.
+pub(super) fn weekly_time(text: &str) -> Result<WeeklyTime, String> {
+    const EXAMPLES: &str = "write \"00:00 Europe/Berlin\" or \"Mon 06:00 Europe/Berlin\"";
+    let words: Vec<_> = text.split_whitespace().collect();
+    let (on_days, time, zone) = match words[..] {
+        [time, zone] => ([true; 7], time, zone),
+        [on_days, time, zone] => (days(on_days)?, time, zone),
+        _ => {
+            return Err(format!(
+                "{text:?} is not a time and a time zone; {EXAMPLES}"
+            ));
+        }
+    };
+    let minute = match minute(time)? {
+        MINUTES_A_DAY => return Err("\"24:00\" is 00:00 of the next day; write that".to_owned()),
+        minute => minute,
+    };
+    Ok(WeeklyTime {
+        days: on_days,
+        minute,
+        zone: zone_name(zone)?,
+    })
 }
 
 /// Reads `DAYS FROM-TO ZONE`: days as `Mon-Fri` or `Mon,Wed,Sat-Sun`, times as 00:00 to 24:00, an IANA zone.
@@ -154,6 +196,59 @@ mod tests {
             assert!(!night.covers(now), "{minute}");
             let is_inside = (30..60).contains(&minute);
             assert_eq!(into_the_gap.covers(now), is_inside, "{minute}");
+        }
+    }
+
+    #[test]
+    fn last_time_is_the_newest_one_that_has_passed() {
+        let daily = weekly_time("00:00 Europe/Berlin").unwrap();
+        let last = |time: &WeeklyTime, now| time.last_until(at(now)).unwrap();
+        assert_eq!(
+            last(&daily, "2026-11-20T22:59:59Z"),
+            at("2026-11-19T23:00:00Z")
+        );
+        assert_eq!(
+            last(&daily, "2026-11-20T23:00:00Z"),
+            at("2026-11-20T23:00:00Z")
+        );
+        assert_eq!(
+            last(&daily, "2026-07-01T12:00:00Z"),
+            at("2026-06-30T22:00:00Z")
+        );
+        // 2026-11-23 is a Monday.
+        let mondays = weekly_time("Mon 06:00 UTC").unwrap();
+        assert_eq!(
+            last(&mondays, "2026-11-23T05:59:00Z"),
+            at("2026-11-16T06:00:00Z")
+        );
+        assert_eq!(
+            last(&mondays, "2026-11-23T06:00:00Z"),
+            at("2026-11-23T06:00:00Z")
+        );
+        // 02:30 is skipped on 2026-03-29 and there twice on 2026-10-25.
+        let night = weekly_time("02:30 Europe/Berlin").unwrap();
+        assert_eq!(
+            last(&night, "2026-03-29T12:00:00Z"),
+            at("2026-03-29T01:30:00Z")
+        );
+        assert_eq!(
+            last(&night, "2026-10-25T12:00:00Z"),
+            at("2026-10-25T00:30:00Z")
+        );
+    }
+
+    #[test]
+    fn wrong_time_is_rejected_with_its_reason() {
+        for (text, part) in [
+            ("00:00", "is not a time and a time zone"),
+            ("daily", "is not a time and a time zone"),
+            ("0:00 UTC", "\"0:00\" is not a time of day"),
+            ("24:00 UTC", "is 00:00 of the next day"),
+            ("00:00 CEST", "unknown zone \"CEST\""),
+            ("Montag 00:00 UTC", "\"Montag\" is not a day"),
+        ] {
+            let error = weekly_time(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 

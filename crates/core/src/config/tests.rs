@@ -13,6 +13,7 @@ use crate::Task;
 
 mod choices;
 mod examples;
+mod lines;
 mod mistakes;
 mod regions;
 mod secrets;

@@ -8,7 +8,10 @@ use super::{
     Environment, FleetConfig, SourceConfig, WebhookConfig,
     keys::{KeyForm, model as keys},
 };
-use crate::{CameraId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task, ZoneId};
+use crate::{
+    CameraId, DirectionId, LineId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task,
+    ZoneId,
+};
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -310,6 +313,7 @@ pub struct CameraConfig {
     /// Areas blacked out before the model, polygons in shares of the picture.
     pub mask: Vec<Vec<(f64, f64)>>,
     pub zones: Vec<ZoneConfig>,
+    pub lines: Vec<LineConfig>,
     /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
     pub schedule: Option<WeeklySchedule>,
     /// What is looked for; at least one.
@@ -323,6 +327,12 @@ impl CameraConfig {
         all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
             .cloned()
             .collect()
+    }
+
+    /// The lines at which the objects of a prompt are counted: those that it names.
+    pub fn lines_counted(&self, prompt: &PromptConfig) -> impl Iterator<Item = &LineConfig> {
+        let all = self.lines.iter();
+        all.filter(|line| prompt.lines.contains(&line.id))
     }
 
     /// Width to which frames are scaled while decoding; `None`: a prompt has a region or describes its objects, which are cut from the camera's
@@ -391,7 +401,21 @@ pub struct ZoneConfig {
     pub point: ZonePoint,
 }
 
-/// Which point of a box decides whether it is in a zone.
+/// A named line in a camera's picture, at which objects are counted in two directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineConfig {
+    pub id: LineId,
+    /// In shares of the picture, at least two. The pieces between them do not touch, except at their common points.
+    pub points: Vec<(f64, f64)>,
+    /// From the left of the line to its right, seen along it from its first point; and back.
+    pub directions: [DirectionId; 2],
+    /// Which point of a box must cross.
+    pub point: ZonePoint,
+    /// When its counts return to 0; `None`: by a command only.
+    pub reset: Option<WeeklyTime>,
+}
+
+/// Which point of a box decides whether it is in a zone or on which side of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZonePoint {
     /// Middle of the lower edge, where an object touches the ground.
@@ -420,6 +444,8 @@ pub struct PromptConfig {
     pub min_area: f64,
     /// Only boxes in one of these zones count; empty = everywhere.
     pub zones: Vec<ZoneId>,
+    /// Lines at which its objects are counted; empty = none.
+    pub lines: Vec<LineId>,
     /// A picture of the best moment is published.
     pub snapshot: bool,
     /// Yes/no question asked before an event starts.
@@ -450,5 +476,16 @@ pub struct WeeklySchedule {
     /// In minutes after midnight, like `from_minute`.
     pub to_minute: u16,
     /// IANA name, e.g. Europe/Berlin.
+    pub zone: String,
+}
+
+/// A time of day on some days of the week.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeeklyTime {
+    /// Monday first.
+    pub days: [bool; 7],
+    /// Minutes after midnight.
+    pub minute: u16,
+    /// IANA name of the time zone.
     pub zone: String,
 }

@@ -140,6 +140,7 @@ impl EffectiveCameras {
             | Command::Snapshot { .. }
             | Command::Reconnect { .. }
             | Command::Ask { .. }
+            | Command::ResetLine { .. }
             | Command::Get { .. }
             | Command::LogLevel { .. } => Ok(OverrideEffect::None),
         }

@@ -121,6 +121,7 @@ impl AddedPrompt {
             min_score,
             min_area: 0.0,
             zones,
+            lines: Vec::new(),
             snapshot: false,
             verify: None,
             describe: None,

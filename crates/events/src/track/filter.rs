@@ -119,7 +119,7 @@ impl Filter {
 }
 
 /// The point that decides about zones: a point is its own anchor.
-fn anchor(location: Location, point: ZonePoint) -> NormPoint {
+pub(super) fn anchor(location: Location, point: ZonePoint) -> NormPoint {
     match (location, point) {
         (Location::Point(at), _) => at,
         (Location::Box(bounds), ZonePoint::Centre) => bounds.centre(),

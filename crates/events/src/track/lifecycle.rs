@@ -134,6 +134,7 @@ impl TrackLifecycle {
             still: false,
             snapshot: false,
             description: None,
+            crossing: None,
             camera_size: look.camera_size,
         };
         Self {

@@ -4,6 +4,7 @@
 //! ```text
 //!            filter               track_set (assign, motion)    lifecycle, verification
 //!  Answer ──▶ candidates ──┬────▶ tracks ─────────────────────▶ events ──┐
+//!                          │             └▶ crossing, line_counts ─▶ ──┤
 //!                          ├────▶ hysteresis, zones: presence, counts ───┼──▶ TrackedAnswer
 //!             text ────────┴────▶ believed_answer ──────────────────────┘
 //! ```
@@ -16,10 +17,12 @@
 
 mod assign;
 mod believed_answer;
+mod crossing;
 mod description;
 mod filter;
 mod hysteresis;
 mod lifecycle;
+mod line_counts;
 mod motion;
 mod prompt_tracker;
 mod seen_part;
@@ -29,5 +32,6 @@ mod verification;
 mod zones;
 
 pub use hysteresis::{Hysteresis, HysteresisRules};
+pub use line_counts::LineCountRecord;
 pub use prompt_tracker::{PromptChange, TrackedAnswer};
 pub use tracker::Tracker;

@@ -8,14 +8,15 @@ use super::{
     filter::Filter,
     hysteresis::{Hysteresis, HysteresisRules},
     lifecycle::{LookContext, TrackRules},
+    line_counts::{LineCountRecord, LineCounts},
     seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
     verification::{VerificationQuestion, VerificationResult},
     zones::ZoneCounts,
 };
 use spotter_core::{
-    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, Mono, Prompt, PromptId,
-    PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Prompt,
+    PromptId, PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -43,7 +44,7 @@ impl PromptChange {
         self.states.is_empty() && self.events.is_empty() && self.questions.is_empty()
     }
 
-    fn then(mut self, later: Self) -> Self {
+    pub(super) fn then(mut self, later: Self) -> Self {
         self.states.extend(later.states);
         self.events.extend(later.events);
         self.questions.extend(later.questions);
@@ -99,7 +100,7 @@ impl PromptTracker {
             stale_after: rules.hysteresis.stale_after,
             count: Hysteresis::new(rules.hysteresis),
             zones: ZoneCounts::new(&zones, rules.hysteresis),
-            tracks: TrackSet::new(zones, rules),
+            tracks: TrackSet::new(zones, LineCounts::new(camera, prompt), rules),
             verification: VerificationQuestion::default(),
             descriptions: DescriptionQuestions::default(),
             answer: BelievedAnswer::new(rules.hysteresis),
@@ -287,6 +288,8 @@ impl PromptTracker {
         self.zones.change(&zones, rules.hysteresis, kept);
         self.answer.set_rules(rules.hysteresis);
         self.tracks.change(zones, rules, kept);
+        self.tracks.lines_mut().change(camera, prompt);
+        self.tracks.lines_changed();
         self.stale_after = rules.hysteresis.stale_after;
         self.filter = filter;
         self.prompt = prompt.clone();
@@ -295,6 +298,33 @@ impl PromptTracker {
         let mut states = removed_zones(&before, &after);
         states.extend(changed(&before, after));
         change.then(self.change(states, Vec::new()))
+    }
+
+    /// Sets the counts at a line to 0.
+    pub fn reset_line(&mut self, line: &LineId, wall: WallTime) -> PromptChange {
+        self.change_lines(|lines| lines.reset(line, wall))
+    }
+
+    /// Sets the counts at the lines whose time came to 0.
+    pub fn reset_due_lines(&mut self, wall: WallTime) -> PromptChange {
+        self.change_lines(|lines| lines.reset_due(wall))
+    }
+
+    /// Continues with the counts of an earlier run.
+    pub fn restore_line(&mut self, record: &LineCountRecord) -> PromptChange {
+        self.change_lines(|lines| lines.restore(record))
+    }
+
+    pub fn line_counts(&self) -> impl Iterator<Item = LineCountRecord> {
+        let lines = self.tracks.lines();
+        lines.records(&self.camera, &self.prompt.id)
+    }
+
+    fn change_lines(&mut self, change: impl FnOnce(&mut LineCounts)) -> PromptChange {
+        let before: Vec<PromptState> = self.tracks.lines().states().collect();
+        change(self.tracks.lines_mut());
+        let after = self.tracks.lines().states().collect();
+        self.change(changed(&before, after), Vec::new())
     }
 
     /// All states with their present values.
@@ -328,6 +358,7 @@ impl PromptTracker {
         ];
         all.into_iter()
             .chain(self.zones.counts().map(zone))
+            .chain(self.tracks.lines().states())
             .collect()
     }
 

@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use super::{
     assign::assign,
+    crossing::{PathPoint, TrackPath},
     description::NewDescription,
     filter::Candidate,
     lifecycle::{LookContext, NewTrack, TrackLifecycle, TrackRules},
+    line_counts::LineCounts,
     motion::MotionFilter,
     verification::VerificationResult,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, Location, Mono, TrackId, TrackedObject, WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, TrackId, TrackedObject, UpdateReason,
+    WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -63,6 +66,7 @@ impl IdAllocator {
 pub struct TrackSet {
     rules: TrackRules,
     zones: Vec<ZoneId>,
+    lines: LineCounts,
     /// In the order of their ids.
     tracks: Vec<ActiveTrack>,
 }
@@ -71,6 +75,7 @@ pub struct TrackSet {
 struct ActiveTrack {
     motion: MotionFilter,
     lifecycle: TrackLifecycle,
+    path: TrackPath,
     /// The last look saw another part of the picture: the one where something moved. So this object did not.
     waited: bool,
 }
@@ -87,11 +92,12 @@ pub struct FollowedLook {
 }
 
 impl TrackSet {
-    /// No tracks yet. `zones` are the prompt's.
-    pub fn new(zones: Vec<ZoneId>, rules: TrackRules) -> Self {
+    /// No tracks yet. `zones` and `lines` are the prompt's.
+    pub fn new(zones: Vec<ZoneId>, lines: LineCounts, rules: TrackRules) -> Self {
         Self {
             rules,
             zones,
+            lines,
             tracks: Vec::new(),
         }
     }
@@ -123,7 +129,7 @@ impl TrackSet {
                 Some((index, candidate)) => {
                     track.waited = false;
                     track.motion = expected.motion.seen(candidate.location);
-                    let event = track.lifecycle.seen(&candidate, look);
+                    let event = track.seen(&candidate, look);
                     objects.push((index, track.tracked(candidate, look.at)));
                     event
                 }
@@ -137,18 +143,24 @@ impl TrackSet {
                 None => {
                     track.waited = false;
                     track.motion.missed();
-                    track.lifecycle.unseen(look)
+                    track.unseen(look)
                 }
             };
-            events.extend(event);
-            if !track.lifecycle.is_over() {
+            let is_end = track.lifecycle.is_over();
+            let crossings = track.crossings(&mut self.lines);
+            // The end of an event is its last message.
+            match is_end {
+                true => events.extend(crossings.into_iter().chain(event)),
+                false => events.extend(event.into_iter().chain(crossings)),
+            }
+            if !is_end {
                 kept.push(track);
             }
         }
         self.tracks = kept;
         for (index, candidate) in unmatched.into_iter().flatten() {
             let mut track = self.start(&candidate, look, ids);
-            events.extend(track.lifecycle.seen(&candidate, look));
+            events.extend(track.seen(&candidate, look));
             objects.push((index, track.tracked(candidate, look.at)));
             self.tracks.push(track);
         }
@@ -233,6 +245,21 @@ impl TrackSet {
             .filter_map(|track| track.lifecycle.open())
     }
 
+    pub fn lines(&self) -> &LineCounts {
+        &self.lines
+    }
+
+    pub fn lines_mut(&mut self) -> &mut LineCounts {
+        &mut self.lines
+    }
+
+    /// The lines of [`lines_mut`](Self::lines_mut) are others now.
+    pub fn lines_changed(&mut self) {
+        for track in &mut self.tracks {
+            track.path.change(self.lines.lines());
+        }
+    }
+
     /// Replaces rules and zones; zones for which `kept` is true keep their counts.
     pub fn change(
         &mut self,
@@ -257,6 +284,7 @@ impl TrackSet {
         ActiveTrack {
             motion: MotionFilter::new(first.location, look.at),
             lifecycle: TrackLifecycle::new(track, look),
+            path: TrackPath::new(self.lines.lines()),
             waited: false,
         }
     }
@@ -271,6 +299,38 @@ impl ActiveTrack {
             self.motion.expected(look.at)
         };
         ExpectedTrack { motion, waits }
+    }
+
+    fn seen(&mut self, seen: &Candidate, look: &LookContext) -> Option<Event> {
+        self.path.look(PathPoint {
+            location: seen.location,
+            wall: look.wall,
+            camera_size: look.camera_size,
+        });
+        self.lifecycle.seen(seen, look)
+    }
+
+    fn unseen(&mut self, look: &LookContext) -> Option<Event> {
+        let event = self.lifecycle.unseen(look);
+        if self.lifecycle.is_over() {
+            self.path.end();
+        }
+        event
+    }
+
+    /// Counts the crossings of a track with an event, and makes their messages. Others wait until the track has an event.
+    fn crossings(&mut self, counts: &mut LineCounts) -> Vec<Event> {
+        let Some(event) = self.lifecycle.open() else {
+            return Vec::new();
+        };
+        let counted = self.path.take().into_iter();
+        let counted = counted.filter_map(|crossing| counts.add(crossing));
+        let message = |crossing| Event {
+            step: EventStep::Update(UpdateReason::Crossed),
+            crossing: Some(crossing),
+            ..event.clone()
+        };
+        counted.map(message).collect()
     }
 
     fn tracked(&self, candidate: Candidate, now: Mono) -> TrackedObject {

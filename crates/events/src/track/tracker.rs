@@ -12,11 +12,12 @@ use std::{
 };
 
 use super::{
+    line_counts::LineCountRecord,
     prompt_tracker::{PromptChange, PromptTracker, SettledPrompt, TrackedAnswer},
     track_set::IdAllocator,
 };
 use spotter_core::{
-    Answer, CameraId, EndReason, Event, Frame, Look, Mono, Prompt, PromptId, WallTime,
+    Answer, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId, WallTime,
     config::CameraConfig,
 };
 
@@ -87,9 +88,42 @@ impl Tracker {
         settled.collect()
     }
 
-    /// Time passed: the states of prompts without a look for too long become unknown. To be called every few seconds.
+    /// Time passed: the states of prompts without a look for too long become unknown, and lines are reset as configured. To be
+    /// called every few seconds.
     pub fn tick(&mut self, now: Mono, wall: WallTime) -> Vec<PromptChange> {
-        self.changes(|_, prompt| Some(prompt.expire(now, wall)))
+        self.changes(|_, prompt| {
+            let reset = prompt.reset_due_lines(wall);
+            Some(prompt.expire(now, wall).then(reset))
+        })
+    }
+
+    /// Sets all counts at a line to 0.
+    pub fn reset_line(
+        &mut self,
+        camera: &CameraId,
+        line: &LineId,
+        wall: WallTime,
+    ) -> Vec<PromptChange> {
+        self.changes(|key, prompt| (key.0 == *camera).then(|| prompt.reset_line(line, wall)))
+    }
+
+    /// Continues with the counts of an earlier run. Those of lines that are not counted any more are ignored.
+    pub fn restore_line_counts(&mut self, records: &[LineCountRecord]) -> Vec<PromptChange> {
+        let of_prompt = |key: &(CameraId, PromptId), record: &&LineCountRecord| {
+            (&record.camera, &record.prompt) == (&key.0, &key.1)
+        };
+        self.changes(|key, prompt| {
+            let records = records.iter().filter(|record| of_prompt(key, record));
+            records
+                .map(|record| prompt.restore_line(record))
+                .reduce(PromptChange::then)
+        })
+    }
+
+    /// The counts at all lines, which survive a restart.
+    pub fn line_counts(&self) -> Vec<LineCountRecord> {
+        let prompts = self.prompts.values();
+        prompts.flat_map(PromptTracker::line_counts).collect()
     }
 
     /// The camera is disabled, outside of its schedule or at its end: its states are unknown and its answers are ignored

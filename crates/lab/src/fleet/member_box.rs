@@ -374,6 +374,7 @@ impl FleetBox {
             still: false,
             snapshot: false,
             description: None,
+            crossing: None,
             camera_size: (1280, 720),
         };
         self.publisher.publish(Update::Event(Box::new(event)));

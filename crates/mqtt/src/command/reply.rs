@@ -49,6 +49,9 @@ impl Reply {
         if let Some(prompt) = &head.prompt {
             message["prompt"] = json!(prompt);
         }
+        if let Some(line) = &head.line {
+            message["line"] = json!(line);
+        }
         if let Some(field) = head.field {
             message["field"] = json!(field);
         }

@@ -61,6 +61,21 @@ fn each_settable_topic_is_a_setting() {
 }
 
 #[test]
+fn line_is_reset_by_its_word_alone() {
+    let request = asked("cam/gate/line/door/set", "RESET\n");
+    let line = LineId::new("door").unwrap();
+    let camera = gate();
+    assert_eq!(request.command, Ok(Command::ResetLine { camera, line }));
+    assert_eq!(request.head.op, "line_reset");
+    let code = |topic, payload| asked(topic, payload).command.unwrap_err().code;
+    assert_eq!(code("cam/gate/line/door/set", "0"), RefusalCode::BadValue);
+    assert_eq!(
+        code("cam/gate/line/Door/set", "RESET"),
+        RefusalCode::UnknownLine
+    );
+}
+
+#[test]
 fn unreadable_command_is_rejected_with_the_allowed_values() {
     let set = "cam/gate/enabled/set";
     let rate = "cam/gate/rate/set";
@@ -221,14 +236,16 @@ fn only_allowed_command_topics_are_subscribed() {
     let basic = [
         "spotter/edge1/cam/+/+/set",
         "spotter/edge1/cam/+/prompt/+/+/set",
+        "spotter/edge1/cam/+/line/+/set",
     ];
     assert_eq!(filters(&topics(), Commands::Basic), basic);
     let all = filters(&topics(), Commands::All);
-    assert_eq!(all[..2], basic);
-    assert_eq!(all[2..], ["spotter/edge1/cmd"]);
+    assert_eq!(all[..3], basic);
+    assert_eq!(all[3..], ["spotter/edge1/cmd"]);
     let in_fleet = [
         "spotter/hall/cam/+/+/set",
         "spotter/hall/cam/+/prompt/+/+/set",
+        "spotter/hall/cam/+/line/+/set",
         "spotter/edge1/cmd",
         "spotter/hall/cmd",
     ];

@@ -7,10 +7,10 @@ use super::{
     device::{DiscoveryDevice, Entity},
     node,
 };
-use crate::Off;
+use crate::{Off, command::LINE_RESET};
 use spotter_core::{
     CameraId, Setting, Task,
-    config::{CameraConfig, Commands, Config, PromptConfig, defaults},
+    config::{CameraConfig, Commands, Config, LineConfig, PromptConfig, defaults},
 };
 
 /// The longest state of Home Assistant, in characters.
@@ -30,6 +30,10 @@ const HEALTH_STATES: [&str; 7] = [
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score, \
      'description': value_json.description | default(none)} | tojson }}";
+
+/// The value template of a crossing: its direction, and the attributes for automations.
+const CROSSING_TEMPLATE: &str = "{{ {'event_type': value_json.direction, 'event': value_json.event, 'at_ms': value_json.at_ms, \
+     'speed': value_json.speed, 'count': value_json.count, 'score': value_json.score} | tojson }}";
 
 pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
     let (node, id) = (node::id(config), &camera.id);
@@ -63,6 +67,9 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         if settable {
             entities.add_settings();
         }
+    }
+    if settable {
+        add_line_resets(&mut device, topics, camera);
     }
     device
 }
@@ -115,6 +122,24 @@ fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraCo
     device.add("motion_gate", motion_gate);
 }
 
+/// A button for each line at which a prompt counts.
+fn add_line_resets(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
+    let is_counted = |line: &&LineConfig| {
+        let mut prompts = camera.prompts.iter();
+        prompts.any(|prompt| prompt.lines.contains(&line.id))
+    };
+    for line in camera.lines.iter().filter(is_counted) {
+        let id = &line.id;
+        let button = Entity::new("button", &format!("Reset {}", lower(id.as_str())))
+            .with("entity_category", "config")
+            .with("command_topic", topics.line_set(&camera.id, id))
+            .with("payload_press", LINE_RESET)
+            .with("retain", false)
+            .available_with(&topics.status());
+        device.add(&format!("line_{id}_reset"), button);
+    }
+}
+
 /// The entities of one prompt.
 struct CameraEntities<'a> {
     device: &'a mut DiscoveryDevice,
@@ -149,6 +174,9 @@ impl CameraEntities<'_> {
             let topic = topics.zone(camera, &zone, prompt);
             self.add(&format!("zone_{zone}"), counted(name, topic));
         }
+        for line in self.camera.lines_counted(self.prompt) {
+            self.add_line(line);
+        }
         let event = Entity::new("event", &format!("{name} event"))
             .with("event_types", json!(["new", "update", "end"]))
             .with("state_topic", topics.event(camera, prompt))
@@ -160,6 +188,29 @@ impl CameraEntities<'_> {
                 .with("content_type", "image/jpeg");
             self.add("image", image);
         }
+    }
+
+    /// The counts in both directions, and each crossing as an event with the directions as its types.
+    fn add_line(&mut self, line: &LineConfig) {
+        let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
+        let (id, name) = (&line.id, title(prompt.as_str()));
+        let at = lower(id.as_str());
+        for direction in &line.directions {
+            let way = lower(direction.as_str());
+            let count = Entity::new("sensor", &format!("{name} {way} at {at}"))
+                .with("state_class", "total_increasing")
+                .with(
+                    "state_topic",
+                    topics.line_count(camera, id, direction, prompt),
+                );
+            self.add(&format!("line_{id}_{direction}"), count);
+        }
+        let directions: Vec<&str> = line.directions.iter().map(|way| way.as_str()).collect();
+        let crossing = Entity::new("event", &format!("{name} crossing {at}"))
+            .with("event_types", json!(directions))
+            .with("state_topic", topics.crossing(camera, id, prompt))
+            .with("value_template", CROSSING_TEMPLATE);
+        self.add(&format!("crossing_{id}"), crossing);
     }
 
     /// The believed answer to a question. Its choices decide about the platform.

@@ -30,6 +30,7 @@ fn keys(platform: &str) -> (&'static str, &'static str) {
         "number" => ("command_topic state_topic", "min max step mode retain"),
         "text" => ("command_topic state_topic", "max retain"),
         "switch" => ("command_topic state_topic", "retain"),
+        "button" => ("command_topic", "payload_press retain"),
         other => panic!("{other} is no platform that we know the rules of"),
     }
 }
@@ -71,7 +72,10 @@ fn check(platform: &str, entity: &Map<String, Value>) {
             let is_measured =
                 entity.contains_key("state_class") || entity.contains_key("unit_of_measurement");
             assert!(!(is_enum && is_measured), "{entity:?}");
-            assert!(matches!(text("state_class"), None | Some("measurement")));
+            assert!(matches!(
+                text("state_class"),
+                None | Some("measurement" | "total_increasing")
+            ));
             match text("device_class") {
                 None | Some("enum") => {}
                 Some("duration") => assert_eq!(text("unit_of_measurement"), Some("ms")),

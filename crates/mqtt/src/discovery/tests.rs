@@ -26,7 +26,8 @@ pub(crate) const SITE: &str = r#"
 url = "test://"
 zone.drive.polygon = [[0, 0.5], [1, 0.5], [1, 1]]
 zone.door.polygon = [[0, 0], [1, 0], [1, 0.5]]
-prompt.person = { detect = "person", zones = ["drive"], snapshot = true }
+line.kerb = { points = [[0, 0.7], [1, 0.7]], directions = ["to_road", "to_house"] }
+prompt.person = { detect = "person", zones = ["drive"], lines = ["kerb"], snapshot = true }
 prompt.crane_hook.point = "crane hook"
 prompt.is_open = { query = "Is it open?", choices = ["No", "Yes"] }
 prompt.weather = { query = "What is the weather like?", choices = ["sun", "rain", "snow"] }
@@ -95,6 +96,25 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
     assert_eq!(in_drive["name"], "Person count in drive");
     assert!(entities.get("person_zone_door").is_none());
     assert!(entities.get("crane_hook_zone_door").is_some());
+    // A line has a count for each direction and an event with both as its types, of the prompts that name it.
+    let out = &entities["person_line_kerb_to_road"];
+    assert_eq!(out["name"], "Person to road at kerb");
+    assert_eq!(
+        out["state_topic"],
+        "spotter/edge1/cam/gate/line/kerb/to_road/person"
+    );
+    let crossing = &entities["person_crossing_kerb"];
+    assert_eq!(crossing["event_types"], json!(["to_road", "to_house"]));
+    assert_eq!(
+        crossing["state_topic"],
+        "spotter/edge1/cam/gate/crossing/kerb/person"
+    );
+    let reset = &entities["line_kerb_reset"];
+    assert_eq!(
+        (&reset["name"], &reset["payload_press"]),
+        (&json!("Reset kerb"), &json!("RESET"))
+    );
+    assert!(entities.get("crane_hook_crossing_kerb").is_none());
     // An image entity without pictures would stay unknown for ever.
     assert!(entities.get("person_image").is_some());
     assert!(entities.get("crane_hook_image").is_none());
@@ -132,8 +152,8 @@ fn the_answers_that_a_question_has_decide_what_it_is() {
 fn disallowed_commands_are_not_offered_and_commands_not_retained() {
     for (commands, offered) in [
         (Commands::Off, 0),
-        (Commands::Basic, 21),
-        (Commands::All, 21),
+        (Commands::Basic, 22),
+        (Commands::All, 22),
     ] {
         let mut config = config("", SITE);
         config.mqtt.commands = commands;
@@ -141,8 +161,10 @@ fn disallowed_commands_are_not_offered_and_commands_not_retained() {
         for record in published(&config).values() {
             for entity in record["components"].as_object().unwrap().values() {
                 if let Some(topic) = entity.get("command_topic") {
-                    let state = entity["state_topic"].as_str().unwrap();
-                    assert_eq!(*topic, format!("{state}/set"));
+                    match entity.get("state_topic").and_then(Value::as_str) {
+                        Some(state) => assert_eq!(*topic, format!("{state}/set")),
+                        None => assert_eq!(entity["platform"], "button"),
+                    }
                     assert_eq!(entity["retain"], false, "{entity}");
                     found += 1;
                 }

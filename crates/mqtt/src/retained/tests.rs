@@ -8,7 +8,7 @@ use crate::{
     message::{Message, MessageContent},
     testing::state_of,
 };
-use spotter_core::{NodeId, Presence, PromptState, WallTime, ZoneId};
+use spotter_core::{DirectionId, LineId, NodeId, Presence, PromptState, WallTime, ZoneId};
 
 fn topicwise(config: &Config) -> RetainedTopics {
     let all = topics_of(config);
@@ -145,6 +145,14 @@ fn the_list_is_what_is_published() {
             let zone = ZoneId::new(zone).unwrap();
             publish(PromptState::ZoneCount { zone, count: None });
         }
+    }
+    for direction in ["to_road", "to_house"] {
+        let at_kerb = PromptState::LineCount {
+            line: LineId::new("kerb").unwrap(),
+            direction: DirectionId::new(direction).unwrap(),
+            count: 7,
+        };
+        publish(state_of("gate", "person", at_kerb));
     }
     for prompt in ["is_open", "weather", "scene"] {
         publish(state_of("gate", prompt, PromptState::Answer(None)));

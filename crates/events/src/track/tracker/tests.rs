@@ -11,6 +11,7 @@ use spotter_core::{
 
 mod describe;
 mod events;
+mod lines;
 mod names;
 mod properties;
 mod regions;

@@ -20,6 +20,8 @@ use spotter_street::{
     truth::{SeenObject, Visibility, truth},
 };
 
+mod lines;
+
 const MINUTES: u64 = 30;
 /// Time between two looks at the higher rate.
 const TICK: Duration = Duration::from_millis(500);

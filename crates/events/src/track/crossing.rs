@@ -1,0 +1,304 @@
+//! Whether and in which direction an object crosses a line.
+//!
+//! The path of an object is the straight way from the point where one look saw it to the point where the next did. Where the path
+//! meets the line, the object changes sides. A change counts when the object is **clear** of the line again: an ellipse around its
+//! point, as wide and high as a part of its box, does not touch the line. Boxes are as uncertain as they are large, so a box that
+//! trembles at the line is not clear of it, and what counts in the end is the difference of all changes: one crossing or none. A
+//! track that ends near the line ends on the side where it was seen last.
+//!
+//! An object that is behind the line for less than the pause between two looks is not seen there, and counts nothing.
+
+use std::sync::Arc;
+
+use spotter_core::{
+    LineId, Location, NormPoint, WallTime,
+    config::{LineConfig, ZonePoint},
+};
+
+use super::filter::anchor;
+
+/// The half axes of the ellipse, as a share of the box: 2.5 standard deviations of a box's centre (`motion`).
+const CLEAR_SHARE: f64 = 0.25;
+/// The least half axis, shares of the picture: a few of the model's 1024 bins.
+const CLEAR_MIN: f64 = 0.008;
+/// The half axes for a point, which may be anywhere on its object: two standard deviations.
+const CLEAR_OF_POINT: f64 = 0.03;
+
+/// Of a track that has no event, this number of the newest crossings is kept until it has one.
+const UNREPORTED_MAX: usize = 16;
+
+/// A line with what decides about crossings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountedLine {
+    pub id: LineId,
+    points: Vec<NormPoint>,
+    point: ZonePoint,
+}
+
+impl CountedLine {
+    pub fn new(line: &LineConfig) -> Self {
+        let points = line.points.iter().map(|&(x, y)| NormPoint::new(x, y));
+        Self {
+            id: line.id.clone(),
+            points: points.collect(),
+            point: line.point,
+        }
+    }
+
+    /// The object is so far from the line that its side is certain.
+    fn is_clear_of(&self, location: Location) -> bool {
+        let (across, down) = match location {
+            Location::Box(bounds) => {
+                let half_axis = |size: f64| (CLEAR_SHARE * size).max(CLEAR_MIN);
+                (
+                    half_axis(bounds.x1 - bounds.x0),
+                    half_axis(bounds.y1 - bounds.y0),
+                )
+            }
+            Location::Point(_) => (CLEAR_OF_POINT, CLEAR_OF_POINT),
+        };
+        let at = anchor(location, self.point);
+        // In units of the ellipse.
+        let scaled = |point: NormPoint| NormPoint {
+            x: (point.x - at.x) / across,
+            y: (point.y - at.y) / down,
+        };
+        self.pieces().all(|piece| {
+            let piece = Segment {
+                from: scaled(piece.from),
+                to: scaled(piece.to),
+            };
+            piece.distance_to_origin() >= 1.0
+        })
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = Segment> {
+        self.points.windows(2).map(|ends| Segment {
+            from: ends[0],
+            to: ends[1],
+        })
+    }
+}
+
+/// From the left of a line to its right, seen along it from its first point, or back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrossingDirection {
+    ToRight,
+    ToLeft,
+}
+
+/// A crossing that counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Crossing {
+    pub line: LineId,
+    pub direction: CrossingDirection,
+    /// When the object was on the line for the last time.
+    pub at: WallTime,
+    /// On the way over the line, picture widths a second; `None` if no time passed.
+    pub speed: Option<f64>,
+}
+
+/// Where a look saw an object.
+#[derive(Clone, Copy, Debug)]
+pub struct PathPoint {
+    pub location: Location,
+    pub wall: WallTime,
+    /// Pixels across and down that the camera sends.
+    pub camera_size: (u32, u32),
+}
+
+/// The path of one track at all lines of its prompt.
+#[derive(Clone, Debug)]
+pub struct TrackPath {
+    watches: Vec<LineWatch>,
+    /// The oldest first.
+    unreported: Vec<Crossing>,
+}
+
+impl TrackPath {
+    pub fn new(lines: impl Iterator<Item = Arc<CountedLine>>) -> Self {
+        Self {
+            watches: lines.map(LineWatch::new).collect(),
+            unreported: Vec::new(),
+        }
+    }
+
+    /// A look saw the object.
+    pub fn look(&mut self, seen: PathPoint) {
+        let crossed = self.watches.iter_mut().filter_map(|watch| watch.look(seen));
+        self.unreported.extend(crossed);
+        let beyond = self.unreported.len().saturating_sub(UNREPORTED_MAX);
+        self.unreported.drain(..beyond);
+    }
+
+    /// The track has ended because its object was not seen any more.
+    pub fn end(&mut self) {
+        let crossed = self.watches.iter_mut().filter_map(LineWatch::end);
+        self.unreported.extend(crossed);
+    }
+
+    /// The crossings since the last call.
+    pub fn take(&mut self) -> Vec<Crossing> {
+        std::mem::take(&mut self.unreported)
+    }
+
+    /// Replaces the lines. At an unchanged one, the object goes on.
+    pub fn change(&mut self, lines: impl Iterator<Item = Arc<CountedLine>>) {
+        let before = std::mem::take(&mut self.watches);
+        let next = |line: Arc<CountedLine>| {
+            let known = before.iter().find(|watch| watch.line == line);
+            known.cloned().unwrap_or_else(|| LineWatch::new(line))
+        };
+        self.watches = lines.map(next).collect();
+    }
+}
+
+/// The path of one object at one line.
+#[derive(Clone, Debug)]
+struct LineWatch {
+    line: Arc<CountedLine>,
+    last: Option<PathPoint>,
+    /// Changes to the right less those to the left, since the object was clear of the line.
+    changes: i32,
+    /// The last change.
+    changed: Option<OnLine>,
+}
+
+/// When an object was on the line, and how fast.
+#[derive(Clone, Copy, Debug)]
+struct OnLine {
+    at: WallTime,
+    speed: Option<f64>,
+}
+
+impl LineWatch {
+    fn new(line: Arc<CountedLine>) -> Self {
+        Self {
+            line,
+            last: None,
+            changes: 0,
+            changed: None,
+        }
+    }
+
+    fn look(&mut self, seen: PathPoint) -> Option<Crossing> {
+        if let Some(last) = self.last.replace(seen) {
+            self.pass(last, seen);
+        }
+        self.line
+            .is_clear_of(seen.location)
+            .then(|| self.settle())?
+    }
+
+    /// The object stays on the side where it was seen last.
+    fn end(&mut self) -> Option<Crossing> {
+        self.last = None;
+        self.settle()
+    }
+
+    fn pass(&mut self, from: PathPoint, to: PathPoint) {
+        let way = Segment {
+            from: anchor(from.location, self.line.point),
+            to: anchor(to.location, self.line.point),
+        };
+        let meetings = self.line.pieces().filter_map(|piece| way.meeting(piece));
+        let mut last: Option<f64> = None;
+        for (direction, share) in meetings {
+            self.changes += match direction {
+                CrossingDirection::ToRight => 1,
+                CrossingDirection::ToLeft => -1,
+            };
+            last = Some(last.map_or(share, |other| other.max(share)));
+        }
+        if let Some(share) = last {
+            let seconds = to.wall.seconds_since(from.wall);
+            self.changed = Some(OnLine {
+                at: from.wall.plus_seconds(share * seconds),
+                speed: (seconds > 0.0).then(|| way.width_lengths(to.camera_size) / seconds),
+            });
+        }
+    }
+
+    /// One crossing or none. Around the end of a line the difference may be greater, without more of a crossing.
+    fn settle(&mut self) -> Option<Crossing> {
+        let direction = match std::mem::take(&mut self.changes).signum() {
+            1 => CrossingDirection::ToRight,
+            -1 => CrossingDirection::ToLeft,
+            _ => return None,
+        };
+        let OnLine { at, speed } = self.changed.take()?;
+        Some(Crossing {
+            line: self.line.id.clone(),
+            direction,
+            at,
+            speed,
+        })
+    }
+}
+
+/// A straight way between two points.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    from: NormPoint,
+    to: NormPoint,
+}
+
+impl Segment {
+    /// Where on this way it meets a piece of a line, 0 to 1, and the direction. A point on a piece is to the right of it, and an end of a
+    /// piece on the way is to the right of the way, whichever way round the way is: so a way through a common point of two pieces
+    /// meets one of them, and the way back meets the same.
+    fn meeting(self, piece: Self) -> Option<(CrossingDirection, f64)> {
+        let (from, to) = (piece.side(self.from), piece.side(self.to));
+        let direction = match (is_right(from), is_right(to)) {
+            (false, true) => CrossingDirection::ToRight,
+            (true, false) => CrossingDirection::ToLeft,
+            _ => return None,
+        };
+        let along = self.left_to_right();
+        if is_right(along.side(piece.from)) == is_right(along.side(piece.to)) {
+            return None;
+        }
+        Some((direction, from / (from - to)))
+    }
+
+    /// The same way in the order of its ends.
+    fn left_to_right(self) -> Self {
+        let Self { from, to } = self;
+        match (from.x, from.y) <= (to.x, to.y) {
+            true => self,
+            false => Self { from: to, to: from },
+        }
+    }
+
+    /// Positive to the right, zero on it, negative to the left, as the picture shows it: y points down.
+    fn side(self, point: NormPoint) -> f64 {
+        let Self { from, to } = self;
+        (to.x - from.x) * (point.y - from.y) - (to.y - from.y) * (point.x - from.x)
+    }
+
+    fn distance_to_origin(self) -> f64 {
+        let Self { from, to } = self;
+        let (dx, dy) = (to.x - from.x, to.y - from.y);
+        let length_squared = dx * dx + dy * dy;
+        let along = match length_squared > 0.0 {
+            true => (-(from.x * dx + from.y * dy) / length_squared).clamp(0.0, 1.0),
+            false => 0.0,
+        };
+        (from.x + along * dx).hypot(from.y + along * dy)
+    }
+
+    /// Its length in widths of a picture of this size.
+    fn width_lengths(self, size: (u32, u32)) -> f64 {
+        let (width, height) = size;
+        let aspect = f64::from(height) / f64::from(width.max(1));
+        let Self { from, to } = self;
+        (to.x - from.x).hypot((to.y - from.y) * aspect)
+    }
+}
+
+fn is_right(side: f64) -> bool {
+    side >= 0.0
+}
+
+#[cfg(test)]
+mod tests;
