@@ -282,6 +282,7 @@ fn object(location: Location, score: f64) -> TrackedObject {
         track: TrackId::new("b7c1", &camera, 1),
         age: std::time::Duration::ZERO,
         zones: Vec::new(),
+        dwell: Vec::new(),
     }
 }
 

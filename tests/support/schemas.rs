@@ -100,7 +100,9 @@ fn documented(levels: &[&str]) -> Option<Payload> {
         ["cam", _, "crossing", _, _] => Payload::Json("crossing"),
         ["cam", _, "snapshot", _] => Payload::Jpeg,
         ["status"] | ["cam", _, "status"] => Payload::Text(online),
-        ["cam", _, "present", _] => Payload::Text(|text| matches!(text, "ON" | "OFF" | "None")),
+        ["cam", _, "present", _] | ["cam", _, "dwell", _, _] => {
+            Payload::Text(|text| matches!(text, "ON" | "OFF" | "None"))
+        }
         ["cam", _, "count", _] | ["cam", _, "zone", _, _] => Payload::Text(count),
         ["cam", _, "line", _, _, _] => Payload::Text(|text| text.parse::<u64>().is_ok()),
         ["cam", _, "answer", _] => Payload::Text(|text| !text.is_empty()),

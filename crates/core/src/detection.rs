@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     CameraId, Frame, FrameTimes, Location, Mono, NormBox, Prompt, ScoreSource, SkippedSinceLast,
-    StageTimes, TrackId, WallTime, ZoneId,
+    StageTimes, TrackId, WallTime, ZoneDwell, ZoneId,
 };
 
 /// A frame without its pixels: a message that waits for the broker must not hold a decoder's memory.
@@ -45,6 +45,8 @@ pub struct TrackedObject {
     pub age: Duration,
     /// The camera's zones that the object is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
+    /// The time of the track in the zones that it is in.
+    pub dwell: Vec<ZoneDwell>,
 }
 
 /// The answer of a detection after filters and tracking.

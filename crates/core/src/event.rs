@@ -1,6 +1,6 @@
 //! An event: the start, the changes and the end of one track, as published (docs/mqtt.md section 2).
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,10 @@ pub enum UpdateReason {
     Minute,
     /// The question of `describe` was answered.
     Described,
+    /// The object has been in a zone for the prompt's `dwell`.
+    Dwell,
+    /// It had, and has left the zone.
+    DwellEnd,
     /// The object has crossed a line; with [`Event::crossing`], and published as a crossing.
     Crossed,
 }
@@ -116,6 +120,9 @@ pub struct Event {
     pub zones: Vec<ZoneId>,
     /// The zones that the object has been in, in the order of entering.
     pub entered_zones: Vec<ZoneId>,
+    /// The time in each of these, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dwell: Vec<ZoneDwell>,
     /// The object has not moved for `still_after`.
     pub still: bool,
     /// A snapshot of the object was begun. It follows within a moment, unless it cannot be made or the broker is away.
@@ -128,6 +135,15 @@ pub struct Event {
     pub crossing: Option<LineCrossing>,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
+}
+
+/// The time of an object in a zone: in its stay there, or in the last one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ZoneDwell {
+    pub zone: ZoneId,
+    pub time: Duration,
+    /// The object is there and has been for the prompt's `dwell`.
+    pub is_dwelling: bool,
 }
 
 /// An object has crossed a line.

@@ -40,7 +40,9 @@ pub use answer::{
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use epoch::Epoch;
-pub use event::{EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason};
+pub use event::{
+    EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason, ZoneDwell,
+};
 pub use file::{read_short_file, write_file_atomically};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,

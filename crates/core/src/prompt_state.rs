@@ -23,6 +23,11 @@ pub enum PromptState {
         zone: ZoneId,
         count: Option<u32>,
     },
+    /// Whether an object has been in a zone for the prompt's `dwell`.
+    Dwell {
+        zone: ZoneId,
+        presence: Presence,
+    },
     /// The number of objects that crossed a line in a direction since the last reset.
     LineCount {
         line: LineId,

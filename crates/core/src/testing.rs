@@ -2,6 +2,7 @@
 //! is wrong, as tests do.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -92,6 +93,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         min_area: 0.0,
         zones: Vec::new(),
         lines: Vec::new(),
+        dwell: BTreeMap::new(),
         snapshot: false,
         verify: None,
         describe: None,

@@ -2,13 +2,13 @@
 //!
 //! [`to_json`] is called immediately before the hand-over to the client library: it sets `publish_ms` and the stage `out`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
 use spotter_core::{
     CaptureSource, Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint,
-    ScoreSource, SkippedSinceLast, TrackedObject, WallTime, ZoneId, yes_or_no,
+    ScoreSource, SkippedSinceLast, TrackedObject, WallTime, ZoneDwell, ZoneId, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -112,6 +112,8 @@ struct ObjectPart<'a> {
     area: Option<f64>,
     #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
     corners: Option<[f64; 4]>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    dwell_s: BTreeMap<&'a str, f64>,
     point: [f64; 2],
     score: f64,
     score_src: &'static str,
@@ -232,6 +234,7 @@ impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
             age_s: rounded(object.age.as_secs_f64(), 1),
             area,
             corners,
+            dwell_s: dwell_s(&object.dwell),
             point: pair(point),
             score: rounded(object.score, 3),
             score_src: source(object.score_source),
@@ -240,6 +243,15 @@ impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
             zones: &object.zones,
         }
     }
+}
+
+/// The seconds in each zone.
+pub(super) fn dwell_s(times: &[ZoneDwell]) -> BTreeMap<&str, f64> {
+    let seconds = |dwell: &ZoneDwell| rounded(dwell.time.as_secs_f64(), 1);
+    let times = times.iter();
+    times
+        .map(|dwell| (dwell.zone.as_str(), seconds(dwell)))
+        .collect()
 }
 
 fn is_false(value: &bool) -> bool {

@@ -43,6 +43,7 @@ fn object(location: Location, score: f64) -> TrackedObject {
         track: TrackId::new("b7c1", &CameraId::new("gate").unwrap(), 37),
         age: Duration::from_millis(12_345),
         zones: Vec::new(),
+        dwell: Vec::new(),
     }
 }
 

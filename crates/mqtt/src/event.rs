@@ -1,11 +1,13 @@
 //! The event message (docs/mqtt.md section 2): the start, a change or the end of a track, as JSON. The message of a
 //! crossing is in `crossing`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::{
     crossing::CrossingMessage,
-    detection::{SCHEMA, corners, pair, rounded, source},
+    detection::{SCHEMA, corners, dwell_s, pair, rounded, source},
 };
 use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
 
@@ -34,6 +36,8 @@ struct EventPayload<'a> {
     frames: u64,
     zones: &'a [ZoneId],
     entered_zones: &'a [ZoneId],
+    dwell_s: BTreeMap<&'a str, f64>,
+    dwelling: Vec<&'a str>,
     stationary: bool,
     snapshot: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +72,7 @@ pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
         return message.to_json();
     }
     let (kind, reason) = words(event.step);
+    let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
     let (corners, point) = match event.location {
         Location::Box(place) => (Some(corners(&place)), None),
         Location::Point(point) => (None, Some(pair(point))),
@@ -95,6 +100,8 @@ pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
         frames: event.looks,
         zones: &event.zones,
         entered_zones: &event.entered_zones,
+        dwell_s: dwell_s(&event.dwell),
+        dwelling: dwelling.map(|dwell| dwell.zone.as_str()).collect(),
         stationary: event.still,
         snapshot: event.snapshot,
         description: event.description.as_deref(),
@@ -119,6 +126,8 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
         Update(UpdateReason::Better) => ("update", "better"),
         Update(UpdateReason::Minute) => ("update", "minute"),
         Update(UpdateReason::Described) => ("update", "described"),
+        Update(UpdateReason::Dwell) => ("update", "dwell"),
+        Update(UpdateReason::DwellEnd) => ("update", "dwell_end"),
         Update(UpdateReason::Crossed) => ("update", "crossed"),
         End(EndReason::Left) => ("end", "left"),
         End(EndReason::CameraLost) => ("end", "camera_lost"),
@@ -133,10 +142,14 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
-    use spotter_core::{CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime};
+    use spotter_core::{
+        CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
+    };
 
     /// An event of the track with this number.
     pub(crate) fn event(camera: &str, number: u64, step: EventStep) -> Event {
@@ -163,6 +176,11 @@ pub(super) mod tests {
             looks: 4,
             zones: vec![ZoneId::new("drive").unwrap()],
             entered_zones: vec![ZoneId::new("drive").unwrap()],
+            dwell: vec![ZoneDwell {
+                zone: ZoneId::new("drive").unwrap(),
+                time: Duration::from_millis(31_540),
+                is_dwelling: true,
+            }],
             still: false,
             snapshot: true,
             description: None,
@@ -182,7 +200,7 @@ pub(super) mod tests {
             "prompt": {"id": "person", "rev": 3},
             "start_ms": 1_787_393_729_900_i64, "end_ms": null, "last_seen_ms": 1_787_393_730_123_i64,
             "reason": "first_seen", "box": [0.412, 0.205, 0.488, 0.731], "score": 0.83, "score_src": "token_prob", "top_score": 0.83,
-            "frames": 4, "zones": ["drive"], "entered_zones": ["drive"], "stationary": false,
+            "frames": 4, "zones": ["drive"], "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "stationary": false,
             "snapshot": true, "delayed": false, "frame": {"w": 2560, "h": 1440},
         });
         assert_eq!(value(&event("gate", 37, EventStep::New), false), expected);
@@ -213,6 +231,8 @@ pub(super) mod tests {
             (EventStep::Update(U::Better), "update", "better"),
             (EventStep::Update(U::Minute), "update", "minute"),
             (EventStep::Update(U::Described), "update", "described"),
+            (EventStep::Update(U::Dwell), "update", "dwell"),
+            (EventStep::Update(U::DwellEnd), "update", "dwell_end"),
             (EventStep::End(E::Left), "end", "left"),
             (EventStep::End(E::CameraLost), "end", "camera_lost"),
             (EventStep::End(E::EngineLost), "end", "engine_lost"),

@@ -301,6 +301,10 @@ impl Message {
             PromptState::ZoneCount { zone, count } => {
                 Self::state(topics.zone(camera, &zone, prompt), count_text(count))
             }
+            PromptState::Dwell { zone, presence } => {
+                let topic = topics.dwell(camera, &zone, prompt);
+                Self::state(topic, presence_text(presence))
+            }
             PromptState::LineCount {
                 line,
                 direction,

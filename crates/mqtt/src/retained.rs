@@ -262,8 +262,10 @@ fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> V
                 let directions = line.directions.iter();
                 directions.map(|direction| topics.line_count(of, &line.id, direction, id))
             });
+            let dwell = prompt.dwell.keys().map(|zone| topics.dwell(of, zone, id));
             let objects = [topics.present(of, id), topics.count(of, id)];
-            objects.into_iter().chain(zones).chain(lines).collect()
+            let all = objects.into_iter().chain(zones);
+            all.chain(dwell).chain(lines).collect()
         }
         Task::Query { .. } | Task::Caption { .. } => vec![topics.answer(of, id)],
     }

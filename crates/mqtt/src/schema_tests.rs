@@ -164,6 +164,8 @@ fn events() -> Vec<Vec<u8>> {
     let steps = [
         EventStep::New,
         EventStep::Update(UpdateReason::Minute),
+        EventStep::Update(UpdateReason::Dwell),
+        EventStep::Update(UpdateReason::DwellEnd),
         EventStep::End(EndReason::Restart),
         EventStep::End(EndReason::EngineLost),
         EventStep::End(EndReason::Moved),
@@ -411,6 +413,13 @@ fn each_state_is_a_documented_value() {
         zone: zone.clone(),
         count,
     };
+    let dwell = presences.clone().map(|presence| match presence {
+        PromptState::Presence(presence) => PromptState::Dwell {
+            zone: zone.clone(),
+            presence,
+        },
+        other => other,
+    });
     let at_line = [0, u64::MAX].map(|count| PromptState::LineCount {
         line: LineId::new("door").unwrap(),
         direction: DirectionId::in_and_out()[0].clone(),
@@ -419,7 +428,7 @@ fn each_state_is_a_documented_value() {
     let answers = [None, Some(String::new()), Some("sun".into())].map(PromptState::Answer);
     let states = presences.into_iter().chain(answers);
     let states = states.chain(counts.map(PromptState::Count));
-    let states = states.chain(at_line);
+    let states = states.chain(at_line).chain(dwell);
     let updates = states.chain(counts.map(in_zone)).map(state);
     let updates = updates.chain([true, false].map(camera_status));
     let updates = updates.chain(healths().map(health_of));

@@ -174,6 +174,11 @@ impl Topics {
         self.of_camera(camera, &format!("zone/{zone}/{prompt}"))
     }
 
+    /// Whether an object dwells in a zone: `ON`, `OFF` or `None`.
+    pub fn dwell(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
+        self.of_camera(camera, &format!("dwell/{zone}/{prompt}"))
+    }
+
     /// The number of objects that crossed a line in a direction.
     pub fn line_count(
         &self,
@@ -257,6 +262,7 @@ mod tests {
             (topics.detections(&camera, &prompt), "det/person"),
             (topics.count(&camera, &prompt), "count/person"),
             (topics.zone(&camera, &zone, &prompt), "zone/drive/person"),
+            (topics.dwell(&camera, &zone, &prompt), "dwell/drive/person"),
             (topics.line_set(&camera, &line), "line/door/set"),
             (
                 topics.line_count(&camera, &line, &way, &prompt),

@@ -37,6 +37,7 @@ pub(crate) fn event(number: u64, step: EventStep) -> WebhookEvent {
     let event = Event {
         description: None,
         crossing: None,
+        dwell: Vec::new(),
         track: track(number),
         camera: CameraId::new("gate").unwrap(),
         prompt: PromptId::new("person").unwrap(),

@@ -85,6 +85,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
             track: TrackId::new("b7c1", camera, 1),
             age: Duration::ZERO,
             zones: Vec::new(),
+            dwell: Vec::new(),
         }]),
         truncated: false,
         unchanged: false,

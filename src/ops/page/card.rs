@@ -9,7 +9,7 @@ use super::{
     parts::{self, chip, facts, known, pill, since},
     plot::{self, INKS},
     status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptStatus},
-    words::{ago, clock_time, counted, machine_time, millis, number, state},
+    words::{ago, clock_time, counted, duration, machine_time, millis, number, state},
 };
 
 /// The picture that is shown may be a second older than the newest answers.
@@ -124,6 +124,9 @@ fn answer(index: usize, prompt: &PromptStatus, look: Option<&LookStatus>) -> Mar
                         @match last.text() {
                             Some(text) => { (text) }
                             None => { (count.unwrap_or_default()) }
+                        }
+                        @for (zone, time) in last.dwell() {
+                            span.when { (zone) " " (duration(time.as_secs())) }
                         }
                         @if is_old(last.age_ms) { span.when { (ago(last.age_ms)) } }
                     }

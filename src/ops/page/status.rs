@@ -4,12 +4,14 @@
 //! Health, frame counters, answers and the configuration's report are the types that are published over MQTT. Here they get
 //! the keys of `/status.json`, which group some of their fields; a key keeps its name and meaning within a version.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 use serde_json::{Value, json};
 
 use super::{fleet::FleetStatus, webhooks::WebhookLine};
 use spotter_core::{
-    DetectionBody, DirectionId, FrameCounters, LineId, Location, Prompt, StreamCounters,
+    DetectionBody, DirectionId, FrameCounters, LineId, Location, Prompt, StreamCounters, ZoneId,
 };
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
@@ -259,6 +261,16 @@ impl LastAnswer {
         }
     }
 
+    /// Of each zone with objects, the longest time of one of them there.
+    pub fn dwell(&self) -> BTreeMap<&ZoneId, Duration> {
+        let mut longest = BTreeMap::new();
+        for dwell in self.body.objects().iter().flat_map(|object| &object.dwell) {
+            let time = longest.entry(&dwell.zone).or_default();
+            *time = dwell.time.max(*time);
+        }
+        longest
+    }
+
     /// Of the text, or the highest of the objects; 0..1.
     fn score(&self) -> Option<f64> {
         match &self.body {
@@ -374,9 +386,13 @@ fn found_keys<S: Serializer>(answers: &[LookAnswer], serializer: S) -> Result<S:
 impl Serialize for PromptStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let answer = self.answer.as_ref().map(|answer| {
+            let tenths = |time: Duration| (time.as_secs_f64() * 10.0).round() / 10.0;
+            let dwell = answer.dwell().into_iter();
+            let dwell: BTreeMap<_, _> = dwell.map(|(zone, time)| (zone, tenths(time))).collect();
             json!({
                 "age_ms": answer.age_ms,
                 "count": answer.body.count(),
+                "dwell_s": dwell,
                 "text": answer.text(),
                 "score": answer.score(),
             })

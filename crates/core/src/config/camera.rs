@@ -2,7 +2,7 @@
 
 use super::{
     CameraConfig, Decode, EventConfig, LineConfig, MotionConfig, PromptConfig, SharedCamera,
-    Transport, WeeklySchedule, ZoneConfig, choices, crops, defaults as d, fleet,
+    Transport, WeeklySchedule, ZoneConfig, choices, crops, defaults as d, dwell, fleet,
     keys::{self, prompt as prompt_keys, settings},
     load::Scope,
     parse, polygon,
@@ -326,6 +326,7 @@ fn prompt(
     let min_area = table.read_or_default(&keys::prompt::MIN_AREA);
     let zones = table.get(&keys::prompt::ZONES);
     let lines = table.get(&keys::prompt::LINES);
+    let dwell = table.get(&keys::prompt::DWELL);
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
     let describe = table.get(&keys::prompt::DESCRIBE);
@@ -335,7 +336,7 @@ fn prompt(
     // A key that cannot have an effect would only seem to filter.
     let (no_boxes, no_places): (&[_], &[_]) = match &task {
         Some(Task::Point { .. }) => (&[&area], &[]),
-        Some(Task::Query { .. }) => (&[&area], &[&zones, &lines, &verify, &describe]),
+        Some(Task::Query { .. }) => (&[&area], &[&zones, &lines, &dwell, &verify, &describe]),
         _ => (&[], &[]),
     };
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
@@ -350,6 +351,7 @@ fn prompt(
         Some(named)
     });
     let zones = zones.unwrap_or_default();
+    let dwell = dwell.and_then(|value| dwell::read(&value, &zones, areas.zones));
     let lines = lines.and_then(|value| prompt_lines(&value, areas, region, &zones));
     Some(PromptConfig {
         id,
@@ -363,6 +365,7 @@ fn prompt(
         min_area,
         zones,
         lines: lines.unwrap_or_default(),
+        dwell: dwell.unwrap_or_default(),
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         describe: describe.and_then(|value| value.parsed(parse::prompt_text)),

@@ -26,6 +26,9 @@ pub const EVENTS: EventConfig = EventConfig {
     end_after: Duration::from_secs(3),
     still_after: Duration::from_secs(30),
 };
+/// Range of `dwell`.
+pub(super) const DWELL_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_hours(24);
 /// The most looks that `events.confirm` may span.
 pub(super) const CONFIRM_LOOKS_MAX: u32 = 100;
 

@@ -519,6 +519,8 @@ sections! {
             "Only objects in one of these zones count. Not for `query`.";
         LINES: CustomForm = "lines", CustomForm("list of line names of this camera", "none"), "lines = [\"door\"]",
             "Lines at which the objects are counted when they cross. Not for `query`.";
+        DWELL: CustomForm = "dwell", CustomForm("time with unit, 100ms to 24h; or a table of zone names with such times", "none"), "dwell = { drive = \"30s\" }",
+            "An object that has been in a zone for this time is reported, and also when it leaves the zone: a time for each of the prompt's zones, or for those in the table. Not for `query`.";
         SNAPSHOT: FlagForm = "snapshot", FlagForm, "snapshot = true", "Publishes a picture of each event's best moment.";
         VERIFY: CustomForm = "verify", CustomForm("text, at most 200 characters", "none"), "verify = \"Is there a parcel?\"",
             "A yes/no question that the model must answer with yes before an event starts. Not for `query`.";

@@ -21,6 +21,7 @@ mod camera;
 mod camera_list;
 mod choices;
 mod crops;
+mod dwell;
 mod environment;
 mod fleet;
 mod keys;

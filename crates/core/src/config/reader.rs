@@ -54,6 +54,11 @@ impl<'a> ConfigValue<'a> {
         self.item.get_ref().is_str()
     }
 
+    /// True for a table, without noting anything.
+    pub(super) fn is_table(&self) -> bool {
+        self.item.get_ref().is_table()
+    }
+
     /// The text as the file has it; not trimmed.
     pub(super) fn text(&self) -> Option<&'a str> {
         self.expect(self.item.get_ref().as_str(), "text in quotes")
@@ -226,6 +231,18 @@ impl<'a> Reader<'a> {
     pub(super) fn table(&mut self, key: &'static Key<CustomForm>) -> Reader<'a> {
         let table = self.get(key).and_then(|value| value.table());
         table.unwrap_or_else(|| Reader::new(self.notes, &self.path, self.span.clone(), None))
+    }
+
+    /// The values of a table whose keys are names, with these names.
+    pub(super) fn entries(self) -> Vec<(String, ConfigValue<'a>)> {
+        let mut entries: Vec<_> = self.table.into_iter().flatten().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let mut values = Vec::new();
+        for (name, item) in entries {
+            let (notes, key) = (self.notes, self.key_of(name.get_ref()));
+            values.push((name.get_ref().to_string(), ConfigValue { notes, key, item }));
+        }
+        values
     }
 
     /// The tables below `key` with their ids, in the order of the file.

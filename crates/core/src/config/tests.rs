@@ -12,6 +12,7 @@ use super::{
 use crate::Task;
 
 mod choices;
+mod dwell;
 mod examples;
 mod lines;
 mod mistakes;

@@ -1,6 +1,6 @@
 //! The checked configuration: only valid values, nothing optional that has a default. Read by `load` and `check` alone.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -446,6 +446,8 @@ pub struct PromptConfig {
     pub zones: Vec<ZoneId>,
     /// Lines at which its objects are counted; empty = none.
     pub lines: Vec<LineId>,
+    /// An object that is so long in a zone is reported.
+    pub dwell: BTreeMap<ZoneId, Duration>,
     /// A picture of the best moment is published.
     pub snapshot: bool,
     /// Yes/no question asked before an event starts.

@@ -1,6 +1,6 @@
 //! Changes that end by themselves or with the process: prompts that a command added, and a higher rate for a while.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::settings::{checked_text, in_range};
 use spotter_core::{
@@ -122,6 +122,7 @@ impl AddedPrompt {
             min_area: 0.0,
             zones,
             lines: Vec::new(),
+            dwell: BTreeMap::new(),
             snapshot: false,
             verify: None,
             describe: None,

@@ -7,10 +7,11 @@
 //! the yes of the verification question; a track that ends before has no event. With `describe`, an open event waits for the answer to a question
 //! about the part of the picture around its object, and is published again with it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     description::DescriptionState,
+    dwell::{DwellTimes, TrackDwell},
     filter::Candidate,
     hysteresis::{Hysteresis, HysteresisRules},
     seen_part::SeenPart,
@@ -19,7 +20,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, EndReason, Event, EventStep, Location, Mono, Presence, PromptId, ScoreSource,
-    TrackId, UpdateReason, WallTime, ZoneId,
+    TrackId, UpdateReason, WallTime, ZoneDwell, ZoneId,
 };
 
 /// An open event is published again after this time.
@@ -66,6 +67,7 @@ pub struct NewTrack<'a> {
     pub seen: &'a Candidate,
     /// All zones of the prompt.
     pub zones: &'a [ZoneId],
+    pub dwell: Arc<DwellTimes>,
     pub rules: TrackRules,
 }
 
@@ -80,6 +82,8 @@ pub struct TrackLifecycle {
     rules: TrackRules,
     presence: Hysteresis,
     zones: ZoneCounts,
+    dwell: TrackDwell,
+    dwell_times: Arc<DwellTimes>,
     resting: RestingLocation,
     /// The highest score of its looks.
     best: f64,
@@ -102,6 +106,7 @@ enum PublishStage {
 struct PublishedValues {
     at: Mono,
     zones: Vec<ZoneId>,
+    dwelling: Vec<ZoneId>,
     still: bool,
     best: f64,
 }
@@ -113,6 +118,7 @@ impl TrackLifecycle {
             id,
             seen,
             zones,
+            dwell,
             rules,
         } = track;
         let event = Event {
@@ -131,6 +137,7 @@ impl TrackLifecycle {
             looks: 0,
             zones: Vec::new(),
             entered_zones: Vec::new(),
+            dwell: Vec::new(),
             still: false,
             snapshot: false,
             description: None,
@@ -144,6 +151,8 @@ impl TrackLifecycle {
             rules,
             presence: Hysteresis::new(rules.hysteresis),
             zones: ZoneCounts::new(zones, rules.hysteresis),
+            dwell: TrackDwell::default(),
+            dwell_times: dwell,
             resting: RestingLocation::new(seen.location, look.at),
             best: seen.score,
             stage: PublishStage::Unconfirmed,
@@ -204,6 +213,8 @@ impl TrackLifecycle {
                 event.entered_zones.push(zone.clone());
             }
         }
+        self.dwell.look(&seen.zones, look.at, self.rules.hysteresis);
+        self.update_dwell();
         self.presence.look(1, look.at);
         self.step(look)
     }
@@ -215,6 +226,28 @@ impl TrackLifecycle {
             .part
             .is_none_or(|part| part.covers(self.event.location));
         !covers && look.at.since(self.looked_at) <= self.rules.hysteresis.stale_after
+    }
+
+    /// The look saw another part of the picture than the one where the object is, and it waits there. Returns the message that it dwells in
+    /// a zone now, if it does.
+    pub fn wait(&mut self, look: &LookContext) -> Option<Event> {
+        self.dwell.wait(look.at);
+        self.update_dwell();
+        let PublishStage::Published(published) = &self.stage else {
+            return None;
+        };
+        let reason = self.dwell_reason(published)?;
+        Some(self.publish(EventStep::Update(reason), look.at))
+    }
+
+    /// The times in these zones, in which a look saw the object.
+    pub fn times_in(&self, zones: &[ZoneId]) -> Vec<ZoneDwell> {
+        self.dwell
+            .times(zones, &self.event.zones, &self.dwell_times)
+    }
+
+    fn update_dwell(&mut self) {
+        self.event.dwell = self.times_in(&self.event.entered_zones);
     }
 
     /// Confirmed, and not over.
@@ -301,6 +334,11 @@ impl TrackLifecycle {
         Some(self.publish(EventStep::Update(UpdateReason::Described), now))
     }
 
+    /// Replaces the times of dwelling; the next look compares with them.
+    pub fn set_dwell_times(&mut self, times: Arc<DwellTimes>) {
+        self.dwell_times = times;
+    }
+
     /// Replaces rules and zones; zones for which `kept` is true keep their count.
     pub fn change(&mut self, rules: TrackRules, zones: &[ZoneId], kept: impl Fn(&ZoneId) -> bool) {
         self.rules = rules;
@@ -334,6 +372,9 @@ impl TrackLifecycle {
     /// The first of the reasons to publish the event again; one message reports all changes.
     fn update_reason(&self, published: &PublishedValues, now: Mono) -> Option<UpdateReason> {
         let event = &self.event;
+        if let Some(reason) = self.dwell_reason(published) {
+            return Some(reason);
+        }
         let reasons = [
             (event.zones != published.zones, UpdateReason::Zones),
             (published.still && !event.still, UpdateReason::Moved),
@@ -352,19 +393,43 @@ impl TrackLifecycle {
             .find_map(|(is, reason)| is.then_some(reason))
     }
 
+    /// The object dwells in a zone since the last message, or does not any more.
+    fn dwell_reason(&self, published: &PublishedValues) -> Option<UpdateReason> {
+        let dwelling = dwelling(&self.event);
+        let is_new = |zone: &ZoneId| !published.dwelling.contains(zone);
+        let has_ended = |zone: &ZoneId| !dwelling.contains(zone);
+        if dwelling.iter().any(is_new) {
+            return Some(UpdateReason::Dwell);
+        }
+        let ended = published.dwelling.iter().any(has_ended);
+        ended.then_some(UpdateReason::DwellEnd)
+    }
+
     fn publish(&mut self, step: EventStep, now: Mono) -> Event {
         if step == EventStep::New && self.rules.describe {
             self.description = DescriptionState::begin();
         }
         self.event.step = step;
+        // An object that dwells when its event starts is reported with a message of its own.
+        let dwelling = match step {
+            EventStep::New => Vec::new(),
+            _ => dwelling(&self.event),
+        };
         self.stage = PublishStage::Published(PublishedValues {
             at: now,
             zones: self.event.zones.clone(),
+            dwelling,
             still: self.event.still,
             best: self.best,
         });
         self.event.clone()
     }
+}
+
+/// The zones in which the object dwells.
+fn dwelling(event: &Event) -> Vec<ZoneId> {
+    let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
+    dwelling.map(|dwell| dwell.zone.clone()).collect()
 }
 
 /// Where an object is at rest, and since when.

@@ -19,6 +19,7 @@ mod assign;
 mod believed_answer;
 mod crossing;
 mod description;
+mod dwell;
 mod filter;
 mod hysteresis;
 mod lifecycle;

@@ -15,8 +15,8 @@ use super::{
     zones::ZoneCounts,
 };
 use spotter_core::{
-    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Prompt,
-    PromptId, PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Presence,
+    Prompt, PromptId, PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
     config::{CameraConfig, PromptConfig},
 };
 
@@ -100,7 +100,12 @@ impl PromptTracker {
             stale_after: rules.hysteresis.stale_after,
             count: Hysteresis::new(rules.hysteresis),
             zones: ZoneCounts::new(&zones, rules.hysteresis),
-            tracks: TrackSet::new(zones, LineCounts::new(camera, prompt), rules),
+            tracks: TrackSet::new(
+                zones,
+                LineCounts::new(camera, prompt),
+                prompt.dwell.clone(),
+                rules,
+            ),
             verification: VerificationQuestion::default(),
             descriptions: DescriptionQuestions::default(),
             answer: BelievedAnswer::new(rules.hysteresis),
@@ -189,6 +194,7 @@ impl PromptTracker {
             answer,
             at,
         } = settled;
+        let before = self.states();
         let events = if self.verification.settle(question) {
             let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
             self.tracks.verified(result, at)
@@ -197,7 +203,7 @@ impl PromptTracker {
             let text = answer.and_then(description_of);
             Vec::from_iter(self.tracks.described(&track, text, at))
         };
-        let mut change = self.change(Vec::new(), events);
+        let mut change = self.change(changed(&before, self.states()), events);
         change.questions = self.describe(at, ids);
         Some(change)
     }
@@ -288,6 +294,7 @@ impl PromptTracker {
         self.zones.change(&zones, rules.hysteresis, kept);
         self.answer.set_rules(rules.hysteresis);
         self.tracks.change(zones, rules, kept);
+        self.tracks.set_dwell_times(&prompt.dwell);
         self.tracks.lines_mut().change(camera, prompt);
         self.tracks.lines_changed();
         self.stale_after = rules.hysteresis.stale_after;
@@ -358,8 +365,28 @@ impl PromptTracker {
         ];
         all.into_iter()
             .chain(self.zones.counts().map(zone))
+            .chain(self.dwell_states())
             .chain(self.tracks.lines().states())
             .collect()
+    }
+
+    /// Of each zone with a time: whether an object with an event dwells there.
+    fn dwell_states(&self) -> impl Iterator<Item = PromptState> {
+        let dwells = |zone: &ZoneId| {
+            let mut dwells = self.tracks.open_events().flat_map(|event| &event.dwell);
+            dwells.any(|dwell| dwell.is_dwelling && dwell.zone == *zone)
+        };
+        self.prompt
+            .dwell
+            .keys()
+            .map(move |zone| PromptState::Dwell {
+                zone: zone.clone(),
+                presence: match (self.count.presence(), dwells(zone)) {
+                    (Presence::Unknown, _) => Presence::Unknown,
+                    (_, true) => Presence::On,
+                    (_, false) => Presence::Off,
+                },
+            })
     }
 
     fn change(&self, states: Vec<PromptState>, events: Vec<Event>) -> PromptChange {

@@ -11,6 +11,7 @@ use super::{
     assign::assign,
     crossing::{PathPoint, TrackPath},
     description::NewDescription,
+    dwell::DwellTimes,
     filter::Candidate,
     lifecycle::{LookContext, NewTrack, TrackLifecycle, TrackRules},
     line_counts::LineCounts,
@@ -67,6 +68,7 @@ pub struct TrackSet {
     rules: TrackRules,
     zones: Vec<ZoneId>,
     lines: LineCounts,
+    dwell: Arc<DwellTimes>,
     /// In the order of their ids.
     tracks: Vec<ActiveTrack>,
 }
@@ -92,12 +94,18 @@ pub struct FollowedLook {
 }
 
 impl TrackSet {
-    /// No tracks yet. `zones` and `lines` are the prompt's.
-    pub fn new(zones: Vec<ZoneId>, lines: LineCounts, rules: TrackRules) -> Self {
+    /// No tracks yet. All but the rules is where the prompt counts.
+    pub fn new(
+        zones: Vec<ZoneId>,
+        lines: LineCounts,
+        dwell: DwellTimes,
+        rules: TrackRules,
+    ) -> Self {
         Self {
             rules,
             zones,
             lines,
+            dwell: Arc::new(dwell),
             tracks: Vec::new(),
         }
     }
@@ -138,7 +146,7 @@ impl TrackSet {
                     if track.lifecycle.is_present() {
                         waiting.push(track.lifecycle.occupied_zones().to_vec());
                     }
-                    None
+                    track.lifecycle.wait(look)
                 }
                 None => {
                     track.waited = false;
@@ -260,6 +268,14 @@ impl TrackSet {
         }
     }
 
+    /// Replaces the times of dwelling.
+    pub fn set_dwell_times(&mut self, times: &DwellTimes) {
+        self.dwell = Arc::new(times.clone());
+        for track in &mut self.tracks {
+            track.lifecycle.set_dwell_times(Arc::clone(&self.dwell));
+        }
+    }
+
     /// Replaces rules and zones; zones for which `kept` is true keep their counts.
     pub fn change(
         &mut self,
@@ -279,6 +295,7 @@ impl TrackSet {
             id: ids.next_track(),
             seen: first,
             zones: &self.zones,
+            dwell: Arc::clone(&self.dwell),
             rules: self.rules,
         };
         ActiveTrack {
@@ -341,6 +358,7 @@ impl ActiveTrack {
             sharpness: candidate.sharpness,
             track: self.lifecycle.track().clone(),
             age: self.lifecycle.age(now),
+            dwell: self.lifecycle.times_in(&candidate.zones),
             zones: candidate.zones,
         }
     }

@@ -371,6 +371,7 @@ impl FleetBox {
             looks: 1,
             zones: Vec::new(),
             entered_zones: Vec::new(),
+            dwell: Vec::new(),
             still: false,
             snapshot: false,
             description: None,

@@ -28,7 +28,8 @@ const HEALTH_STATES: [&str; 7] = [
 
 /// The value template of an event: its type, and the attributes for automations.
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
-     'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'score': value_json.score, \
+     'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'dwell_s': value_json.dwell_s, \
+     'dwelling': value_json.dwelling, 'score': value_json.score, \
      'description': value_json.description | default(none)} | tojson }}";
 
 /// The value template of a crossing: its direction, and the attributes for automations.
@@ -173,6 +174,16 @@ impl CameraEntities<'_> {
             let name = format!("{name} count in {}", lower(zone.as_str()));
             let topic = topics.zone(camera, &zone, prompt);
             self.add(&format!("zone_{zone}"), counted(name, topic));
+        }
+        for zone in self.prompt.dwell.keys() {
+            let dwell = Entity::new(
+                "binary_sensor",
+                &format!("{name} dwells in {}", lower(zone.as_str())),
+            );
+            let dwell = dwell
+                .with("device_class", "occupancy")
+                .with("state_topic", topics.dwell(camera, zone, prompt));
+            self.add(&format!("dwell_{zone}"), dwell);
         }
         for line in self.camera.lines_counted(self.prompt) {
             self.add_line(line);

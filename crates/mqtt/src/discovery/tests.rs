@@ -27,7 +27,7 @@ url = "test://"
 zone.drive.polygon = [[0, 0.5], [1, 0.5], [1, 1]]
 zone.door.polygon = [[0, 0], [1, 0], [1, 0.5]]
 line.kerb = { points = [[0, 0.7], [1, 0.7]], directions = ["to_road", "to_house"] }
-prompt.person = { detect = "person", zones = ["drive"], lines = ["kerb"], snapshot = true }
+prompt.person = { detect = "person", zones = ["drive"], lines = ["kerb"], dwell = "30s", snapshot = true }
 prompt.crane_hook.point = "crane hook"
 prompt.is_open = { query = "Is it open?", choices = ["No", "Yes"] }
 prompt.weather = { query = "What is the weather like?", choices = ["sun", "rain", "snow"] }
@@ -96,6 +96,13 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
     assert_eq!(in_drive["name"], "Person count in drive");
     assert!(entities.get("person_zone_door").is_none());
     assert!(entities.get("crane_hook_zone_door").is_some());
+    let dwells = &entities["person_dwell_drive"];
+    assert_eq!(dwells["name"], "Person dwells in drive");
+    assert_eq!(
+        dwells["state_topic"],
+        "spotter/edge1/cam/gate/dwell/drive/person"
+    );
+    assert!(entities.get("crane_hook_dwell_drive").is_none());
     // A line has a count for each direction and an event with both as its types, of the prompts that name it.
     let out = &entities["person_line_kerb_to_road"];
     assert_eq!(out["name"], "Person to road at kerb");

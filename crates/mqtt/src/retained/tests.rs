@@ -146,6 +146,11 @@ fn the_list_is_what_is_published() {
             publish(PromptState::ZoneCount { zone, count: None });
         }
     }
+    let dwell = PromptState::Dwell {
+        zone: ZoneId::new("drive").unwrap(),
+        presence: Presence::Off,
+    };
+    publish(state_of("gate", "person", dwell));
     for direction in ["to_road", "to_house"] {
         let at_kerb = PromptState::LineCount {
             line: LineId::new("kerb").unwrap(),

@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::event::tests::event;
-use spotter_core::{EndReason, EventStep, Mono, UpdateReason, WallTime};
+use spotter_core::{EndReason, Event, EventStep, Mono, UpdateReason, WallTime};
 
 const MEGABYTE: u64 = 1_000_000;
 
@@ -82,7 +82,10 @@ fn a_record_of_today_is_read_for_ever() {
     let kept = SpooledEvent {
         number,
         id: "01K37Q".into(),
-        event: event("gate", 37, EventStep::New),
+        event: Event {
+            dwell: Vec::new(),
+            ..event("gate", 37, EventStep::New)
+        },
         epoch: None,
         uncertain: false,
     };

@@ -10,6 +10,7 @@ use spotter_core::{
 };
 
 mod describe;
+mod dwell;
 mod events;
 mod lines;
 mod names;

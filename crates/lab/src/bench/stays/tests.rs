@@ -20,6 +20,7 @@ use spotter_street::{
     truth::{SeenObject, Visibility, truth},
 };
 
+mod dwell;
 mod lines;
 
 const MINUTES: u64 = 30;

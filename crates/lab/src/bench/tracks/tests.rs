@@ -46,6 +46,7 @@ fn object(track: u64, left: f64) -> TrackedObject {
         track: track_id(track),
         age: Duration::ZERO,
         zones: Vec::new(),
+        dwell: Vec::new(),
     }
 }
 

@@ -1,0 +1,171 @@
+//! The time of an object in a zone.
+
+use super::*;
+
+/// Zones `left` (to 0.55) and `right` (from 0.45); an object dwells on the right after three seconds.
+fn dwelling_right() -> CameraConfig {
+    let mut site = zoned();
+    site.prompts[0].dwell = [(right(), seconds(3.0))].into();
+    site
+}
+
+fn right() -> ZoneId {
+    ZoneId::new("right").unwrap()
+}
+
+fn person_at(x: f64) -> Vec<FoundObject<NormBox>> {
+    vec![found(x - 0.05, 0.4, x + 0.05, 0.8, 0.9)]
+}
+
+/// The seconds and steps of the messages about dwelling, with the time on the right.
+fn dwell_steps(published: &[(usize, Event)]) -> Vec<(usize, UpdateReason, f64)> {
+    let step = |(second, event): &(usize, Event)| match event.step {
+        EventStep::Update(reason @ (UpdateReason::Dwell | UpdateReason::DwellEnd)) => {
+            Some((*second, reason, time_right(event)))
+        }
+        _ => None,
+    };
+    published.iter().filter_map(step).collect()
+}
+
+fn time_right(event: &Event) -> f64 {
+    let mut times = event.dwell.iter();
+    let right = times.find(|dwell| dwell.zone == right()).unwrap();
+    right.time.as_secs_f64()
+}
+
+/// What the looks at these seconds published about dwelling on the right.
+fn dwell_states(looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Presence)> {
+    let mut tracker = tracker(dwelling_right());
+    let mut all = Vec::new();
+    for (second, boxes) in looks.iter().enumerate() {
+        let found = answer(1, AnswerBody::Boxes(boxes.clone()));
+        for state in look(&mut tracker, second as f64, &found).change.states {
+            if let PromptState::Dwell { zone, presence } = state {
+                assert_eq!(zone, right());
+                all.push((second, presence));
+            }
+        }
+    }
+    all
+}
+
+/// On the left at the seconds 0 and 1, on the right from 2 to 7, and then on the left.
+fn visit() -> Vec<Vec<FoundObject<NormBox>>> {
+    let places = [vec![0.42; 2], vec![0.52; 6], vec![0.42; 4]].concat();
+    places.into_iter().map(person_at).collect()
+}
+
+#[test]
+fn dwelling_is_published_when_it_begins_and_when_it_ends() {
+    let mut tracker = tracker(dwelling_right());
+    let published = steps(&mut tracker, &visit());
+    // The object entered at 1.5 and left at 7.5. No look saw it there for three seconds at the second 10.
+    let expected = [
+        (5, UpdateReason::Dwell, 3.5),
+        (10, UpdateReason::DwellEnd, 6.0),
+    ];
+    assert_eq!(dwell_steps(&published), expected);
+    assert!(!published.iter().any(|(_, event)| {
+        let dwells = event.dwell.iter().any(|dwell| dwell.is_dwelling);
+        dwells && event.step == EventStep::New
+    }));
+    let states = dwell_states(&visit());
+    let expected = [(1, Presence::Off), (5, Presence::On), (10, Presence::Off)];
+    assert_eq!(states, expected);
+}
+
+#[test]
+fn detection_has_the_times_in_its_zones() {
+    let mut tracker = tracker(dwelling_right());
+    for (second, boxes) in visit().into_iter().enumerate().take(6) {
+        let answer = look(
+            &mut tracker,
+            second as f64,
+            &answer(1, AnswerBody::Boxes(boxes)),
+        );
+        let [object] = answer.body.objects() else {
+            panic!("{answer:?}")
+        };
+        let zones: Vec<_> = object
+            .dwell
+            .iter()
+            .map(|dwell| dwell.zone.clone())
+            .collect();
+        assert_eq!(zones, object.zones);
+        let time = object.dwell[0].time.as_secs_f64();
+        let expected = [0.0, 1.0, 0.5, 1.5, 2.5, 3.5][second];
+        assert_eq!(time, expected, "{second}");
+        assert_eq!(object.dwell[0].is_dwelling, second == 5);
+    }
+}
+
+#[test]
+fn short_occlusion_or_a_box_outside_does_not_end_dwelling() {
+    for gap in [Vec::new(), person_at(0.42)] {
+        let mut looks = visit();
+        (looks[4], looks[6]) = (gap.clone(), gap.clone());
+        let mut tracker = tracker(dwelling_right());
+        let published = steps(&mut tracker, &looks);
+        let expected = [
+            (5, UpdateReason::Dwell, 3.5),
+            (10, UpdateReason::DwellEnd, 6.0),
+        ];
+        assert_eq!(dwell_steps(&published), expected, "{gap:?}");
+    }
+    // Three seconds without the object end its track, so the next one begins with 0.
+    let mut looks = visit();
+    looks.splice(4..4, vec![Vec::new(); 4]);
+    let mut tracker = tracker(dwelling_right());
+    let published = steps(&mut tracker, &looks);
+    assert_eq!(dwell_steps(&published)[0], (11, UpdateReason::Dwell, 3.0));
+}
+
+#[test]
+fn object_that_leaves_the_picture_ends_dwelling_with_its_event() {
+    let mut looks = visit();
+    looks.truncate(8);
+    looks.extend(vec![Vec::new(); 4]);
+    let mut tracker = tracker(dwelling_right());
+    let published = steps(&mut tracker, &looks);
+    assert_eq!(dwell_steps(&published).len(), 1);
+    let (second, last) = published.last().unwrap();
+    assert_eq!((*second, last.step), (10, EventStep::End(EndReason::Left)));
+    assert!((time_right(last) - 5.5).abs() < 1e-9);
+    assert_eq!(dwell_states(&looks).last(), Some(&(10, Presence::Off)));
+}
+
+#[test]
+fn event_that_starts_late_reports_its_dwelling_afterwards() {
+    let mut site = dwelling_right();
+    site.prompts[0].verify = Some("Is it a person?".into());
+    let mut tracker = tracker(site);
+    let mut question = None;
+    for second in 0..6 {
+        let here = answer(1, AnswerBody::Boxes(person_at(0.52)));
+        let answer = look(&mut tracker, f64::from(second), &here);
+        question = question.or(answer.change.questions.first().cloned());
+    }
+    let yes = Answer {
+        prompt: question.unwrap(),
+        ..answer(
+            1,
+            AnswerBody::Text {
+                text: "Yes".into(),
+                score: 0.8,
+            },
+        )
+    };
+    let started = tracker
+        .settled(&frame_at(&gate(), seconds(5.5)), &yes)
+        .unwrap();
+    assert_eq!(started.events[0].step, EventStep::New);
+    let dwells = PromptState::Dwell {
+        zone: right(),
+        presence: Presence::On,
+    };
+    assert_eq!(started.states, [dwells]);
+    let here = answer(1, AnswerBody::Boxes(person_at(0.52)));
+    let next = look(&mut tracker, 6.0, &here).change.events;
+    assert_eq!(next[0].step, EventStep::Update(UpdateReason::Dwell));
+}
