@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use spotter_core::{
-    LineId, Location, NormPoint, WallTime,
+    LineId, Location, Mono, NormPoint, WallTime,
     config::{LineConfig, ZonePoint},
 };
 
@@ -102,6 +102,7 @@ pub struct Crossing {
 #[derive(Clone, Copy, Debug)]
 pub struct PathPoint {
     pub location: Location,
+    pub at: Mono,
     pub wall: WallTime,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
@@ -211,9 +212,10 @@ impl LineWatch {
             last = Some(last.map_or(share, |other| other.max(share)));
         }
         if let Some(share) = last {
-            let seconds = to.wall.seconds_since(from.wall);
+            // Monotonic: a step of the camera's clock changes no speed.
+            let seconds = to.at.since(from.at).as_secs_f64();
             self.changed = Some(OnLine {
-                at: from.wall.plus_seconds(share * seconds),
+                at: to.wall.plus_seconds((share - 1.0) * seconds),
                 speed: (seconds > 0.0).then(|| way.width_lengths(to.camera_size) / seconds),
             });
         }

@@ -321,6 +321,7 @@ impl ActiveTrack {
     fn seen(&mut self, seen: &Candidate, look: &LookContext) -> Option<Event> {
         self.path.look(PathPoint {
             location: seen.location,
+            at: look.at,
             wall: look.wall,
             camera_size: look.camera_size,
         });

@@ -35,6 +35,7 @@ fn crossings(line: &CountedLine, path: &[(f64, f64)]) -> Vec<Crossing> {
     for (look, &(x, y)) in path.iter().enumerate() {
         let seen = PathPoint {
             location: walker(x, y),
+            at: Mono::from_nanos(500_000_000 * look as u64),
             wall: WallTime::from_unix_millis(500 * look as i64),
             camera_size: (1600, 900),
         };
@@ -64,7 +65,7 @@ fn walker_crosses_once_with_direction_time_and_speed() {
     };
     // Seen along the line, which goes down, the left of the picture is on the right.
     assert_eq!(crossing.direction, CrossingDirection::ToLeft);
-    assert_eq!(crossing.at, WallTime::from_unix_millis(1100));
+    assert_eq!(crossing.at.unix_millis(), 1100);
     let speed = crossing.speed.unwrap();
     assert!((speed - 0.2).abs() < 1e-9, "{speed}");
     // Down the picture a share is shorter: 0.2 of the height is 0.1125 widths.

@@ -15,10 +15,11 @@ const RIGHT: NormBox = NormBox {
     ..LEFT
 };
 
-/// Camera gate with one prompt and a zone `left` over the left half of the picture.
+/// Camera gate with one prompt and a zone `left` over the left half of the picture, in which a person dwells after ten seconds.
 fn with_region(region: PromptRegion) -> Tracker {
     let mut person = prompt("person");
     person.region = region;
+    person.dwell = [(ZoneId::new("left").unwrap(), seconds(10.0))].into();
     let mut gate = spotter_core::testing::camera("gate", vec![person]);
     gate.zones = vec![ZoneConfig {
         id: ZoneId::new("left").unwrap(),
@@ -76,6 +77,13 @@ fn region_that_moves_keeps_tracks_presence_and_zones() {
         let left =
             |state: &PromptState| matches!(state, PromptState::ZoneCount { count: Some(0), .. });
         assert!(!other.change.states.iter().any(left), "{second}");
+        let dwells = |event: &Event| event.step == EventStep::Update(UpdateReason::Dwell);
+        let begins_to_dwell = other.change.events.iter().any(dwells);
+        assert_eq!(
+            begins_to_dwell,
+            second == 10,
+            "{second}: an object that waits is still there"
+        );
         if second == 3 {
             assert_eq!(
                 count(&other.change),
