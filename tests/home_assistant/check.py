@@ -32,7 +32,9 @@ HEALTH = {"v": 1, "state": "streaming", "reason": None, "attempts": 0}
 STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "lat_over_budget": 1,
          "gpu0_busy_pct": 71.0}
 EVENT = {"v": 1, "type": "new", "event": "b7c1-front_door-1", "reason": "first_seen", "zones": ["drive"],
-         "entered_zones": ["drive"], "score": 0.83}
+         "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "score": 0.83}
+CROSSING = {"v": 1, "event": "b7c1-front_door-1", "line": "kerb", "direction": "to_house", "at_ms": 1787393730023,
+            "speed": None, "count": 7, "score": 0.83}
 
 
 def states(step):
@@ -66,6 +68,9 @@ def all_states():
         for prompt in [*prompts, *questions]:
             yield of + f"prompt/{prompt}/text", "some words"
             yield of + f"prompt/{prompt}/enabled", "ON"
+    yield "cam/front_door/dwell/drive/person", "ON"
+    yield "cam/front_door/line/kerb/to_road/person", "5"
+    yield "cam/front_door/line/kerb/to_house/person", "7"
     yield "status", "online"
 
 
@@ -75,6 +80,9 @@ def streams():
     for camera in CAMERAS:
         for prompt in PROMPTS[camera]:
             yield f"cam/{camera}/event/{prompt}", json.dumps(EVENT)
+    yield "cam/front_door/crossing/kerb/person", json.dumps(CROSSING)
+    for camera in CAMERAS:
+        for prompt in PROMPTS[camera]:
             yield f"cam/{camera}/snapshot/{prompt}", b"\xff\xd8\xff\xe0 not a whole picture"
 
 
@@ -87,7 +95,8 @@ class Spotter:
         self.client.on_message = lambda _c, _u, message: self.heard.append(
             (message.topic, message.payload.decode(), message.retain))
         self.client.connect(host, port)
-        self.client.subscribe([(BASE + "cam/+/+/set", 1), (BASE + "cam/+/prompt/+/+/set", 1)])
+        self.client.subscribe([(BASE + "cam/+/+/set", 1), (BASE + "cam/+/prompt/+/+/set", 1),
+                               (BASE + "cam/+/line/+/set", 1)])
         self.client.loop_start()
 
     def publish(self, topic, payload, retain=True):
@@ -176,7 +185,10 @@ class Check:
 
         def amiss():
             shown = {unique_id: self.shown(unique_id) for unique_id in wanted}
-            unknown = {u: s for u, s in shown.items() if s in (None, "unknown", "unavailable")}
+            # A button is unknown until it is pressed.
+            buttons = {u for u, entity in wanted.items() if "payload_press" in entity}
+            known = lambda u, s: s not in (None, "unavailable") and (s != "unknown" or u in buttons)
+            unknown = {u: s for u, s in shown.items() if not known(u, s)}
             others = set(self.ids()) - set(wanted)
             return {"unknown": unknown, "too many": sorted(others)} if unknown or others else None
 
@@ -203,19 +215,24 @@ class Check:
             "front_door_door_open_yes": "on", "front_door_weather_answer": "sun",
             "front_door_scene_answer": LONG[:255].strip(), "front_door_enabled": "on",
             "front_door_rate": "2.5", "front_door_motion_gate": "off", "front_door_person_prompt": "some words",
-            "front_door_person_min_score": "0.4", "front_door_state": "streaming", "front_door_problem": "off",
+            "front_door_person_dwell_drive": "on", "front_door_person_line_kerb_to_road": "5",
+            "front_door_person_line_kerb_to_house": "7", "front_door_person_min_score": "0.4", "front_door_state": "streaming", "front_door_problem": "off",
             "latency_p95": "88.0", "gpu_use": "71.0", "cameras_online": "2", "config_problem": "off", "too_late": "on",
         }
         shown = lambda key: self.shown("spotter_edge1_" + key)
         await self.until("values", lambda: {k: (shown(k), v) for k, v in said.items() if shown(k) != v})
         event = self.hass.states.get(self.ids()["spotter_edge1_front_door_person_event"])
         assert event.attributes["event_type"] == "new" and event.attributes["zones"] == ["drive"], event
+        assert event.attributes["dwell_s"] == {"drive": 31.5} and event.attributes["dwelling"] == ["drive"], event
+        crossing = self.hass.states.get(self.ids()["spotter_edge1_front_door_person_crossing_kerb"])
+        assert crossing.attributes["event_type"] == "to_house" and crossing.attributes["count"] == 7, crossing
         print("values: as they were said", flush=True)
 
     async def unknown_and_away(self):
         """`None` is unknown; a camera that is away takes its entities along, but not the switch that brings it back."""
         of = "spotter_edge1_front_door_"
         gone = {"present/person": "person_present", "count/person": "person_count", "zone/drive/person": "person_zone_drive",
+                "dwell/drive/person": "person_dwell_drive",
                 "answer/door_open": "door_open_yes", "answer/weather": "weather_answer", "answer/scene": "scene_answer"}
         for topic in gone:
             await self.publish(self.spotter.publish, f"{BASE}cam/front_door/{topic}", "None")
@@ -238,10 +255,10 @@ class Check:
         for unique_id, _ in settable:
             domain = ids[unique_id].split(".")[0]
             service, data = {"switch": ("turn_off", {}), "number": ("set_value", {"value": 0.5}),
-                             "text": ("set_value", {"value": "a red car"})}[domain]
+                             "text": ("set_value", {"value": "a red car"}), "button": ("press", {})}[domain]
             data = {"entity_id": ids[unique_id], **data}
             await self.hass.services.async_call(domain, service, data, blocking=True)
-        payload = {"switch": "OFF", "number": "0.5", "text": "a red car"}
+        payload = {"switch": "OFF", "number": "0.5", "text": "a red car", "button": "RESET"}
         sent = [(e["command_topic"], payload[ids[u].split(".")[0]], False) for u, e in settable]
         await self.until("commands", lambda: sorted(set(sent) - set(self.spotter.heard)))
         print(f"commands: {len(sent)} settings send theirs, none is retained", flush=True)
