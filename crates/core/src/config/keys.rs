@@ -319,7 +319,7 @@ sections! {
             "ca = \"/etc/site/ca.pem\"", "Certificate authority that signed the receiver's certificate. Only with `https`.";
         CAMERAS: CustomForm = "cameras", CustomForm("list of cameras", "all"), "cameras = [\"gate\", \"yard\"]", "Only events of these cameras are posted.";
         PROMPTS: CustomForm = "prompts", CustomForm("list of prompts", "all"), "prompts = [\"person\"]", "Only events of prompts with these names are posted.";
-        STEPS: CustomForm = "steps", CustomForm("list of `\"new\"`, `\"update\"`, `\"end\"`", "all"), "steps = [\"new\", \"end\"]",
+        STEPS: CustomForm = "steps", CustomForm("list of `\"new\"`, `\"update\"`, `\"crossing\"`, `\"end\"`", "all"), "steps = [\"new\", \"end\"]",
             "Which messages of an event are posted: its `type`.";
         SNAPSHOT: FlagForm = "snapshot", FlagForm, "snapshot = true",
             "Adds the picture to the event that it was taken for, as `snapshot_jpeg`. Only for prompts with `snapshot = true`.";

@@ -13,7 +13,7 @@ use super::{
     secret::{SecretKind, secret},
     sections::file,
 };
-use crate::{CameraId, Event, EventStep, IdError, PromptId, WebhookId};
+use crate::{CameraId, Event, EventStep, IdError, PromptId, UpdateReason, WebhookId};
 
 const URL_SCHEMES: &str = "http, https";
 /// The prefix of a secret by the Standard Webhooks specification.
@@ -57,6 +57,8 @@ pub struct EventFilter {
 pub enum EventKind {
     New,
     Update,
+    /// An update that is published as a crossing.
+    Crossing,
     End,
 }
 
@@ -64,6 +66,7 @@ impl EventFilter {
     pub fn accepts(&self, event: &Event) -> bool {
         let kind = match event.step {
             EventStep::New => EventKind::New,
+            EventStep::Update(UpdateReason::Crossed) => EventKind::Crossing,
             EventStep::Update(_) => EventKind::Update,
             EventStep::End(_) => EventKind::End,
         };
@@ -252,6 +255,7 @@ fn kinds(table: &mut Reader<'_>) -> Option<Vec<EventKind>> {
     let words = [
         ("new", EventKind::New),
         ("update", EventKind::Update),
+        ("crossing", EventKind::Crossing),
         ("end", EventKind::End),
     ];
     let value = table.get(&webhook_keys::STEPS)?;
@@ -351,7 +355,10 @@ mod tests {
             (format!("{url}cameras = [\"yard\"]\n"), "none of this name"),
             (format!("{url}prompts = [\"car\"]\n"), "none of this name"),
             (format!("{url}cameras = []\n"), "empty"),
-            (format!("{url}steps = [\"begin\"]\n"), "new, update, end"),
+            (
+                format!("{url}steps = [\"begin\"]\n"),
+                "new, update, crossing, end",
+            ),
             (format!("{url}step = [\"new\"]\n"), "did you mean \"steps\""),
         ] {
             let problems = load_with(&format!("[webhook.door]\n{keys}"), "canary é").unwrap_err();
