@@ -24,6 +24,10 @@ const YARD: &str = "[camera.yard]\nurl = \"test://\"\nrate = 1\nprompt.ball.dete
                     prompt.dog = { detect = \"dog\", rate = 0.5 }\n";
 const ROOF: &str = "[camera.roof]\nurl = \"test://\"\nprompt.ball.detect = \"white ball\"\n";
 
+/// Two modes of that camera.
+const MODES: &str = "[mode.night.camera.gate]\nrate = 8\nprompt.ball.text = \"round thing\"\n\
+                     [mode.away]\ncamera.gate = { enabled = true, rate = 2 }\n";
+
 struct Site {
     directory: tempfile::TempDir,
     address: std::net::SocketAddr,
@@ -367,6 +371,78 @@ fn requests_are_answered_once_each() {
         health["state"] == "streaming" && health["since_ms"].as_i64() > asked
     });
     program.terminate().expect(DONE);
+}
+
+#[test]
+fn mode_changes_values_and_survives_a_restart() {
+    let site = Site::new();
+    let gate = format!("{GATE}{MODES}");
+    let program = site.start(&[&gate]);
+    let state = |from: usize, topic: &str, value: &str| {
+        site.consumer.wait_after(from, topic, |text| text == value)
+    };
+    let switch = |mode: &str| {
+        let from = site.consumer.now();
+        site.set("mode", mode);
+        let reply = site.next(from, "edge1/reply");
+        (from, serde_json::from_str::<Value>(&reply).expect("JSON"))
+    };
+    state(0, "edge1/mode", "none");
+    let node = &retained(site.address)["homeassistant/device/spotter_edge1/config"];
+    let node: Value = serde_json::from_str(node).expect("JSON");
+    let options = json!(["No mode", "night", "away"]);
+    assert_eq!(node["components"]["mode"]["options"], options);
+
+    let (from, reply) = switch("night");
+    assert_eq!(
+        (&reply["ok"], &reply["op"]),
+        (&json!(true), &json!("mode_set"))
+    );
+    state(from, "edge1/mode", "night");
+    state(from, "gate/rate", "8");
+    let seen = site.detection(from, "gate/det/ball", |json| json["prompt"]["rev"] == 2);
+    assert_eq!(seen["prompt"]["text"], "round thing");
+
+    // An unknown mode is rejected, and the state is published again.
+    let (from, reply) = switch("day");
+    assert_eq!(reply["error"]["code"], "unknown_mode", "{reply}");
+    let text = "there is no mode day; there are night, away";
+    assert_eq!(reply["error"]["text"], text);
+    state(from, "edge1/mode", "night");
+
+    // A command is newer than the mode, and the next mode is newer than the command.
+    let from = site.consumer.now();
+    site.set("cam/gate/rate", "3");
+    state(from, "gate/rate", "3");
+    let from = site.consumer.now();
+    site.set("cam/gate/enabled", "OFF");
+    state(from, "gate/enabled", "OFF");
+    let (from, reply) = switch("away");
+    assert_eq!(reply["ok"], true, "{reply}");
+    state(from, "gate/rate", "2");
+    state(from, "gate/enabled", "ON");
+    state(from, "gate/prompt/ball/text", "white ball");
+    let page = get(site.page, "/status.json").expect("a page");
+    assert!(page.contains("\"mode\":\"away\""), "{page}");
+    program.terminate().expect(DONE);
+
+    let from = site.consumer.now();
+    let program = site.start(&[&gate]);
+    state(from, "edge1/mode", "away");
+    state(from, "gate/rate", "2");
+    let (from, _) = switch("none");
+    state(from, "edge1/mode", "none");
+    state(from, "gate/rate", "4");
+
+    // A file without modes has no such topic.
+    let (_, reply) = switch("away");
+    assert_eq!(reply["ok"], true, "{reply}");
+    let from = site.consumer.now();
+    site.write(&[GATE]);
+    program.signal("HUP");
+    state(from, "gate/rate", "4");
+    state(from, "edge1/mode", "");
+    program.terminate().expect_balanced();
 }
 
 #[test]

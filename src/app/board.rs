@@ -28,7 +28,7 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Mono, NodeId, PromptId, PromptState, StageTimes,
+    CameraId, Clock, Detection, Frame, ModeId, Mono, NodeId, PromptId, PromptState, StageTimes,
     config::{CameraConfig, Config},
 };
 use spotter_engine::open::ModelCard;
@@ -55,6 +55,7 @@ struct BoardState {
     page_asked: Option<Mono>,
     address: NodeAddress,
     model: String,
+    mode: Option<ModeId>,
     costs: Option<CostBasis>,
     cameras: Vec<CameraBoard>,
     engines: Vec<EngineBoard>,
@@ -115,6 +116,7 @@ impl Board {
             page_asked: None,
             address: NodeAddress::of(config),
             model: model(card),
+            mode: None,
             costs: None,
             cameras: config.cameras.iter().map(CameraBoard::new).collect(),
             engines,
@@ -156,6 +158,11 @@ impl Board {
     /// The fleet as this node sees it now.
     pub fn show_fleet(&self, name: NodeId, summary: FleetSummary) {
         self.lock().fleet = Some((name, summary));
+    }
+
+    /// The active mode; `None`: there is none.
+    pub fn show_mode(&self, mode: Option<&ModeId>) {
+        self.lock().mode = mode.cloned();
     }
 
     /// Cameras have another engine.

@@ -184,11 +184,23 @@ impl CommandHandler {
             }
             Err(refusal) => {
                 tracing::debug!(op, camera, %refusal, "command refused");
+                if refusal.code == RefusalCode::UnknownMode {
+                    context.reporter.confirm_mode(context.config);
+                }
                 self.reply(requester, Err(refusal));
                 return CommandEffect::Nothing;
             }
         };
         match &command {
+            Command::SetMode { mode } => {
+                let (now, wall) = (self.clock.now(), self.clock.wall());
+                if let Err(refusal) = context.config.switch_mode(mode.as_ref(), now, wall) {
+                    context.reporter.confirm_mode(context.config);
+                    self.reply(requester, Err(refusal));
+                    return CommandEffect::Nothing;
+                }
+                return CommandEffect::CamerasChanged(CameraChange { requester, command });
+            }
             Command::Set { .. }
             | Command::Look { .. }
             | Command::AddPrompt { .. }
@@ -268,6 +280,7 @@ impl CommandHandler {
                 let reporter = context.reporter;
                 reporter.confirm_setting(context.config, camera, setting);
             }
+            Command::SetMode { .. } => context.reporter.confirm_mode(context.config),
             _ => {}
         }
         self.reply(requester, Ok(value));

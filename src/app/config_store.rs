@@ -1,10 +1,12 @@
-//! The configuration: the file as it was read last, and the overrides that MQTT commands put over it.
+//! The configuration: the file as it was read last, its active mode, and the overrides that MQTT commands put over both.
 //!
 //! ```text
 //!   file ─────────┐
 //!                 ├─▶ ConfigStore ─▶ effective cameras ─▶ every stage
 //!   commands ─────┘        └─▶ overrides.json in node.state_dir (mqtt.overrides = "keep")
 //! ```
+//!
+//! A value is the file's, unless the active mode has another one, unless a command set it since the mode became active.
 //!
 //! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
 //! store, so that its next node knows it.
@@ -15,19 +17,20 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use spotter_core::{
-    CameraId, Command, Mono, Refusal, Setting,
+    CameraId, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
     config::{
         self, CameraConfig, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
     },
 };
 use spotter_events::overrides::{
-    DiscardedOverride, EffectiveCameras, OverrideEffect, OverrideFile, StoredOverrides,
+    DiscardedOverride, EffectiveCameras, ModeSwitch, OverrideEffect, OverrideFile, StoredOverrides,
 };
 
 /// The file, the overrides over it and the cameras that result from both.
 pub struct ConfigStore {
     path: PathBuf,
     file: Config,
+    modes: ModeSwitch,
     effective: EffectiveCameras,
     /// `None`: overrides do not survive a restart of the process.
     overrides_file: Option<OverrideFile>,
@@ -53,7 +56,7 @@ pub struct FleetPart {
 impl ConfigStore {
     /// Continues with the overrides of an earlier run if `mqtt.overrides` says so. An unreadable overrides file is logged, and
     /// the file's values apply. `path` is where [`read_file`](Self::read_file) reads. Blocks on the disk.
-    pub fn open(path: PathBuf, file: Config, now: Mono) -> Self {
+    pub fn open(path: PathBuf, file: Config, now: Mono, wall: WallTime) -> Self {
         let overrides_file = OverrideFile::new(file.node.state_dir.clone());
         let is_alone = file.fleet.is_none();
         let stored = match file.mqtt.overrides {
@@ -65,12 +68,19 @@ impl ConfigStore {
             tracing::error!("{error}");
             StoredOverrides::default()
         });
-        let (effective, discarded) = EffectiveCameras::new(file.cameras.clone(), stored);
+        let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.clone());
+        let is_switched = modes.update(wall);
+        let (mut effective, mut discarded) =
+            EffectiveCameras::new(modes.cameras(&file.cameras), stored);
+        if is_switched {
+            discarded.extend(effective.discard_named(modes.settings()));
+        }
         let keeps = is_alone && file.mqtt.overrides == OverridePersistence::Keep;
         let part = (!is_alone).then(FleetPart::default);
         let mut store = Self {
             path,
             file,
+            modes,
             effective,
             overrides_file: keeps.then_some(overrides_file),
             effective_cameras: Vec::new(),
@@ -79,7 +89,7 @@ impl ConfigStore {
             own_cameras: Vec::new(),
             connected_cameras: Vec::new(),
         };
-        store.discard(&discarded);
+        store.log_changes(is_switched, &discarded);
         store.update_effective(now);
         store
     }
@@ -128,19 +138,43 @@ impl ConfigStore {
     }
 
     /// Takes over a file that needs no restart. An override whose value the file changed too is discarded. Blocks on the disk.
-    pub fn replace_file(&mut self, file: Config, now: Mono) {
+    ///
+    /// The active mode stays if the file has it.
+    pub fn replace_file(&mut self, file: Config, now: Mono, wall: WallTime) {
         self.file = file;
-        let discarded = self.effective.replace_file(self.file.cameras.clone());
-        self.discard(&discarded);
-        self.update_effective(now);
+        let modes = self.file.modes.clone();
+        let is_switched = self.modes.replace_modes(modes, wall);
+        self.change_base(is_switched, now);
+        if !self.file.modes.is_empty() {
+            // A choice is compared with the new schedules from now on.
+            self.save_overrides();
+        }
     }
 
     /// Replaces the fleet's list of cameras. An override whose value the list changed too is discarded.
     pub fn replace_list(&mut self, cameras: Vec<CameraConfig>, now: Mono) {
         self.file.cameras = cameras;
-        let discarded = self.effective.replace_file(self.file.cameras.clone());
-        self.discard(&discarded);
-        self.update_effective(now);
+        self.change_base(false, now);
+    }
+
+    /// Makes a mode, or none, the active one until the schedules change next. Blocks on the disk, for one small file.
+    pub fn switch_mode(
+        &mut self,
+        mode: Option<&ModeId>,
+        now: Mono,
+        wall: WallTime,
+    ) -> Result<(), Refusal> {
+        match self.modes.choose(mode, wall)? {
+            true => self.change_base(true, now),
+            // It may have been active by its schedule until now.
+            false => self.save_overrides(),
+        }
+        Ok(())
+    }
+
+    /// The active mode; `None` when there is none.
+    pub fn mode(&self) -> Option<&ModeId> {
+        self.modes.active()
     }
 
     /// Sets which cameras of the fleet's list are this node's. True when they are others now.
@@ -209,13 +243,22 @@ impl ConfigStore {
         }
     }
 
-    /// True when an override has ended, so that the effective cameras are others now.
-    pub fn tick(&mut self, now: Mono) -> bool {
+    /// True when an override has ended or a schedule has switched the mode, so that the effective cameras are others now. Blocks on the
+    /// disk when the mode is another one.
+    pub fn tick(&mut self, now: Mono, wall: WallTime) -> bool {
+        let before = self.modes.stored();
+        let is_switched = self.modes.update(wall);
+        if is_switched {
+            self.change_base(true, now);
+        } else if self.modes.stored() != before {
+            // A choice has ended that another file could make valid again.
+            self.save_overrides();
+        }
         let is_due = self.effective.next_at().is_some_and(|at| at <= now);
         if is_due {
             self.update_effective(now);
         }
-        is_due
+        is_due || is_switched
     }
 
     pub fn override_count(&self) -> usize {
@@ -258,25 +301,49 @@ impl ConfigStore {
         self.own_cameras = own;
     }
 
+    /// The values below the overrides are others: those of the file, or the mode is another one, which is newer than all overrides.
+    fn change_base(&mut self, is_switched: bool, now: Mono) {
+        let mut discarded = Vec::new();
+        if is_switched {
+            discarded = self.effective.discard_named(self.modes.settings());
+        }
+        let base = self.modes.cameras(&self.file.cameras);
+        discarded.extend(self.effective.replace_file(base));
+        self.log_changes(is_switched, &discarded);
+        self.update_effective(now);
+    }
+
     fn save_overrides(&self) {
-        if let Some(Err(error)) = self
-            .overrides_file
-            .as_ref()
-            .map(|f| f.save(&self.effective))
-        {
+        let Some(file) = &self.overrides_file else {
+            return;
+        };
+        let mut stored = self.effective.stored();
+        stored.mode = self.modes.stored();
+        if let Err(error) = file.save(&stored) {
             tracing::error!("{error}");
         }
     }
 
-    /// Logs overrides that the file replaced, and removes them from the disk.
-    fn discard(&self, discarded: &[DiscardedOverride]) {
+    /// Logs a switch of the mode and the overrides that it or the file replaced, and stores what is left.
+    fn log_changes(&self, is_switched: bool, discarded: &[DiscardedOverride]) {
+        if is_switched {
+            let mode = self.mode().map_or(NO_MODE, ModeId::as_str);
+            tracing::info!(mode, "mode switched");
+        }
         for DiscardedOverride { was, file } in discarded {
             let (camera, field) = (&was.camera, was.now.field());
             let prompt = was.now.prompt().map(tracing::field::display);
             let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
-            tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
+            match is_switched {
+                true => {
+                    tracing::info!(%camera, prompt, field, ?discarded, "mode switched; run-time override discarded");
+                }
+                false => {
+                    tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
+                }
+            }
         }
-        if !discarded.is_empty() {
+        if is_switched || !discarded.is_empty() {
             self.save_overrides();
         }
     }
@@ -325,7 +392,23 @@ mod tests {
     }
 
     fn open(config: &Config) -> ConfigStore {
-        ConfigStore::open(PathBuf::new(), config.clone(), Mono::default())
+        open_at(config, 0)
+    }
+
+    /// Some hours after midnight of a day, UTC.
+    fn hour(hours: i64) -> WallTime {
+        WallTime::from_unix_millis(1_795_392_000_000 + hours * 3_600_000)
+    }
+
+    fn open_at(config: &Config, hours: i64) -> ConfigStore {
+        ConfigStore::open(PathBuf::new(), config.clone(), Mono::default(), hour(hours))
+    }
+
+    fn switch(store: &mut ConfigStore, mode: &str, hours: i64) {
+        let mode = ModeId::new(mode).unwrap();
+        let mode = Some(mode).filter(|mode| mode.as_str() != NO_MODE);
+        let switched = store.switch_mode(mode.as_ref(), Mono::default(), hour(hours));
+        switched.unwrap();
     }
 
     fn rate_hz(store: &ConfigStore) -> f64 {
@@ -353,6 +436,100 @@ mod tests {
         assert_eq!(rate_hz(&store), 5.0);
         assert_eq!(rate_hz(&open(&forget)), 1.0);
         assert_eq!(rate_hz(&open(&keep)), 1.0, "neither override is left");
+    }
+
+    /// A file with a mode from 22:00 to 06:00 and one without a schedule.
+    fn with_modes(state: &tempfile::TempDir) -> Config {
+        let [mut config, _] = keep_and_forget(state);
+        let modes = test_support::config(
+            "mqtt.url = \"mqtt://127.0.0.1:1\"\n\
+             [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
+             [mode.night]\nschedule = \"Mon-Sun 22:00-06:00 UTC\"\ncamera.gate.rate = 4\n\
+             [mode.away]\ncamera.gate = { enabled = true, rate = 2 }\n",
+        );
+        config.modes = modes.modes;
+        config
+    }
+
+    #[test]
+    fn mode_replaces_the_file_and_a_later_command_the_mode() {
+        let state = tempfile::tempdir().unwrap();
+        let config = with_modes(&state);
+        let mut store = open_at(&config, 12);
+        assert_eq!((store.mode(), rate_hz(&store)), (None, 1.0));
+        switch(&mut store, "away", 12);
+        assert_eq!(rate_hz(&store), 2.0);
+        set_rate(&mut store, 3.0);
+        assert_eq!(rate_hz(&store), 3.0);
+        assert!(!store.tick(Mono::default(), hour(21)));
+        assert_eq!(
+            rate_hz(&open_at(&config, 21)),
+            3.0,
+            "all survives a restart"
+        );
+        // The mode that comes later is newer than the command.
+        assert!(store.tick(Mono::default(), hour(22)));
+        assert_eq!((rate_hz(&store), store.override_count()), (4.0, 0));
+        assert!(store.tick(Mono::default(), hour(30)));
+        assert_eq!(rate_hz(&store), 1.0);
+    }
+
+    #[test]
+    fn switch_discards_overrides_of_the_values_that_it_changes() {
+        let state = tempfile::tempdir().unwrap();
+        let config = with_modes(&state);
+        let mut store = open_at(&config, 12);
+        let camera = store.cameras()[0].id.clone();
+        let set = |store: &mut ConfigStore, setting| {
+            let camera = camera.clone();
+            let command = Command::Set { camera, setting };
+            store.execute(&command, Mono::default()).unwrap();
+        };
+        set(&mut store, Setting::Enabled(false));
+        set(&mut store, Setting::MotionGate(true));
+        // Neither has a value for them.
+        switch(&mut store, "night", 12);
+        assert_eq!((rate_hz(&store), store.override_count()), (4.0, 2));
+        // The mode says the same as the file, and it is newer than the command.
+        switch(&mut store, "away", 13);
+        assert!(store.cameras()[0].enabled && store.cameras()[0].motion.on);
+        set_rate(&mut store, 5.0);
+        switch(&mut store, "none", 14);
+        assert_eq!(rate_hz(&store), 1.0);
+        assert!(store.cameras()[0].motion.on);
+    }
+
+    #[test]
+    fn mode_switched_while_stopped_discards_overrides_at_the_start() {
+        let state = tempfile::tempdir().unwrap();
+        let mut config = with_modes(&state);
+        let mut store = open_at(&config, 12);
+        set_rate(&mut store, 3.0);
+        assert_eq!(rate_hz(&open_at(&config, 13)), 3.0);
+        assert_eq!(rate_hz(&open_at(&config, 23)), 4.0);
+        assert_eq!(rate_hz(&open_at(&config, 24)), 4.0);
+        // With "forget", a restart ends a choice as it ends overrides.
+        config.mqtt.overrides = OverridePersistence::Forget;
+        let mut store = open_at(&config, 12);
+        switch(&mut store, "away", 12);
+        assert_eq!(open_at(&config, 12).mode(), None);
+    }
+
+    #[test]
+    fn reload_keeps_the_active_mode_if_the_file_has_it() {
+        let state = tempfile::tempdir().unwrap();
+        let config = with_modes(&state);
+        let mut store = open_at(&config, 12);
+        switch(&mut store, "away", 12);
+        set_rate(&mut store, 3.0);
+        let mut edited = config.clone();
+        edited.modes[1].settings.remove(0);
+        store.replace_file(edited.clone(), Mono::default(), hour(13));
+        assert_eq!(store.mode().map(ModeId::as_str), Some("away"));
+        assert_eq!(rate_hz(&store), 3.0);
+        edited.modes.remove(1);
+        store.replace_file(edited, Mono::default(), hour(13));
+        assert_eq!((store.mode(), rate_hz(&store)), (None, 1.0));
     }
 
     #[test]

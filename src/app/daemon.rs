@@ -240,7 +240,8 @@ impl Daemon {
             Some(fleet) => Some(FleetStart::read(fleet, &file.node.state_dir).await),
             None => None,
         };
-        let mut config = ConfigStore::open(context.path.clone(), file, context.clock.now());
+        let (now, wall) = (context.clock.now(), context.clock.wall());
+        let mut config = ConfigStore::open(context.path.clone(), file, now, wall);
         if let Some(fleet) = &fleet {
             let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
             config.replace_list(cameras.collect(), context.clock.now());
@@ -553,7 +554,7 @@ impl Daemon {
     async fn on_second(&mut self) -> anyhow::Result<()> {
         let now = self.context.clock.now();
         self.commands.tick(now);
-        if self.config.tick(now) {
+        if self.config.tick(now, self.context.clock.wall()) {
             self.apply_cameras().await;
         }
         if let Some(fleet) = &mut self.fleet {
@@ -656,8 +657,11 @@ impl Daemon {
         remember_secrets(&self.context.logging.secrets, &loaded.config);
         log_warnings(&loaded);
         log_advice(&loaded.config);
-        let now = self.context.clock.now();
-        self.config.replace_file(loaded.config, now);
+        let (now, wall) = (self.context.clock.now(), self.context.clock.wall());
+        self.config.replace_file(loaded.config, now, wall);
+        // The first mode adds a topic.
+        let topics = subscriptions(&self.publisher, self.config.file());
+        self.publisher.listen(topics);
         self.apply_cameras().await;
         for removed in self.poster.change(&self.config.file().webhooks).await {
             self.housekeeping.forget_webhook(&removed);
@@ -777,7 +781,7 @@ fn costs(effective: &Config, engines: &EngineSupervisor) -> Option<CostBasis> {
 
 /// The topic filters: commands that the configuration allows, and the start of Home Assistant.
 fn subscriptions(publisher: &Publisher, file: &Config) -> Vec<String> {
-    let commands = publish::filters(&publisher.topics(), file.mqtt.commands);
+    let commands = publish::filters(&publisher.topics(), file);
     let home_assistant = birth_topic(&file.mqtt.ha);
     commands.into_iter().chain(home_assistant).collect()
 }

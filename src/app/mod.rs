@@ -3,7 +3,7 @@
 //! | component | owns |
 //! | --- | --- |
 //! | [`daemon`] | start, select loop, stop, restart inside the process |
-//! | [`config_store`] | the file, the overrides, the effective cameras |
+//! | [`config_store`] | the file, its active mode, the overrides, the effective cameras |
 //! | [`camera_supervisor`] | the cameras and their published health |
 //! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`], [`camera_loads`]), opening lost engines again |
 //! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their answers |

@@ -62,6 +62,7 @@ impl NodeReporter {
                 self.publish_setting(camera.clone(), setting, false);
             }
         }
+        self.publish_mode(config, false);
     }
 
     /// Publishes the discovery records, and clears those on the broker that are not valid any more. Blocks on the disk.
@@ -96,6 +97,11 @@ impl NodeReporter {
         }
     }
 
+    /// Publishes the active mode after a command, also when the command changed nothing.
+    pub fn confirm_mode(&self, config: &ConfigStore) {
+        self.publish_mode(config, true);
+    }
+
     /// Publishes whether the last configuration that was read is the running one: `errors` says why not.
     pub fn report_config(&self, config: &ConfigStore, errors: Vec<String>) {
         let hash = config.file().hash.clone();
@@ -116,6 +122,15 @@ impl NodeReporter {
 
     fn publish_info(&self) {
         self.publisher.publish(Update::Info(self.info.clone()));
+    }
+
+    /// Nothing without modes.
+    fn publish_mode(&self, config: &ConfigStore, again: bool) {
+        let mode = config.mode().cloned();
+        self.board.show_mode(mode.as_ref());
+        if !config.file().modes.is_empty() {
+            self.publisher.publish(Update::Mode { mode, again });
+        }
     }
 
     fn publish_setting(&self, camera: CameraId, setting: Setting, again: bool) {

@@ -49,6 +49,7 @@ def states(step):
 
 def all_states():
     yield "config", json.dumps({"v": 1, "state": "ok", "hash": "0", "at": "2026-08-22T10:15:30Z", "errors": []})
+    yield "mode", "night"
     for camera in CAMERAS:
         of = f"cam/{camera}/"
         yield of + "status", "online"
@@ -96,7 +97,7 @@ class Spotter:
             (message.topic, message.payload.decode(), message.retain))
         self.client.connect(host, port)
         self.client.subscribe([(BASE + "cam/+/+/set", 1), (BASE + "cam/+/prompt/+/+/set", 1),
-                               (BASE + "cam/+/line/+/set", 1)])
+                               (BASE + "cam/+/line/+/set", 1), (BASE + "mode/set", 1)])
         self.client.loop_start()
 
     def publish(self, topic, payload, retain=True):
@@ -218,6 +219,7 @@ class Check:
             "front_door_person_dwell_drive": "on", "front_door_person_line_kerb_to_road": "5",
             "front_door_person_line_kerb_to_house": "7", "front_door_person_min_score": "0.4", "front_door_state": "streaming", "front_door_problem": "off",
             "latency_p95": "88.0", "gpu_use": "71.0", "cameras_online": "2", "config_problem": "off", "too_late": "on",
+            "mode": "night",
         }
         shown = lambda key: self.shown("spotter_edge1_" + key)
         await self.until("values", lambda: {k: (shown(k), v) for k, v in said.items() if shown(k) != v})
@@ -255,10 +257,11 @@ class Check:
         for unique_id, _ in settable:
             domain = ids[unique_id].split(".")[0]
             service, data = {"switch": ("turn_off", {}), "number": ("set_value", {"value": 0.5}),
-                             "text": ("set_value", {"value": "a red car"}), "button": ("press", {})}[domain]
+                             "text": ("set_value", {"value": "a red car"}), "button": ("press", {}),
+                             "select": ("select_option", {"option": "away"})}[domain]
             data = {"entity_id": ids[unique_id], **data}
             await self.hass.services.async_call(domain, service, data, blocking=True)
-        payload = {"switch": "OFF", "number": "0.5", "text": "a red car", "button": "RESET"}
+        payload = {"switch": "OFF", "number": "0.5", "text": "a red car", "button": "RESET", "select": "away"}
         sent = [(e["command_topic"], payload[ids[u].split(".")[0]], False) for u, e in settable]
         await self.until("commands", lambda: sorted(set(sent) - set(self.spotter.heard)))
         print(f"commands: {len(sent)} settings send theirs, none is retained", flush=True)

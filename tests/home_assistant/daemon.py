@@ -77,6 +77,11 @@ class Daemon(check.Check):
         await self.shows("a camera that is off is away, but for its switch", {"enabled": "off", "person_present": "unavailable"})
         await self.call("switch", "turn_on", "enabled")
         await self.shows("and comes back", {"enabled": "on", "state": "streaming"})
+        for option, rate in [("night", "1"), ("No mode", "2")]:
+            entity = {"entity_id": self.ids()["spotter_edge1_mode"], "option": option}
+            await self.hass.services.async_call("select", "select_option", entity, blocking=True)
+            await self.until("mode", lambda: {option: self.shown("spotter_edge1_mode")} if self.shown("spotter_edge1_mode") != option else {})
+            await self.shows(f"mode {option!r} replaces what was set", {"rate": rate})
 
 
 async def run(host, port):

@@ -90,6 +90,7 @@ pub fn site(cameras: usize) -> DaemonStatus {
             name: "edge1".into(),
             version: "0.1.0",
             model: "moondream-2b (bf16)".into(),
+            mode: Some("night".into()),
             uptime_s: 273_900,
             looks_per_s: Some(7.9),
             total_p95_ms: Some(88.0),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, LineId, PromptId, Task, ZoneId,
+    CameraId, LineId, ModeId, PromptId, Task, ZoneId,
     config::{RequestedCrops, RequestedRegion},
 };
 
@@ -101,6 +101,11 @@ pub enum Command {
         camera: CameraId,
         setting: Setting,
     },
+    /// Make another mode the active one.
+    SetMode {
+        /// `None` = no mode.
+        mode: Option<ModeId>,
+    },
     /// Read the configuration again.
     Reload,
     /// Publish a picture of the next look.
@@ -159,6 +164,7 @@ impl Command {
         match self {
             Self::Set { setting, .. } if setting.prompt().is_some() => "prompt_set",
             Self::Set { .. } => "camera_set",
+            Self::SetMode { .. } => "mode_set",
             Self::Reload => "reload",
             Self::Snapshot { .. } => "snapshot",
             Self::Reconnect { .. } => "reconnect",
@@ -185,7 +191,7 @@ impl Command {
             | Self::RemovePrompt { camera, .. }
             | Self::ResetLine { camera, .. } => Some(camera),
             Self::ResetOverrides { camera } => camera.as_ref(),
-            Self::Reload | Self::Get { .. } | Self::LogLevel { .. } => None,
+            Self::SetMode { .. } | Self::Reload | Self::Get { .. } | Self::LogLevel { .. } => None,
         }
     }
 }
@@ -201,6 +207,7 @@ pub enum RefusalCode {
     UnknownPrompt,
     UnknownZone,
     UnknownLine,
+    UnknownMode,
     /// The value is not of the right kind or out of its range.
     BadValue,
     /// The text is too long.
@@ -223,6 +230,7 @@ impl RefusalCode {
             Self::UnknownPrompt => "unknown_prompt",
             Self::UnknownZone => "unknown_zone",
             Self::UnknownLine => "unknown_line",
+            Self::UnknownMode => "unknown_mode",
             Self::BadValue => "bad_value",
             Self::TooLong => "too_long",
             Self::Conflict => "conflict",

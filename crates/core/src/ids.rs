@@ -114,6 +114,14 @@ impl DirectionId {
     }
 }
 
+id!(
+    /// One mode of this node.
+    ModeId
+);
+
+/// The word for no mode, so no mode has this id.
+pub const NO_MODE: &str = "none";
+
 impl NodeId {
     /// Makes an id out of a host name: lower case, foreign characters become `-`, cut to the limit; `node` when
     /// nothing is left.

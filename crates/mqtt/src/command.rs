@@ -10,8 +10,9 @@ pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_core::{
-    CameraId, Command, Epoch, LineId, NodeId, PromptId, Refusal, RefusalCode, Setting,
-    config::Commands,
+    CameraId, Command, Epoch, LineId, ModeId, NO_MODE, NodeId, PromptId, Refusal, RefusalCode,
+    Setting,
+    config::{Commands, Config},
 };
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
@@ -63,20 +64,21 @@ pub struct RequestHead {
 }
 
 /// The filters to subscribe to. Never `#`: unneeded messages of other clients could fill the inbox.
-pub fn filters(topics: &Topics, commands: Commands) -> Vec<String> {
-    let settings = || {
-        vec![
-            topics.any_camera_set(),
-            topics.any_prompt_set(),
-            topics.any_line_set(),
-        ]
-    };
-    match commands {
+pub fn filters(topics: &Topics, config: &Config) -> Vec<String> {
+    // Not without modes: the broker's access rules need not allow it then.
+    let mode = (!config.modes.is_empty()).then(|| format!("{}/set", topics.mode()));
+    let settings = [
+        topics.any_camera_set(),
+        topics.any_prompt_set(),
+        topics.any_line_set(),
+    ];
+    let settings = settings.into_iter().chain(mode);
+    match config.mqtt.commands {
         Commands::Off => Vec::new(),
-        Commands::Basic => settings(),
+        Commands::Basic => settings.collect(),
         Commands::All => {
             let requests = std::iter::once(topics.command()).chain(topics.fleet_command());
-            settings().into_iter().chain(requests).collect()
+            settings.chain(requests).collect()
         }
     }
 }
@@ -94,6 +96,7 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
     };
     let (head, command) = match levels.as_slice() {
         ["cmd"] => json::parse_request(&message.payload),
+        ["mode", "set"] => set_mode(&message.payload),
         ["cam", camera, field, "set"] => set(camera, None, field, &message.payload),
         ["cam", camera, "prompt", prompt, field, "set"] => {
             set(camera, Some(prompt), field, &message.payload)
@@ -179,6 +182,22 @@ fn set_line(camera: &str, line: &str, payload: &[u8]) -> (RequestHead, Result<Co
         }
     });
     (head, command)
+}
+
+/// A message on the topic that switches the mode: the name of one, or `none`.
+fn set_mode(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
+    let head = RequestHead {
+        op: "mode_set".to_owned(),
+        ..RequestHead::default()
+    };
+    let text = String::from_utf8_lossy(payload);
+    let mode = match text.trim() {
+        NO_MODE => Ok(None),
+        name => ModeId::new(name)
+            .map(Some)
+            .map_err(|_| unknown(RefusalCode::UnknownMode, "mode", name)),
+    };
+    (head, mode.map(|mode| Command::SetMode { mode }))
 }
 
 /// The wanted value of a topic's last level.

@@ -9,7 +9,8 @@ use super::{
     report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
 };
 use spotter_core::{
-    CameraId, Detection, Epoch, Event, NodeId, Presence, PromptId, PromptState, Setting,
+    CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
+    Setting,
 };
 
 /// Everything that the stages publish.
@@ -64,6 +65,13 @@ pub enum Update {
         /// Publishes an unchanged value too, so that a client that set an invalid one shows the effective one again.
         again: bool,
     },
+    /// The active mode of a node that has modes.
+    Mode {
+        /// `None` = no mode.
+        mode: Option<ModeId>,
+        /// Publishes an unchanged mode too, so that a client that set an unknown one shows the active one again.
+        again: bool,
+    },
     Discovery(DiscoveryRecord),
     /// The entities of the record at this topic are now in a record at another topic.
     Moved(ClearedTopic),
@@ -92,7 +100,11 @@ impl Update {
             Self::Event(event) => Some(&event.camera),
             Self::Discovery(record) => record.camera.as_ref(),
             Self::Moved(cleared) | Self::Clear(cleared) => cleared.camera.as_ref(),
-            Self::Info(_) | Self::Config(_) | Self::Stats(_) | Self::Reply { .. } => None,
+            Self::Info(_)
+            | Self::Config(_)
+            | Self::Stats(_)
+            | Self::Mode { .. }
+            | Self::Reply { .. } => None,
         }
     }
 }
@@ -250,11 +262,11 @@ impl Message {
                 again,
             } => {
                 let topic = topics.setting(&camera, &setting);
-                let state = Self::state(topic, setting_text(&setting));
-                match again {
-                    true => state.refreshed_after(Duration::ZERO),
-                    false => state,
-                }
+                Self::state(topic, setting_text(&setting)).repeated(again)
+            }
+            Update::Mode { mode, again } => {
+                let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
+                Self::state(topics.mode(), mode).repeated(again)
             }
             Update::Discovery(record) => {
                 let payload = record.payload();
@@ -355,6 +367,14 @@ impl Message {
             state.refresh = Some(age);
         }
         self
+    }
+
+    /// With `again`, it is published also when it is unchanged.
+    fn repeated(self, again: bool) -> Self {
+        match again {
+            true => self.refreshed_after(Duration::ZERO),
+            false => self,
+        }
     }
 
     fn naming_epoch(mut self) -> Self {

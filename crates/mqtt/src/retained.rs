@@ -213,6 +213,8 @@ pub fn topics(
         topics.config(),
         topics.stats(),
     ];
+    let mode = (!config.modes.is_empty()).then(|| topics.mode());
+    let of_node = of_node.into_iter().chain(mode);
     let of_node = of_node.map(|topic| (topic, RetainedTopic::of(None)));
     let in_fleet = |camera: &CameraId| topics.fleet().map(|_| camera.clone());
     let of_cameras = cameras.iter().flat_map(|camera| {
@@ -229,11 +231,7 @@ pub fn topics(
         };
         (record.topic.clone(), retained)
     });
-    of_node
-        .into_iter()
-        .chain(of_cameras)
-        .chain(records)
-        .collect()
+    of_node.chain(of_cameras).chain(records).collect()
 }
 
 fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {

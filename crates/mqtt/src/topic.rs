@@ -70,6 +70,11 @@ impl Topics {
         self.below("cmd")
     }
 
+    /// The active mode; the command topic has `/set` appended.
+    pub fn mode(&self) -> String {
+        self.below("mode")
+    }
+
     /// Replies, unless the request names another topic.
     pub fn reply(&self) -> String {
         self.below("reply")

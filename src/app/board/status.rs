@@ -24,6 +24,7 @@ impl BoardState {
             name: self.address.name.clone(),
             version: env!("CARGO_PKG_VERSION"),
             model: self.model.clone(),
+            mode: self.mode.as_ref().map(ToString::to_string),
             uptime_s: now.since(self.started).as_secs(),
             looks_per_s: self.looks_per_s(),
             total_p95_ms,

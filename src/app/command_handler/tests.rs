@@ -41,6 +41,7 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
         "site.toml".into(),
         test_support::config(CONFIG),
         clock.now(),
+        clock.wall(),
     );
     let sampler = Sampler::new(config.cameras(), Arc::new(clock.clone()));
     let share = sampler.share(test_support::no_limits());

@@ -61,7 +61,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     };
     let prepared = PreparedStages {
         page: BoundPage::bind(config.http.listen).await.unwrap(),
-        config: ConfigStore::open(context.path.clone(), config, clock.now()),
+        config: ConfigStore::open(context.path.clone(), config, clock.now(), clock.wall()),
         engines,
         card: test_support::card(),
         fleet: None,

@@ -63,7 +63,10 @@ fn failing_webhooks(status: &DaemonStatus) -> impl Iterator<Item = &WebhookLine>
 fn top(status: &DaemonStatus, troubled: &[&CameraStatus]) -> Markup {
     html! {
         header.top {
-            h1 { span.brand { "Spotter" } " " span.node { (status.node.name) } }
+            h1 {
+                span.brand { "Spotter" } " " span.node { (status.node.name) }
+                @if let Some(mode) = &status.node.mode { " " span.quiet { "mode " (mode) } }
+            }
             (verdict(status, troubled))
             (tiles(&status.node))
             noscript {

@@ -65,6 +65,8 @@ pub struct NodeStatus {
     pub name: String,
     pub version: &'static str,
     pub model: String,
+    /// The active mode.
+    pub mode: Option<String>,
     pub uptime_s: u64,
     /// Mean of the last ten seconds; unknown at the start.
     pub looks_per_s: Option<f64>,

@@ -243,6 +243,8 @@ sections! {
             "Receivers of events over HTTP. The name in the header is the webhook's id: 1 to 32 characters of a-z 0-9 _ -.";
         CAMERA: CustomForm = "camera", CustomForm("one table per camera", "required"), "[camera.gate]",
             "The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.";
+        MODE: CustomForm = "mode", CustomForm("one table per mode", "none"), "[mode.night]",
+            "Named sets of values for cameras and prompts, of which one or none is active. Names as those of cameras.";
     }
     node "`[node]`" "This machine." "[node]\nname = \"edge1\"" {
         NAME: CustomForm = "name", CustomForm("text of a-z 0-9 _ -, at most 32 characters", "the host name"), "name = \"edge1\"",
@@ -436,6 +438,32 @@ sections! {
             "Named lines in the picture, at which objects are counted in two directions.";
         PROMPT: CustomForm = "prompt", CustomForm("one table per prompt", "required"), "[camera.gate.prompt.person]",
             "What the model looks for.";
+    }
+    mode "`[mode.NAME]`" "Values that replace those of the cameras while the mode is active: by its schedule, or switched over MQTT (see [Modes](mqtt.md#modes)). One mode or none is active. The name is the one in MQTT and Home Assistant; `none` is no name. Not together with `[fleet]`."
+        "[mode.night]\nschedule = \"Mon-Sun 22:00-06:00 Europe/Berlin\"\n\n[mode.night.camera.gate]\nrate = 4\n\n[mode.night.camera.gate.prompt.person]\nmin_score = 0.3" {
+        SCHEDULE: CustomForm = "schedule",
+            CustomForm("`\"DAYS FROM-TO ZONE\"`: days Mon to Sun, times 00:00 to 24:00, IANA time zone", "by commands alone"),
+            "schedule = \"Mon-Sun 22:00-06:00 Europe/Berlin\"",
+            "Times at which the mode is active by itself. Where the times of modes overlap, the first one in the file is active.";
+        CAMERA: CustomForm = "camera", CustomForm("one table per camera of this file", "none"), "[mode.night.camera.gate]",
+            "Cameras with other values in this mode.";
+    }
+    mode_camera "`[mode.NAME.camera.NAME]`" "Values of a camera in a mode: those that a command can change, with the meaning that they have there." "[mode.night.camera.gate]\nenabled = true\nrate = 4\nmotion_gate = false" {
+        ENABLED: CustomForm = "enabled", CustomForm("true or false", "unchanged"), "enabled = false",
+            "Whether the camera is watched; `false` also closes the connection to it.";
+        RATE: CustomForm = "rate", CustomForm("number, 0.01 to 30 (looks per second)", "unchanged"), "rate = 4",
+            "The most looks per second, also of the prompts that have the camera's rate.";
+        MOTION_GATE: CustomForm = "motion_gate", CustomForm("true or false", "unchanged"), "motion_gate = false",
+            "Whether frames without motion are skipped.";
+        PROMPT: CustomForm = "prompt", CustomForm("one table per prompt of this camera", "none"), "[mode.night.camera.gate.prompt.person]",
+            "Prompts with other values in this mode.";
+    }
+    mode_prompt "`[mode.NAME.camera.NAME.prompt.NAME]`" "Values of a prompt in a mode." "[mode.night.camera.gate.prompt.person]\ntext = \"person with a torch\"\nenabled = true\nmin_score = 0.3" {
+        TEXT: CustomForm = "text", CustomForm("text, at most 200 characters", "unchanged"), "text = \"person with a torch\"",
+            "What the prompt looks for or asks, in place of its `detect`, `point` or `query`.";
+        ENABLED: CustomForm = "enabled", CustomForm("true or false", "unchanged"), "enabled = false", "Whether the prompt is asked.";
+        MIN_SCORE: CustomForm = "min_score", CustomForm("number, 0 to 1", "unchanged"), "min_score = 0.3",
+            "Objects with a lower score are not reported.";
     }
     fleet "`[fleet]`" "A box that shares cameras with others: see [fleet.md](fleet.md). Without this table, the box has its own cameras and needs no NATS."
         "[fleet]\nname = \"hall\"\nurl = \"nats://nats.example.net\"\nlabels = [\"hall2\"]" {

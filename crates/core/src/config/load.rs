@@ -12,6 +12,7 @@ use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
     fleet::fleet,
     keys::root,
+    modes,
     problem::Notes,
     reader::{ConfigValue, Reader},
     sections, syntax, webhook,
@@ -154,9 +155,9 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     let mqtt = sections::mqtt(&scope, &mut root);
     let model = sections::model(&scope, root.table(&root::MODEL));
     let fleet = fleet(&scope, &mut root, &node.name);
-    let cameras = match root.get(&root::FLEET) {
-        Some(_) => camera::no_cameras(&mut root),
-        None => camera::cameras(&scope, &mut root),
+    let (cameras, modes) = match root.get(&root::FLEET) {
+        Some(_) => (camera::no_cameras(&mut root), modes::no_modes(&mut root)),
+        None => (camera::cameras(&scope, &mut root), modes::modes(&mut root)),
     };
     let watched = fleet.is_none().then_some(cameras.as_slice());
     let webhooks = webhook::webhooks(&scope, &mut root, watched);
@@ -169,6 +170,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
         fleet,
         webhooks,
         cameras,
+        modes,
         hash,
     })
 }

@@ -26,6 +26,7 @@ mod environment;
 mod fleet;
 mod keys;
 mod load;
+mod modes;
 mod parse;
 mod polygon;
 mod problem;

@@ -264,6 +264,16 @@ impl<'a> Reader<'a> {
         tables
     }
 
+    /// The names in the table at `path` below this one, which may have mistakes; nothing is noted.
+    pub(super) fn names(&self, path: &[&str]) -> Vec<&'a str> {
+        let below = |table: &'a DeTable<'a>, name: &&str| table.get(*name)?.get_ref().as_table();
+        let table = self
+            .table
+            .and_then(|table| path.iter().try_fold(table, below));
+        let names = table.into_iter().flatten();
+        names.map(|(name, _)| name.get_ref().as_ref()).collect()
+    }
+
     /// Notes an error about the whole table.
     pub(super) fn error(&self, text: impl Into<String>) {
         self.notes.error(&self.span, &self.path, text);

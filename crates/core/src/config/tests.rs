@@ -16,6 +16,7 @@ mod dwell;
 mod examples;
 mod lines;
 mod mistakes;
+mod modes;
 mod regions;
 mod secrets;
 

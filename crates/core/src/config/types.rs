@@ -9,8 +9,8 @@ use super::{
     keys::{KeyForm, model as keys},
 };
 use crate::{
-    CameraId, DirectionId, LineId, NodeId, PromptId, PromptRegion, PromptView, Setting, Task,
-    ZoneId,
+    CameraId, DirectionId, LineId, ModeId, NodeId, PromptId, PromptRegion, PromptView, Setting,
+    Task, ZoneId,
 };
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -46,6 +46,8 @@ pub struct Config {
     pub webhooks: Vec<WebhookConfig>,
     /// `[camera.*]`, in the order of the file; at least one, and none in a fleet, whose cameras are in its list.
     pub cameras: Vec<CameraConfig>,
+    /// `[mode.*]`, in the order of the file; none in a fleet.
+    pub modes: Vec<ModeConfig>,
     /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
     pub hash: String,
 }
@@ -490,4 +492,21 @@ pub struct WeeklyTime {
     pub minute: u16,
     /// IANA name of the time zone.
     pub zone: String,
+}
+
+/// A named set of values that replace those of the cameras while it is active.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModeConfig {
+    pub id: ModeId,
+    /// When it is active by itself; `None` = by commands alone.
+    pub schedule: Option<WeeklySchedule>,
+    /// In the order of the file, a camera's own values before those of its prompts.
+    pub settings: Vec<ModeSetting>,
+}
+
+/// A value of a camera in a mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModeSetting {
+    pub camera: CameraId,
+    pub setting: Setting,
 }

@@ -1,4 +1,4 @@
-//! The file's cameras with everything that commands changed.
+//! The file's cameras with everything that commands changed. The values of the active mode are among those of the file here.
 
 use super::{
     override_file::StoredOverrides,
@@ -7,7 +7,10 @@ use super::{
     settings::{checked, current_setting},
     temporary::{AddedPrompt, RateBoost},
 };
-use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting, config::CameraConfig};
+use spotter_core::{
+    CameraId, Command, Mono, Refusal, RefusalCode, Setting,
+    config::{CameraConfig, ModeSetting},
+};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -61,6 +64,11 @@ impl EffectiveCameras {
         self.boosts.retain(|boost| find(&boost.camera).is_some());
         self.file = file;
         discarded
+    }
+
+    /// Discards and returns the overrides of the values that a mode names, which is active from now on: it is newer than they are.
+    pub fn discard_named(&mut self, settings: &[ModeSetting]) -> Vec<DiscardedOverride> {
+        self.overrides.discard_named(settings)
     }
 
     /// The effective cameras at `now`, in the order of the file.
@@ -136,7 +144,8 @@ impl EffectiveCameras {
                 self.overrides.reset(camera.as_ref());
                 Ok(OverrideEffect::Stored)
             }
-            Command::Reload
+            Command::SetMode { .. }
+            | Command::Reload
             | Command::Snapshot { .. }
             | Command::Reconnect { .. }
             | Command::Ask { .. }

@@ -1,14 +1,15 @@
-//! Overrides: values that commands set while Spotter runs, over those of the file.
+//! Overrides: values that commands set while Spotter runs, over those of the file and its active mode.
 //!
 //! ```text
-//!   file ──cameras──▶ ┌──────────────────┐
-//!   command ────────▶ │ EffectiveCameras │ ──cameras──▶ every stage
-//!   time ───────────▶ └──────────────────┘ ──overrides──▶ OverrideFile in the state directory
+//!   file ──▶ ModeSwitch ──cameras──▶ ┌──────────────────┐
+//!   command ───────────────────────▶ │ EffectiveCameras │ ──cameras──▶ every stage
+//!   time ──────────────────────────▶ └──────────────────┘ ──overrides──▶ OverrideFile in the state directory
 //! ```
 //!
 //! | part | what it is |
 //! | --- | --- |
 //! | `effective_cameras` | the file's cameras with everything that commands changed |
+//! | `modes` | which mode is active, by command or schedule, and the file's cameras in it |
 //! | `override_set` | values that survive a restart, each with the file's value at that time |
 //! | `temporary` | prompts and rates that a command adds for a while |
 //! | `settings` | which values a command may change, and their ranges |
@@ -21,6 +22,7 @@
 //! [`OverrideFile`] is pure and takes `now`.
 
 mod effective_cameras;
+mod modes;
 mod override_file;
 mod override_set;
 mod request_history;
@@ -29,6 +31,7 @@ mod settings;
 mod temporary;
 
 pub use effective_cameras::{EffectiveCameras, OverrideEffect};
+pub use modes::{ModeChoice, ModeSwitch, StoredMode, active_mode};
 pub use override_file::{OverrideFile, OverrideFileError, StoredOverrides};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
 pub use request_history::{RequestHistory, RequestStatus};

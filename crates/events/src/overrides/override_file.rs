@@ -5,7 +5,7 @@ use std::{fs, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{EffectiveCameras, OverrideSet, revisions::RevisionRecord};
+use super::{OverrideSet, modes::StoredMode, revisions::RevisionRecord};
 
 const FILE: &str = "overrides.json";
 /// Rises with each change that an older program could not read.
@@ -36,6 +36,9 @@ pub struct StoredOverrides {
     pub overrides: OverrideSet,
     #[serde(default)]
     pub revisions: Vec<RevisionRecord>,
+    /// Of a box with its own cameras.
+    #[serde(default, skip_serializing_if = "StoredMode::is_empty")]
+    pub mode: StoredMode,
 }
 
 impl StoredOverrides {
@@ -44,6 +47,7 @@ impl StoredOverrides {
             v: VERSION,
             overrides,
             revisions,
+            mode: StoredMode::default(),
         }
     }
 
@@ -99,10 +103,9 @@ impl OverrideFile {
     }
 
     /// Replaces the contents of the file.
-    pub fn save(&self, cameras: &EffectiveCameras) -> Result<(), OverrideFileError> {
+    pub fn save(&self, stored: &StoredOverrides) -> Result<(), OverrideFileError> {
         let path = self.0.join(FILE);
-        let written = cameras
-            .stored()
+        let written = stored
             .to_json()
             .map_err(io::Error::from)
             .and_then(|bytes| spotter_core::write_file_atomically(&path, &bytes));

@@ -5,7 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::settings::{current_setting, put};
-use spotter_core::{CameraId, Setting, config::CameraConfig};
+use spotter_core::{
+    CameraId, Setting,
+    config::{CameraConfig, ModeSetting},
+};
 
 /// At most one override for each value of each camera.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,13 +17,13 @@ pub struct OverrideSet(Vec<Override>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Override {
     pub camera: CameraId,
-    /// The value in the configuration file.
+    /// The value in the configuration file or, if the active mode has one, there.
     pub file: Setting,
     /// The value that replaces it.
     pub now: Setting,
 }
 
-/// An override that was discarded because its value in the file changed.
+/// An override that was discarded because its value in the file or in the active mode changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscardedOverride {
     pub was: Override,
@@ -68,6 +71,25 @@ impl OverrideSet {
             was,
         };
         Vec::into_iter(changed).map(discarded).collect()
+    }
+
+    /// Discards and returns the overrides of the values that a mode names.
+    pub fn discard_named(&mut self, settings: &[ModeSetting]) -> Vec<DiscardedOverride> {
+        let named = |change: &Override| {
+            let mut settings = settings.iter();
+            settings.find(|named| {
+                named.camera == change.camera && named.setting.is_same_key(&change.now)
+            })
+        };
+        let (replaced, kept) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|change| named(change).is_some());
+        self.0 = kept;
+        let discarded = |was: Override| DiscardedOverride {
+            file: named(&was).map(|named| named.setting.clone()),
+            was,
+        };
+        Vec::into_iter(replaced).map(discarded).collect()
     }
 
     /// Removes the overrides of a camera, or all.

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{camera, fleet_topics, prompt, topics};
+use crate::{
+    discovery::tests::config,
+    testing::{camera, fleet_topics, prompt, topics},
+};
 use spotter_core::{
     LogLevel, NewPrompt, RequestedInfo, Task, WallTime,
     config::{RequestedCrops, RequestedRegion},
@@ -31,6 +34,8 @@ fn asked(topic: &str, payload: &str) -> CommandRequest {
 fn command(request: serde_json::Value) -> Result<Command, Refusal> {
     asked("cmd", &request.to_string()).command
 }
+
+const CAMERA: &str = "[camera.gate]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";
 
 fn gate() -> CameraId {
     camera("gate")
@@ -73,6 +78,21 @@ fn line_is_reset_by_its_word_alone() {
         code("cam/gate/line/Door/set", "RESET"),
         RefusalCode::UnknownLine
     );
+}
+
+#[test]
+fn mode_is_switched_by_its_name() {
+    let set = |payload: &str| asked("mode/set", payload);
+    let mode = |id: &str| ModeId::new(id).unwrap();
+    for (payload, mode) in [("night\n", Some(mode("night"))), ("none", None)] {
+        assert_eq!(set(payload).command, Ok(Command::SetMode { mode }));
+    }
+    assert_eq!(set("night").head.op, "mode_set");
+    for (payload, text) in [("Night", "no mode \"Night\""), ("", "no mode \"\"")] {
+        let refusal = set(payload).command.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::UnknownMode);
+        assert!(refusal.text.contains(text), "{refusal}");
+    }
 }
 
 #[test]
@@ -232,14 +252,19 @@ fn retained_commands_and_foreign_topics_are_ignored() {
 
 #[test]
 fn only_allowed_command_topics_are_subscribed() {
-    assert!(filters(&topics(), Commands::Off).is_empty());
+    let of = |topics: &Topics, commands: &str, more: &str| {
+        let commands = format!("commands = \"{commands}\"");
+        filters(topics, &config(&commands, &format!("{CAMERA}{more}")))
+    };
+    let site = |commands| of(&topics(), commands, "");
+    assert!(site("off").is_empty());
     let basic = [
         "spotter/edge1/cam/+/+/set",
         "spotter/edge1/cam/+/prompt/+/+/set",
         "spotter/edge1/cam/+/line/+/set",
     ];
-    assert_eq!(filters(&topics(), Commands::Basic), basic);
-    let all = filters(&topics(), Commands::All);
+    assert_eq!(site("basic"), basic);
+    let all = site("all");
     assert_eq!(all[..3], basic);
     assert_eq!(all[3..], ["spotter/edge1/cmd"]);
     let in_fleet = [
@@ -249,7 +274,10 @@ fn only_allowed_command_topics_are_subscribed() {
         "spotter/edge1/cmd",
         "spotter/hall/cmd",
     ];
-    assert_eq!(filters(&fleet_topics(), Commands::All), in_fleet);
+    assert_eq!(of(&fleet_topics(), "all", ""), in_fleet);
+    let with_modes = of(&topics(), "basic", "[mode.night]\n");
+    assert_eq!(with_modes[3..], ["spotter/edge1/mode/set"]);
+    assert!(of(&topics(), "off", "[mode.night]\n").is_empty());
 }
 
 #[test]

@@ -1,10 +1,15 @@
-//! The node as a device: latency, load and problems.
+//! The node as a device: latency, load, problems and its mode.
+
+use serde_json::json;
 
 use super::{
     Topics,
     device::{DiscoveryDevice, Entity},
 };
-use spotter_core::config::Config;
+use spotter_core::{
+    NO_MODE,
+    config::{Commands, Config},
+};
 
 /// `stats` is published every 10 s; the entities expire after three missing messages.
 const STATS_EXPIRE_S: u32 = 30;
@@ -41,9 +46,27 @@ pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryDe
         let busy = figure("GPU use", "gpu0_busy_pct").with("unit_of_measurement", "%");
         device.add("gpu_use", busy);
     }
+    if config.mqtt.commands != Commands::Off && !config.modes.is_empty() {
+        device.add("mode", mode(config, topics));
+    }
     device.add("too_late", too_late(topics));
     device.add("config_problem", config_problem(topics));
     device
+}
+
+/// Shown in place of [`NO_MODE`], which Home Assistant's select takes for an unknown option. The space makes it no id of a mode.
+const NO_MODE_OPTION: &str = "No mode";
+
+/// The active mode, one of those in the file or none.
+fn mode(config: &Config, topics: &Topics) -> Entity {
+    let modes = config.modes.iter().map(|mode| mode.id.as_str());
+    let options: Vec<&str> = std::iter::once(NO_MODE_OPTION).chain(modes).collect();
+    let replace = |from, to| format!("{{{{ '{to}' if value == '{from}' else value }}}}");
+    Entity::new("select", "Mode")
+        .settable(&topics.mode())
+        .with("options", json!(options))
+        .with("value_template", replace(NO_MODE, NO_MODE_OPTION))
+        .with("command_template", replace(NO_MODE_OPTION, NO_MODE))
 }
 
 /// Answers are later than the budget, so frames are dropped: the machine is overloaded.

@@ -31,6 +31,10 @@ fn keys(platform: &str) -> (&'static str, &'static str) {
         "text" => ("command_topic state_topic", "max retain"),
         "switch" => ("command_topic state_topic", "retain"),
         "button" => ("command_topic", "payload_press retain"),
+        "select" => (
+            "command_topic state_topic options",
+            "retain value_template command_template",
+        ),
         other => panic!("{other} is no platform that we know the rules of"),
     }
 }

@@ -35,6 +35,9 @@ prompt.scene.query = "What is going on?"
 [camera.yard]
 url = "file:///video.mp4"
 prompt.car.detect = "car"
+[mode.night.camera.gate]
+rate = 4
+[mode.away]
 "#;
 
 pub(crate) fn topics_of(config: &Config) -> Topics {
@@ -156,11 +159,29 @@ fn the_answers_that_a_question_has_decide_what_it_is() {
 }
 
 #[test]
+fn modes_are_a_select_of_the_node() {
+    let published_with = |site: &str| published(&config("", site));
+    let select = |site: &str| {
+        let node = published_with(site).remove("homeassistant/device/spotter_edge1/config");
+        node.unwrap()["components"]["mode"].take()
+    };
+    let mode = select(SITE);
+    assert_eq!(mode["platform"], "select");
+    assert_eq!(mode["options"], json!(["No mode", "night", "away"]));
+    let shown = "{{ 'No mode' if value == 'none' else value }}";
+    assert_eq!(mode["value_template"], shown);
+    let sent = "{{ 'none' if value == 'No mode' else value }}";
+    assert_eq!(mode["command_template"], sent);
+    assert_eq!(mode["command_topic"], "spotter/edge1/mode/set");
+    assert_eq!(select(SITE.split("[mode").next().unwrap()), Value::Null);
+}
+
+#[test]
 fn disallowed_commands_are_not_offered_and_commands_not_retained() {
     for (commands, offered) in [
         (Commands::Off, 0),
-        (Commands::Basic, 22),
-        (Commands::All, 22),
+        (Commands::Basic, 23),
+        (Commands::All, 23),
     ] {
         let mut config = config("", SITE);
         config.mqtt.commands = commands;
@@ -217,7 +238,7 @@ fn node_record_has_gpu_entities_only_with_a_gpu() {
         node(false)["device"]["identifiers"],
         json!(["site-b_edge1"])
     );
-    let usual = "cameras_online config_problem latency_p95 too_late";
+    let usual = "cameras_online config_problem latency_p95 mode too_late";
     assert_eq!(keys(node(false)), usual);
     assert!(keys(node(true)).contains("gpu_use"));
 }

@@ -133,6 +133,8 @@ fn the_list_is_what_is_published() {
     let report = ConfigReport::new(String::new(), at, Vec::new());
     publish(Update::Config(report));
     publish(Update::Stats(Stats::default()));
+    let (mode, again) = (None, false);
+    publish(Update::Mode { mode, again });
     for (camera, prompt, zones) in [
         ("gate", "person", &["drive"][..]),
         ("gate", "crane_hook", &["drive", "door"]),

@@ -104,7 +104,7 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     set(&mut effective, text("red hat")).unwrap();
     set(&mut effective, Setting::RateHz(2.0)).unwrap();
     effective.cameras(at(0));
-    store.save(&effective).unwrap();
+    store.save(&effective.stored()).unwrap();
 
     let stored = store.load().unwrap();
     let (mut again, discarded) = EffectiveCameras::new(site(), stored.clone());

@@ -1,0 +1,163 @@
+//! Which mode is active, and what it makes of the file's cameras.
+//!
+//! A command chooses a mode until the schedules change next; without a choice the schedules decide, and without one of those there is
+//! no mode. The choice of a mode that the file does not have any more ends.
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::put;
+use spotter_core::{
+    ModeId, Refusal, RefusalCode, WallTime,
+    config::{CameraConfig, ModeConfig, ModeSetting},
+};
+
+/// A mode, or none, that a command chose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeChoice {
+    pub mode: Option<ModeId>,
+    pub at: WallTime,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredMode {
+    /// The active one when it was stored: another one at the next start is a switch.
+    pub active: Option<ModeId>,
+    pub choice: Option<ModeChoice>,
+}
+
+impl StoredMode {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The active mode of these at `now`.
+pub fn active_mode<'a>(
+    modes: &'a [ModeConfig],
+    choice: Option<&ModeChoice>,
+    now: WallTime,
+) -> Option<&'a ModeConfig> {
+    match choice.filter(|choice| is_valid(choice, modes, now)) {
+        Some(choice) => find(modes, choice.mode.as_ref()?),
+        None => scheduled_mode(modes, now),
+    }
+}
+
+/// The first mode in the file whose schedule has `now`.
+fn scheduled_mode(modes: &[ModeConfig], now: WallTime) -> Option<&ModeConfig> {
+    let is_due = |mode: &&ModeConfig| mode.schedule.as_ref().is_some_and(|s| s.covers(now));
+    modes.iter().find(is_due)
+}
+
+/// The mode is in the file, and the schedules have not chosen another one since.
+fn is_valid(choice: &ModeChoice, modes: &[ModeConfig], now: WallTime) -> bool {
+    let is_known = |id| find(modes, id).is_some();
+    let schedules = modes.iter().filter_map(|mode| mode.schedule.as_ref());
+    let edges = schedules.flat_map(|schedule| schedule.edges_after(choice.at));
+    let scheduled = |at| scheduled_mode(modes, at).map(|mode| &mode.id);
+    let before = scheduled(choice.at);
+    choice.mode.as_ref().is_none_or(is_known)
+        && !edges
+            .filter(|edge| *edge <= now)
+            .any(|edge| scheduled(edge) != before)
+}
+
+fn find<'a>(modes: &'a [ModeConfig], id: &ModeId) -> Option<&'a ModeConfig> {
+    modes.iter().find(|mode| mode.id == *id)
+}
+
+/// The modes of the file, with the active one.
+#[derive(Clone, Debug)]
+pub struct ModeSwitch {
+    modes: Vec<ModeConfig>,
+    active: Option<ModeId>,
+    choice: Option<ModeChoice>,
+}
+
+impl ModeSwitch {
+    /// As stored, until the first [`update`](Self::update).
+    pub fn new(modes: Vec<ModeConfig>, stored: StoredMode) -> Self {
+        Self {
+            modes,
+            active: stored.active,
+            choice: stored.choice,
+        }
+    }
+
+    /// Decides which mode is active at `now`. True when it is another one than before.
+    pub fn update(&mut self, now: WallTime) -> bool {
+        // It must not become valid again with another file.
+        self.choice
+            .take_if(|choice| !is_valid(choice, &self.modes, now));
+        let active = active_mode(&self.modes, self.choice.as_ref(), now);
+        let active = active.map(|mode| mode.id.clone());
+        let is_switched = active != self.active;
+        self.active = active;
+        is_switched
+    }
+
+    /// Makes a mode, or none, the active one until the schedules change next. True when another one was active.
+    pub fn choose(&mut self, mode: Option<&ModeId>, now: WallTime) -> Result<bool, Refusal> {
+        if let Some(id) = mode.filter(|id| find(&self.modes, id).is_none()) {
+            let known: Vec<&str> = self.modes.iter().map(|mode| mode.id.as_str()).collect();
+            let known = match known[..] {
+                [] => "the file has no modes".to_owned(),
+                _ => format!("there are {}", known.join(", ")),
+            };
+            let text = format!("there is no mode {id}; {known}");
+            return Err(Refusal::new(RefusalCode::UnknownMode, text));
+        }
+        self.choice = Some(ModeChoice {
+            mode: mode.cloned(),
+            at: now,
+        });
+        Ok(self.update(now))
+    }
+
+    /// Takes over the modes of another file. A chosen mode stays if the file has it. True when another mode is active.
+    pub fn replace_modes(&mut self, modes: Vec<ModeConfig>, now: WallTime) -> bool {
+        let before = self.active.clone();
+        self.update(now);
+        self.modes = modes;
+        if let Some(choice) = &mut self.choice {
+            // New schedules end it at their next change, not by one in the past.
+            choice.at = now;
+        }
+        self.update(now);
+        self.active != before
+    }
+
+    pub fn active(&self) -> Option<&ModeId> {
+        self.active.as_ref()
+    }
+
+    /// The values of the active mode.
+    pub fn settings(&self) -> &[ModeSetting] {
+        let active = self.active.as_ref();
+        let mode = active.and_then(|id| find(&self.modes, id));
+        mode.map_or(&[], |mode| &mode.settings)
+    }
+
+    /// The file's cameras with the values of the active mode.
+    pub fn cameras(&self, file: &[CameraConfig]) -> Vec<CameraConfig> {
+        let mut cameras = file.to_vec();
+        for ModeSetting { camera, setting } in self.settings() {
+            let of = cameras.iter_mut().find(|known| known.id == *camera);
+            if let Some(of) = of {
+                put(of, setting);
+            }
+        }
+        cameras
+    }
+
+    pub fn stored(&self) -> StoredMode {
+        StoredMode {
+            active: self.active.clone(),
+            choice: self.choice.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
