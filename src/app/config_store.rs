@@ -11,7 +11,7 @@
 //! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
 //! store, so that its next node knows it.
 //!
-//! A change of `[camera]`, `[defaults]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
+//! A change of `[camera]`, `[defaults]`, `[mode]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
 use std::{collections::BTreeSet, path::PathBuf};

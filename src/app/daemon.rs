@@ -198,7 +198,7 @@ enum RunEnd {
 /// The result of reading the file again.
 enum Reload {
     Unchanged,
-    /// Only cameras and webhooks changed: [`Daemon::apply_file`].
+    /// Only cameras, modes and webhooks changed: [`Daemon::apply_file`].
     InPlace(Box<LoadedConfig>),
     /// Other sections changed too: [`RunEnd::Restart`].
     Restart(Box<LoadedConfig>),

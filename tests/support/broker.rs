@@ -15,7 +15,9 @@ const READY: &str = "test/ready";
 /// Starts mosquitto at `address`; `more` is added to its configuration.
 pub fn broker(address: SocketAddr, more: &str) -> Mosquitto {
     // Tests may run as root, and then mosquitto would become another user.
-    Mosquitto::start(address, &format!("user root\n{more}")).expect("mosquitto starts")
+    let start = || Mosquitto::start(address, &format!("user root\n{more}"));
+    // A process that another test is starting holds the socket with which this port was found to be free, for a moment.
+    start().or_else(|_| start()).expect("mosquitto starts")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

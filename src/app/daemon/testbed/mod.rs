@@ -250,6 +250,8 @@ impl Testbed {
     ) -> (RunReport, T) {
         let (mut run, mut scenario) = (pin!(self.run(clock, engines)), pin!(scenario));
         let result = tokio::select! {
+            // The daemon runs first, so that it gets the signal.
+            biased;
             ended = &mut run => panic!("the daemon ended before the signal: {ended:?}"),
             result = &mut scenario => result,
         };

@@ -70,7 +70,6 @@ async fn stop_everywhere() {
     let is_online = |testbed: &Testbed| testbed.retained("status").as_deref() == Some("online");
     while_the_model_loads().await;
 
-    // The daemon has to run once before, so that it gets the signal.
     let at_once = async |_: &Testbed| sleep(Duration::ZERO).await;
     stopped("at once", good(), |_| {}, at_once).await;
     let silent = good().at("DESCRIBE", CameraFault::Silence);
