@@ -64,15 +64,23 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     }
 }
 
-/// One line about all cameras, and what each prompt costs.
+/// One line about cameras, modes and webhooks, and what each prompt costs.
 fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let prompts: usize = config
         .cameras
         .iter()
         .map(|camera| camera.prompts.len())
         .sum();
+    let others = [
+        (config.modes.len(), "mode"),
+        (config.webhooks.len(), "webhook"),
+    ];
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    let others: String = others
+        .map(|(count, what)| format!(", {}", counted(count, what)))
+        .collect();
     say(format_args!(
-        "{}: {} with {} on {}:{}",
+        "{}: {} with {} on {}:{}{others}",
         args.config.display(),
         counted(config.cameras.len(), "camera"),
         counted(prompts, "prompt"),

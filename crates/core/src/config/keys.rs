@@ -377,7 +377,7 @@ sections! {
         RATE: NumberForm = "rate", NumberForm { range: d::RATE_HZ_RANGE, unit: "looks per second", default: 1.0 }, "rate = 2",
             "The most looks per second. Each look uses the newest frame; older frames are dropped and counted.";
         WIDTH: WholeForm = "width", WholeForm { range: 64..=7680, unit: "pixels", default: 1280 }, "width = 1920",
-            "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` is decoded at its full size, and the width applies to the looks at the whole picture alone.";
+            "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` or `describe` is decoded at its full size, and the width applies to the looks at the whole picture alone.";
         CROPS: CustomForm = "crops", CustomForm("`\"auto\"`, or a whole number, 1 to 12", "`\"auto\"`"), "crops = 5",
             "The most crops of a look, the crop of the whole picture included. Fewer crops cost less and show less detail. `auto` uses as many as the model's rule makes of the picture's size.";
         TRANSPORT: WordForm<Transport> = "transport",
