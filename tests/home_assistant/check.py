@@ -31,7 +31,7 @@ LIMIT_S = 30
 HEALTH = {"v": 1, "state": "streaming", "reason": None, "attempts": 0}
 STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "lat_over_budget": 1,
          "gpu0_busy_pct": 71.0}
-EVENT = {"v": 1, "type": "new", "event": "b7c1-front_door-1", "reason": "first_seen", "zones": ["drive"],
+EVENT = {"v": 1, "type": "update", "event": "b7c1-front_door-1", "reason": "described", "description": "It waves.", "zones": ["drive"],
          "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "score": 0.83}
 CROSSING = {"v": 1, "event": "b7c1-front_door-1", "line": "kerb", "direction": "to_house", "at_ms": 1787393730023,
             "speed": None, "count": 7, "score": 0.83}
@@ -224,7 +224,7 @@ class Check:
         shown = lambda key: self.shown("spotter_edge1_" + key)
         await self.until("values", lambda: {k: (shown(k), v) for k, v in said.items() if shown(k) != v})
         event = self.hass.states.get(self.ids()["spotter_edge1_front_door_person_event"])
-        assert event.attributes["event_type"] == "new" and event.attributes["zones"] == ["drive"], event
+        assert event.attributes["event_type"] == "update" and event.attributes["description"] == "It waves." and event.attributes["zones"] == ["drive"], event
         assert event.attributes["dwell_s"] == {"drive": 31.5} and event.attributes["dwelling"] == ["drive"], event
         crossing = self.hass.states.get(self.ids()["spotter_edge1_front_door_person_crossing_kerb"])
         assert crossing.attributes["event_type"] == "to_house" and crossing.attributes["count"] == 7, crossing
