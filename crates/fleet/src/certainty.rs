@@ -96,11 +96,6 @@ impl Certainty {
         }
     }
 
-    /// The node has taken part; its heartbeat goes on while owners are read again.
-    pub fn was_current(&self) -> bool {
-        self.was_current
-    }
-
     /// Others can renew their heartbeats since then, as far as this node can know. `None`: not connected.
     pub fn usable_since(&self) -> Option<Mono> {
         let connected_at = self.connected_at()?;
@@ -147,12 +142,13 @@ impl Certainty {
         }
     }
 
-    /// True when a renewal has to be sent that a decision can be based on, or when the last one is old or was refused.
+    /// True when a renewal has to be sent that a decision can be based on, or when the last one is old or was refused. Never before all owners
+    /// were known once.
     pub fn is_renewal_due(&self, now: Mono) -> bool {
         let is_old = |renewal: AcceptedRenewal| {
             renewal.sent < self.base || now.since(renewal.sent) >= HEARTBEAT_PERIOD
         };
-        self.is_refused || self.renewal.is_none_or(is_old)
+        self.was_current && (self.is_refused || self.renewal.is_none_or(is_old))
     }
 
     pub fn has_renewed(&self) -> bool {

@@ -264,11 +264,7 @@ impl FleetState {
 
     /// The own heartbeat has to be sent. It goes on while owners are read again, so that others do not take this node for dead.
     pub fn is_renewal_due(&self, now: Mono) -> bool {
-        self.can_renew() && self.certainty.is_renewal_due(now)
-    }
-
-    pub(crate) fn can_renew(&self) -> bool {
-        self.certainty.was_current() && self.namesake.is_none()
+        self.namesake.is_none() && self.certainty.is_renewal_due(now)
     }
 
     /// Owners can be written: they are known, and nothing is known of another machine with this name.

@@ -74,18 +74,14 @@ impl Tracker {
     /// A look ended without answers. Questions in it are asked again later, some of them now.
     pub fn unanswered(&mut self, look: &Look) -> Vec<PromptChange> {
         let (camera, at) = (&look.frame.camera, look.frame.times.received);
-        let settled = look.prompts.iter().filter_map(|question| {
-            let answer = None;
-            self.settle(
-                camera,
-                SettledPrompt {
-                    question,
-                    answer,
-                    at,
-                },
-            )
+        let settled = look.prompts.iter().map(|question| SettledPrompt {
+            question,
+            answer: None,
+            at,
         });
-        settled.collect()
+        settled
+            .filter_map(|settled| self.settle(camera, settled))
+            .collect()
     }
 
     /// Time passed: the states of prompts without a look for too long become unknown, and lines are reset as configured. To be

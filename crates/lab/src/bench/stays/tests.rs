@@ -1,6 +1,6 @@
 //! The tracker on the drawn street, scored against its truth.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -9,11 +9,11 @@ use rayon::prelude::*;
 use super::{Stays, StreetLook};
 use crate::bench::tests::{boxes_answer, found as found_at};
 use spotter_core::{
-    FoundObject, Location, NormBox, WallTime,
+    FoundObject, Location, NormBox, TrackId, WallTime,
     config::CameraConfig,
     testing::{camera, frame_at, prompt},
 };
-use spotter_events::track::Tracker;
+use spotter_events::track::{TrackedAnswer, Tracker};
 use spotter_street::{
     Street,
     scene::{Class, ObjectIdentity},
@@ -84,12 +84,30 @@ fn site(looks_per_s: usize) -> CameraConfig {
     camera
 }
 
-/// The boxes that this model finds, and which object each shows.
+/// A box that a model finds, and which object it shows.
+type ShownBox = (Option<ObjectIdentity>, FoundObject<NormBox>);
+
+/// Notes which object each track shows now.
+fn note_shown(
+    shown: &mut BTreeMap<TrackId, ObjectIdentity>,
+    tracked: &TrackedAnswer,
+    found: &[ShownBox],
+) {
+    for object in tracked.body.objects() {
+        let mut found = found.iter();
+        let of = found.find(|(_, found)| Location::Box(found.place) == object.location);
+        if let Some(&(Some(identity), _)) = of {
+            shown.insert(object.track.clone(), identity);
+        }
+    }
+}
+
+/// The boxes that this model finds.
 fn found<'a>(
     seen: impl Iterator<Item = &'a SeenObject>,
     model: SimulatedModel,
     rng: &mut Pcg32,
-) -> Vec<(Option<ObjectIdentity>, FoundObject<NormBox>)> {
+) -> Vec<ShownBox> {
     let normal = |rng: &mut Pcg32| (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
     let mut all = Vec::new();
     let mut add = |rng: &mut Pcg32, identity, place: NormBox| {

@@ -1,10 +1,8 @@
 //! The time in a zone across the drawn street, compared with the true paths of its objects.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use spotter_core::{
-    Event, EventStep, TrackId, UpdateReason, ZoneId,
+    Event, EventStep, UpdateReason, ZoneId,
     config::{ZoneConfig, ZonePoint},
 };
 
@@ -133,13 +131,7 @@ fn reported_visits(
             let tracked = tracker
                 .update(&frame, &boxes_answer(prompt, boxes))
                 .unwrap();
-            for object in tracked.body.objects() {
-                let mut all = found.iter();
-                let of = all.find(|(_, found)| Location::Box(found.place) == object.location);
-                if let Some(&(Some(identity), _)) = of {
-                    objects.insert(object.track.clone(), identity);
-                }
-            }
+            note_shown(&mut objects, &tracked, &found);
             for event in tracked.change.events {
                 let visit = visits.entry(event.track.clone()).or_default();
                 visit.add(&event, at_s);

@@ -1,9 +1,7 @@
 //! Counts at a line across the drawn street, compared with the true paths of its objects.
 
-use std::collections::BTreeMap;
-
 use spotter_core::{
-    DirectionId, LineId, TrackId,
+    DirectionId, LineId,
     config::{LineConfig, ZonePoint},
 };
 use spotter_street::{
@@ -183,13 +181,7 @@ fn counted_crossings(
             let tracked = tracker
                 .update(&frame, &boxes_answer(prompt, boxes))
                 .unwrap();
-            for object in tracked.body.objects() {
-                let mut all = found.iter();
-                let of = all.find(|(_, found)| Location::Box(found.place) == object.location);
-                if let Some(&(Some(identity), _)) = of {
-                    shown.insert(object.track.clone(), identity);
-                }
-            }
+            note_shown(&mut shown, &tracked, &found);
             for event in tracked.change.events {
                 let Some(crossing) = event.crossing else {
                     continue;
