@@ -61,6 +61,7 @@ fn found(body: &DetectionBody) -> String {
         DetectionBody::Text {
             text: answer,
             score,
+            ..
         } => write!(text, "{answer:?} {score:.2}"),
     };
     if text.is_empty() {

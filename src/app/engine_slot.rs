@@ -87,6 +87,7 @@ impl EngineSlot {
             model = &*card.name,
             device = card.device,
             prompts_per_s = prompts_hz.map(f64::round),
+            calibrated_scores = calibrated(&card),
             "model loaded"
         );
         if let Some(warning) = card.warning() {
@@ -259,4 +260,10 @@ impl LostEngine {
 pub fn camera_list<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
     let names: Vec<String> = cameras.map(ToString::to_string).collect();
     names.join(", ")
+}
+
+/// The kinds of prompts whose scores are calibrated; `None` without any.
+fn calibrated(card: &ModelCard) -> Option<String> {
+    let kinds: Vec<&str> = card.calibrated.iter().map(|kind| kind.name()).collect();
+    (!kinds.is_empty()).then(|| kinds.join(", "))
 }

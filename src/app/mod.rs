@@ -50,7 +50,7 @@ mod shrink;
 mod snapshot;
 mod snapshots;
 #[cfg(test)]
-mod test_support;
+pub(crate) mod test_support;
 
 use std::{path::Path, time::Duration};
 

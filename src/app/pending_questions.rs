@@ -137,7 +137,7 @@ impl<T> Default for PendingQuestions<T> {
 
 fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
     match body {
-        AnswerBody::Text { text, score } => Ok(ReplyValue::Answer {
+        AnswerBody::Text { text, score, .. } => Ok(ReplyValue::Answer {
             text: text.clone(),
             score: *score,
         }),
@@ -152,7 +152,7 @@ fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
 mod tests {
     use super::*;
     use crate::app::test_support;
-    use spotter_core::{Answer, Look, StageTimes};
+    use spotter_core::{Answer, Look, ScoreSource, StageTimes};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -184,6 +184,7 @@ mod tests {
         let text = |text: &str| AnswerBody::Text {
             text: text.into(),
             score: 0.5,
+            source: ScoreSource::TokenProb,
         };
         let answer = |prompt: &Arc<Prompt>, body| Answer {
             region: None,

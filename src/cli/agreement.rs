@@ -140,6 +140,7 @@ mod tests {
         let text = |text: &str| AnswerBody::Text {
             text: text.into(),
             score: 0.8,
+            source: ScoreSource::TokenProb,
         };
         let (same, other) = (
             Agreement::of(&text("Yes"), &text("yes ")),

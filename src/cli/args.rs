@@ -88,6 +88,8 @@ pub enum CliCommand {
     Bench(BenchArgs),
     /// Show the nodes of a broker; read and write the list of cameras that nodes share
     Fleet(FleetCommandArgs),
+    /// Measure how right a model is about your own labelled pictures, and calibrate its scores
+    Eval(EvalLabelsArgs),
     /// Compare the answers of another precision with those of bf16, on your own pictures
     Compare(CompareArgs),
     /// Find objects in a picture: boxes
@@ -365,6 +367,32 @@ fn listening_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `spotter eval`
+#[derive(Debug, Args)]
+pub struct EvalLabelsArgs {
+    /// Labels: a .json file of objects in COCO's form, and .jsonl files of questions, each line like
+    /// {"picture": "a.jpg", "question": "Is the gate open?", "answer": "Yes", "choices": ["Yes", "No"]}
+    #[arg(value_name = "FILE", required = true)]
+    pub labels: Vec<PathBuf>,
+    /// Where the pictures are; default: beside the file that names them
+    #[arg(long, value_name = "DIR")]
+    pub pictures: Option<PathBuf>,
+    /// Look for boxes of this category; may be given several times. Without --detect and --point: boxes of all categories
+    #[arg(long, value_name = "CATEGORY")]
+    pub detect: Vec<String>,
+    /// Look for points on this category; may be given several times
+    #[arg(long, value_name = "CATEGORY")]
+    pub point: Vec<String>,
+    /// Write the maps of scores to model.toml in the model directory: a score of 0.8 then means that eight in ten are right
+    #[arg(long)]
+    pub write: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
 /// `spotter compare`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -380,6 +408,9 @@ pub struct CompareArgs {
     /// Ask this; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub query: Vec<String>,
+    /// Carry the maps of scores that `spotter eval --write` made in bf16 over to the other precision, in model.toml
+    #[arg(long)]
+    pub write: bool,
     /// Where the ten most different pictures are drawn
     #[arg(long, value_name = "DIR", default_value = "spotter-compare")]
     pub draw: PathBuf,

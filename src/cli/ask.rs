@@ -160,7 +160,7 @@ fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<
                 ))?;
             }
         }
-        AnswerBody::Text { text, score } => say(format_args!("{text}   (score {score:.2})"))?,
+        AnswerBody::Text { text, score, .. } => say(format_args!("{text}   (score {score:.2})"))?,
     }
     Ok(())
 }
@@ -197,7 +197,7 @@ fn to_json(answer: &Answer) -> Value {
         AnswerBody::Points(found) => json!({"points": found.iter().map(|f| json!({
             "x": f.place.x, "y": f.place.y, "score": f.score, "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
-        AnswerBody::Text { text, score } => json!({"answer": text, "score": score}),
+        AnswerBody::Text { text, score, .. } => json!({"answer": text, "score": score}),
     };
     let mut all = json!({
         "kind": answer.prompt.task.kind(),

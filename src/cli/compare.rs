@@ -17,10 +17,14 @@ use super::{
     agreement::Agreement,
     args::{CompareArgs, ModelArgs},
     ask,
+    carried_scores::scored_answers,
+    eval,
     out::{remark, say},
     pictures::pictures_in,
+    score_fit::ScoredAnswers,
 };
-use spotter_core::{Answer, AnswerBody, Look, Task, config::GpuPrecision};
+use spotter_core::{Answer, AnswerBody, Look, ScoreMaps, ScoredKind, Task, config::GpuPrecision};
+use spotter_engine::open::ModelCard;
 
 /// Pictures that are drawn, at most.
 const DRAWN: usize = 10;
@@ -61,12 +65,19 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
             "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
         );
     }
+    let directory = args
+        .write
+        .then(|| eval::directory(&args.model.settings()))
+        .transpose()?;
     let in_bf16 = ModelArgs {
         precision: Some(GpuPrecision::Bf16),
         ..args.model.clone()
     };
     let first = answers(&in_bf16, None, &pictures, &tasks)?;
-    let second = answers(&args.model, Some(&first.precision), &pictures, &tasks)?;
+    if directory.is_some() {
+        require_maps(&first.maps, &tasks)?;
+    }
+    let second = answers(&args.model, Some(&first), &pictures, &tasks)?;
     let comparison = Comparison::of(&pictures, &tasks, [&first, &second]);
     match args.json {
         true => say(serde_json::to_string(&comparison)?)?,
@@ -85,11 +96,18 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         remark(format_args!(
             "the worst are drawn in {}: {} orange, {} blue",
             args.draw.display(),
-            first.precision,
-            second.precision
+            first.card.precision,
+            second.card.precision
         ));
     }
-    Ok(())
+    match directory {
+        Some(directory) => {
+            let fits = scored_by_first(&tasks, [&first, &second]).fit(&second.maps);
+            fits.iter().try_for_each(say)?;
+            eval::write_maps(&directory, &second.card, &fits)
+        }
+        None => Ok(()),
+    }
 }
 
 fn tasks(args: &CompareArgs) -> anyhow::Result<Vec<Task>> {
@@ -115,20 +133,22 @@ fn tasks(args: &CompareArgs) -> anyhow::Result<Vec<Task>> {
 
 /// What one engine answered.
 struct AnsweredPictures {
-    precision: String,
-    /// Of each picture, in the order of the prompts.
+    card: ModelCard,
+    /// Of each picture, in the order of the prompts. Scores are the model's own probabilities.
     answers: Vec<Vec<AnswerBody>>,
+    /// What the probabilities mean in this precision.
+    maps: ScoreMaps,
 }
 
-/// Opens an engine, looks at all pictures and closes it; an error when its precision is one that is known. Blocks.
+/// Opens an engine, looks at all pictures and closes it; an error when its precision is that of `first`. Blocks.
 fn answers(
     model: &ModelArgs,
-    known: Option<&String>,
+    first: Option<&AnsweredPictures>,
     pictures: &[PathBuf],
     tasks: &[Task],
 ) -> anyhow::Result<AnsweredPictures> {
     let (mut engine, card) = ask::open(model)?;
-    if known.is_some_and(|known| **known == *card.precision) {
+    if first.is_some_and(|first| first.card.precision == card.precision) {
         bail!(
             "here the model runs in {} ({}) with that --precision too: there is nothing to compare",
             card.precision,
@@ -138,6 +158,7 @@ fn answers(
     if let Some(layers) = &card.layers {
         remark(layers);
     }
+    let maps = engine.set_score_maps(ScoreMaps::default());
     let mut answers = Vec::new();
     for (done, path) in pictures.iter().enumerate() {
         if done % PROGRESS_EVERY == 0 {
@@ -164,9 +185,46 @@ fn answers(
             .push(in_order.with_context(|| format!("{}: an answer is missing", path.display()))?);
     }
     Ok(AnsweredPictures {
-        precision: card.precision.to_string(),
+        card,
         answers,
+        maps,
     })
+}
+
+/// An error when the scores of a prompt cannot be carried over.
+fn require_maps(maps: &ScoreMaps, tasks: &[Task]) -> anyhow::Result<()> {
+    let kinds = tasks.iter().filter_map(ScoredKind::of);
+    for kind in kinds {
+        let kind_name = kind.name();
+        maps.of(kind).with_context(|| {
+            format!(
+                "model.toml has no map of bf16's scores of {kind_name}, which --write would carry over; `spotter eval --write` makes it of labelled pictures"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The answers of the second engine, each as right as the same answer of the first one, by its calibrated score. What the first one
+/// did not answer counts as wrong.
+fn scored_by_first(tasks: &[Task], runs: [&AnsweredPictures; 2]) -> ScoredAnswers {
+    let [first, second] = runs;
+    let mut scored = ScoredAnswers::default();
+    for (picture, (known, given)) in first.answers.iter().zip(&second.answers).enumerate() {
+        for ((task, known), given) in tasks.iter().zip(known).zip(given) {
+            let Some(kind) = ScoredKind::of(task) else {
+                continue;
+            };
+            let share = |probability: f64| {
+                let map = first.maps.of(kind);
+                map.map_or(probability, |map| map.share(probability))
+            };
+            for answer in scored_answers(known, given, share) {
+                scored.add(kind, picture, answer);
+            }
+        }
+    }
+    scored
 }
 
 impl Comparison {
@@ -198,7 +256,7 @@ impl Comparison {
             .collect();
         different.sort_by(|a, b| a.share.total_cmp(&b.share));
         Self {
-            precisions: runs.map(|run| run.precision.clone()),
+            precisions: runs.map(|run| run.card.precision.to_string()),
             prompts: prompts.collect(),
             different,
         }
@@ -262,15 +320,22 @@ fn draw(to: &Path, picture: &Path, both: [&Vec<AnswerBody>; 2]) -> anyhow::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::test_support;
+    use spotter_core::ScoreSource;
 
     fn run(precision: &str, texts: &[&str]) -> AnsweredPictures {
         let text = |text: &&str| AnswerBody::Text {
             text: (*text).to_owned(),
             score: 1.0,
+            source: ScoreSource::TokenProb,
         };
         AnsweredPictures {
-            precision: precision.into(),
+            card: ModelCard {
+                precision: precision.into(),
+                ..test_support::card()
+            },
             answers: texts.iter().map(|one| vec![text(one)]).collect(),
+            maps: ScoreMaps::default(),
         }
     }
 

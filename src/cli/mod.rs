@@ -7,12 +7,16 @@ pub mod args;
 mod ask;
 mod bench;
 mod calibrate;
+mod carried_scores;
 mod check;
 mod compare;
+mod eval;
 mod fleet;
+mod labels;
 mod model;
 pub mod out;
 mod pictures;
+mod score_fit;
 mod self_test;
 pub mod table;
 
@@ -46,6 +50,7 @@ pub fn main() -> ExitCode {
         CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
+        CliCommand::Eval(args) => eval::eval(&args),
         CliCommand::Compare(args) => compare::compare(&args),
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),

@@ -136,6 +136,7 @@ fn list() -> anyhow::Result<()> {
 /// What the record of a directory says, in a line.
 fn described(directory: &Path) -> anyhow::Result<String> {
     let record = ModelRecord::read(directory)?;
+    let record = record.filter(|record| !record.files.is_empty());
     let record =
         record.context("copied without model.toml, so the files are not compared with anything")?;
     let mut sources: Vec<String> = Vec::new();
@@ -152,7 +153,8 @@ fn described(directory: &Path) -> anyhow::Result<String> {
 }
 
 fn check(directory: &Path) -> anyhow::Result<()> {
-    let Some(record) = ModelRecord::read(directory)? else {
+    let record = ModelRecord::read(directory)?;
+    let Some(record) = record.filter(|record| !record.files.is_empty()) else {
         return check_by_look(directory);
     };
     let mut announced = String::new();
@@ -186,7 +188,7 @@ fn check_by_look(directory: &Path) -> anyhow::Result<()> {
     let source = ModelSource::Directory(directory.to_owned());
     model::check_model(&source)?;
     remark(format_args!(
-        "{path} has no {}: loading the model to look at a known picture, which takes minutes without a GPU",
+        "{path}: no {} names its files: loading the model to look at a known picture, which takes minutes without a GPU",
         ModelRecord::FILE
     ));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

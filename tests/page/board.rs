@@ -326,6 +326,7 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     let text = DetectionBody::Text {
         text: "a man & a <dog> on the pavement, walking towards the red car".into(),
         score: 0.7,
+        source: ScoreSource::TokenProb,
     };
     let question = Task::Query {
         question: "What is going on?".into(),

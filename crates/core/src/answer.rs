@@ -69,11 +69,27 @@ pub enum ScoreSource {
     TokenProb,
     /// Probability of the yes to a verification question.
     Verify,
+    /// Share of answers with this probability that was right when `spotter eval` asked about pictures whose answers are known.
+    Calibrated,
+    /// The same of the yes to a verification question.
+    VerifyCalibrated,
 }
 
 impl ScoreSource {
     pub(crate) fn is_token_prob(&self) -> bool {
         *self == Self::TokenProb
+    }
+
+    /// The source of an event's score whose question was answered with a score of this source.
+    pub fn of_verification(self) -> Self {
+        match self {
+            Self::TokenProb | Self::Verify => Self::Verify,
+            Self::Calibrated | Self::VerifyCalibrated => Self::VerifyCalibrated,
+        }
+    }
+
+    pub fn is_of_verification(self) -> bool {
+        matches!(self, Self::Verify | Self::VerifyCalibrated)
     }
 }
 
@@ -102,6 +118,7 @@ pub enum AnswerBody {
         /// Geometric mean of the probabilities of its tokens and of its end, 0..1. They are the model's own, before any
         /// token was forbidden: one of several `choices` that the model would not have given by itself has a low score.
         score: f64,
+        source: ScoreSource,
     },
 }
 

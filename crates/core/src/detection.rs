@@ -55,7 +55,11 @@ pub enum DetectionBody {
     /// To `detect` and `point`, in the model's order.
     Objects(Vec<TrackedObject>),
     /// To `query` and `caption`; as in [`AnswerBody::Text`](super::AnswerBody::Text).
-    Text { text: String, score: f64 },
+    Text {
+        text: String,
+        score: f64,
+        source: ScoreSource,
+    },
 }
 
 impl DetectionBody {

@@ -22,6 +22,7 @@ mod model_record;
 mod polygon;
 mod prompt;
 mod prompt_state;
+mod score_map;
 mod stream_counters;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
@@ -56,10 +57,15 @@ pub use ids::{
 };
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
-pub use model_record::{FileMismatch, ModelRecord, ModelRecordError, RecordedFile};
+pub use model_record::{
+    FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
+};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};
+pub use score_map::{
+    SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
+};
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

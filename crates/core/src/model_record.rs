@@ -1,5 +1,5 @@
-//! `model.toml`: which files a fetched model has, where they come from, and their hashes. `spotter model get` writes it, and
-//! the loader compares the files with it.
+//! `model.toml`: which files a fetched model has, where they come from, and their hashes; how often its answers are right. `spotter model get`
+//! writes the files, `spotter eval` and `spotter compare` the maps of scores; the loader compares the files and uses the maps.
 
 use std::{
     collections::BTreeSet,
@@ -9,22 +9,42 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{read_short_file, write_file_atomically};
+use crate::{
+    ScoreMap, ScoreMaps, ScoredKind, config::GpuPrecision, read_short_file, write_file_atomically,
+};
 
-const HEAD: &str = "# Written by `spotter model get`. Spotter compares the files with it when it loads the model.\n\n";
+const HEAD: &str = "# Written by `spotter model get` and `spotter eval`. Spotter compares the files with it when it loads the model, and maps scores.\n\n";
 /// No record is longer, in bytes.
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// The contents of a `model.toml`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// The name that `spotter model get` was given.
+    /// The name that `spotter model get` was given, else that of the directory.
     pub model: String,
-    /// URL of the hub that the files were fetched from, without a login.
-    pub hub: String,
-    #[serde(rename = "file")]
+    /// URL of the hub that the files were fetched from, without a login; `None` when nobody recorded where they come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<String>,
+    /// Empty without a hub.
+    #[serde(default, rename = "file", skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<RecordedFile>,
+    #[serde(default, rename = "score_map", skip_serializing_if = "Vec::is_empty")]
+    pub score_maps: Vec<RecordedScoreMap>,
+}
+
+/// A map of scores, with what it was made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedScoreMap {
+    pub kind: ScoredKind,
+    pub precision: GpuPrecision,
+    /// Hash of the weights, hex, lower case: the map is of no others.
+    pub weights_sha256: String,
+    /// The number of answers that it was made of.
+    pub answers: usize,
+    /// Probabilities of the model and the shares of right answers.
+    pub points: ScoreMap,
 }
 
 /// One file of a fetched model.
@@ -89,9 +109,33 @@ impl ModelRecord {
         write_file_atomically(&directory.join(Self::FILE), text.as_bytes())
     }
 
+    /// The maps for these weights in this precision.
+    pub fn score_maps(&self, weights_sha256: &str, precision: GpuPrecision) -> ScoreMaps {
+        let mut maps = ScoreMaps::default();
+        let of_these = |map: &&RecordedScoreMap| {
+            map.weights_sha256 == weights_sha256 && map.precision == precision
+        };
+        for map in self.score_maps.iter().filter(of_these) {
+            maps.set(map.kind, map.points.clone());
+        }
+        maps
+    }
+
+    /// Replaces the map of the same kind and precision; those of other weights are removed.
+    pub fn set_score_map(&mut self, map: RecordedScoreMap) {
+        self.score_maps.retain(|old| {
+            let is_same = (old.kind, old.precision) == (map.kind, map.precision);
+            old.weights_sha256 == map.weights_sha256 && !is_same
+        });
+        self.score_maps.push(map);
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let record: Self =
             toml::from_str(text).map_err(|error| format!("is no record of a model: {error}"))?;
+        if record.hub.is_some() == record.files.is_empty() {
+            return Err("is no record of a model: a hub and files belong together".into());
+        }
         let mut names = BTreeSet::new();
         for file in &record.files {
             let is_plain = Path::new(&file.name).file_name() == Some(file.name.as_ref());
@@ -144,7 +188,7 @@ mod tests {
     fn record() -> ModelRecord {
         ModelRecord {
             model: "moondream2".into(),
-            hub: "https://huggingface.co".into(),
+            hub: Some("https://huggingface.co".into()),
             files: vec![RecordedFile {
                 name: "config.json".into(),
                 repository: "vikhyatk/moondream2".into(),
@@ -154,7 +198,47 @@ mod tests {
                 size: 3,
                 sha256: "abc".into(),
             }],
+            score_maps: Vec::new(),
         }
+    }
+
+    fn score_map(kind: ScoredKind, weights_sha256: &str) -> RecordedScoreMap {
+        RecordedScoreMap {
+            kind,
+            precision: GpuPrecision::Int8,
+            weights_sha256: weights_sha256.into(),
+            answers: 100,
+            points: vec![[0.0, 0.0], [0.5, 0.25], [1.0, 0.9]]
+                .try_into()
+                .unwrap(),
+        }
+    }
+
+    #[test]
+    fn score_maps_are_of_their_weights_and_precision() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut record = ModelRecord {
+            hub: None,
+            files: Vec::new(),
+            ..record()
+        };
+        record.set_score_map(score_map(ScoredKind::Detect, "abc"));
+        record.set_score_map(score_map(ScoredKind::Detect, "abc"));
+        record.set_score_map(score_map(ScoredKind::Query, "abc"));
+        assert_eq!(record.score_maps.len(), 2);
+        record.write(folder.path()).unwrap();
+        assert_eq!(
+            ModelRecord::read(folder.path()).unwrap(),
+            Some(record.clone())
+        );
+        let maps = record.score_maps("abc", GpuPrecision::Int8);
+        assert_eq!(maps.detect.map(|map| map.share(0.25)), Some(0.125));
+        assert!(maps.query.is_some() && maps.point.is_none());
+        let none = ScoreMaps::default();
+        assert_eq!(record.score_maps("abc", GpuPrecision::Bf16), none);
+        assert_eq!(record.score_maps("abd", GpuPrecision::Int8), none);
+        record.set_score_map(score_map(ScoredKind::Point, "abd"));
+        assert_eq!(record.score_maps.len(), 1);
     }
 
     #[test]

@@ -110,8 +110,13 @@ pub fn fetch(
         .map(|(order, staged)| order.recorded(&staged.sha256));
     let record = ModelRecord {
         model: model.name.to_owned(),
-        hub: client.endpoint().to_owned(),
+        hub: Some(client.endpoint().to_owned()),
         files: files.collect(),
+        // The loader uses those of these weights.
+        score_maps: ModelRecord::read(directory)
+            .ok()
+            .flatten()
+            .map_or_else(Vec::new, |record| record.score_maps),
     };
     for (order, staged) in orders.iter().zip(staged) {
         if let Some(part) = staged.part {

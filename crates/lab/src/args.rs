@@ -52,6 +52,8 @@ pub enum LabCommand {
     Still(StillArgs),
     /// Measure the accuracy of a model on drawn street scenes with known truth
     Eval(EvalArgs),
+    /// Write drawn street scenes as pictures with labels for `spotter eval`
+    Labels(LabelsArgs),
     /// Measure what a model finds of small things, in the whole picture and in a region of it
     Regions(RegionsArgs),
 }
@@ -377,6 +379,23 @@ pub struct EvalArgs {
     /// Which model
     #[command(flatten)]
     pub model: ModelArgs,
+}
+
+/// `spotter-lab labels`
+#[derive(Debug, Args)]
+pub struct LabelsArgs {
+    /// The folder for the pictures, labels.json and questions.jsonl
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// How many scenes
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub scenes: u64,
+    /// Seed of the first scene; training used seeds below 2^40
+    #[arg(long, value_name = "N", default_value_t = 1 << 41)]
+    pub seed: u64,
+    /// Bit rate of the H.264 that the pictures pass through, kbit/s; 0 = none
+    #[arg(long, value_name = "KBIT/S", default_value_t = 1000)]
+    pub bitrate: u32,
 }
 
 /// `spotter-lab regions`

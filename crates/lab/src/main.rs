@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         LabCommand::Soak(args) => measure::soak(&args),
         LabCommand::Still(args) => measure::still(&args),
         LabCommand::Eval(args) => measure::eval(&args),
+        LabCommand::Labels(args) => measure::labels(&args),
         LabCommand::Regions(args) => measure::regions(&args),
     })
 }

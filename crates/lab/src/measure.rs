@@ -11,13 +11,13 @@ use spotter::cli::{
 };
 
 use crate::bench::{
-    self, Ceiling, CheckOptions, EvalOptions, Load, LoadSubject, MachineCeilings, ProgressLine,
-    RegionOptions, STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport, StillOptions,
-    TrackOptions,
+    self, Ceiling, CheckOptions, EvalOptions, LabelOptions, Load, LoadSubject, MachineCeilings,
+    ProgressLine, RegionOptions, STEPS_MIN, SoakOptions, SoakSubject, Steps, StepsReport,
+    StillOptions, TrackOptions,
 };
 use crate::{
     args::{
-        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, FleetBenchArgs, LoadArgs,
+        CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, FleetBenchArgs, LabelsArgs, LoadArgs,
         RegionsArgs, SoakArgs, StepsArgs, StillArgs,
     },
     cameras,
@@ -255,6 +255,18 @@ pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let mut progress = ProgressLine::new("scenes", options.scenes);
     let report = bench::eval(&mut engine, &options, &mut progress)?;
     print(&report, args.json)
+}
+
+/// `spotter-lab labels`
+pub fn labels(args: &LabelsArgs) -> anyhow::Result<()> {
+    let options = LabelOptions {
+        folder: args.folder.clone(),
+        scenes: args.scenes,
+        first_seed: args.seed,
+        kbit_per_s: (args.bitrate > 0).then_some(args.bitrate),
+    };
+    let mut progress = ProgressLine::new("scenes", options.scenes);
+    bench::write_labels(&options, &mut progress)
 }
 
 /// `spotter-lab regions`

@@ -126,9 +126,13 @@ struct ObjectPart<'a> {
 pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8> {
     let prompt = &detection.prompt;
     let (frame, model_size) = (&detection.frame, detection.model_size);
-    let (answer, score) = match &detection.body {
-        DetectionBody::Objects(_) => (None, None),
-        DetectionBody::Text { text, score } => (Some(text.as_str()), Some(rounded(*score, 3))),
+    let (answer, score, score_source) = match &detection.body {
+        DetectionBody::Objects(_) => (None, None, None),
+        DetectionBody::Text {
+            text,
+            score,
+            source,
+        } => (Some(text.as_str()), Some(rounded(*score, 3)), Some(*source)),
     };
     let payload = DetectionPayload {
         answer,
@@ -161,7 +165,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         },
         region: detection.region.as_ref().map(corners),
         score,
-        score_src: answer.map(|_| source(ScoreSource::TokenProb)),
+        score_src: score_source.map(source),
         seq: label.seq,
         since_last: detection.since_last,
         time: TimePart::new(detection, now),
@@ -263,6 +267,8 @@ pub(super) fn source(source: ScoreSource) -> &'static str {
     match source {
         ScoreSource::TokenProb => "token_prob",
         ScoreSource::Verify => "verify",
+        ScoreSource::Calibrated => "calibrated",
+        ScoreSource::VerifyCalibrated => "verify_calibrated",
     }
 }
 

@@ -54,7 +54,11 @@ fn boxes(bounds: &[NormBox]) -> DetectionBody {
 
 fn words(text: &str, score: f64) -> DetectionBody {
     let text = text.into();
-    DetectionBody::Text { text, score }
+    DetectionBody::Text {
+        text,
+        score,
+        source: ScoreSource::TokenProb,
+    }
 }
 
 fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {

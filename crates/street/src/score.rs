@@ -4,6 +4,9 @@
 //! the usual rule of detection benchmarks (PASCAL VOC, COCO at IoU 0.5). Things that are too small or too hidden
 //! are *ignored*: finding them is not false, missing them is no miss.
 
+mod calibration;
+
+pub use calibration::{Calibration, CalibrationBin};
 use spotter_core::{NormBox, NormPoint};
 
 /// Overlap from which a box is right.

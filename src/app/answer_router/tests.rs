@@ -88,6 +88,7 @@ impl Site {
             _ => AnswerBody::Text {
                 text: verdict.into(),
                 score: 0.5,
+                source: ScoreSource::TokenProb,
             },
         };
         for prompt in &look.prompts {

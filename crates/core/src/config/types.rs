@@ -269,6 +269,7 @@ pub enum DevicePreference {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GpuPrecision {
     Bf16,
     /// 8-bit products of many rows (compute capability 8.9 and newer).

@@ -53,6 +53,8 @@ pub struct LoadedModel {
     pub tokenizer: Tokenizer,
     /// What the user's pictures showed of its layers.
     pub calibration: CalibrationState,
+    /// Its `model.toml`.
+    pub record: Option<ModelRecord>,
     /// True when no `model.toml` says which files these should be: only a look can show whether they fit together.
     pub is_unknown: bool,
 }
@@ -72,6 +74,7 @@ enum FileRecord {
     Embedded,
     /// The directory has no `model.toml`.
     Unknown,
+    /// It may name no files, but maps of scores alone.
     Recorded {
         directory: PathBuf,
         record: ModelRecord,
@@ -126,7 +129,8 @@ impl ModelFiles {
             config,
             weights,
             tokenizer,
-            is_unknown: matches!(self.record, FileRecord::Unknown),
+            record: self.record.record().cloned(),
+            is_unknown: self.record.is_unknown(),
         })
     }
 
@@ -263,6 +267,22 @@ impl FileRecord {
         })
     }
 
+    fn record(&self) -> Option<&ModelRecord> {
+        match self {
+            Self::Recorded { record, .. } => Some(record),
+            Self::Embedded | Self::Unknown => None,
+        }
+    }
+
+    /// Nothing says which files these should be.
+    fn is_unknown(&self) -> bool {
+        match self {
+            Self::Embedded => false,
+            Self::Unknown => true,
+            Self::Recorded { record, .. } => record.files.is_empty(),
+        }
+    }
+
     fn check_size(&self, file: &FileBytes) -> Result<(), ModelError> {
         self.check(file, |record, name| {
             let size = file.size()?;
@@ -274,7 +294,7 @@ impl FileRecord {
         self.check(file, |record, name| Ok(record.check_sha256(name, sha256)))
     }
 
-    /// Does nothing when there is no record.
+    /// Does nothing when no files are recorded.
     fn check(
         &self,
         file: &FileBytes,
@@ -283,6 +303,9 @@ impl FileRecord {
         let (Self::Recorded { directory, record }, FileBytes::Path(path)) = (self, file) else {
             return Ok(());
         };
+        if self.is_unknown() {
+            return Ok(());
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         compare(record, &name)?.map_err(|mismatch| {
             let (directory, model) = (directory.display(), &record.model);

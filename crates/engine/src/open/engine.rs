@@ -17,7 +17,10 @@ use crate::{
     },
     service::{Engine, EngineError, EngineModel, InFlight, LookRule},
 };
-use spotter_core::{Clock, Look, Outcome, Picture, Task, config};
+use spotter_core::{
+    Clock, Look, Outcome, Picture, ScoredKind, Task,
+    config::{self, GpuPrecision},
+};
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
 const ANSWER_MAX_TOKENS: usize = 128;
@@ -47,6 +50,8 @@ pub struct ModelCard {
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, at most.
     pub permits: usize,
+    /// The answers whose scores are calibrated.
+    pub calibrated: Vec<ScoredKind>,
     /// Why its answers are probably nonsense: files that no `model.toml` vouches for failed a look at a known picture.
     pub doubt: Option<String>,
 }
@@ -60,6 +65,15 @@ impl ModelCard {
              `spotter model get moondream2` fetches files that fit together",
             self.name
         ))
+    }
+
+    /// The precision that the maps of its scores must be of: f32 answers as bf16 does.
+    pub fn score_precision(&self) -> GpuPrecision {
+        match &*self.precision {
+            "fp8" => GpuPrecision::Fp8,
+            "int8" => GpuPrecision::Int8,
+            _ => GpuPrecision::Bf16,
+        }
     }
 
     /// How many looks the engine takes at once: as many as give the highest rate at which answers keep to `budget`, learned
@@ -113,6 +127,7 @@ impl Engine {
             gpu: placed.gpu,
             max_objects: settings.max_objects,
             permits: placed.permits,
+            calibrated: Vec::new(),
             doubt: None,
         };
         let model = EngineModel {
@@ -130,6 +145,11 @@ impl Engine {
         );
         if loaded.is_unknown {
             card.doubt = known_picture::nonsense(&mut engine)?;
+        }
+        if let Some(record) = loaded.record {
+            let maps = record.score_maps(&card.sha256, card.score_precision());
+            card.calibrated = maps.kinds();
+            engine.set_score_maps(maps);
         }
         Ok((engine, card))
     }
@@ -202,6 +222,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
         config,
         tokenizer: embedded.tokenizer,
         calibration: CalibrationState::Missing,
+        record: None,
         is_unknown: false,
     })
 }

@@ -120,7 +120,7 @@ fn is_right(body: &AnswerBody) -> bool {
             let overlaps = |found: &FoundObject<NormBox>| found.place.iou(&ball()) >= MIN_IOU;
             found.len() <= MAX_BOXES && found.iter().any(overlaps)
         }
-        AnswerBody::Text { text, score } => {
+        AnswerBody::Text { text, score, .. } => {
             text.eq_ignore_ascii_case(COLOURS[0]) && *score >= MIN_SCORE
         }
         AnswerBody::Points(_) => false,
@@ -129,7 +129,7 @@ fn is_right(body: &AnswerBody) -> bool {
 
 fn described(body: &AnswerBody) -> String {
     match body {
-        AnswerBody::Text { text, score } => {
+        AnswerBody::Text { text, score, .. } => {
             format!("its colour is {text} (probability {score:.2})")
         }
         places => match places.count() {

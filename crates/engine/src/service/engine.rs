@@ -2,7 +2,7 @@
 //!
 //! Belongs here: findings to answers. Not here: looks to requests (`requests`), when a step runs (the scheduler's).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use super::{
     open_look::OpenLook,
@@ -21,7 +21,7 @@ use crate::{
 };
 use spotter_core::{
     Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookNews, NormBox, NormPoint, Outcome,
-    Prompt, ScoreSource, Task, WholeLook,
+    Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -73,6 +73,7 @@ pub struct Engine {
     /// The look of each view that has not ended; the scheduler knows views alone.
     look_of_view: HashMap<LookId, LookId>,
     looks: u64,
+    score_maps: ScoreMaps,
 }
 
 /// A look that has not ended.
@@ -111,7 +112,13 @@ impl Engine {
             inside: HashMap::new(),
             look_of_view: HashMap::new(),
             looks: 0,
+            score_maps: ScoreMaps::default(),
         }
+    }
+
+    /// Maps the scores of answers from now on. Returns the maps until now; without any, scores are the model's own probabilities.
+    pub fn set_score_maps(&mut self, maps: ScoreMaps) -> ScoreMaps {
+        mem::replace(&mut self.score_maps, maps)
     }
 
     /// The loop with its counters.
@@ -209,7 +216,7 @@ impl Engine {
                 let seen = views.seen(view)?;
                 let prompt = Arc::clone(look.prompts().get(*seen.prompts.get(index)?)?);
                 let region = seen.region(look.frame().picture.size());
-                let body = objects(&prompt.task, &[object], region)?;
+                let body = self.objects(&prompt.task, &[object], region)?;
                 return Some((id, EngineNews::Object(prompt, body)));
             }
             LookEvent::Answer {
@@ -315,7 +322,7 @@ impl Engine {
             marks,
             unchanged,
         } = finding;
-        let body = match objects(&prompt.task, &found.objects, region) {
+        let body = match self.objects(&prompt.task, &found.objects, region) {
             Some(body) => body,
             None => self.text(prompt, &found)?,
         };
@@ -331,14 +338,50 @@ impl Engine {
 
     fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
         let text = self.maker.model.tokenizer.decode(&found.tokens);
+        // The end is a decision too, so the shortest answer has one.
+        let probability = (found.log_probability / (found.tokens.len() + 1) as f64).exp();
+        let (score, source) = score(self.score_map(&prompt.task), probability);
         Ok(AnswerBody::Text {
             text: text
                 .map_err(|e| prompt_error(prompt, &e))?
                 .trim()
                 .to_owned(),
-            // The end is a decision too, so the shortest answer has one.
-            score: (found.log_probability / (found.tokens.len() + 1) as f64).exp(),
+            score,
+            source,
         })
+    }
+
+    fn score_map(&self, task: &Task) -> Option<&ScoreMap> {
+        self.score_maps.of(ScoredKind::of(task)?)
+    }
+
+    /// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.
+    fn objects(
+        &self,
+        task: &Task,
+        objects: &[ObjectBins],
+        region: Option<NormBox>,
+    ) -> Option<AnswerBody> {
+        let (map, objects) = (self.score_map(task), objects.iter());
+        let whole_box =
+            |inner: NormBox| region.map_or(inner, |region| region.box_in_picture(&inner));
+        let whole_point =
+            |inner: NormPoint| region.map_or(inner, |region| region.point_in_picture(inner));
+        match task {
+            Task::Detect { .. } => {
+                let boxes = objects
+                    .filter_map(|object| Some(found(whole_box(place(object)?), object, map)));
+                Some(AnswerBody::Boxes(boxes.collect()))
+            }
+            Task::Point { .. } => {
+                let point = |o: &ObjectBins| {
+                    let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
+                    found(whole_point(NormPoint::new(x, y)), o, map)
+                };
+                Some(AnswerBody::Points(objects.map(point).collect()))
+            }
+            Task::Query { .. } | Task::Caption { .. } => None,
+        }
     }
 }
 
@@ -346,29 +389,6 @@ pub(super) fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> E
     EngineError::Prompt {
         prompt: prompt.id.to_string(),
         reason: reason.to_string(),
-    }
-}
-
-/// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.
-fn objects(task: &Task, objects: &[ObjectBins], region: Option<NormBox>) -> Option<AnswerBody> {
-    let objects = objects.iter();
-    let whole_box = |inner: NormBox| region.map_or(inner, |region| region.box_in_picture(&inner));
-    let whole_point =
-        |inner: NormPoint| region.map_or(inner, |region| region.point_in_picture(inner));
-    match task {
-        Task::Detect { .. } => {
-            let boxes =
-                objects.filter_map(|object| Some(scored(whole_box(place(object)?), object)));
-            Some(AnswerBody::Boxes(boxes.collect()))
-        }
-        Task::Point { .. } => {
-            let point = |o: &ObjectBins| {
-                let [x, y] = [o.x_bin, o.y_bin].map(model::coord_from_bin);
-                scored(whole_point(NormPoint::new(x, y)), o)
-            };
-            Some(AnswerBody::Points(objects.map(point).collect()))
-        }
-        Task::Query { .. } | Task::Caption { .. } => None,
     }
 }
 
@@ -380,11 +400,20 @@ fn place(object: &ObjectBins) -> Option<NormBox> {
     Some(NormBox::from_centre(x, y, width, height))
 }
 
-fn scored<T>(place: T, object: &ObjectBins) -> FoundObject<T> {
+fn found<T>(place: T, object: &ObjectBins, map: Option<&ScoreMap>) -> FoundObject<T> {
+    let (score, source) = score(map, object.probability.into());
     FoundObject {
         place,
-        score: f64::from(object.probability),
-        source: ScoreSource::TokenProb,
+        score,
+        source,
         sharpness: f64::from(object.sharpness),
+    }
+}
+
+/// What is reported of a probability of the model.
+fn score(map: Option<&ScoreMap>, probability: f64) -> (f64, ScoreSource) {
+    match map {
+        None => (probability, ScoreSource::TokenProb),
+        Some(map) => (map.share(probability), ScoreSource::Calibrated),
     }
 }

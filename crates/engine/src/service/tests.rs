@@ -30,7 +30,8 @@ use crate::{
 };
 use spotter_core::{
     AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
-    Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, Task, WallTime, WholeLook,
+    Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, ScoreMap, ScoreMaps,
+    ScoreSource, ScoredKind, Task, WallTime, WholeLook,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -244,6 +245,26 @@ fn prompts_of_one_region_share_one_image() {
     assert_answered(engine.look(Look { moved, ..asked }));
     assert_eq!(seen.lock().expect("one thread").pictures.len(), 4);
     assert!(engine.is_idle());
+}
+
+#[test]
+fn score_map_applies_to_answers_of_its_kind() {
+    let (mut engine, _, _) = engine(LIMITS, None);
+    let map = ScoreMap::try_from(vec![[0.0, 0.25], [1.0, 0.25]]).expect("a map");
+    let mut scores = |kind| {
+        let mut maps = ScoreMaps::default();
+        maps.set(kind, map.clone());
+        engine.set_score_maps(maps);
+        let answered = engine.look(look(1, Mono::from_nanos(u64::MAX)));
+        let answers = answered.expect("a device").into_answers();
+        match &answers.expect("answered")[0].body {
+            AnswerBody::Boxes(found) => (found[0].score, found[0].source),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(scores(ScoredKind::Detect), (0.25, ScoreSource::Calibrated));
+    let (score, source) = scores(ScoredKind::Query);
+    assert!(score != 0.25 && source == ScoreSource::TokenProb);
 }
 
 #[test]

@@ -19,8 +19,8 @@ use super::{
     zones::ZoneCounts,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Location, Mono, Presence, PromptId, ScoreSource,
-    TrackId, UpdateReason, WallTime, ZoneDwell, ZoneId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, Presence, PromptId, TrackId,
+    UpdateReason, WallTime, ZoneDwell, ZoneId,
 };
 
 /// An open event is published again after this time.
@@ -133,7 +133,7 @@ impl TrackLifecycle {
             location: seen.location,
             score: seen.score,
             top_score: seen.score,
-            score_source: ScoreSource::TokenProb,
+            score_source: seen.score_source,
             looks: 0,
             zones: Vec::new(),
             entered_zones: Vec::new(),
@@ -198,8 +198,9 @@ impl TrackLifecycle {
         event.location = seen.location;
         self.best = self.best.max(seen.score);
         // The score of a yes stays.
-        if event.score_source == ScoreSource::TokenProb {
+        if !event.score_source.is_of_verification() {
             (event.score, event.top_score) = (seen.score, self.best);
+            event.score_source = seen.score_source;
         }
         event.looks += 1;
         self.looked_at = look.at;
@@ -303,9 +304,9 @@ impl TrackLifecycle {
             return None;
         }
         match result {
-            VerificationResult::Yes(score) => {
+            VerificationResult::Yes { score, source } => {
                 (self.event.score, self.event.top_score) = (score, score);
-                self.event.score_source = ScoreSource::Verify;
+                self.event.score_source = source;
                 Some(self.publish(EventStep::New, now))
             }
             VerificationResult::No | VerificationResult::NoAnswer => {

@@ -142,12 +142,20 @@ impl PromptTracker {
         let mut candidates = match &answer.body {
             AnswerBody::Boxes(found) => self.filter.boxes(found),
             AnswerBody::Points(found) => self.filter.points(found),
-            AnswerBody::Text { text, score } => {
+            AnswerBody::Text {
+                text,
+                score,
+                source,
+            } => {
                 self.answer.look(text, choices(&self.prompt.task));
-                let (text, score) = (text.clone(), *score);
+                let (text, score, source) = (text.clone(), *score, *source);
                 let changed = self.change(changed(&before, self.states()), Vec::new());
                 return Some(TrackedAnswer {
-                    body: DetectionBody::Text { text, score },
+                    body: DetectionBody::Text {
+                        text,
+                        score,
+                        source,
+                    },
                     change: change.then(changed),
                 });
             }

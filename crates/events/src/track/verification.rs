@@ -12,7 +12,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use spotter_core::{AnswerBody, Mono, Prompt, PromptId, PromptView, Task, yes_or_no};
+use spotter_core::{AnswerBody, Mono, Prompt, PromptId, PromptView, ScoreSource, Task, yes_or_no};
 
 /// Pause after the first no; it doubles with each.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
@@ -24,8 +24,11 @@ const CHOICES: [&str; 2] = ["Yes", "No"];
 /// The result of a verification question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum VerificationResult {
-    /// With the score of the answer, 0..1.
-    Yes(f64),
+    /// With the score of the answer, 0..1, and what it is as the score of an event.
+    Yes {
+        score: f64,
+        source: ScoreSource,
+    },
     No,
     /// The look was late or failed, or the answer is neither yes nor no.
     NoAnswer,
@@ -33,11 +36,19 @@ pub enum VerificationResult {
 
 impl VerificationResult {
     pub fn of(answer: &AnswerBody) -> Self {
-        let AnswerBody::Text { text, score } = answer else {
+        let AnswerBody::Text {
+            text,
+            score,
+            source,
+        } = answer
+        else {
             return Self::NoAnswer;
         };
         match yes_or_no(text) {
-            Some(true) => Self::Yes(*score),
+            Some(true) => Self::Yes {
+                score: *score,
+                source: source.of_verification(),
+            },
             Some(false) => Self::No,
             None => Self::NoAnswer,
         }
@@ -180,9 +191,17 @@ mod tests {
     fn answer_other_than_yes_or_no_is_no_result() {
         let result_of = |text: &str| {
             let text = text.into();
-            VerificationResult::of(&AnswerBody::Text { text, score: 0.75 })
+            VerificationResult::of(&AnswerBody::Text {
+                text,
+                score: 0.75,
+                source: ScoreSource::Calibrated,
+            })
         };
-        assert_eq!(result_of("Yes"), VerificationResult::Yes(0.75));
+        let yes = VerificationResult::Yes {
+            score: 0.75,
+            source: ScoreSource::VerifyCalibrated,
+        };
+        assert_eq!(result_of("Yes"), yes);
         assert_eq!(result_of("no."), VerificationResult::No);
         for neither in ["", "Yesterday", "I do not know", "yes and no"] {
             assert_eq!(

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   eval    clip ─▶ ask ─▶ scores (score) ─▶ report      accuracy, over scenes of unseen seeds
+//!   labels  scene ─▶ picture and truth    ─▶ files       labelled pictures for `spotter eval`
 //!   regions scene ─▶ engine, whole and part ─▶ its report     accuracy of small things
 //!   track   street ─▶ engine ─▶ tracker ─▶ stays ─▶ its report   track ids and events
 //!   host    scheduler ─▶ simulated device ─▶ table       the host's work for a step
@@ -16,11 +17,11 @@
 //! scores single answers.
 
 mod ask;
-mod calibration;
 pub mod cameras;
 mod clip;
 mod eval;
 mod host;
+mod labels;
 mod load;
 mod progress;
 mod regions;
@@ -36,6 +37,7 @@ mod tracks;
 
 pub use eval::{EvalOptions, eval};
 pub use host::host;
+pub use labels::{LabelOptions, write_labels};
 pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
 pub use regions::{RegionOptions, regions};

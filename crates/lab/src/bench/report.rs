@@ -3,11 +3,10 @@
 use std::fmt;
 
 use serde::Serialize;
-use spotter_street::score::{HitShare, MatchTally};
+use spotter_street::score::{Calibration, CalibrationBin, HitShare, MatchTally};
 
 use super::{
     EvalOptions,
-    calibration::{Calibration, CalibrationBin},
     scores::Scores,
     table::{TableRow, TextTable, known},
 };

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use spotter_street::score::{
-    HitShare, MatchTally, Matches, TruthObject, match_boxes, match_points, same_answer,
+    Calibration, HitShare, MatchTally, Matches, TruthObject, match_boxes, match_points, same_answer,
 };
 
-use super::calibration::Calibration;
 use spotter_core::{AnswerBody, FoundObject, NormBox, NormPoint};
 use spotter_street::{
     questions::{ExpectedAnswer, Question, QuestionKind},
@@ -62,7 +61,7 @@ impl Scores {
                 let matches = self.add_boxes(setting, question, truth, &places);
                 for (index, one) in found.iter().enumerate() {
                     let is_right = matches.found.iter().any(|m| m.answer == index);
-                    self.sure_of_boxes.add(one.score, is_right);
+                    self.sure_of_boxes.add(one.score, share(is_right));
                 }
             }
             (ExpectedAnswer::PointsIn(truth), answer) => {
@@ -73,7 +72,7 @@ impl Scores {
                 let right =
                     matches!(answer, AnswerBody::Text { text, .. } if same_answer(expected, text));
                 if let AnswerBody::Text { score, .. } = answer {
-                    self.sure_of_words.add(*score, right);
+                    self.sure_of_words.add(*score, share(right));
                 }
                 match question.kind {
                     QuestionKind::YesNo => self.yes_no.count(right),
@@ -156,6 +155,11 @@ impl Scores {
             add(&answered[answer], wrong);
         }
     }
+}
+
+/// How right an answer is.
+fn share(is_right: bool) -> f64 {
+    f64::from(u8::from(is_right))
 }
 
 /// There are no questions about a class with an ignored thing, so everything in an expected answer is required.

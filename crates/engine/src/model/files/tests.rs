@@ -62,8 +62,9 @@ fn record(directory: &Path) -> ModelRecord {
     };
     let record = ModelRecord {
         model: "street".into(),
-        hub: "https://huggingface.co".into(),
+        hub: Some("https://huggingface.co".into()),
         files: <&dyn ModelFamily>::default().files().map(recorded).into(),
+        score_maps: Vec::new(),
     };
     record.write(directory).unwrap();
     record
@@ -73,9 +74,18 @@ fn record(directory: &Path) -> ModelRecord {
 fn recorded_files_load_and_only_others_are_unknown() {
     let directory = model_directory();
     assert!(load(directory.path()).unwrap().is_unknown);
-    record(directory.path());
+    let record = record(directory.path());
     assert!(!load(directory.path()).unwrap().is_unknown);
     assert!(!load_model(&ModelSource::Embedded).unwrap().is_unknown);
+    // Score maps alone say nothing of the files.
+    let scores_alone = ModelRecord {
+        hub: None,
+        files: Vec::new(),
+        ..record
+    };
+    scores_alone.write(directory.path()).unwrap();
+    let loaded = load(directory.path()).unwrap();
+    assert!(loaded.is_unknown && loaded.record == Some(scores_alone));
 }
 
 /// Equal shapes load: only the record shows that the weights are others.

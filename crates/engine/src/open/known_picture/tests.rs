@@ -6,7 +6,7 @@ use crate::{
     open::ModelCard,
 };
 use spotter_core::{
-    ManualClock,
+    ManualClock, ScoreSource,
     config::{DevicePreference, GpuPrecision, ModelSettings, ModelSource},
 };
 
@@ -127,6 +127,7 @@ fn right_answer_is_a_box_on_the_ball_or_red() {
     let text = |text: &str, score| AnswerBody::Text {
         text: text.to_owned(),
         score,
+        source: ScoreSource::TokenProb,
     };
     assert!(is_right(&text("Red", 0.9)));
     assert!(is_right(&text("red", 0.9)));

@@ -54,7 +54,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
     let look = Look::still(picture, [task]).unwrap();
     let mut answers = engine.look(look).unwrap().into_answers().unwrap();
     let answer: Answer = answers.pop().unwrap();
-    let AnswerBody::Text { text, score } = answer.body else {
+    let AnswerBody::Text { text, score, .. } = answer.body else {
         panic!("{:?}", answer.body);
     };
     assert!(!answer.truncated, "{text:?}");

@@ -73,12 +73,17 @@ fn number() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..1.0, prop::num::f64::NORMAL, Just(0.0), Just(-0.0)]
 }
 
+fn source() -> impl Strategy<Value = ScoreSource> {
+    prop_oneof![
+        Just(ScoreSource::TokenProb),
+        Just(ScoreSource::Calibrated),
+        Just(ScoreSource::Verify),
+        Just(ScoreSource::VerifyCalibrated),
+    ]
+}
+
 fn body() -> impl Strategy<Value = AnswerBody> {
-    fn found<T>(place: T, (score, sharpness): (f64, f64)) -> FoundObject<T> {
-        let source = match score > sharpness {
-            true => ScoreSource::TokenProb,
-            false => ScoreSource::Verify,
-        };
+    fn found<T>(place: T, (score, sharpness, source): (f64, f64, ScoreSource)) -> FoundObject<T> {
         FoundObject {
             place,
             score,
@@ -86,7 +91,7 @@ fn body() -> impl Strategy<Value = AnswerBody> {
             sharpness,
         }
     }
-    let scores = || (number(), number());
+    let scores = || (number(), number(), source());
     let corners = (number(), number(), number(), number());
     let boxes = (corners, scores())
         .prop_map(|((x0, y0, x1, y1), scores)| found(NormBox { x0, y0, x1, y1 }, scores));
@@ -95,7 +100,11 @@ fn body() -> impl Strategy<Value = AnswerBody> {
     prop_oneof![
         vec(boxes, 0..4).prop_map(AnswerBody::Boxes),
         vec(points, 0..4).prop_map(AnswerBody::Points),
-        (".*", number()).prop_map(|(text, score)| AnswerBody::Text { text, score }),
+        (".*", number(), source()).prop_map(|(text, score, source)| AnswerBody::Text {
+            text,
+            score,
+            source,
+        }),
     ]
 }
 
@@ -287,6 +296,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
         body: AnswerBody::Text {
             text: "a street".into(),
             score: f64::NAN,
+            source: ScoreSource::TokenProb,
         },
         truncated: false,
         unchanged: false,

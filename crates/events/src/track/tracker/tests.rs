@@ -267,7 +267,14 @@ fn a_question_has_an_answer_and_no_presence() {
         Answer {
             region: None,
             prompt: asked(1, task.clone()),
-            ..answer(1, AnswerBody::Text { text, score })
+            ..answer(
+                1,
+                AnswerBody::Text {
+                    text,
+                    score,
+                    source: ScoreSource::TokenProb,
+                },
+            )
         }
     };
     assert_eq!(look(&mut tracker, 0.0, &says("Yes")).change.states, []);

@@ -26,8 +26,8 @@ fn report() -> EvalReport {
     }
     scores.absent_class.count(false);
     scores.absent_colour.count(false);
-    for (score, is_right) in [(0.97, true), (0.99, true), (1.0, true), (0.6, false)] {
-        scores.sure_of_boxes.add(score, is_right);
+    for (score, right) in [(0.97, 1.0), (0.99, 1.0), (1.0, 1.0), (0.6, 0.0)] {
+        scores.sure_of_boxes.add(score, right);
     }
     EvalReport {
         options: EvalOptions {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::bench::{report::figures, tests::found};
-use spotter_core::Task;
+use spotter_core::{ScoreSource, Task};
 use spotter_street::{questions::questions, random, scene::Class, truth};
 
 const BY_NIGHT: EvalSetting = EvalSetting {
@@ -29,6 +29,7 @@ fn text(text: &str) -> AnswerBody {
     AnswerBody::Text {
         text: text.into(),
         score: 0.9,
+        source: ScoreSource::TokenProb,
     }
 }
 

@@ -14,7 +14,14 @@ fn hear(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>, text: &str) 
     let (text, score) = (text.into(), 0.5);
     let answer = Answer {
         prompt: Arc::clone(question),
-        ..answer(1, AnswerBody::Text { text, score })
+        ..answer(
+            1,
+            AnswerBody::Text {
+                text,
+                score,
+                source: ScoreSource::TokenProb,
+            },
+        )
     };
     let frame = frame_at(&gate(), seconds(second));
     tracker.settled(&frame, &answer).unwrap()

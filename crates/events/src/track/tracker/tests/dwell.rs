@@ -153,6 +153,7 @@ fn event_that_starts_late_reports_its_dwelling_afterwards() {
             AnswerBody::Text {
                 text: "Yes".into(),
                 score: 0.8,
+                source: ScoreSource::TokenProb,
             },
         )
     };

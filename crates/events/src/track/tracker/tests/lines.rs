@@ -149,6 +149,7 @@ fn crossing_waits_for_the_second_look_with_the_event() {
             AnswerBody::Text {
                 text: "Yes".into(),
                 score: 0.8,
+                source: ScoreSource::TokenProb,
             },
         )
     };

@@ -16,7 +16,14 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
     Answer {
         region: None,
         prompt: Arc::clone(question),
-        ..answer(1, AnswerBody::Text { text, score })
+        ..answer(
+            1,
+            AnswerBody::Text {
+                text,
+                score,
+                source: ScoreSource::TokenProb,
+            },
+        )
     }
 }
 

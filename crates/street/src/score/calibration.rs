@@ -17,7 +17,7 @@ pub struct Calibration {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Bin {
     answers: u64,
-    right: u64,
+    right_sum: f64,
     score_sum: f64,
 }
 
@@ -34,12 +34,12 @@ pub struct CalibrationBin {
 }
 
 impl Calibration {
-    /// Adds an answer: its score, 0..1, and whether it is right.
-    pub fn add(&mut self, score: f64, is_right: bool) {
+    /// Adds an answer: its score, and how right it is, both 0..1.
+    pub fn add(&mut self, score: f64, right: f64) {
         let above = FROM.iter().filter(|&&from| score >= from).count();
         let bin = &mut self.bins[above.max(1) - 1];
         bin.answers += 1;
-        bin.right += u64::from(is_right);
+        bin.right_sum += right;
         bin.score_sum += score;
     }
 
@@ -51,7 +51,7 @@ impl Calibration {
             from,
             answers: bin.answers,
             score: bin.score_sum / bin.answers as f64,
-            right: bin.right as f64 / bin.answers as f64,
+            right: bin.right_sum / bin.answers as f64,
         })
         .collect()
     }
@@ -59,10 +59,7 @@ impl Calibration {
     /// Mean distance between score and share that is right, over all answers; `None` without any.
     pub fn error(&self) -> Option<f64> {
         let answers: u64 = self.bins.iter().map(|bin| bin.answers).sum();
-        let gaps = self
-            .bins
-            .iter()
-            .map(|b| (b.score_sum - b.right as f64).abs());
+        let gaps = self.bins.iter().map(|b| (b.score_sum - b.right_sum).abs());
         (answers > 0).then(|| gaps.sum::<f64>() / answers as f64)
     }
 }
@@ -75,10 +72,10 @@ mod tests {
     fn eight_of_ten_correct_at_score_eight_tenths_is_calibrated() {
         let mut calibration = Calibration::default();
         assert_eq!(calibration.error(), None);
-        (0..10).for_each(|i| calibration.add(0.8, i < 8));
+        (0..10).for_each(|i| calibration.add(0.8, if i < 8 { 1.0 } else { 0.0 }));
         assert!(calibration.error().unwrap() < 1e-9);
         // As many that are surely right and never are.
-        (0..10).for_each(|_| calibration.add(1.0, false));
+        (0..10).for_each(|_| calibration.add(1.0, 0.0));
         assert!((calibration.error().unwrap() - 0.5).abs() < 1e-9);
         let bins = calibration.bins().into_iter();
         let bins: Vec<_> = bins.map(|b| (b.from, b.answers, b.right)).collect();
@@ -89,7 +86,7 @@ mod tests {
     fn each_score_has_a_bin() {
         let mut calibration = Calibration::default();
         for score in [0.0, 0.499, 0.5, 0.7, 0.9499, 0.95, 0.9999, 1.0] {
-            calibration.add(score, true);
+            calibration.add(score, 1.0);
         }
         let bins = calibration.bins().into_iter();
         let counted: Vec<_> = bins.map(|b| (b.from, b.answers)).collect();
