@@ -8,13 +8,13 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::ops::page::PromptCost;
 use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
 use spotter_core::{
-    CameraId, NormBox, PromptRegion, RegionBox,
+    CameraId, NormBox, PromptRegion, PromptView, RegionBox,
     config::{CameraConfig, PromptConfig, SharedCamera},
 };
 use spotter_engine::{
     model::{DetectWork, ModelConfig, Tiling, look_work, tiling},
     open::MEASURED_SIZE,
-    service::views,
+    service::{SeenSizes, views},
 };
 use spotter_fleet::{assignment::CameraNeed, claims::ListedCamera};
 
@@ -57,7 +57,12 @@ impl CostBasis {
         let enabled = |prompt: &&PromptConfig| prompt.enabled;
         let prompts: Vec<&PromptConfig> = camera.prompts.iter().filter(enabled).collect();
         let seen = prompts.iter().map(|prompt| camera.view_of(prompt));
-        let views = views(seen, size, Some(smallest_moved(size)), &self.model.vision);
+        let sizes = SeenSizes {
+            frame: size,
+            moved: Some(smallest_moved(size)),
+            strip: |view: &PromptView, seen| Some(view.strip?.size(seen)),
+        };
+        let views = views(seen, &sizes, &self.model.vision);
         let mut costs = vec![PromptCost::default(); prompts.len()];
         for view in views {
             let image = look_tflop(&self.model, view.tiling, 0);
@@ -67,6 +72,8 @@ impl CostBasis {
             let images_hz = rates().fold(0.0, f64::max);
             let part = images_hz * image / rates().sum::<f64>();
             let pixels = view.part.map_or(size, |part| (part.width, part.height));
+            let strip = view.view.strip;
+            let pixels = strip.map_or(pixels, |strip| strip.size(pixels));
             for &index in &view.prompts {
                 let rate_hz = prompts[index].rate_hz;
                 let tflop_per_s = rate_hz * (part + alone - image);
@@ -153,7 +160,10 @@ pub fn frame_size(camera: &CameraConfig, size: (usize, usize)) -> (usize, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::testing::{camera, prompt};
+    use spotter_core::{
+        StripShape, Task,
+        testing::{camera, prompt},
+    };
 
     fn close(found: f64, expected: f64) {
         assert!(
@@ -200,6 +210,25 @@ mod tests {
         close(person.tflop_per_s + car.tflop_per_s, 2.0 * 7.89);
         // Two devices, each with a look of 7.89 TFLOP in a tenth of a second.
         close(plate.share.unwrap(), 2.56 / 157.8);
+        // A strip is an image of its own, of as many crops.
+        let scene = PromptConfig {
+            task: Task::Query {
+                question: "What happens?".into(),
+                choices: Vec::new(),
+            },
+            strip: Some(StripShape {
+                frames: 9,
+                over: Duration::from_secs(4),
+            }),
+            ..of("scene", PromptRegion::Whole, 0.1)
+        };
+        let both = camera("yard", vec![of("person", PromptRegion::Whole, 2.0), scene]);
+        let [person, scene] = &basis.prompts(&both, (1920, 1080))[..] else {
+            panic!("two prompts")
+        };
+        assert_eq!((person.shared_by, scene.shared_by, scene.crops), (1, 1, 9));
+        assert_eq!(scene.pixels, (1130, 638));
+        close(scene.tflop_per_s, 0.1 * 7.89);
         // Ten looks a second on each device, of one prompt.
         close(basis.capacity_hz(2).unwrap(), 20.0);
         let one = camera("yard", vec![of("person", PromptRegion::Whole, 2.0)]);

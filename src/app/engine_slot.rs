@@ -3,7 +3,10 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
@@ -14,9 +17,9 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, LookNews, config};
+use spotter_core::{CameraId, Clock, DeviceCanvas, LookNews, config};
 use spotter_engine::{
-    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
+    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, canvas_on, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
@@ -93,13 +96,19 @@ impl EngineSlot {
         if let Some(warning) = card.warning() {
             tracing::warn!("{warning}");
         }
-        let share = sampler.share(TimeLimits::new(model.budget, look));
+        // Another process cannot reach the memory of this process's GPU context.
+        let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
+        let device_map = frames_on(reaches_frames, model);
+        let canvas = match device_map {
+            Some(_) => drawing_on(device.clone()).await,
+            None => None,
+        };
+        let limits = TimeLimits::new(model.budget, look);
+        let share = sampler.share_drawn_on(limits, canvas);
         let started = (handle, end);
         let mut slot = Self::new(card.label.clone(), started, Vec::new(), share).on(device);
         (slot.gpu, slot.look) = (card.gpu.clone(), look);
-        // Another process cannot reach the memory of this process's GPU context.
-        let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
-        slot.device_map = frames_on(reaches_frames, model);
+        slot.device_map = device_map;
         Ok((slot, card))
     }
 
@@ -254,6 +263,12 @@ impl LostEngine {
             sampler.news(&news);
         }
     }
+}
+
+/// As [`canvas_on`], without blocking.
+async fn drawing_on(device: ModelDevice) -> Option<Arc<dyn DeviceCanvas>> {
+    let opened = spawn_blocking(move || canvas_on(&device)).await;
+    opened.ok().flatten()
 }
 
 /// CameraConfig names in one line.

@@ -165,6 +165,7 @@ mod tests {
     fn look(prompts: Vec<Arc<Prompt>>) -> Look {
         Look {
             moved: None,
+            strips: Vec::new(),
             frame: test_support::frame(&gate(), 1, at(1)),
             prompts,
             start_by: at(2),

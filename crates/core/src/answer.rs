@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
-    PromptView, RegionBox, Task,
+    PromptView, RegionBox, Strip, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -17,6 +17,8 @@ pub struct Look {
     pub prompts: Vec<Arc<Prompt>>,
     /// What [`PromptRegion::Motion`](super::PromptRegion::Motion) means in this look; `None`: the whole picture.
     pub moved: Option<RegionBox>,
+    /// One for each shape and region of the prompts that see a strip.
+    pub strips: Vec<Strip>,
     /// The engine drops and counts a look that it did not begin by this time.
     pub start_by: Mono,
     /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit. Free texts may
@@ -49,6 +51,7 @@ impl Look {
             frame,
             prompts: prompts.collect::<Result<_, IdError>>()?,
             moved: None,
+            strips: Vec::new(),
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
         })
@@ -58,6 +61,13 @@ impl Look {
     pub fn region_of(&self, view: &PromptView) -> Option<NormBox> {
         let size = self.frame.picture.size();
         Some(view.part(size, self.moved)?.norm_box(size))
+    }
+
+    /// The strip that a prompt of this look sees; `None`: it sees the frame.
+    pub fn strip_of(&self, view: &PromptView) -> Option<&Strip> {
+        let is_seen =
+            |strip: &&Strip| Some(strip.shape) == view.strip && strip.region == view.region;
+        self.strips.iter().find(is_seen)
     }
 }
 

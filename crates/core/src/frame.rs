@@ -66,12 +66,21 @@ pub enum PixelFormat {
 
 impl PixelFormat {
     /// Bytes from one column of plane `index` to the next, and columns and rows of the picture that one of the plane covers.
-    fn plane_step(self, index: usize) -> (usize, usize) {
+    pub fn plane_step(self, index: usize) -> (usize, usize) {
         match (self, index) {
             (Self::Rgb, _) => (3, 1),
             (_, 0) => (1, 1),
             (Self::Nv12, _) => (2, 2),
             (Self::I420, _) => (1, 2),
+        }
+    }
+
+    /// The byte that is black in plane `index`, or no colour.
+    pub fn black(self, index: usize, range: ColourRange) -> u8 {
+        match (self, index, range) {
+            (Self::Nv12 | Self::I420, 0, ColourRange::Limited) => 16,
+            (Self::Rgb, ..) | (_, 0, ColourRange::Full) => 0,
+            _ => 128,
         }
     }
 

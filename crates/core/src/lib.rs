@@ -24,6 +24,7 @@ mod prompt;
 mod prompt_state;
 mod score_map;
 mod stream_counters;
+mod strip;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,
@@ -67,5 +68,6 @@ pub use score_map::{
     SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
 };
 pub use stream_counters::{StreamCounter, StreamCounters};
+pub use strip::{DeviceCanvas, Drawing, PlacedPicture, PlaneScaling, Strip, StripShape, shrunk};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

@@ -97,6 +97,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         snapshot: false,
         verify: None,
         describe: None,
+        strip: None,
         events: defaults::EVENTS,
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::NormBox;
+use super::{NormBox, StripShape};
 
 /// Steps of a [`RegionBox`] from one side of the picture to the other.
 const STEPS: f64 = 1e6;
@@ -101,6 +101,8 @@ pub struct PromptView {
     pub crops_max: Option<u8>,
     /// The whole picture is cut into as many crops as one that was scaled down to this width, pixels. A region keeps its pixels.
     pub width_max: Option<u32>,
+    /// The picture is a strip of several frames; `None`: the look's frame.
+    pub strip: Option<StripShape>,
 }
 
 impl PromptView {

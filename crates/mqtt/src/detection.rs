@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use spotter_core::{
     CaptureSource, Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint,
-    ScoreSource, SkippedSinceLast, TrackedObject, WallTime, ZoneDwell, ZoneId, yes_or_no,
+    ScoreSource, SkippedSinceLast, StripShape, TrackedObject, WallTime, ZoneDwell, ZoneId,
+    yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -52,6 +53,8 @@ struct DetectionPayload<'a> {
     score_src: Option<&'static str>,
     seq: u64,
     since_last: SkippedSinceLast,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strip: Option<StripPart>,
     time: TimePart,
     truncated: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -77,6 +80,12 @@ struct PromptPart<'a> {
     kind: &'static str,
     rev: u32,
     text: &'a str,
+}
+
+#[derive(Serialize)]
+struct StripPart {
+    frames: u8,
+    over_s: f64,
 }
 
 #[derive(Serialize)]
@@ -168,6 +177,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         score_src: score_source.map(source),
         seq: label.seq,
         since_last: detection.since_last,
+        strip: prompt.view.strip.map(StripPart::from),
         time: TimePart::new(detection, now),
         truncated: detection.truncated,
         unchanged: detection.unchanged,
@@ -176,6 +186,15 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
     };
     // Numbers, texts and lists under text keys always serialise.
     serde_json::to_vec(&payload).unwrap_or_default()
+}
+
+impl From<StripShape> for StripPart {
+    fn from(strip: StripShape) -> Self {
+        Self {
+            frames: strip.frames,
+            over_s: rounded(strip.over.as_secs_f64(), 3),
+        }
+    }
 }
 
 impl From<Latency> for LatencyPart {

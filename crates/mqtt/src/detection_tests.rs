@@ -196,6 +196,24 @@ proptest! {
 }
 
 #[test]
+fn detection_names_the_strip_of_its_question() {
+    let mut detection = timed("gate", boxes(&[]));
+    let mut prompt = (*detection.prompt).clone();
+    prompt.view.strip = Some(StripShape {
+        frames: 9,
+        over: Duration::from_millis(4500),
+    });
+    detection.prompt = prompt.into();
+    let keys = |detection: &Detection| -> Value {
+        let payload = to_json(detection, &label(), ms(1066.0));
+        serde_json::from_slice(&payload).unwrap()
+    };
+    let strip = json!({"frames": 9, "over_s": 4.5});
+    assert_eq!(keys(&detection)["strip"], strip);
+    assert_eq!(keys(&timed("gate", boxes(&[]))).get("strip"), None);
+}
+
+#[test]
 fn detection_names_its_region_in_shares_of_the_picture() {
     let whole = timed("gate", boxes(&[]));
     let part = Detection {

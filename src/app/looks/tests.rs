@@ -236,6 +236,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
         frame: frame(&camera, number, Mono::default()),
         prompts: chosen.map(prompt).collect(),
         moved: None,
+        strips: Vec::new(),
         start_by: Mono::default(),
         answer_by: Mono::default(),
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spotter_core::{ColourRange, NormPoint, Picture, PictureLayout, PixelFormat, Polygon};
+use spotter_core::{NormPoint, Picture, PictureLayout, Polygon};
 
 /// The blacked-out areas of one camera; none by default.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +46,8 @@ impl Mask {
                 plane.extend_from_slice(picture.row(index, y));
                 let painted = &mut plane[y * row_bytes..];
                 let middle = (y as f64 + 0.5) / rows as f64;
-                let black = black(picture, index);
-                self.paint_row(painted, middle, pixel_bytes(format, index), black);
+                let black = format.black(index, picture.range());
+                self.paint_row(painted, middle, format.plane_step(index).0, black);
             }
             planes.push(plane);
         }
@@ -72,27 +72,10 @@ impl Mask {
     }
 }
 
-fn pixel_bytes(format: PixelFormat, plane: usize) -> usize {
-    match (format, plane) {
-        (PixelFormat::Rgb, _) => 3,
-        (PixelFormat::Nv12, 1) => 2,
-        (PixelFormat::Nv12 | PixelFormat::I420, _) => 1,
-    }
-}
-
-fn black(picture: &Picture, plane: usize) -> u8 {
-    match (picture.format(), plane, picture.range()) {
-        (PixelFormat::Nv12 | PixelFormat::I420, 0, ColourRange::Limited) => 16,
-        (PixelFormat::Rgb, ..) | (_, 0, ColourRange::Full) => 0,
-        // No colour.
-        _ => 128,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::ColourMatrix;
+    use spotter_core::{ColourMatrix, ColourRange, PixelFormat};
 
     /// The upper half of the picture.
     fn sky() -> Mask {

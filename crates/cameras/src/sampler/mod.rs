@@ -13,6 +13,9 @@
 //!                                           └─ engine ─▶ looked, late, failed
 //! ```
 //!
+//! A prompt with a strip needs frames of the last seconds: small copies are taken of arriving frames (`kept_frames`), and until they
+//! reach back far enough, the prompt is not asked.
+//!
 //! Belongs here: cadence, choice between cameras, lateness, the motion gate, masks, the counters of frames. Does not
 //! belong here: pixels on their way into the model (`engine`), what an answer means (`track`), connecting (`ingest`).
 //! `cadence`, `gate`, `slot` and the rest are pure and take `now`; [`Sampler`] has all cameras, and each engine a
@@ -24,6 +27,7 @@
 
 mod cadence;
 mod gate;
+mod kept_frames;
 mod limits;
 mod mask;
 mod motion;
@@ -32,6 +36,7 @@ mod sampled_camera;
 mod share;
 mod slot;
 mod stage;
+mod strip_maker;
 
 pub use limits::TimeLimits;
 pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;

@@ -11,10 +11,11 @@ use super::{
     motion::{BrightnessGrid, MotionMeter, PictureMotion},
     motion_region::MotionRegion,
     slot::{FrameSlot, MovedRecently, TakenLook},
+    strip_maker::StripMaker,
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion,
+    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion, PromptView,
     config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
@@ -28,6 +29,8 @@ pub struct SampledCamera {
     /// Held by an engine's task for some milliseconds, while it reads a picture, so that two frames of a camera are never taken
     /// for the same due time. It is taken before the lock of the slot, never after it.
     filter: Mutex<FrameFilter>,
+    /// Its lock is the last: it may be taken while the filter and the slot are held.
+    pub strips: StripMaker,
     /// The engine's signal; `None` while no engine has the camera.
     frame_arrived: Mutex<Option<Arc<Notify>>>,
 }
@@ -59,6 +62,7 @@ impl SampledCamera {
                 enabled_prompts(camera),
             )),
             filter: Mutex::new(FrameFilter::new(camera)),
+            strips: StripMaker::new(camera),
             frame_arrived: Mutex::default(),
         }
     }
@@ -70,6 +74,7 @@ impl SampledCamera {
     pub fn change(&self, camera: &CameraConfig) {
         let mut filter = lock(&self.filter);
         filter.change(camera);
+        self.strips.change(camera);
         let unneeded = self.lock().change(camera.rate_hz, enabled_prompts(camera));
         drop(unneeded);
     }
@@ -84,11 +89,15 @@ impl SampledCamera {
 
     /// A frame came from ingest.
     pub fn put(&self, frame: Frame, now: Mono) {
+        let copies = self.strips.due_copies(&frame);
         let (waits, unneeded) = self.lock().put(frame, now);
         if let (true, Some(engine)) = (waits, &*lock(&self.frame_arrived)) {
             engine.notify_one();
         }
         drop(unneeded);
+        if let Some(copies) = copies {
+            self.strips.keep(copies);
+        }
     }
 
     /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
@@ -105,8 +114,9 @@ impl SampledCamera {
             return None;
         }
         let passes = filter.passes(&frame, now);
+        let is_ready = |view: &PromptView| self.strips.is_ready(view, &frame);
         let mut slot = self.lock();
-        if !passes && !slot.is_urgent() {
+        if !passes && !slot.is_urgent(is_ready) {
             slot.let_go(FrameEnd::Gated, now);
             return None;
         }
@@ -114,7 +124,7 @@ impl SampledCamera {
             prompts,
             moved,
             unneeded,
-        } = slot.look(filter.moved_recently(now), now);
+        } = slot.look(filter.moved_recently(now), is_ready, now);
         drop(slot);
         drop(unneeded);
         if prompts.is_empty() {
@@ -122,12 +132,18 @@ impl SampledCamera {
         }
         filter.looked();
         frame.picture = filter.mask.paint(&frame.picture);
+        // The copies were there when the prompts were chosen, so it is the frame that cannot be read.
+        let Some(strips) = self.strips.strips(&prompts, &frame) else {
+            self.lock().fail(prompts);
+            return None;
+        };
         Some(Look {
             start_by: limits.start_by(frame.times.received),
             answer_by: limits.answer_by(frame.times.received),
             frame,
             prompts,
             moved,
+            strips,
         })
     }
 }

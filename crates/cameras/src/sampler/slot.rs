@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::cadence::Cadence;
 use spotter_core::{
-    Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, PromptRegion, RegionBox,
+    Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, PromptRegion, PromptView, RegionBox,
     SkippedSinceLast,
 };
 
@@ -121,14 +121,15 @@ impl FrameSlot {
         }
     }
 
-    /// A prompt is to be asked once of the next frame, so it is looked at with or without motion.
-    pub fn is_urgent(&self) -> bool {
-        !self.once.is_empty()
+    /// A prompt is to be asked once of this frame, so it is looked at with or without motion. `is_ready` says whether what a prompt
+    /// sees is there.
+    pub fn is_urgent(&self, is_ready: impl Fn(&PromptView) -> bool) -> bool {
+        self.once.iter().any(|prompt| is_ready(&prompt.view))
     }
 
     /// When the next look is due; `None` without prompts.
     fn due(&self) -> Option<Mono> {
-        if self.is_urgent() {
+        if !self.once.is_empty() {
             return Some(Mono::default());
         }
         Some(self.prompt_due()?.max(self.cadence.due()))
@@ -192,9 +193,14 @@ impl FrameSlot {
 
     /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was filtered
     /// has nothing due on it any more, is counted as skipped and handed back. Prompts that follow motion are not asked, and stay
-    /// due, while nothing moved. Without prompts the taken frame is let go: as gated when only motion was missing, as skipped
-    /// when the prompts were changed meanwhile.
-    pub fn look(&mut self, moved: MovedRecently, now: Mono) -> TakenLook {
+    /// due, while nothing moved, and so do prompts for which `is_ready` is false. Without prompts the taken frame is let go: as gated
+    /// when only motion was missing, as skipped when the prompts were changed meanwhile or are not ready.
+    pub fn look(
+        &mut self,
+        moved: MovedRecently,
+        is_ready: impl Fn(&PromptView) -> bool,
+        now: Mono,
+    ) -> TakenLook {
         let MovedRecently {
             region,
             whole_every,
@@ -206,6 +212,9 @@ impl FrameSlot {
         let moved = region.filter(|_| !whole);
         let (mut prompts, mut is_still) = (Vec::new(), false);
         for entry in self.due_prompts(now) {
+            if !is_ready(&entry.prompt.view) {
+                continue;
+            }
             if entry.follows_motion() {
                 if whole {
                     entry.whole_at = Some(now);
@@ -222,7 +231,8 @@ impl FrameSlot {
         if !prompts.is_empty() {
             self.cadence.looked(now);
         }
-        prompts.append(&mut self.once);
+        let ready = (self.once).extract_if(.., |prompt| is_ready(&prompt.view));
+        prompts.extend(ready);
         if prompts.is_empty() && is_still {
             self.let_go(FrameEnd::Gated, now);
             return TakenLook::default();
@@ -250,6 +260,14 @@ impl FrameSlot {
                 asked.since_last.count(end);
             }
         }
+    }
+
+    /// A look with these prompts could not be made of its frame. Those that are asked once are asked of the next one.
+    pub fn fail(&mut self, mut prompts: Vec<Arc<Prompt>>) {
+        let once = prompts.extract_if(.., |prompt| prompt.revision == Prompt::ONCE);
+        self.once.extend(once);
+        self.close_texts(&prompts);
+        self.end(FrameEnd::Failed, prompts.iter().map(|prompt| &prompt.id));
     }
 
     /// These prompts have their answers, or get none: they may be asked again.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShare};
 use crate::lock;
 use spotter_core::{
-    CameraId, Clock, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt, PromptId,
-    SkippedSinceLast, config::CameraConfig,
+    CameraId, Clock, DeviceCanvas, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt,
+    PromptId, SkippedSinceLast, config::CameraConfig,
 };
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -48,7 +48,16 @@ impl Sampler {
 
     /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::assign`].
     pub fn share(&self, limits: TimeLimits) -> Arc<CameraShare> {
-        Arc::new(CameraShare::new(limits, Arc::clone(&self.clock)))
+        self.share_drawn_on(limits, None)
+    }
+
+    /// The same for an engine whose device draws the strips of frames in its memory.
+    pub fn share_drawn_on(
+        &self,
+        limits: TimeLimits,
+        canvas: Option<Arc<dyn DeviceCanvas>>,
+    ) -> Arc<CameraShare> {
+        Arc::new(CameraShare::new(limits, canvas, Arc::clone(&self.clock)))
     }
 
     /// Replaces the cameras of a share; unknown ones are left out. A camera of another share must be removed from that one by a
@@ -135,6 +144,7 @@ impl Sampler {
         let list = lock(&self.cameras);
         for sampled in list.cameras.iter().chain(&list.removed) {
             sampled.lock().abandon();
+            sampled.strips.draw_on(None);
         }
     }
 

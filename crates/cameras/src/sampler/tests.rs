@@ -1,6 +1,7 @@
 //! The sampler as a whole: real slots and shell, a clock driven by hand, an engine that is a counter of permits.
 
 mod changes;
+mod strips;
 
 use std::{
     future::Future,
@@ -447,7 +448,7 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
         region: None,
         whole_every: ms(30_000),
     };
-    let look = slot.look(moved, now);
+    let look = slot.look(moved, |_| true, now);
     assert_eq!((look.prompts.len(), look.unneeded.unwrap().number), (1, 2));
     assert_eq!(slot.due_since(), None);
     assert!(slot.counters().balanced());

@@ -10,6 +10,7 @@ use super::{
     region,
     schedule::{schedule, weekly_time},
     source::source,
+    strip::{self, StripKeys, StripQuestion},
 };
 use crate::{CameraId, DirectionId, LineId, PromptId, PromptRegion, Task, ZoneId};
 
@@ -330,6 +331,10 @@ fn prompt(
     let snapshot = table.read_or_default(&keys::prompt::SNAPSHOT);
     let verify = table.get(&keys::prompt::VERIFY);
     let describe = table.get(&keys::prompt::DESCRIBE);
+    let strip_keys = StripKeys {
+        frames: table.get(&keys::prompt::FRAMES),
+        over: table.get(&keys::prompt::OVER),
+    };
     let events = events(table.table(&keys::prompt::EVENTS), camera.events);
     table.finish();
 
@@ -344,6 +349,12 @@ fn prompt(
     }
     let region = region.and_then(|value| region::read(&value, areas.zones));
     let region = region.unwrap_or_default();
+    let question = StripQuestion {
+        task: task.as_ref(),
+        is_describing: describe.is_some(),
+        region,
+    };
+    let strip = strip::read(&strip_keys, question);
     let zones = zones.and_then(|value| {
         let named = named(&value, "zone", areas.zones, |zone| &zone.id)?;
         let outside = region::zones_outside_region(region, &named, areas.zones);
@@ -369,6 +380,7 @@ fn prompt(
         snapshot,
         verify: verify.and_then(|value| value.parsed(parse::prompt_text)),
         describe: describe.and_then(|value| value.parsed(parse::prompt_text)),
+        strip,
         events,
     })
 }

@@ -29,6 +29,10 @@ pub const EVENTS: EventConfig = EventConfig {
 /// Range of `dwell`.
 pub(super) const DWELL_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_hours(24);
+/// From the oldest frame of a strip to the newest, and the range of `over`.
+pub(super) const STRIP_OVER: Duration = Duration::from_secs(4);
+pub(super) const STRIP_OVER_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_mins(1);
 /// The most looks that `events.confirm` may span.
 pub(super) const CONFIRM_LOOKS_MAX: u32 = 100;
 

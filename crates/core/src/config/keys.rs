@@ -554,6 +554,10 @@ sections! {
             "A yes/no question that the model must answer with yes before an event starts. Not for `query`.";
         DESCRIBE: CustomForm = "describe", CustomForm("text, at most 200 characters", "none"), "describe = \"What is the person doing?\"",
             "A question about the object of each event, asked of the part of the picture around it as soon as the event starts. The answer is published as an update of the event. Not for `query`.";
+        FRAMES: CustomForm = "frames", CustomForm("1, 4 or 9", "1"), "frames = 9",
+            "How many frames the question of `query` or `describe` is about: with 4 or 9, the model sees a strip, one picture with the last frames of the camera in rows, the oldest first (see [Film strips](gpu.md#film-strips)). Not with `region = \"motion\"` of a `query`.";
+        OVER: CustomForm = "over", CustomForm("time with unit, 500ms to 1m", "`\"4s\"`"), "over = \"4s\"",
+            "Time from the oldest to the newest frame of a strip. The frames are spread evenly over it.";
         EVENTS: CustomForm = "events", CustomForm("table", "the camera's `events`"), "events = { confirm = \"2 of 2\" }",
             "When events of this prompt start and end.";
     }

@@ -37,6 +37,7 @@ mod schedule;
 mod secret;
 mod sections;
 mod source;
+mod strip;
 mod syntax;
 mod types;
 mod webhook;

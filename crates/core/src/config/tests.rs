@@ -19,6 +19,7 @@ mod mistakes;
 mod modes;
 mod regions;
 mod secrets;
+mod strips;
 
 /// An environment with the given variables and nothing else.
 fn environment(variables: &[(&str, &str)]) -> Environment {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     CameraId, DirectionId, LineId, ModeId, NodeId, PromptId, PromptRegion, PromptView, Setting,
-    Task, ZoneId,
+    StripShape, Task, ZoneId,
 };
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -349,10 +349,14 @@ impl CameraConfig {
 
     /// How a prompt of this camera sees the picture.
     pub fn view_of(&self, prompt: &PromptConfig) -> PromptView {
+        let is_query = matches!(prompt.task, Task::Query { .. });
+        let strip = prompt.strip.filter(|_| is_query);
         PromptView {
             region: prompt.region,
             crops_max: prompt.crops_max,
-            width_max: (prompt.region == PromptRegion::Whole).then_some(self.width),
+            width_max: (prompt.region == PromptRegion::Whole && strip.is_none())
+                .then_some(self.width),
+            strip,
         }
     }
 
@@ -457,6 +461,8 @@ pub struct PromptConfig {
     pub verify: Option<String>,
     /// A question about the object of each event, asked when it starts; its answer is part of the event.
     pub describe: Option<String>,
+    /// The question of `query` or `describe` is about a strip of several frames; `None`: about one frame.
+    pub strip: Option<StripShape>,
     /// Life cycle of events, presence.
     pub events: EventConfig,
 }

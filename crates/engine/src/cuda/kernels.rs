@@ -14,7 +14,7 @@ use cudarc::{
 };
 
 use super::{
-    compile::{SOURCES, cached_code},
+    compile::{KernelSource, SOURCES, cached_code},
     decode,
     error::{CudaError, tried},
     library::Gpu,
@@ -43,7 +43,7 @@ pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
-pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
+pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use int8::Int8Rows;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use skinny::SkinnyOutput;
@@ -170,8 +170,29 @@ impl Kernels {
 
     /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.
     pub fn load(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
+        Self::load_sources(gpu, stream, cache, &SOURCES)
+    }
+
+    /// The same with the kernels of one file.
+    pub fn load_file(
+        gpu: &Gpu,
+        stream: Arc<CudaStream>,
+        cache: &Path,
+        file: &str,
+    ) -> Result<Self, CudaError> {
+        let source = SOURCES.iter().position(|source| source.file == file);
+        let sources = source.map_or(&[][..], |index| &SOURCES[index..=index]);
+        Self::load_sources(gpu, stream, cache, sources)
+    }
+
+    fn load_sources(
+        gpu: &Gpu,
+        stream: Arc<CudaStream>,
+        cache: &Path,
+        sources: &[KernelSource],
+    ) -> Result<Self, CudaError> {
         let mut by_name = HashMap::new();
-        for source in &SOURCES {
+        for source in sources {
             let is_supported = match source.file {
                 "attend_wide.cu" | "int8_wide.cu" => gpu.arch == "sm_90a",
                 _ => true,

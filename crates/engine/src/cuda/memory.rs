@@ -16,7 +16,8 @@ use std::{
 };
 
 use cudarc::driver::{
-    CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits, result, sys,
+    CudaContext, CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits,
+    result, sys,
 };
 
 use super::error::{CudaError, tried};
@@ -82,6 +83,27 @@ pub unsafe fn wait_for_context(context: sys::CUcontext) -> Result<(), CudaError>
         )
     };
     waited.and(popped).map_err(failed)
+}
+
+/// A context that is the thread's own until this is dropped. Threads of GStreamer have contexts of its, which must stay theirs.
+pub struct CurrentContext(PhantomData<*const ()>);
+
+impl CurrentContext {
+    pub fn new(context: &CudaContext) -> Result<Self, CudaError> {
+        // SAFETY: the context exists, because it is borrowed.
+        unsafe { sys::cuCtxPushCurrent_v2(context.cu_ctx()) }
+            .result()
+            .map_err(tried("entering the context of the GPU"))?;
+        Ok(Self(PhantomData))
+    }
+}
+
+impl Drop for CurrentContext {
+    fn drop(&mut self) {
+        // SAFETY: takes off what `new` put on: this is not `Send`, so it is the same thread, and cudarc's calls meanwhile leave the
+        // context as it is, because it is theirs. A failure means that the context is gone.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()) }.result();
+    }
 }
 
 /// Milliseconds between two events; waits for both.
@@ -251,6 +273,14 @@ impl<T> Drop for PinnedBuffer<T> {
         // means that the context is gone, and the memory with it.
         let _ = unsafe { result::free_host(self.start.as_ptr().cast()) };
     }
+}
+
+/// Queues writing `value` to the first `len` bytes.
+pub fn fill(stream: &CudaStream, to: Pointer<u8>, value: u8, len: usize) -> Result<(), CudaError> {
+    let bytes = len.min(to.len());
+    // SAFETY: there are at least `bytes` bytes. All work that reads or writes them is on this stream, in order.
+    unsafe { result::memset_d8_async(to.address(), value, bytes, stream.cu_stream()) }
+        .map_err(tried("filling memory of the GPU"))
 }
 
 /// Queues a copy of some values to the GPU.

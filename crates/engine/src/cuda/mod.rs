@@ -21,6 +21,7 @@
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`stage`], [`foreign`] | frames to the GPU; frames that a decoder left there |
+//! | [`canvas`] | strips of such frames |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
 //! | [`decode`], [`graphs`] | steps of few positions in one launch; CUDA graphs of other steps |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
@@ -28,6 +29,7 @@
 
 mod arch;
 mod backend;
+mod canvas;
 mod ceilings;
 mod clock;
 pub mod compile;
@@ -51,6 +53,7 @@ mod stage;
 mod weights;
 
 pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision, pages_min};
+pub use canvas::CudaCanvas;
 pub use ceilings::{
     Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,
 };

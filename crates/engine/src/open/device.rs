@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{self, CudaBackend, CudaError},
+    cuda::{self, CudaBackend, CudaCanvas, CudaError},
     model::{CalibrationState, ModelCalibration, ModelConfig, Weights},
     scheduler::{backend::Backend, sequence::Bounds},
     tegra::is_tegra,
 };
 use spotter_core::{
-    Clock, Picture,
+    Clock, DeviceCanvas, Picture,
     config::{self, GpuPrecision},
 };
 
@@ -322,6 +322,21 @@ fn chosen_precision(
 pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::FrameImport> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::FrameImport)
+}
+
+/// What draws strips of frames that stay on the GPU of an engine; `None`: they are made on the host. Blocks for a moment.
+pub fn canvas_on(device: &ModelDevice) -> Option<Arc<dyn DeviceCanvas>> {
+    let ModelDevice::Gpu { index, .. } = device else {
+        return None;
+    };
+    let canvas = cuda::open(*index).and_then(|gpu| CudaCanvas::new(&gpu, &cuda::kernel_cache()));
+    match canvas {
+        Ok(canvas) => Some(Arc::new(canvas)),
+        Err(error) => {
+            tracing::warn!("strips are made on the host: {error}");
+            None
+        }
+    }
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.

@@ -8,8 +8,8 @@ mod precision;
 mod warm_up;
 
 pub use device::{
-    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
-    frames_on, gpu_permits,
+    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, canvas_on, choose,
+    choose_one, frames_on, gpu_permits,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,

@@ -25,7 +25,7 @@ use super::{
 use crate::model::{SequenceOutput, Tiling};
 use cells::{CropMeasure, PixelEncoding};
 use floor::NoiseFloor;
-use spotter_core::{CameraId, Mono, PixelRect};
+use spotter_core::{CameraId, Mono, PixelRect, StripShape};
 
 pub use cells::{CropRegion, PictureDetail, PictureMeasure, crop_regions};
 
@@ -47,6 +47,8 @@ pub struct ViewKey {
     /// Of the camera's picture; `None`: all of it.
     pub part: Option<PixelRect>,
     pub tiling: Tiling,
+    /// `None`: a frame.
+    pub strip: Option<StripShape>,
 }
 
 /// Number of an encoded image; rises with each.

@@ -27,7 +27,7 @@ mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};
-pub use views::{LookView, views};
+pub use views::{LookView, SeenSizes, views};
 
 #[cfg(test)]
 mod tests;

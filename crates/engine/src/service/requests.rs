@@ -3,12 +3,12 @@
 //! Looks become requests on the threads of their callers: a picture takes about half a millisecond, and while the engine's thread
 //! did it, no step could be planned.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{
     choices,
     engine::{EngineError, EngineModel, prompt_error},
-    views::{LookView, views},
+    views::{LookView, SeenSizes, views},
 };
 use crate::scheduler::{
     draft::DraftKey,
@@ -16,7 +16,7 @@ use crate::scheduler::{
     sequence::{Bounds, Sequence},
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
-use spotter_core::{Look, Picture, Prompt, PromptRegion, Task};
+use spotter_core::{Look, Picture, Prompt, PromptRegion, PromptView, Task};
 
 /// What requests are made of, beside the look. It does not change.
 #[derive(Clone, Debug)]
@@ -36,7 +36,9 @@ impl RequestMaker {
     pub fn requests(&self, look: &Look, objects: bool) -> Result<ViewRequests, EngineError> {
         let vision = &self.model.config.vision;
         let request = |(index, seen): (usize, LookView)| {
-            let picture = seen.picture(&look.frame.picture);
+            let picture = seen
+                .picture(look)
+                .ok_or_else(|| missing_strip(look, &seen))?;
             let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
             if crops > limit {
                 let (width, height) = picture.size();
@@ -65,9 +67,13 @@ impl RequestMaker {
             };
             Ok((seen, request))
         };
-        let size = look.frame.picture.size();
         let seen = look.prompts.iter().map(|prompt| prompt.view);
-        let views = views(seen, size, look.moved, vision).into_iter();
+        let sizes = SeenSizes {
+            frame: look.frame.picture.size(),
+            moved: look.moved,
+            strip: |view: &PromptView, _| Some(look.strip_of(view)?.picture.size()),
+        };
+        let views = views(seen, &sizes, vision).into_iter();
         views.enumerate().map(request).collect()
     }
 
@@ -84,6 +90,7 @@ impl RequestMaker {
                 camera: look.frame.camera.clone(),
                 part: seen.part,
                 tiling: seen.tiling,
+                strip: seen.view.strip,
             },
             measure: PictureMeasure::of(picture, seen.tiling, vision, rule.detail),
         })
@@ -92,7 +99,7 @@ impl RequestMaker {
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
         let EngineModel { config, tokenizer } = &self.model;
         let asked = (config.family)
-            .prompt(&prompt.task, config, tokenizer)
+            .prompt(&explained(prompt), config, tokenizer)
             .map_err(|e| prompt_error(prompt, &e))?;
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {
@@ -113,5 +120,26 @@ impl RequestMaker {
             sequence,
             draft: Some(DraftKey::new(&look.frame.camera, prompt)),
         })
+    }
+}
+
+/// The task in the words that the model reads: a question about a strip begins with how the strip is read.
+fn explained(prompt: &Prompt) -> Cow<'_, Task> {
+    match (prompt.view.strip, &prompt.task) {
+        (Some(strip), Task::Query { question, choices }) => Cow::Owned(Task::Query {
+            question: format!("{} {question}", strip.explanation()),
+            choices: choices.clone(),
+        }),
+        (_, task) => Cow::Borrowed(task),
+    }
+}
+
+fn missing_strip(look: &Look, seen: &LookView) -> EngineError {
+    let first = seen.prompts.first().map(|&index| &look.prompts[index]);
+    EngineError::Prompt {
+        prompt: first
+            .map(|prompt| prompt.id.to_string())
+            .unwrap_or_default(),
+        reason: "its look has no strip".into(),
     }
 }

@@ -19,7 +19,7 @@ use crate::{
             Backend, BackendError, BackendLimits, DecoderInput, Feed, PageId, Pick, Row, RowMask,
             SlotId, Step, StepResult, StepTimes,
         },
-        request::Work,
+        request::{LookRequest, Work},
         sequence::Bounds,
         still::{PictureDetail, ReuseRule},
     },
@@ -31,7 +31,7 @@ use crate::{
 use spotter_core::{
     AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
     Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, ScoreMap, ScoreMaps,
-    ScoreSource, ScoredKind, Task, WallTime, WholeLook,
+    ScoreSource, ScoredKind, Strip, StripShape, Task, WallTime, WholeLook,
 };
 
 const BOUNDS: Bounds = Bounds {
@@ -376,6 +376,103 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
     }
     // Nothing moves: the prompt sees the whole picture, to which its answer is known.
     assert_eq!(unchanged(PromptRegion::Motion, None), (true, 5));
+}
+
+#[test]
+fn strip_is_its_own_image_with_its_own_words() {
+    let limits = BackendLimits {
+        kept_crops: 64,
+        context: 400,
+        ..LIMITS
+    };
+    let (mut engine, _, seen) = engine(limits, None);
+    let reuse = Some(ReuseRule {
+        detail: PictureDetail::Bytes,
+        max_age: Duration::from_secs(3600),
+    });
+    engine.restart(
+        BOUNDS,
+        Options {
+            reuse,
+            ..Options::default()
+        },
+    );
+    let shape = StripShape {
+        frames: 4,
+        over: Duration::from_secs(2),
+    };
+    let grey =
+        |grey: u8| Picture::from_rgb(400, 300, vec![grey; 400 * 300 * 3]).expect("a picture");
+    // Of the frame's size, and at first equal to it in every byte.
+    let strip = |picture| Strip {
+        shape,
+        region: PromptRegion::Whole,
+        picture,
+    };
+    let mut look = look_at_regions(&[PromptRegion::Whole, PromptRegion::Whole]);
+    let task = Task::Query {
+        question: "What?".into(),
+        choices: Vec::new(),
+    };
+    for (index, prompt) in look.prompts.iter_mut().enumerate() {
+        let view = PromptView {
+            strip: (index == 1).then_some(shape),
+            ..PromptView::default()
+        };
+        *prompt = Arc::new(Prompt {
+            task: task.clone(),
+            view,
+            ..(**prompt).clone()
+        });
+    }
+    let mut answered = |picture| {
+        let look = Look {
+            strips: vec![strip(picture)],
+            ..look.clone()
+        };
+        let mut whole = WholeLook::new(&look);
+        engine.submit(look, false).expect("valid prompts");
+        while whole.outcome.is_none() {
+            for (_, news) in engine.turn().expect("the device works") {
+                if let EngineNews::Look(news) = news {
+                    whole.add(news);
+                }
+            }
+        }
+        let answers = whole.into_answers().expect("answered");
+        let images = seen.lock().expect("one thread").pictures.len();
+        (answers[0].unchanged, answers[1].unchanged, images)
+    };
+    assert_eq!(answered(grey(0)), (false, false, 2));
+    assert_eq!(answered(grey(0)), (true, true, 2));
+    // An older frame changes the strip alone.
+    assert_eq!(answered(grey(9)), (true, false, 3));
+    let maker = engine.request_maker();
+    let mut asked = Look {
+        strips: vec![strip(grey(0))],
+        ..look.clone()
+    };
+    let requests = maker.requests(&asked, false).expect("valid prompts");
+    let fed = |request: &LookRequest| {
+        request.asks[0]
+            .sequence
+            .feed()
+            .map(|next| next.inputs.len())
+    };
+    let tokens: Vec<usize> = requests
+        .iter()
+        .filter_map(|(_, request)| fed(request))
+        .collect();
+    assert!(tokens[1] > tokens[0] + 10, "{tokens:?}");
+    asked.strips.clear();
+    let missing = maker
+        .requests(&asked, false)
+        .map(|_| ())
+        .expect_err("no strip");
+    assert!(
+        missing.to_string().contains("its look has no strip"),
+        "{missing}"
+    );
 }
 
 #[track_caller]

@@ -2,14 +2,14 @@
 //! same view share its encoding. Pure.
 
 use crate::model::{Tiling, VisionConfig, view_tiling};
-use spotter_core::{NormBox, Picture, PixelRect, PromptView, RegionBox};
+use spotter_core::{Look, NormBox, Picture, PixelRect, PromptView, RegionBox};
 
 /// Prompts of a look that see the same pixels in the same crops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LookView {
     /// That of its first prompt.
     pub view: PromptView,
-    /// `None`: the whole picture.
+    /// Of the frame, and of each frame of a strip; `None`: the whole picture.
     pub part: Option<PixelRect>,
     pub tiling: Tiling,
     /// Indices of its prompts in the look, in order.
@@ -17,11 +17,13 @@ pub struct LookView {
 }
 
 impl LookView {
-    /// The pixels of a frame's picture that it sees.
-    pub fn picture(&self, whole: &Picture) -> Picture {
-        match self.part {
-            Some(part) => whole.part(part),
-            None => whole.clone(),
+    /// The pixels of a look that it sees; `None`: the look does not have its strip.
+    pub fn picture(&self, look: &Look) -> Option<Picture> {
+        let frame = &look.frame.picture;
+        match (self.view.strip, self.part) {
+            (Some(_), _) => Some(look.strip_of(&self.view)?.picture.clone()),
+            (None, Some(part)) => Some(frame.part(part)),
+            (None, None) => Some(frame.clone()),
         }
     }
 
@@ -31,20 +33,31 @@ impl LookView {
     }
 }
 
-/// All views of a look at a picture of `whole` pixels, in the order of their first prompts. `moved` is as in
-/// [`Look::moved`](spotter_core::Look::moved).
+/// Sizes of what the prompts of a look can see, pixels.
+pub struct SeenSizes<F> {
+    pub frame: (usize, usize),
+    /// As [`Look::moved`].
+    pub moved: Option<RegionBox>,
+    /// The size of the strip that a view sees, if it sees one, when its part of a frame has this size.
+    pub strip: F,
+}
+
+/// All views of a look, in the order of their first prompts.
 pub fn views(
     prompts: impl IntoIterator<Item = PromptView>,
-    whole: (usize, usize),
-    moved: Option<RegionBox>,
+    sizes: &SeenSizes<impl Fn(&PromptView, (usize, usize)) -> Option<(usize, usize)>>,
     vision: &VisionConfig,
 ) -> Vec<LookView> {
     let mut views: Vec<LookView> = Vec::new();
     for (index, view) in prompts.into_iter().enumerate() {
-        let part = view.part(whole, moved);
-        let size = part.map_or(whole, |part| (part.width, part.height));
+        let part = view.part(sizes.frame, sizes.moved);
+        let size = part.map_or(sizes.frame, |part| (part.width, part.height));
+        let size = (sizes.strip)(&view, size).unwrap_or(size);
         let tiling = view_tiling(size, &view, vision);
-        let same = |other: &&mut LookView| (other.part, other.tiling) == (part, tiling);
+        let is_same = |other: &LookView| {
+            (other.part, other.tiling, other.view.strip) == (part, tiling, view.strip)
+        };
+        let same = |other: &&mut LookView| is_same(other);
         match views.iter_mut().find(same) {
             Some(same) => same.prompts.push(index),
             None => views.push(LookView {
@@ -61,7 +74,9 @@ pub fn views(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::PromptRegion;
+    use std::time::Duration;
+
+    use spotter_core::{PromptRegion, StripShape};
 
     #[test]
     fn prompts_that_see_the_same_share_a_view() {
@@ -70,6 +85,14 @@ mod tests {
             region,
             crops_max,
             width_max,
+            strip: None,
+        };
+        let nine = PromptView {
+            strip: Some(StripShape {
+                frames: 9,
+                over: Duration::from_secs(4),
+            }),
+            ..PromptView::default()
         };
         let fixed = PromptRegion::Fixed(quarter);
         let all = [
@@ -80,18 +103,28 @@ mod tests {
             view(PromptRegion::Motion, None, None),
             view(fixed, Some(1), None),
             view(PromptRegion::Whole, Some(1), Some(1280)),
+            // As many crops as the frame, but other pixels.
+            nine,
+            nine,
         ];
         let vision = VisionConfig::default();
         let prompts = |moved| -> Vec<Vec<usize>> {
-            let views = views(all, (1920, 1080), moved, &vision).into_iter();
-            views.map(|view| view.prompts).collect()
+            let sizes = SeenSizes {
+                frame: (1920, 1080),
+                moved,
+                strip: |view: &PromptView, seen| Some(view.strip?.size(seen)),
+            };
+            let views = views(all, &sizes, &vision);
+            assert_eq!(views.last().unwrap().tiling.crops(), 9);
+            views.into_iter().map(|view| view.prompts).collect()
         };
         // A quarter of 480 x 270 pixels is one crop, with and without the limit.
         assert_eq!(
             prompts(None),
-            [vec![0, 2, 3], vec![1, 4], vec![5]],
+            [vec![0, 2, 3], vec![1, 4], vec![5], vec![6, 7]],
             "nothing moved: the whole picture"
         );
-        assert_eq!(prompts(Some(quarter)), [vec![0, 2], vec![1, 3, 4], vec![5]]);
+        let moved = [vec![0, 2], vec![1, 3, 4], vec![5], vec![6, 7]];
+        assert_eq!(prompts(Some(quarter)), moved);
     }
 }

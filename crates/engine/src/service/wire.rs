@@ -1,9 +1,9 @@
 //! The messages between the daemon and the process of an engine. Pure: the caller brings the connection.
 //!
 //! ```text
-//!   ┌ bytes of header ┬ bytes of body ┬ header ┬ body ──────────────┐
-//!   │ u32             │ u32           │ JSON   │ the look's picture │    numbers little endian
-//!   └─────────────────┴───────────────┴────────┴────────────────────┘
+//!   ┌ bytes of header ┬ bytes of body ┬ header ┬ body ───────────────┐
+//!   │ u32             │ u32           │ JSON   │ the look's pictures │    numbers little endian
+//!   └─────────────────┴───────────────┴────────┴─────────────────────┘
 //!
 //!   process                               daemon
 //!   Hello ──────────────────────────────▶
@@ -30,7 +30,7 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, LookNews, Mono, NormBox, NormPoint, Outcome,
-    Picture, Prompt, RegionBox, StageTimes,
+    Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -94,7 +94,7 @@ pub enum OpenReply<T> {
 /// What is asked of an engine.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireRequest {
-    /// A look, whose picture is the body.
+    /// A look, whose pictures are the body: its frame, then its strips.
     Look(WireLook),
     Cancel {
         id: u64,
@@ -112,6 +112,15 @@ pub struct WireLook {
     answer_by: Mono,
     prompts: Vec<Arc<Prompt>>,
     moved: Option<RegionBox>,
+    strips: Vec<WireStrip>,
+}
+
+/// A strip whose picture is a part of the body.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WireStrip {
+    shape: StripShape,
+    region: PromptRegion,
+    picture: PictureShape,
 }
 
 /// A message of the engine.
@@ -166,12 +175,17 @@ pub struct WireAnswer {
 
 /// Sends a message without a body. Blocks until the connection has taken it.
 pub fn write(out: &mut impl Write, header: &impl Serialize) -> Result<(), WireError> {
-    write_with(out, header, None)
+    write_with(out, header, &[])
 }
 
 /// Sends a look as `id`. Blocks until the connection has taken it, and while a picture comes from a device.
 pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), WireError> {
     let picture = &look.frame.picture;
+    let strip = |strip: &Strip| WireStrip {
+        shape: strip.shape,
+        region: strip.region,
+        picture: PictureShape::of(&strip.picture),
+    };
     let asked = WireLook {
         id,
         camera: look.frame.camera.clone(),
@@ -180,22 +194,28 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
         answer_by: look.answer_by,
         prompts: look.prompts.clone(),
         moved: look.moved,
+        strips: look.strips.iter().map(strip).collect(),
     };
-    write_with(out, &WireRequest::Look(asked), Some(picture))
+    let strips = look.strips.iter().map(|strip| &strip.picture);
+    let pictures: Vec<&Picture> = [picture].into_iter().chain(strips).collect();
+    write_with(out, &WireRequest::Look(asked), &pictures)
 }
 
 fn write_with(
     out: &mut impl Write,
     header: &impl Serialize,
-    picture: Option<&Picture>,
+    pictures: &[&Picture],
 ) -> Result<(), WireError> {
     let header = serde_json::to_vec(header).map_err(malformed)?;
-    let body = picture.map_or(Ok(0), |picture| PictureShape::of(picture).bytes())?;
+    let sizes = pictures
+        .iter()
+        .map(|picture| PictureShape::of(picture).bytes());
+    let body = sizes.sum::<Result<usize, WireError>>()?;
     let lengths = lengths(header.len(), body)?.map(u32::to_le_bytes);
     // At once, for those who write straight into the connection.
     let beginning = [lengths.as_flattened(), &header].concat();
     out.write_all(&beginning).map_err(WireError::Closed)?;
-    for row in picture.into_iter().flat_map(shape::rows) {
+    for row in pictures.iter().flat_map(|picture| shape::rows(picture)) {
         out.write_all(row).map_err(WireError::Closed)?;
     }
     out.flush().map_err(WireError::Closed)
@@ -242,7 +262,26 @@ pub(super) fn malformed(reason: impl ToString) -> WireError {
 
 impl WireLook {
     /// The look, with the body of its message. Its frame has only the fields that an engine reads.
-    pub fn look(self, body: Vec<u8>) -> Result<Look, WireError> {
+    pub fn look(self, mut body: Vec<u8>) -> Result<Look, WireError> {
+        let mut strips = Vec::new();
+        // From the last one to the first, each a cut of the end of the body.
+        for strip in self.strips.into_iter().rev() {
+            let WireStrip {
+                shape,
+                region,
+                picture,
+            } = strip;
+            let begin = body.len().saturating_sub(picture.bytes()?);
+            let picture = picture.picture(body.split_off(begin))?;
+            strips.insert(
+                0,
+                Strip {
+                    shape,
+                    region,
+                    picture,
+                },
+            );
+        }
         let picture = self.picture.picture(body)?;
         let still = Look::still(picture, []).map_err(malformed)?;
         Ok(Look {
@@ -253,6 +292,7 @@ impl WireLook {
             },
             prompts: self.prompts,
             moved: self.moved,
+            strips,
             start_by: self.start_by,
             answer_by: self.answer_by,
         })

@@ -126,6 +126,7 @@ impl AddedPrompt {
             snapshot: false,
             verify: None,
             describe: None,
+            strip: None,
             events: events.unwrap_or(d::EVENTS),
         }
     }

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! The question is about the part of the picture around the object, on the camera's next frame. It has a region of its own for each object, so each is
-//! an encoding of its own for the model: there are few at a time.
+//! an encoding of its own for the model: there are few at a time. With `frames` it is about this part of several frames (a strip).
 
 use std::{sync::Arc, time::Duration};
 
 use spotter_core::{
     AnswerBody, Location, Mono, NormBox, NormPoint, Prompt, PromptId, PromptRegion, PromptView,
-    RegionBox, Task, TrackId,
+    RegionBox, StripShape, Task, TrackId,
 };
 
 /// Questions of a prompt that are under way at a time.
@@ -22,6 +22,8 @@ const QUESTIONS_MAX: usize = 4;
 const ATTEMPTS_MAX: u32 = 3;
 /// The object may have moved since it was seen: its box is widened by this share of its size, on each side.
 const MARGIN: f64 = 0.5;
+/// The same for a strip: the object was elsewhere in its older frames.
+const STRIP_MARGIN: f64 = 1.0;
 /// Of an object that is a point, half a side of the part of the picture.
 const POINT_REACH: f64 = 0.15;
 
@@ -89,6 +91,8 @@ pub struct NewDescription<'a> {
     pub question: &'a str,
     /// Of the prompt.
     pub crops_max: Option<u8>,
+    /// Of the prompt.
+    pub strip: Option<StripShape>,
     pub track: TrackId,
     pub location: Location,
     /// No other question of the camera has it.
@@ -103,6 +107,10 @@ impl DescriptionQuestions {
 
     /// `None` when the number makes no prompt id.
     pub fn ask(&mut self, new: NewDescription<'_>, now: Mono) -> Option<Arc<Prompt>> {
+        let margin = match new.strip {
+            Some(_) => STRIP_MARGIN,
+            None => MARGIN,
+        };
         let prompt = Arc::new(Prompt {
             id: PromptId::new(&format!("describe-{}", new.number)).ok()?,
             revision: Prompt::ONCE,
@@ -111,9 +119,10 @@ impl DescriptionQuestions {
                 choices: Vec::new(),
             },
             view: PromptView {
-                region: PromptRegion::Fixed(around(new.location)),
+                region: PromptRegion::Fixed(around(new.location, margin)),
                 crops_max: new.crops_max,
                 width_max: None,
+                strip: new.strip,
             },
         });
         self.0.push(OpenDescription {
@@ -145,11 +154,11 @@ impl DescriptionQuestions {
     }
 }
 
-/// The part of the picture around an object.
-fn around(location: Location) -> RegionBox {
+/// The part of the picture around an object, with this margin around a box.
+fn around(location: Location, margin: f64) -> RegionBox {
     let (x0, y0, x1, y1) = match location {
         Location::Box(NormBox { x0, y0, x1, y1 }) => {
-            let (dx, dy) = (MARGIN * (x1 - x0), MARGIN * (y1 - y0));
+            let (dx, dy) = (margin * (x1 - x0), margin * (y1 - y0));
             (x0 - dx, y0 - dy, x1 + dx, y1 + dy)
         }
         Location::Point(NormPoint { x, y }) => (
@@ -186,7 +195,7 @@ mod tests {
 
     #[test]
     fn part_around_an_object_stays_in_the_picture() {
-        let area = |location| around(location).norm_box();
+        let area = |location| around(location, MARGIN).norm_box();
         let here = Location::Box(NormBox::from_corners(0.4, 0.2, 0.6, 0.6));
         assert_eq!(area(here), NormBox::from_corners(0.3, 0.0, 0.7, 0.8));
         let corner = Location::Point(NormPoint::new(0.95, 0.0));

@@ -221,12 +221,16 @@ impl PromptTracker {
         let Some(question) = &self.prompt.describe else {
             return Vec::new();
         };
-        for track in self.descriptions.give_up(now, self.stale_after) {
+        // A strip may have to wait for its frames.
+        let strip = self.prompt.strip;
+        let patience = self.stale_after + strip.map_or(Duration::ZERO, |strip| strip.over);
+        for track in self.descriptions.give_up(now, patience) {
             self.tracks.described(&track, None, now);
         }
         let mut asked = Vec::new();
+        let view = PromptView { strip, ..self.view };
         while self.descriptions.has_room()
-            && let Some(new) = self.tracks.describe(question, self.view.crops_max, ids)
+            && let Some(new) = self.tracks.describe(question, view, ids)
         {
             asked.extend(self.descriptions.ask(new, now));
         }

@@ -19,8 +19,8 @@ use super::{
     verification::VerificationResult,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Location, Mono, TrackId, TrackedObject, UpdateReason,
-    WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, PromptView, TrackId, TrackedObject,
+    UpdateReason, WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -208,7 +208,7 @@ impl TrackSet {
     pub fn describe<'a>(
         &mut self,
         question: &'a str,
-        crops_max: Option<u8>,
+        view: PromptView,
         ids: &mut IdAllocator,
     ) -> Option<NewDescription<'a>> {
         let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
@@ -216,7 +216,8 @@ impl TrackSet {
             let location = lifecycle.describe()?;
             Some(NewDescription {
                 question,
-                crops_max,
+                crops_max: view.crops_max,
+                strip: view.strip,
                 track: lifecycle.track().clone(),
                 location,
                 number: ids.next_question(),

@@ -240,6 +240,7 @@ fn answers(
     });
     let look = Look {
         moved: None,
+        strips: Vec::new(),
         frame,
         prompts: prompts.map(Into::into).collect(),
         start_by: Mono::from_nanos(u64::MAX),

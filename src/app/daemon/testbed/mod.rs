@@ -8,6 +8,7 @@ mod device;
 mod host;
 mod restart;
 mod soak;
+mod strips;
 mod verify;
 
 use std::{

@@ -5,18 +5,20 @@ use std::{
     any::Any,
     ptr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::{
-    Random, Rig,
+    CACHE, Random, Rig,
     frames::{patches, picture},
     rig,
     whole::micro,
 };
 use crate::{
     cuda::{
+        canvas::CudaCanvas,
         foreign::{ForeignMemory, take_frame},
         frames::FramePreprocessor,
         library,
@@ -27,7 +29,10 @@ use crate::{
     testing::golden_model::{job, prompt},
 };
 use spotter_cameras::testing::uploaded;
-use spotter_core::{DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat, Planes};
+use spotter_core::{
+    DeviceCanvas as _, DeviceMemory, DevicePlanes, Drawing, Picture, PictureLayout, PixelFormat,
+    PixelRect, PlacedPicture, Planes, StripShape,
+};
 
 /// Bytes from row to row of these frames.
 const PITCH: usize = 1536;
@@ -206,6 +211,111 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
         for (index, (got, want)) in got.iter().zip(&want).enumerate() {
             assert!(got == want, "step {number}, picture {index}");
         }
+    }
+}
+
+/// All rows of a picture, which is fetched for them.
+fn bytes(picture: &Picture) -> Vec<u8> {
+    assert!(picture.fetch());
+    let rows = [(0, picture.height()), (1, picture.height().div_ceil(2))];
+    let rows = rows.map(|(plane, rows)| (0..rows).flat_map(move |y| picture.row(plane, y)));
+    rows.into_iter().flatten().copied().collect()
+}
+
+/// A drawing of one picture.
+fn alone(picture: &Picture, size: (usize, usize)) -> Drawing {
+    let placed = PlacedPicture {
+        picture: picture.clone(),
+        left: 0,
+        top: 0,
+        size,
+    };
+    Drawing {
+        size,
+        pictures: vec![placed],
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn strips_drawn_on_the_gpu_are_those_of_the_host() {
+    let rig = rig();
+    let mut random = Random::new(13);
+    let canvas = CudaCanvas::new(&rig.gpu, &CACHE).unwrap();
+    let other = Other::new(rig.gpu.context.cu_device(), 2);
+    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    for count in [4, 9] {
+        let shape = StripShape {
+            frames: count,
+            over: Duration::from_secs(4),
+        };
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        let region = PixelRect {
+            left: 202,
+            top: 130,
+            width: 611,
+            height: 333,
+        };
+        for index in 0..count {
+            let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
+            let on_gpu = other.put(&on_host);
+            // The newest frame is no copy.
+            let is_newest = index + 1 == count;
+            let copied = |picture: &Picture| match is_newest {
+                true => alone(&picture.part(region), (612, 334)),
+                false => alone(&picture.part(region), shape.panel((611, 333))),
+            };
+            here.push(copied(&on_host).draw().unwrap());
+            there.push(canvas.draw(&copied(&on_gpu)).unwrap());
+            drop(on_gpu);
+            assert_eq!(
+                other.free(),
+                2,
+                "the copy does not keep the decoder's memory"
+            );
+            assert!(!there.last().unwrap().is_on_host());
+        }
+        let want = shape.drawing(&here).unwrap().draw().unwrap();
+        let got = canvas.draw(&shape.drawing(&there).unwrap()).unwrap();
+        let staged = [&got, &want]
+            .map(|picture| staged_patches(&rig, &mut frames, &mut stage, &[picture]).remove(0));
+        assert!(!got.is_on_host(), "fetched to the host");
+        assert!(staged[0] == staged[1], "patches of {count} frames");
+        assert!(bytes(&got) == bytes(&want), "{count} frames");
+        for (index, (got, want)) in there.iter().zip(&here).enumerate() {
+            assert!(bytes(got) == bytes(want), "copy {index} of {count}");
+        }
+        // A picture that is on the host is drawn there.
+        there[0] = here[0].clone();
+        assert!(canvas.draw(&shape.drawing(&there).unwrap()).is_none());
+    }
+    // A picture as it is, and one that is enlarged to be even.
+    let odd = PixelRect {
+        left: 10,
+        top: 20,
+        width: 31,
+        height: 17,
+    };
+    for (part, size) in [
+        (region_of(64, 48), (64, 48)),
+        (odd, (32, 18)),
+        (odd, (10, 6)),
+    ] {
+        let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
+        let on_gpu = other.put(&on_host);
+        let got = canvas.draw(&alone(&on_gpu.part(part), size)).unwrap();
+        let want = alone(&on_host.part(part), size).draw().unwrap();
+        assert!(bytes(&got) == bytes(&want), "{part:?} to {size:?}");
+    }
+}
+
+fn region_of(width: usize, height: usize) -> PixelRect {
+    PixelRect {
+        left: 100,
+        top: 200,
+        width,
+        height,
     }
 }
 

@@ -197,6 +197,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
                     camera: gate.clone(),
                     part: None,
                     tiling,
+                    strip: None,
                 },
                 measure,
             }),

@@ -83,6 +83,7 @@ fn measure(picture: &Picture, detail: PictureDetail) -> PictureMeasure {
 
 fn view(number: usize) -> ViewKey {
     ViewKey {
+        strip: None,
         camera: CameraId::new(&format!("c{number}")).unwrap(),
         part: None,
         tiling: tiling(SIZE.0, SIZE.1, &vision()),

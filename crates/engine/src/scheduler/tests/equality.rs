@@ -137,6 +137,7 @@ pub(super) fn request(plan: &Plan, now: Mono) -> LookRequest {
         view: ViewKey {
             camera: camera_id(plan.camera),
             part: None,
+            strip: None,
             tiling: Tiling { rows: 1, cols: 1 },
         },
         measure: PictureMeasure::of_regions(picture, &strips(picture, MODEL.crops), (84, 84)),

@@ -136,6 +136,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
     };
     Look {
         moved: None,
+        strips: Vec::new(),
         start_by,
         ..Look::still(picture, (0..prompts).map(task)).unwrap()
     }

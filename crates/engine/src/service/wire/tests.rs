@@ -1,5 +1,7 @@
 //! Every message there and back, and what is none.
 
+use std::time::Duration;
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -59,6 +61,7 @@ fn look(picture: Picture) -> Look {
     let still = Look::still(picture, tasks()).unwrap();
     Look {
         moved: None,
+        strips: Vec::new(),
         start_by: Mono::from_nanos(u64::MAX - 1),
         answer_by: Mono::from_nanos(u64::MAX),
         frame: Frame {
@@ -118,8 +121,11 @@ proptest! {
         let mut asked = look(picture(format, size, gap));
         let region = RegionBox::new(NormBox::from_corners(0.1, 0.2, 0.3, 0.4));
         asked.moved = Some(region);
-        let view = PromptView { region: PromptRegion::Fixed(region), crops_max: Some(3), width_max: None };
+        let view = PromptView { region: PromptRegion::Fixed(region), crops_max: Some(3), width_max: None, strip: None };
         asked.prompts[0] = Arc::new(Prompt { view, ..(*asked.prompts[0]).clone() });
+        let shape = StripShape { frames: 9, over: Duration::from_millis(4500) };
+        let strip = |(region, width)| Strip { shape, region, picture: picture(format, (width, size.0), gap) };
+        asked.strips = [(PromptRegion::Whole, 22), (view.region, 7)].map(strip).to_vec();
         let mut bytes = Vec::new();
         write_look(&mut bytes, 7, &asked).unwrap();
         let (WireRequest::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
@@ -129,6 +135,11 @@ proptest! {
         let got = header.look(body).unwrap();
         prop_assert_eq!(rows(&got.frame.picture), rows(&asked.frame.picture));
         prop_assert_eq!(PictureShape::of(&got.frame.picture), PictureShape::of(&asked.frame.picture));
+        prop_assert_eq!(got.strips.len(), 2);
+        for (got, asked) in got.strips.iter().zip(&asked.strips) {
+            prop_assert_eq!((got.shape, got.region), (asked.shape, asked.region));
+            prop_assert_eq!(rows(&got.picture), rows(&asked.picture));
+        }
         prop_assert_eq!(got.frame.camera, asked.frame.camera);
         prop_assert_eq!((got.prompts, got.moved), (asked.prompts, asked.moved));
         prop_assert_eq!((got.start_by, got.answer_by), (asked.start_by, asked.answer_by));

@@ -1,7 +1,7 @@
 //! Events whose object is described.
 
 use super::*;
-use spotter_core::{Look, NormBox, PromptRegion};
+use spotter_core::{Look, NormBox, PromptRegion, StripShape};
 
 fn describing() -> CameraConfig {
     let mut site = camera();
@@ -30,6 +30,7 @@ fn hear(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>, text: &str) 
 fn late(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) -> Vec<PromptChange> {
     tracker.unanswered(&Look {
         moved: None,
+        strips: Vec::new(),
         frame: frame_at(&gate(), seconds(second)),
         prompts: vec![Arc::clone(question)],
         start_by: Mono::default(),
@@ -77,6 +78,31 @@ fn description_of_a_new_event_is_an_update() {
     let end = looks(&mut tracker, 2..12, 0);
     let ended: Vec<_> = tracker.open_events().collect();
     assert!(ended.is_empty() && end.questions.is_empty());
+}
+
+#[test]
+fn description_of_a_strip_sees_more_around_the_object() {
+    let mut site = describing();
+    let strip = Some(StripShape {
+        frames: 9,
+        over: seconds(4.0),
+    });
+    site.prompts[0].strip = strip;
+    let mut tracker = tracker(site);
+    let change = looks(&mut tracker, 0..2, 1);
+    let question = &change.questions[0];
+    assert_eq!(question.view.strip, strip);
+    let (PromptRegion::Fixed(region), Location::Box(seen)) =
+        (question.view.region, change.events[0].location)
+    else {
+        panic!("{question:?}");
+    };
+    let region = region.norm_box();
+    let margin = (region.x1 - seen.x1) / (seen.x1 - seen.x0);
+    assert!(
+        (0.99..=1.01).contains(&margin),
+        "{region:?} around {seen:?}"
+    );
 }
 
 #[test]

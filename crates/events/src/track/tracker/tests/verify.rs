@@ -47,6 +47,7 @@ fn question(answer: &TrackedAnswer) -> Option<Arc<Prompt>> {
 fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
     tracker.unanswered(&Look {
         moved: None,
+        strips: Vec::new(),
         frame: frame_at(&gate(), seconds(second)),
         prompts: vec![asked(1, prompt("person").task), Arc::clone(question)],
         start_by: Mono::default(),

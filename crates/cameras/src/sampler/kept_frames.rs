@@ -1,0 +1,487 @@
+//! The last frames of a camera for strips: small copies, never memory of a decoder.
+//!
+//! ```text
+//!   arriving frames   │ │ │ │ │ │ │ │ │ │ │ │ │ │ │ │ ▶ time
+//!   copies            ●     ●     ●     ●     ●     ●     one for each spacing, on a fixed beat
+//!   strip of a look   ●     ●     ●           ●       ◆   the nearest to each wanted age, and the look's own frame
+//! ```
+//!
+//! A copy is taken of the first frame after each beat, so the copies are apart by the spacing on average at any rate of the
+//! camera. A strip is ready when a copy is near to its age in the strip, for the oldest: a camera that has just connected has none, and of
+//! one that was away for longer than the strip the copies are too old.
+//!
+//! Pure: the caller makes copies and drawings.
+
+use std::{collections::VecDeque, time::Duration};
+
+use spotter_core::{
+    ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PlacedPicture, PromptRegion,
+    PromptView, RegionBox, StripShape, Task,
+    config::{CameraConfig, PromptConfig},
+    shrunk,
+};
+
+/// Copies beyond those of a strip: frames arrive while a look waits for the engine.
+const SPARE: usize = 2;
+
+/// Of what copies are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripSource {
+    shape: StripShape,
+    part: KeptPart,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeptPart {
+    /// The whole picture, as large as a panel.
+    Whole,
+    /// The region, as large as a panel.
+    Region(RegionBox),
+    /// The whole picture in twice the size of a panel, of which parts are cut that are not known before.
+    Cut,
+}
+
+/// How the frames of a camera are. Frames of another kind do not fit into one strip with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FrameKind {
+    format: PixelFormat,
+    size: (usize, usize),
+    matrix: ColourMatrix,
+    range: ColourRange,
+}
+
+impl FrameKind {
+    fn of(picture: &Picture) -> Self {
+        Self {
+            format: picture.format(),
+            size: picture.size(),
+            matrix: picture.matrix(),
+            range: picture.range(),
+        }
+    }
+}
+
+/// A reduced copy of a frame.
+#[derive(Clone, Debug)]
+struct FrameCopy {
+    at: Mono,
+    picture: Picture,
+}
+
+/// The copies of a camera, for all its prompts that see strips.
+#[derive(Debug, Default)]
+pub struct KeptFrames {
+    rings: Vec<StripRing>,
+}
+
+#[derive(Debug)]
+struct StripRing {
+    source: StripSource,
+    /// Of the copies' frames.
+    kind: Option<FrameKind>,
+    /// The oldest first.
+    copies: VecDeque<FrameCopy>,
+    /// The next beat.
+    due: Option<Mono>,
+}
+
+impl StripSource {
+    /// What a prompt needs; `None`: no strip.
+    fn of(prompt: &PromptConfig) -> Option<Self> {
+        let part = match (&prompt.task, prompt.region) {
+            (Task::Query { .. }, PromptRegion::Whole) => KeptPart::Whole,
+            (Task::Query { .. }, PromptRegion::Fixed(region)) => KeptPart::Region(region),
+            // The strips of descriptions are about objects.
+            _ => KeptPart::Cut,
+        };
+        let shape = prompt.strip?;
+        Some(Self { shape, part })
+    }
+
+    fn is_of(self, view: &PromptView) -> bool {
+        let is_part = match (self.part, view.region) {
+            (KeptPart::Whole, PromptRegion::Whole) => true,
+            (KeptPart::Region(kept), PromptRegion::Fixed(region)) => kept == region,
+            (KeptPart::Cut, PromptRegion::Fixed(_)) => true,
+            _ => false,
+        };
+        is_part && Some(self.shape) == view.strip
+    }
+
+    /// The drawing of a copy of `picture`.
+    pub fn copy(self, picture: &Picture) -> Drawing {
+        let seen = match self.part {
+            KeptPart::Region(region) => picture.part(region.pixels(picture.size())),
+            KeptPart::Whole | KeptPart::Cut => picture.clone(),
+        };
+        let size = match self.part {
+            KeptPart::Cut => shrunk(seen.size(), 2 * self.shape.panel_max()),
+            KeptPart::Whole | KeptPart::Region(_) => self.shape.panel(seen.size()),
+        };
+        Drawing {
+            size,
+            pictures: vec![PlacedPicture {
+                picture: seen,
+                left: 0,
+                top: 0,
+                size,
+            }],
+        }
+    }
+}
+
+impl KeptFrames {
+    pub fn new(camera: &CameraConfig) -> Self {
+        let mut kept = Self::default();
+        kept.change(camera);
+        kept
+    }
+
+    /// The camera has other prompts. Copies that are still needed stay.
+    pub fn change(&mut self, camera: &CameraConfig) {
+        let mut before = std::mem::take(&mut self.rings);
+        let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
+        for source in enabled.filter_map(StripSource::of) {
+            if self.rings.iter().any(|ring| ring.source == source) {
+                continue;
+            }
+            let same = before.iter().position(|ring| ring.source == source);
+            self.rings.push(match same {
+                Some(same) => before.swap_remove(same),
+                None => StripRing {
+                    source,
+                    kind: None,
+                    copies: VecDeque::new(),
+                    due: None,
+                },
+            });
+        }
+    }
+
+    /// The copies may not be used any more: they show what is masked now, or their memory is gone.
+    pub fn forget(&mut self) {
+        for ring in &mut self.rings {
+            ring.copies.clear();
+        }
+    }
+
+    /// The copies to be taken of a frame that was received `at` this time.
+    pub fn take_due(&mut self, at: Mono) -> Vec<StripSource> {
+        let due = self.rings.iter_mut().filter_map(|ring| ring.take_due(at));
+        due.collect()
+    }
+
+    /// Keeps a copy of `frame`, which was received `at` this time.
+    pub fn keep(&mut self, source: StripSource, frame: &Picture, copy: Picture, at: Mono) {
+        if let Some(ring) = self.rings.iter_mut().find(|ring| ring.source == source) {
+            ring.keep(FrameKind::of(frame), FrameCopy { at, picture: copy });
+        }
+    }
+
+    /// Whether a prompt can be asked about a frame that was received `at` this time: at once without a strip, else when the copies
+    /// reach back far enough.
+    pub fn is_ready(&self, view: &PromptView, frame: &Picture, at: Mono) -> bool {
+        view.strip.is_none() || self.chosen(view, frame, at).is_some()
+    }
+
+    /// The drawing of the strip that a prompt sees, with `frame` as its last; `None`: it is not ready.
+    pub fn strip(&self, view: &PromptView, frame: &Picture, at: Mono) -> Option<Drawing> {
+        let mut pictures: Vec<Picture> = self.chosen(view, frame, at)?.cloned().collect();
+        // Of a source that is not cut, copies show the region and no more.
+        let region = match view.region {
+            PromptRegion::Fixed(region) => Some(region),
+            PromptRegion::Whole | PromptRegion::Motion => None,
+        };
+        let part = |picture: &Picture| match region {
+            Some(region) => picture.part(region.pixels(picture.size())),
+            None => picture.clone(),
+        };
+        if self.ring(view)?.source.part == KeptPart::Cut {
+            pictures = pictures.iter().map(part).collect();
+        }
+        pictures.push(part(frame));
+        view.strip?.drawing(&pictures)
+    }
+
+    fn ring(&self, view: &PromptView) -> Option<&StripRing> {
+        // A region of its own shows more than one that is cut of the whole.
+        let mut rings = self.rings.iter().filter(|ring| ring.source.is_of(view));
+        let first = rings.next()?;
+        match first.source.part {
+            KeptPart::Cut => Some(rings.next().unwrap_or(first)),
+            KeptPart::Whole | KeptPart::Region(_) => Some(first),
+        }
+    }
+
+    /// The copies that a strip shows before its newest frame, the oldest first.
+    fn chosen(
+        &self,
+        view: &PromptView,
+        frame: &Picture,
+        at: Mono,
+    ) -> Option<impl Iterator<Item = &Picture>> {
+        let ring = self.ring(view)?;
+        if ring.kind != Some(FrameKind::of(frame)) {
+            return None;
+        }
+        // Frames that arrived after the look's are no part of its past.
+        let past = ring.copies.iter().filter(|copy| copy.at <= at);
+        let ages: Vec<Duration> = past.map(|copy| at.since(copy.at)).collect();
+        let chosen = chosen(&ages, ring.source.shape)?;
+        Some(chosen.into_iter().map(|index| &ring.copies[index].picture))
+    }
+}
+
+impl StripRing {
+    fn take_due(&mut self, at: Mono) -> Option<StripSource> {
+        let spacing = self.source.shape.spacing();
+        let beat = self.due.unwrap_or(at);
+        if at < beat {
+            return None;
+        }
+        // After a gap the beat begins again.
+        let last = if at.since(beat) < spacing { beat } else { at };
+        self.due = Some(last.after(spacing));
+        Some(self.source)
+    }
+
+    fn keep(&mut self, kind: FrameKind, copy: FrameCopy) {
+        if self.kind != Some(kind) {
+            self.copies.clear();
+            self.kind = Some(kind);
+        }
+        self.copies.push_back(copy);
+        while self.copies.len() > usize::from(self.source.shape.frames) + SPARE {
+            self.copies.pop_front();
+        }
+    }
+}
+
+/// Of copies with these ages, falling, those that a strip shows before its newest frame. `None`: the oldest of them is not as old as
+/// the strip, give or take one spacing.
+fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
+    let spacing = shape.spacing();
+    let nearest = |wanted: Duration| {
+        let ages = ages.iter().enumerate();
+        ages.min_by_key(|(_, age)| age.abs_diff(wanted))
+            .map(|(index, _)| index)
+    };
+    let steps = (1..u32::from(shape.frames)).rev();
+    let chosen: Vec<usize> = steps.map_while(|step| nearest(spacing * step)).collect();
+    let oldest = ages[*chosen.first()?];
+    (oldest.abs_diff(shape.over) <= spacing).then_some(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NINE: StripShape = StripShape {
+        frames: 9,
+        over: Duration::from_secs(4),
+    };
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(millis: u64) -> Mono {
+        Mono::default().after(ms(millis))
+    }
+
+    fn grey(grey: u8) -> Picture {
+        Picture::from_rgb(8, 4, vec![grey; 8 * 4 * 3]).unwrap()
+    }
+
+    fn scene() -> PromptView {
+        PromptView {
+            strip: Some(NINE),
+            ..PromptView::default()
+        }
+    }
+
+    fn kept(prompts: Vec<PromptConfig>) -> KeptFrames {
+        KeptFrames::new(&spotter_core::testing::camera("gate", prompts))
+    }
+
+    fn query() -> PromptConfig {
+        PromptConfig {
+            task: Task::Query {
+                question: "What happens?".into(),
+                choices: Vec::new(),
+            },
+            strip: Some(NINE),
+            ..spotter_core::testing::prompt("scene")
+        }
+    }
+
+    /// Frames every `interval` ms from `from` to `to`, each as grey as its time in tenths of a second. Returns when copies were taken.
+    fn frames(kept: &mut KeptFrames, interval: u64, from: u64, to: u64) -> Vec<u64> {
+        let mut taken = Vec::new();
+        for millis in (from..=to).step_by(interval as usize) {
+            let frame = grey((millis / 100) as u8);
+            for source in kept.take_due(at(millis)) {
+                let copy = source.copy(&frame).draw().unwrap();
+                kept.keep(source, &frame, copy, at(millis));
+                taken.push(millis);
+            }
+        }
+        taken
+    }
+
+    /// The greys of the panels that a look at `millis` sees.
+    fn panels(kept: &KeptFrames, millis: u64) -> Option<Vec<u8>> {
+        let frame = grey((millis / 100) as u8);
+        let strip = kept.strip(&scene(), &frame, at(millis))?.draw().unwrap();
+        assert!(kept.is_ready(&scene(), &frame, at(millis)));
+        let grey = |index: usize| strip.row(0, index / 3 * 8)[index % 3 * 12 * 3];
+        Some((0..9).map(grey).collect())
+    }
+
+    #[test]
+    fn strip_shows_evenly_spread_frames_with_the_newest_last() {
+        let mut kept = kept(vec![query()]);
+        let taken = frames(&mut kept, 200, 0, 10_000);
+        // The beat is not slowed down by frames that come after it.
+        assert_eq!(taken[..6], [0, 600, 1000, 1600, 2000, 2600]);
+        assert_eq!(
+            panels(&kept, 10_000).unwrap(),
+            [60, 66, 70, 76, 80, 86, 90, 96, 100]
+        );
+        // A look between two beats.
+        assert_eq!(
+            panels(&kept, 10_400).unwrap(),
+            [66, 70, 76, 80, 86, 90, 96, 100, 104]
+        );
+        // A frame that waited for the engine while others came.
+        assert_eq!(
+            panels(&kept, 9_400).unwrap(),
+            [56, 60, 66, 70, 76, 80, 86, 90, 94]
+        );
+    }
+
+    #[test]
+    fn strip_is_not_ready_before_its_time() {
+        let mut kept = kept(vec![query()]);
+        assert!(kept.is_ready(&PromptView::default(), &grey(0), at(0)));
+        for millis in (0..=6000).step_by(100) {
+            frames(&mut kept, 100, millis, millis);
+            assert_eq!(panels(&kept, millis).is_some(), millis >= 3500, "{millis}");
+        }
+    }
+
+    #[test]
+    fn frames_of_before_a_gap_are_not_too_old() {
+        let mut kept = kept(vec![query()]);
+        frames(&mut kept, 100, 0, 5000);
+        // A short gap: the frames on both sides of it are the nearest ones.
+        frames(&mut kept, 100, 7000, 8000);
+        assert_eq!(
+            panels(&kept, 8000).unwrap(),
+            [40, 45, 50, 50, 50, 70, 70, 75, 80]
+        );
+        // A gap as long as the strip.
+        frames(&mut kept, 100, 14_000, 14_500);
+        assert_eq!(panels(&kept, 14_500), None);
+        frames(&mut kept, 100, 14_600, 18_000);
+        assert_eq!(
+            panels(&kept, 18_000).unwrap(),
+            [140, 145, 150, 155, 160, 165, 170, 175, 180]
+        );
+    }
+
+    #[test]
+    fn slow_camera_repeats_frames_up_to_two_spacings() {
+        let mut one_a_second = kept(vec![query()]);
+        for millis in (0..=20_000).step_by(1000) {
+            frames(&mut one_a_second, 1000, millis, millis);
+            if millis < 4000 {
+                continue;
+            }
+            let panels = panels(&one_a_second, millis).unwrap();
+            assert!(panels.is_sorted(), "{panels:?}");
+        }
+        let mut too_slow = kept(vec![query()]);
+        frames(&mut too_slow, 10_000, 0, 100_000);
+        assert_eq!(panels(&too_slow, 100_000), None);
+    }
+
+    #[test]
+    fn copies_are_bounded_and_of_one_kind() {
+        let mut kept = kept(vec![query()]);
+        frames(&mut kept, 100, 0, 60_000);
+        assert_eq!(kept.rings[0].copies.len(), 9 + SPARE);
+        // The camera sends another size.
+        let wide = Picture::from_rgb(16, 4, vec![0; 16 * 4 * 3]).unwrap();
+        assert!(!kept.is_ready(&scene(), &wide, at(60_000)));
+        let source = kept.rings[0].source;
+        kept.keep(
+            source,
+            &wide,
+            source.copy(&wide).draw().unwrap(),
+            at(60_500),
+        );
+        assert_eq!(kept.rings[0].copies.len(), 1);
+        kept.forget();
+        assert!(kept.rings[0].copies.is_empty());
+    }
+
+    #[test]
+    fn reload_keeps_copies_that_are_still_needed() {
+        let camera = |prompts| spotter_core::testing::camera("gate", prompts);
+        let mut kept = kept(vec![query()]);
+        frames(&mut kept, 100, 0, 5000);
+        let twice = PromptConfig {
+            rate_hz: 0.1,
+            ..query()
+        };
+        kept.change(&camera(vec![twice, query()]));
+        assert!(kept.rings.len() == 1 && panels(&kept, 5000).is_some());
+        let off = PromptConfig {
+            enabled: false,
+            ..query()
+        };
+        kept.change(&camera(vec![off]));
+        assert!(kept.take_due(at(6000)).is_empty() && kept.rings.is_empty());
+    }
+
+    #[test]
+    fn part_around_an_object_is_cut_of_larger_copies() {
+        let describing = PromptConfig {
+            describe: Some("What happens?".into()),
+            strip: Some(NINE),
+            ..spotter_core::testing::prompt("person")
+        };
+        let mut kept = kept(vec![describing]);
+        // The right half is white.
+        let mut bytes = vec![0; 1920 * 1080 * 3];
+        for row in bytes.chunks_exact_mut(1920 * 3) {
+            row[960 * 3..].fill(255);
+        }
+        let frame = Picture::from_rgb(1920, 1080, bytes).unwrap();
+        for step in 0..9 {
+            let source = kept.take_due(at(step * 500)).remove(0);
+            let copy = source.copy(&frame).draw().unwrap();
+            assert_eq!(copy.size(), (748, 420));
+            kept.keep(source, &frame, copy, at(step * 500));
+        }
+        let right = spotter_core::NormBox::from_corners(0.5, 0.0, 1.0, 0.5);
+        let view = PromptView {
+            region: PromptRegion::Fixed(RegionBox::new(right)),
+            ..scene()
+        };
+        let strip = kept.strip(&view, &frame, at(4000)).unwrap().draw().unwrap();
+        assert_eq!(strip.size(), (374 * 3 + 8, 210 * 3 + 8));
+        for panel in 0..9 {
+            let row = strip.row(0, panel / 3 * 214 + 100);
+            let left = panel % 3 * 378;
+            assert!(
+                row[left * 3..(left + 374) * 3]
+                    .iter()
+                    .all(|byte| *byte == 255)
+            );
+        }
+        // A prompt without such copies is never ready.
+        assert!(!kept.is_ready(&scene(), &frame, at(4000)));
+    }
+}

@@ -1,0 +1,155 @@
+//! One camera's strips: takes copies of arriving frames, and makes the strips of a look.
+
+use std::sync::{Arc, Mutex};
+
+use super::{
+    kept_frames::{KeptFrames, StripSource},
+    mask::Mask,
+};
+use crate::lock;
+use spotter_core::{
+    DeviceCanvas, Drawing, Frame, Mono, Picture, Prompt, PromptView, Strip, config::CameraConfig,
+};
+
+/// Ingest's thread and an engine's task use it. Neither holds its lock while it reads or draws a picture.
+#[derive(Default)]
+pub struct StripMaker(Mutex<StripState>);
+
+#[derive(Default)]
+struct StripState {
+    kept: KeptFrames,
+    mask: Arc<Mask>,
+    /// Rises when all copies are forgotten: one that is being made then is not kept.
+    forgotten: u64,
+    canvas: Option<Arc<dyn DeviceCanvas>>,
+}
+
+/// Copies to be made of a frame.
+pub struct DueCopies {
+    sources: Vec<StripSource>,
+    picture: Picture,
+    at: Mono,
+    mask: Arc<Mask>,
+    forgotten: u64,
+    canvas: Option<Arc<dyn DeviceCanvas>>,
+}
+
+impl StripMaker {
+    pub fn new(camera: &CameraConfig) -> Self {
+        Self(Mutex::new(StripState {
+            kept: KeptFrames::new(camera),
+            mask: Arc::new(Mask::new(&camera.mask)),
+            ..StripState::default()
+        }))
+    }
+
+    /// Copies show what the old mask left: with another mask there are none.
+    pub fn change(&self, camera: &CameraConfig) {
+        let mut state = lock(&self.0);
+        state.kept.change(camera);
+        let mask = Mask::new(&camera.mask);
+        if mask != *state.mask {
+            state.mask = Arc::new(mask);
+            state.forget();
+        }
+    }
+
+    /// Drawings are made by this device from now on; `None`: on the host. Copies in another device's memory are let go.
+    pub fn draw_on(&self, canvas: Option<&Arc<dyn DeviceCanvas>>) {
+        let mut state = lock(&self.0);
+        let is_same = match (&state.canvas, canvas) {
+            (Some(before), Some(canvas)) => Arc::ptr_eq(before, canvas),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            state.canvas = canvas.cloned();
+            state.forget();
+        }
+    }
+
+    /// A frame came from ingest: what is to be copied of it.
+    pub fn due_copies(&self, frame: &Frame) -> Option<DueCopies> {
+        let mut state = lock(&self.0);
+        let at = frame.times.received;
+        let sources = state.kept.take_due(at);
+        (!sources.is_empty()).then(|| DueCopies {
+            sources,
+            picture: frame.picture.clone(),
+            at,
+            mask: Arc::clone(&state.mask),
+            forgotten: state.forgotten,
+            canvas: state.canvas.clone(),
+        })
+    }
+
+    /// Makes the copies and keeps them. A frame that cannot be read is left out.
+    pub fn keep(&self, due: DueCopies) {
+        let DueCopies {
+            sources,
+            picture,
+            at,
+            mask,
+            forgotten,
+            canvas,
+        } = due;
+        if !mask.is_empty() && !picture.fetch() {
+            return;
+        }
+        let painted = mask.paint(&picture);
+        for source in sources {
+            let copy = draw(&source.copy(&painted), canvas.as_deref());
+            let mut state = lock(&self.0);
+            if let (Some(copy), true) = (copy, forgotten == state.forgotten) {
+                state.kept.keep(source, &picture, copy, at);
+            }
+        }
+    }
+
+    /// As [`KeptFrames::is_ready`].
+    pub fn is_ready(&self, view: &PromptView, frame: &Frame) -> bool {
+        let received = frame.times.received;
+        view.strip.is_none() || lock(&self.0).kept.is_ready(view, &frame.picture, received)
+    }
+
+    /// The strips that these prompts see; `None` when one cannot be made. Masks are painted into the frame.
+    pub fn strips(&self, prompts: &[Arc<Prompt>], frame: &Frame) -> Option<Vec<Strip>> {
+        let mut strips: Vec<Strip> = Vec::new();
+        for Prompt { view, .. } in prompts.iter().map(AsRef::as_ref) {
+            let Some(shape) = view.strip else {
+                continue;
+            };
+            let region = view.region;
+            let is_it = |strip: &Strip| (strip.shape, strip.region) == (shape, region);
+            if strips.iter().any(is_it) {
+                continue;
+            }
+            let state = lock(&self.0);
+            let drawing = state
+                .kept
+                .strip(view, &frame.picture, frame.times.received)?;
+            let canvas = state.canvas.clone();
+            drop(state);
+            let picture = draw(&drawing, canvas.as_deref())?;
+            strips.push(Strip {
+                shape,
+                region,
+                picture,
+            });
+        }
+        Some(strips)
+    }
+}
+
+impl StripState {
+    fn forget(&mut self) {
+        self.kept.forget();
+        self.forgotten += 1;
+    }
+}
+
+/// On the device, if it has all pictures.
+fn draw(drawing: &Drawing, canvas: Option<&dyn DeviceCanvas>) -> Option<Picture> {
+    let on_device = canvas.and_then(|canvas| canvas.draw(drawing));
+    on_device.or_else(|| drawing.draw())
+}

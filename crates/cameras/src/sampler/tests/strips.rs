@@ -1,0 +1,257 @@
+//! Prompts that see several frames.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use spotter_core::{DeviceCanvas, Drawing, PromptView, RegionBox, Strip, StripShape};
+
+const NINE: StripShape = StripShape {
+    frames: 9,
+    over: Duration::from_secs(4),
+};
+
+fn asking(id: &str, region: PromptRegion) -> PromptConfig {
+    PromptConfig {
+        task: Task::Query {
+            question: "What happens?".into(),
+            choices: Vec::new(),
+        },
+        region,
+        strip: Some(NINE),
+        ..spotter_core::testing::prompt(id)
+    }
+}
+
+/// A camera that looks for persons and asks about the last four seconds.
+fn watching() -> CameraConfig {
+    let mut camera = person("gate");
+    camera.prompts.push(asking("scene", PromptRegion::Whole));
+    camera
+}
+
+/// Puts frames of 60 x 40 pixels, ten a second, each a step brighter than the one before, and answers the looks at once. Returns, of
+/// each look, its prompts and strips.
+fn watch(bench: &mut Bench, frames: u64) -> Vec<(u64, Vec<String>, Vec<Strip>)> {
+    let mut looks = Vec::new();
+    for _ in 0..frames {
+        bench.clock.advance(ms(100));
+        let mut frame = bench.frame(0, ms(0), 0);
+        let grey = (frame.number % 200) as u8 + 1;
+        frame.picture = Picture::from_rgb(60, 40, vec![grey; 60 * 40 * 3]).unwrap();
+        bench.put_frame(frame);
+        if let Some(look) = bench.share.try_next() {
+            let ids = look.prompts.iter().map(|prompt| prompt.id.to_string());
+            looks.push((look.frame.number, ids.collect(), look.strips.clone()));
+            for prompt in look.prompts.clone() {
+                bench.sampler.news(&answer(&look, prompt.id.as_str()));
+            }
+            bench.answer(look);
+        }
+    }
+    assert!(bench.counters(0).balanced());
+    looks
+}
+
+/// The grey in the middle of each panel of 60 x 40 pixels.
+fn greys(strip: &Picture, at: (usize, usize)) -> Vec<u8> {
+    let grey = |index: usize| {
+        let (x, y) = (index % 3 * 64 + at.0, index / 3 * 44 + at.1);
+        strip.row(0, y)[x * 3]
+    };
+    (0..9).map(grey).collect()
+}
+
+#[test]
+fn strip_prompt_waits_for_its_frames_and_sees_their_order() {
+    let mut bench = Bench::new(&[watching()]);
+    let looks = watch(&mut bench, 80);
+    let has_scene = |ids: &[String]| ids.iter().any(|id| id == "scene");
+    let (first, _, strips) = looks.iter().find(|(_, ids, _)| has_scene(ids)).unwrap();
+    assert!((36..=48).contains(first), "{first}");
+    assert!(looks.iter().filter(|(number, ..)| number < first).count() >= 3);
+    for (number, ids, strips) in &looks {
+        assert_eq!(has_scene(ids), !strips.is_empty(), "{number}");
+        assert!(ids.contains(&"person".to_owned()) || has_scene(ids));
+    }
+    assert_eq!((strips.len(), strips[0].shape), (1, NINE));
+    let (number, _, strips) = looks.last().unwrap();
+    let strip = &strips[0].picture;
+    assert_eq!(strip.size(), (188, 128));
+    let greys = greys(strip, (30, 20));
+    assert_eq!(
+        u64::from(greys[8]),
+        number + 1,
+        "the look's own frame is the last"
+    );
+    let steps: Vec<u8> = greys.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps[..7], [5; 7], "half a second apart: {greys:?}");
+    assert!((3..=7).contains(&steps[7]), "{greys:?}");
+}
+
+#[test]
+fn masks_are_black_in_every_panel() {
+    let mut camera = masked(watching());
+    let right = NormBox::from_corners(0.5, 0.0, 1.0, 1.0);
+    let right = PromptRegion::Fixed(RegionBox::new(right));
+    camera.prompts.push(asking("right", right));
+    let mut bench = Bench::new(&[camera.clone()]);
+    let looks = watch(&mut bench, 80);
+    let (_, _, strips) = looks.last().unwrap();
+    let pictures: Vec<&Picture> = strips.iter().map(|strip| &strip.picture).collect();
+    assert_eq!(pictures[0].size(), (188, 128));
+    assert_eq!(pictures[1].size(), (98, 128), "the right half");
+    assert_eq!(greys(pictures[0], (30, 19)), [0; 9]);
+    assert!(greys(pictures[0], (30, 20)).iter().all(|grey| *grey > 0));
+    // With another mask, the old copies are not shown.
+    camera.mask = vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]];
+    bench.change(&[camera]);
+    let looks = watch(&mut bench, 80);
+    let mut strips = looks.iter().flat_map(|(_, _, strips)| strips).peekable();
+    assert!(strips.peek().is_some());
+    for strip in strips {
+        let (_, height) = strip.picture.size();
+        assert!((0..height).all(|y| strip.picture.row(0, y).iter().all(|byte| *byte == 0)));
+    }
+}
+
+#[test]
+fn question_about_an_object_waits_without_opening_the_gate() {
+    let mut camera = gated(person("gate"));
+    camera.prompts[0].describe = Some("What happens?".into());
+    camera.prompts[0].strip = Some(NINE);
+    let view = PromptView {
+        region: PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5))),
+        strip: Some(NINE),
+        ..PromptView::default()
+    };
+    let question = Arc::new(Prompt {
+        id: PromptId::new("describe-1").unwrap(),
+        revision: Prompt::ONCE,
+        task: asking("scene", PromptRegion::Whole).task,
+        view,
+    });
+    let mut bench = Bench::new(&[camera]);
+    bench.sampler.ask_once(&bench.cameras[0].clone(), question);
+    let mut asked = Vec::new();
+    for tenth in 1..=60 {
+        bench.clock.advance(ms(100));
+        bench.put(0);
+        if let Some(look) = bench.share.try_next() {
+            asked.extend(
+                look.prompts
+                    .iter()
+                    .map(|prompt| (tenth, prompt.id.to_string())),
+            );
+            bench.answer(look);
+        }
+    }
+    // What is due rides along with the question.
+    let asked_at = |tenth, id: &str| (tenth, id.to_owned());
+    let expected = [(1, "person"), (36, "person"), (36, "describe-1")];
+    assert_eq!(asked, expected.map(|(tenth, id)| asked_at(tenth, id)));
+}
+
+#[test]
+fn device_pictures_are_copied_on_the_host_without_a_canvas() {
+    let mut camera = person("gate");
+    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
+    let mut bench = Bench::new(&[camera]);
+    for _ in 0..45 {
+        bench.clock.advance(ms(100));
+        let planes = Arc::new(FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]));
+        bench.put_picture(0, planes);
+        if let Some(look) = bench.share.try_next() {
+            assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
+            return;
+        }
+    }
+    panic!("no look");
+}
+
+/// Draws as the host does, and counts; rejects pictures that are not on a device.
+#[derive(Default)]
+struct CountingCanvas(AtomicUsize);
+
+impl DeviceCanvas for CountingCanvas {
+    fn draw(&self, drawing: &Drawing) -> Option<Picture> {
+        let mut pictures = drawing.pictures.iter();
+        if !pictures.all(|placed| placed.picture.on_device().is_some()) {
+            return None;
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        // On a device again.
+        let drawn = drawing.draw()?;
+        let plane = |index: usize, rows: usize| {
+            let drawn = &drawn;
+            (0..rows).flat_map(move |y| drawn.row(index, y)).copied()
+        };
+        let planes = [(0, drawn.height()), (1, drawn.height() / 2)];
+        let planes = planes.map(|(index, rows)| plane(index, rows).collect());
+        let layout = drawing.layout()?;
+        Picture::new(layout, Arc::new(FakeDevicePlanes::new(planes.to_vec()))).ok()
+    }
+}
+
+#[test]
+fn engine_draws_strips_until_it_is_lost() {
+    let mut camera = person("gate");
+    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
+    let mut bench = Bench::new(&[camera]);
+    let canvas = Arc::new(CountingCanvas::default());
+    let share = bench.sampler.share_drawn_on(limits(), Some(canvas.clone()));
+    bench.share = share;
+    let look = |bench: &mut Bench, assign: bool| {
+        for tenth in 1..=60 {
+            if assign {
+                // As after each change of the configuration: the copies stay.
+                bench.sampler.assign(&bench.share, &bench.cameras);
+            }
+            bench.clock.advance(ms(100));
+            let planes = Arc::new(FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]));
+            bench.put_picture(0, planes);
+            if let Some(look) = bench.share.try_next() {
+                assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
+                let on_device = look.strips[0].picture.on_device().is_some();
+                bench.sampler.news(&answer(&look, "scene"));
+                bench.answer(look);
+                return (tenth, on_device, canvas.0.load(Ordering::Relaxed));
+            }
+        }
+        panic!("no look");
+    };
+    // Eight copies, and the strip.
+    assert_eq!(look(&mut bench, true), (36, true, 9));
+    let (_, on_device, drawn) = look(&mut bench, true);
+    assert!(on_device && drawn > 9);
+    bench.sampler.abandon();
+    let (tenth, on_device, _) = look(&mut bench, false);
+    assert!(
+        tenth >= 35 && !on_device,
+        "copies of the lost engine were forgotten"
+    );
+}
+
+#[test]
+fn unreadable_frame_does_not_become_a_black_panel() {
+    let mut camera = person("gate");
+    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
+    let mut bench = Bench::new(&[camera]);
+    let picture = |lost: bool| {
+        let planes = vec![vec![200; 4], vec![128; 2]];
+        Arc::new(match lost {
+            true => FakeDevicePlanes::lost(planes),
+            false => FakeDevicePlanes::new(planes),
+        })
+    };
+    for tenth in 1..=60 {
+        bench.clock.advance(ms(100));
+        bench.put_picture(0, picture(tenth > 35));
+        assert!(bench.share.try_next().is_none(), "{tenth}");
+    }
+    let counters = bench.counters(0);
+    assert!(counters.failed > 0 && counters.balanced(), "{counters:?}");
+    bench.clock.advance(ms(1000));
+    bench.put_picture(0, picture(false));
+    let look = bench.look();
+    assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
+}
