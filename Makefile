@@ -9,6 +9,7 @@
 # make test-fleet      three daemons with one list on the drawn street: one is killed, one is stopped
 # make fleet           twice ten minutes of faults: ten boxes with 200 cameras, a broker, one NATS server and a cluster of three
 # make home-assistant  tests discovery and commands with a real Home Assistant
+# make openai          tests the HTTP API with curl and the package openai
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
 # make doc             the crates' documentation, private modules included
 # make install         as root: the daemon as a systemd service; make uninstall removes it
@@ -18,7 +19,7 @@ UNITS   ?= /etc/systemd/system
 SYSUSERS ?= /etc/sysusers.d
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant openai install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -90,7 +91,7 @@ test-arm64:
 	.ci/debian bookworm-arm64 "CARGO_TARGET_DIR=/spotter-target .ci/test-arm64"
 
 test-all: test
-	@$(MAKE) --no-print-directory doc test-full test-properties test-fleet soak fleet home-assistant test-debian test-deb test-arm64
+	@$(MAKE) --no-print-directory doc test-full test-properties test-fleet soak fleet home-assistant openai test-debian test-deb test-arm64
 
 # The crates' documentation with their private modules; a link that does not resolve is an error.
 doc: export RUSTDOCFLAGS = -D warnings
@@ -127,6 +128,10 @@ fleet:
 # Not a part of `make test`, because it installs Home Assistant.
 home-assistant:
 	tests/home_assistant/run
+
+# Not a part of `make test`, because it installs a package from PyPI.
+openai:
+	tests/openai/run
 
 # Not for a package that is built in DESTDIR; a machine without systemd needs no call.
 tell_systemd = if test -z "$(DESTDIR)"; then systemctl $(1) 2>/dev/null || true; fi

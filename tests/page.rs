@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use board::{Painted, fleet, long_name, site, webhooks};
+use board::{Painted, api, fleet, long_name, site, webhooks};
 use devtools::Browser;
 use support::get;
 use tokio::sync::watch;
@@ -137,6 +137,7 @@ fn page_without_script_shows_the_values_of_status_json() {
     let mut view = site(2);
     view.fleet = Some(fleet());
     view.webhooks = webhooks();
+    view.api = Some(api());
     let served = serve(Painted::new(view), Metrics::default());
     let page = get(served.address, "/").expect("an answer");
     for part in [
@@ -154,6 +155,7 @@ fn page_without_script_shows_the_values_of_status_json() {
         "fleet hall incomplete",
         "webhook door failing",
         "answered with HTTP 503. Next try in 32 s.",
+        "127.0.0.1:2020, 2 tokens",
         "<p>No box has: vault.</p>",
         "<summary>2 cameras</summary><p>gate, yard</p>",
     ] {
@@ -169,6 +171,7 @@ fn page_without_script_shows_the_values_of_status_json() {
     assert_eq!(json["cameras"][1]["state"], "auth_failed");
     assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
     assert_eq!(json["webhooks"][0]["waiting"], 12);
+    assert_eq!(json["api"]["answered"], 1203);
 }
 
 /// Metrics with everything in them that a daemon shows.

@@ -366,6 +366,7 @@ pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
     let sections = [
         ("[node]", old.node != new.node),
         ("[http]", old.http != new.http),
+        ("[api]", old.api != new.api),
         ("[mqtt]", old.mqtt != new.mqtt),
         ("[model]", old.model != new.model),
         ("[fleet]", old.fleet != new.fleet),

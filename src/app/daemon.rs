@@ -42,6 +42,7 @@ use super::{
     remember_secrets,
     report::RunReport,
 };
+use crate::api::ServedApi;
 use crate::ops::{
     notify,
     page::BoundPage,
@@ -229,11 +230,31 @@ struct Daemon {
     board: Board,
     /// `None`: a box with its own cameras.
     fleet: Option<FleetMembership>,
+    /// `None`: off.
+    api: Option<ServedApi>,
 }
 
 impl Daemon {
-    /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
+    /// Starts all stages; the API says meanwhile that the model is being opened.
     async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
+        let api = ServedApi::start(file.api.as_ref(), &context.clock).await?;
+        match Self::start_stages(file, context).await {
+            Ok(mut daemon) => {
+                daemon.open_api(api);
+                Ok(daemon)
+            }
+            Err(error) => {
+                // The previous configuration may listen on the same address.
+                if let Some(api) = api {
+                    api.close().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
+    async fn start_stages(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
         EventPoster::check(&file.webhooks)?;
         let page = BoundPage::bind(file.http.listen).await?;
         let fleet = match &file.fleet {
@@ -360,7 +381,18 @@ impl Daemon {
             poster,
             reporter,
             board,
+            api: None,
         })
+    }
+
+    /// From now on the engines answer requests of the API.
+    fn open_api(&mut self, api: Option<ServedApi>) {
+        if let Some(api) = &api {
+            let model = self.reporter.info().model.as_ref();
+            self.engines.answer_requests(api.queue());
+            api.open(model.map_or("", |model| &model.name));
+        }
+        self.api = api;
     }
 
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
@@ -578,6 +610,7 @@ impl Daemon {
             started_ms: self.reporter.info().started_ms,
             webhooks: self.poster.statuses(),
             fleet: self.fleet.as_ref(),
+            api: self.api.as_ref().map(ServedApi::facts),
         });
         for label in stuck {
             if let Some(lost) = self.engines.give_up(&label) {
@@ -695,6 +728,9 @@ impl Daemon {
             () = self.stop_stages(is_restart) => {}
             () = signals.stop_now() => tracing::warn!("stopped at once by a second signal; camera sessions stay open and the last messages are lost"),
         }
+        if let Some(api) = self.api.take() {
+            api.close().await;
+        }
         // With the same client id it would compete with the connection of the next run.
         self.broker.task.abort();
         loop {
@@ -713,6 +749,9 @@ impl Daemon {
     }
 
     async fn stop_stages(&mut self, is_restart: bool) {
+        if let Some(api) = &self.api {
+            api.refuse();
+        }
         self.cameras.stop(CAMERAS_LIMIT).await;
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_looks(last);
@@ -747,6 +786,10 @@ async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
     let port = |config: &Config| config.http.listen.map(|address| address.port());
     if port(old) != port(new) {
         drop(BoundPage::bind(new.http.listen).await?);
+    }
+    let port = |config: &Config| config.api.as_ref().map(|api| api.listen.port());
+    if port(old) != port(new) {
+        ServedApi::check(new.api.as_ref()).await?;
     }
     if old.model.source != new.model.source {
         let source = new.model.source.clone();

@@ -13,6 +13,7 @@ use super::{
     looks::LooksInFlight,
     node_reporter::longest_look,
 };
+use crate::api::RequestQueue;
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
@@ -138,6 +139,13 @@ impl EngineSlot {
     pub fn on(mut self, device: ModelDevice) -> Self {
         self.device = Some(device);
         self
+    }
+
+    /// From now on also answers requests of the API.
+    pub fn answer_requests(&mut self, queue: &Arc<RequestQueue>) {
+        if let Some(running) = &mut self.running {
+            running.looks.answer_requests(queue);
+        }
     }
 
     /// Sets the cameras; [`seat`](Self::seat) applies them.

@@ -35,6 +35,7 @@ use super::{
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
     node_reporter::{expected_looks, longest_look},
 };
+use crate::api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_core::{
     CameraId, Clock, Frame, LookNews,
@@ -71,6 +72,8 @@ pub struct EngineSupervisor {
     moves: BTreeMap<CameraId, String>,
     /// Cameras of lost engines, and the label of the engine to which they return.
     homes: BTreeMap<CameraId, String>,
+    /// Requests of the API, which engines with room answer; `None`: there is no API.
+    requests: Option<Arc<RequestQueue>>,
 }
 
 /// What [`EngineSupervisor::next`] returns.
@@ -194,6 +197,7 @@ impl EngineSupervisor {
             loads: CameraLoads::new(clock.now()),
             moves: BTreeMap::new(),
             homes: BTreeMap::new(),
+            requests: None,
             sampler,
             clock,
             open_engines,
@@ -202,6 +206,14 @@ impl EngineSupervisor {
             retries: RetrySchedule::default(),
             reopening: None,
         }
+    }
+
+    /// From now on engines answer the requests of the API when no camera has a look due.
+    pub fn answer_requests(&mut self, queue: &Arc<RequestQueue>) {
+        for slot in &mut self.slots {
+            slot.answer_requests(queue);
+        }
+        self.requests = Some(Arc::clone(queue));
     }
 
     /// Begins looks on all engines as permits and frames arrive, until there is an event. Dropping the future loses nothing.
@@ -480,6 +492,9 @@ impl EngineSupervisor {
                     let mut places = self.slots.iter_mut();
                     if let Some(place) = places.find(|place| place.label() == slot.label()) {
                         slot.set_cameras(Vec::new());
+                        if let Some(queue) = &self.requests {
+                            slot.answer_requests(queue);
+                        }
                         *place = slot;
                     }
                 }

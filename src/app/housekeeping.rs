@@ -12,7 +12,7 @@ use super::{
     report::RunReport,
 };
 use crate::ops::{
-    facts::{CameraFacts, EngineFacts, Facts, SnapshotCounters},
+    facts::{ApiFacts, CameraFacts, EngineFacts, Facts, SnapshotCounters},
     metrics::Metrics,
     notify::{self, Watchdog},
     page::{BoundPage, DaemonHealth, EngineState, PageInputs, ServedPage},
@@ -74,6 +74,7 @@ pub struct TickInput<'a> {
     pub started_ms: i64,
     pub webhooks: Vec<WebhookStatus>,
     pub fleet: Option<&'a FleetMembership>,
+    pub api: Option<ApiFacts>,
 }
 
 /// Latencies of published detections, in milliseconds.
@@ -263,6 +264,7 @@ impl Housekeeping {
             lines_lost: input.lines_lost,
             process: self.process_use,
             fleet: input.fleet.map(FleetMembership::facts),
+            api: input.api.clone(),
         };
         self.metrics.update(&facts);
         self.board.tick(facts);

@@ -18,16 +18,22 @@ use std::{
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
 
-use super::in_order::{AnswerTicket, InOrder};
+use super::{
+    in_order::{AnswerTicket, InOrder},
+    request_turns::{EngineRequests, OwedTime, RequestInside},
+};
+use crate::api::{BegunRequest, RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::CameraShare;
 use spotter_core::{Frame, Look, LookNews, Outcome, Prompt};
-use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit, SubmittedLook};
+use spotter_engine::service::handle::{
+    ENGINE_STOPPED, EngineHandle, EngineStopped, Permit, SubmittedLook,
+};
 
-/// A permit, and then a frame for it.
-type NextPermitAndLook = Pin<Box<dyn Future<Output = (Permit, Look)> + Send>>;
+/// A permit, and then a frame or a request for it.
+type NextPermitAndLook = Pin<Box<dyn Future<Output = PermitUse> + Send>>;
 /// A look by its number, with its last news.
 type NumberedNews = (u64, SubmittedLook, Vec<LookNews>);
 
@@ -40,18 +46,52 @@ pub struct LooksInFlight {
     /// Each waits for the next news of its look.
     begun: JoinSet<NumberedNews>,
     order: OrderedLooks,
+    /// `None`: there is no API.
+    requests: Option<EngineRequests>,
+    owed: OwedTime,
+    /// Each answers a request.
+    answering: JoinSet<()>,
+}
+
+/// What a permit is used for.
+struct PermitUse {
+    permit: Permit,
+    work: PermittedWork,
+    /// A camera's look waited for the permit while a request had one.
+    camera_waited: Duration,
+    /// The permit was free, and no camera had a look for it.
+    idled: Duration,
+}
+
+enum PermittedWork {
+    OfCamera(Look),
+    OfRequest(BegunRequest, RequestInside),
 }
 
 impl LooksInFlight {
     /// Begins no look before [`LooksInFlight::news`] is awaited.
     pub fn new(engine: EngineHandle, share: Arc<CameraShare>) -> Self {
         Self {
-            next: next_look(&engine, &share),
+            next: next_look(&engine, &share, None, OwedTime::default()),
             engine,
             share,
             begun: JoinSet::new(),
             order: OrderedLooks::default(),
+            requests: None,
+            owed: OwedTime::default(),
+            answering: JoinSet::new(),
         }
+    }
+
+    /// From now on also answers requests of the API, when no camera has a look due.
+    pub fn answer_requests(&mut self, queue: &Arc<RequestQueue>) {
+        self.requests = Some(EngineRequests::new(queue));
+        self.await_next();
+    }
+
+    fn await_next(&mut self) {
+        let requests = self.requests.clone();
+        self.next = next_look(&self.engine, &self.share, requests, self.owed);
     }
 
     /// Begins looks as permits and frames arrive, until there is news. Dropping the future loses nothing. An error is a panic of
@@ -61,10 +101,11 @@ impl LooksInFlight {
             tokio::select! {
                 // The same order each time, so that a run in virtual time can be repeated.
                 biased;
-                (permit, look) = &mut self.next => {
-                    self.begin(permit, look);
-                    self.next = next_look(&self.engine, &self.share);
+                permitted = &mut self.next => {
+                    self.begin(permitted);
+                    self.await_next();
                 }
+                Some(_) = self.answering.join_next() => {}
                 Some(joined) = self.begun.join_next() => {
                     let news = in_turn(&mut self.begun, &mut self.order, joined)?;
                     if !news.is_empty() {
@@ -79,7 +120,9 @@ impl LooksInFlight {
     /// an earlier look of their topic.
     pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         self.next = Box::pin(pending());
-        last_of(&mut self.begun, &mut self.order, limit).await
+        let requests = async { while self.answering.join_next().await.is_some() {} };
+        let looks = last_of(&mut self.begun, &mut self.order, limit);
+        tokio::join!(looks, timeout(limit, requests)).0
     }
 
     /// As [`finish`](Self::finish) for a failed engine: drops the last handles of it, so its looks end as failed; so do those that
@@ -90,17 +133,62 @@ impl LooksInFlight {
             next,
             mut begun,
             mut order,
+            answering,
             ..
         } = self;
-        drop((engine, next));
+        drop((engine, next, answering));
         let mut last = last_of(&mut begun, &mut order, limit).await;
         last.extend(order.fail("the engine does not answer"));
         last
     }
 
-    fn begin(&mut self, permit: Permit, look: Look) {
-        let number = self.order.take(look.clone());
-        wait(&mut self.begun, number, permit.look(look));
+    fn begin(&mut self, permitted: PermitUse) {
+        self.owed.camera_waited(permitted.camera_waited);
+        self.owed.engine_idled(permitted.idled);
+        match permitted.work {
+            PermittedWork::OfCamera(look) => {
+                let number = self.order.take(look.clone());
+                wait(&mut self.begun, number, permitted.permit.look(look));
+            }
+            PermittedWork::OfRequest(request, inside) => {
+                inside.took_permit();
+                let answering = answer(permitted.permit, request, inside);
+                self.answering.spawn(answering);
+            }
+        }
+    }
+}
+
+/// Answers a request, unless its client disconnects before.
+async fn answer(permit: Permit, request: BegunRequest, inside: RequestInside) {
+    let BegunRequest { look, mut reply } = request;
+    let mut look = permit.look(look);
+    let mut found = None;
+    loop {
+        let news = tokio::select! {
+            news = look.next() => news,
+            // Dropping the look cancels it.
+            () = reply.closed() => return,
+        };
+        for news in news {
+            match news {
+                LookNews::Answer { answer, .. } => found = Some(answer),
+                LookNews::ShortAnswered(_) => inside.gave_permit_back(),
+                LookNews::Ended(outcome) => {
+                    let answer = match outcome {
+                        Outcome::Answered(_) => found.ok_or(UnansweredRequest::EngineLost),
+                        Outcome::Late(_) => Err(UnansweredRequest::NoRoom),
+                        Outcome::Failed(_, why) if why == ENGINE_STOPPED => {
+                            Err(UnansweredRequest::EngineLost)
+                        }
+                        Outcome::Failed(_, why) => Err(UnansweredRequest::Unfit(why)),
+                    };
+                    // The client may have disconnected.
+                    let _ = reply.send(answer);
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -286,20 +374,68 @@ impl OrderedLook {
 }
 
 /// Permit first, then the newest frame: the engine never gets an old one. While the engine begins no looks, the permit waits
-/// without a frame.
-fn next_look(engine: &EngineHandle, share: &Arc<CameraShare>) -> NextPermitAndLook {
+/// without a frame. A request gets the permit only while no camera has a look for it.
+fn next_look(
+    engine: &EngineHandle,
+    share: &Arc<CameraShare>,
+    requests: Option<EngineRequests>,
+    owed: OwedTime,
+) -> NextPermitAndLook {
     let (engine, share) = (engine.clone(), Arc::clone(share));
     Box::pin(async move {
+        let asked = Instant::now();
+        let is_behind_request = requests.as_ref().is_some_and(EngineRequests::has_permit);
         let permit = engine.permit().await;
         let mut places = engine.places();
+        let is_open = *places.borrow() > 0;
+        if let Some(look) = is_open.then(|| share.try_next()).flatten() {
+            let camera_waited = match is_behind_request {
+                true => asked.elapsed(),
+                false => Duration::ZERO,
+            };
+            return PermitUse {
+                permit,
+                work: PermittedWork::OfCamera(look),
+                camera_waited,
+                idled: Duration::ZERO,
+            };
+        }
         loop {
-            tokio::select! {
+            let free = Instant::now();
+            let work = tokio::select! {
                 biased;
-                () = until_open(&mut places, false) => until_open(&mut places, true).await,
-                look = share.next() => return (permit, look),
-            }
+                () = until_open(&mut places, false) => {
+                    until_open(&mut places, true).await;
+                    continue;
+                }
+                look = share.next() => PermittedWork::OfCamera(look),
+                (request, inside) = next_request(requests.as_ref(), owed) => {
+                    PermittedWork::OfRequest(request, inside)
+                }
+            };
+            return PermitUse {
+                permit,
+                work,
+                camera_waited: Duration::ZERO,
+                idled: free.elapsed(),
+            };
         }
     })
+}
+
+/// Never ready without an API. Dropping the future loses nothing.
+async fn next_request(
+    requests: Option<&EngineRequests>,
+    owed: OwedTime,
+) -> (BegunRequest, RequestInside) {
+    let Some(requests) = requests else {
+        return pending().await;
+    };
+    sleep(owed.get()).await;
+    match requests.enter().await {
+        Some(inside) => (requests.queue.next().await, inside),
+        None => pending().await,
+    }
 }
 
 /// Waits until looks may begin, or until none may. An engine that has ended is open: its looks fail.

@@ -6,7 +6,7 @@
 //! | [`config_store`] | the file, its active mode, the overrides, the effective cameras |
 //! | [`camera_supervisor`] | the cameras and their published health |
 //! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`], [`camera_loads`]), opening lost engines again |
-//! | [`engine_slot`], [`looks`], [`in_order`] | one engine, its looks in flight, the order of their answers |
+//! | [`engine_slot`], [`looks`], [`in_order`], [`request_turns`] | one engine, its looks in flight, the order of their answers, when it begins requests of the API |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`fleet_membership`], [`fleet_file`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
@@ -46,6 +46,7 @@ mod looks;
 mod node_reporter;
 mod pending_questions;
 mod report;
+mod request_turns;
 mod shrink;
 mod snapshot;
 mod snapshots;
@@ -127,8 +128,10 @@ fn remember_secrets(secrets: &SecretList, config: &Config) {
         let url = webhook.is_url_secret.then_some(&webhook.url);
         [url, webhook.secret.as_ref(), webhook.bearer.as_ref()]
     });
-    let of_webhooks = of_webhooks.flatten().map(|secret| (None, secret));
-    for (user, secret) in logins.chain(of_broker).chain(of_tls).chain(of_webhooks) {
+    let tokens = config.api.iter().flat_map(|api| &api.tokens);
+    let others = of_webhooks.flatten().chain(tokens);
+    let others = others.map(|secret| (None, secret));
+    for (user, secret) in logins.chain(of_broker).chain(of_tls).chain(others) {
         secrets.add(user, secret);
     }
 }

@@ -64,7 +64,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     }
 }
 
-/// One line about cameras, modes and webhooks, and what each prompt costs.
+/// One line about cameras, modes, webhooks and the API, and what each prompt costs.
 fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let prompts: usize = config
         .cameras
@@ -79,8 +79,10 @@ fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let others: String = others
         .map(|(count, what)| format!(", {}", counted(count, what)))
         .collect();
+    let api = config.api.as_ref();
+    let api = api.map_or_else(String::new, |api| format!(", HTTP API on {}", api.listen));
     say(format_args!(
-        "{}: {} with {} on {}:{}{others}",
+        "{}: {} with {} on {}:{}{others}{api}",
         args.config.display(),
         counted(config.cameras.len(), "camera"),
         counted(prompts, "prompt"),

@@ -1,6 +1,6 @@
 //! The figures that the daemon collects once a second, for the metrics and for the status page.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use super::{page::EngineState, process::ProcessUse};
 use spotter_core::{CameraId, FrameCounters};
@@ -24,6 +24,8 @@ pub struct Facts {
     pub process: ProcessUse,
     /// `None`: the node is in no fleet.
     pub fleet: Option<FleetFacts>,
+    /// `None`: the HTTP API is off.
+    pub api: Option<ApiFacts>,
 }
 
 impl Default for Facts {
@@ -40,6 +42,7 @@ impl Default for Facts {
             lines_lost: 0,
             process: ProcessUse::default(),
             fleet: None,
+            api: None,
         }
     }
 }
@@ -84,6 +87,36 @@ pub struct EngineFacts {
     pub turns: Option<u64>,
     /// Time with a look in progress since the start.
     pub busy: Duration,
+}
+
+/// Requests with the same endpoint and status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTotals {
+    pub count: u64,
+    /// From the head of the request to that of its answer.
+    pub time: Duration,
+}
+
+/// The local HTTP API.
+#[derive(Clone, Debug)]
+pub struct ApiFacts {
+    pub address: SocketAddr,
+    /// Tokens of the configuration.
+    pub tokens: usize,
+    /// Requests in progress.
+    pub open: u64,
+    /// By endpoint and status.
+    pub totals: BTreeMap<(&'static str, u16), RequestTotals>,
+}
+
+impl ApiFacts {
+    /// Requests whose status is accepted by `wanted`, without the probes of `/health`.
+    pub fn count(&self, wanted: impl Fn(u16) -> bool) -> u64 {
+        let totals = self.totals.iter();
+        let wanted =
+            totals.filter(|((endpoint, status), _)| *endpoint != "health" && wanted(*status));
+        wanted.map(|(_, totals)| totals.count).sum()
+    }
 }
 
 /// Requested snapshots since the start.

@@ -2,6 +2,7 @@
 //! `_total`. Labels are bounded: cameras, prompts' stages, reasons.
 
 use std::{
+    collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use prometheus_client::{
 };
 
 use super::{
-    facts::{CameraFacts, EngineFacts, Facts, FleetFacts},
+    facts::{ApiFacts, CameraFacts, EngineFacts, Facts, FleetFacts},
     process,
 };
 use spotter_core::{CameraId, FrameCounters, Latency, STAGES, StreamCounters, WebhookId};
@@ -190,6 +191,10 @@ pub struct Metrics {
     webhook_events: Counters,
     webhook_retries: Counters,
     webhook_waiting: Gauges,
+    /// By endpoint and status.
+    api_requests: Counters,
+    /// By endpoint.
+    api_request_time: Family<Labels, FloatCounter>,
     /// Hand-over to acknowledgement, 95th percentile, seconds.
     puback_p95: Gauge<f64, AtomicU64>,
     memory: Gauge,
@@ -337,6 +342,17 @@ impl Default for Metrics {
                 "webhook_waiting_events",
                 "Events waiting for the receiver of a webhook",
             ),
+            api_requests: add(
+                all,
+                "api_requests",
+                "Requests to the HTTP API by endpoint and status; 499: the client disconnected before the answer",
+            ),
+            api_request_time: add_seconds(
+                all,
+                "api_request_time",
+                "Time of all requests to the HTTP API, from the head of a request to that of its answer",
+                Default::default(),
+            ),
             puback_p95: add_seconds(
                 all,
                 "publish_puback_p95",
@@ -394,6 +410,9 @@ impl Metrics {
         for webhook in &facts.webhooks {
             self.update_webhook(webhook);
         }
+        if let Some(api) = &facts.api {
+            self.update_api(api);
+        }
         if let Some(time) = facts.puback_p95 {
             self.puback_p95.set(time.as_secs_f64());
         }
@@ -444,6 +463,20 @@ impl Metrics {
         for (outcome, events) in webhook.counters.by_outcome() {
             let labels = outcome_labels(&webhook.id, outcome);
             set(&self.webhook_events.get_or_create(&labels), events);
+        }
+    }
+
+    fn update_api(&self, api: &ApiFacts) {
+        let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
+        for ((endpoint, status), totals) in &api.totals {
+            let status = ("status", status.to_string());
+            let labels = vec![("endpoint", (*endpoint).to_owned()), status];
+            set(&self.api_requests.get_or_create(&labels), totals.count);
+            *times.entry(endpoint).or_default() += totals.time;
+        }
+        for (endpoint, time) in times {
+            let labels = label("endpoint", endpoint);
+            set_seconds(&self.api_request_time.get_or_create(&labels), time);
         }
     }
 

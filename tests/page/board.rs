@@ -6,9 +6,10 @@ use std::sync::{
 };
 
 use spotter::ops::page::{
-    BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, FleetNodeStatus,
-    FleetStatus, LastAnswer, LineStatus, LookAnswer, LookBar, LookStatus, MinuteLatency, Mood,
-    NodeStatus, PromptCost, PromptStatus, StatusSource, Thumbnail, WebhookLine,
+    ApiLine, BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus,
+    FleetNodeStatus, FleetStatus, LastAnswer, LineStatus, LookAnswer, LookBar, LookStatus,
+    MinuteLatency, Mood, NodeStatus, PromptCost, PromptStatus, StatusSource, Thumbnail,
+    WebhookLine,
 };
 use spotter_core::{
     CameraId, DetectionBody, DirectionId, FrameCounters, LineId, Location, NormBox, NormPoint,
@@ -119,6 +120,7 @@ pub fn site(cameras: usize) -> DaemonStatus {
             ..BrokerStatus::default()
         },
         webhooks: Vec::new(),
+        api: None,
         config: ConfigReport {
             state: ConfigState::Ok,
             hash: "9f3c2ab81d07".into(),
@@ -131,6 +133,17 @@ pub fn site(cameras: usize) -> DaemonStatus {
 }
 
 /// A webhook whose receiver fails, and one that works.
+pub fn api() -> ApiLine {
+    ApiLine {
+        address: "127.0.0.1:2020".into(),
+        tokens: 2,
+        open: 1,
+        answered: 1203,
+        refused: 7,
+        failed: 0,
+    }
+}
+
 pub fn webhooks() -> Vec<WebhookLine> {
     let failing = WebhookLine {
         name: "door".into(),

@@ -27,10 +27,10 @@ pub struct Look {
 }
 
 impl Look {
-    /// A look without time limits at a picture that is not from a camera.
+    /// A look without time limits at a picture that is not from a camera. An engine remembers nothing of it.
     pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
         let frame = Frame {
-            camera: CameraId::new("still")?,
+            camera: CameraId::of_still(),
             number: 1,
             camera_size: (picture.width() as u32, picture.height() as u32),
             key: true,

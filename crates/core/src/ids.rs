@@ -107,6 +107,18 @@ id!(
     WebhookId
 );
 
+impl CameraId {
+    /// In place of a camera, for a picture that is from none. No camera has it: it is outside of the alphabet.
+    pub fn of_still() -> Self {
+        Self("(still)".into())
+    }
+
+    /// The picture is from no camera: nothing is remembered of it.
+    pub fn is_of_still(&self) -> bool {
+        *self == Self::of_still()
+    }
+}
+
 impl DirectionId {
     /// The usual names of a line's directions.
     pub fn in_and_out() -> [Self; 2] {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::BoardState;
 use crate::ops::{
-    facts::Facts,
+    facts::{ApiFacts, Facts},
     page::{
-        BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, FleetNodeStatus, FleetStatus, Mood,
-        NodeStatus, WebhookLine,
+        ApiLine, BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, FleetNodeStatus,
+        FleetStatus, Mood, NodeStatus, WebhookLine,
     },
 };
 use spotter_core::{Mono, NodeId, STAGES, WallTime};
@@ -68,6 +68,7 @@ impl BoardState {
                 ..broker(&facts.broker, now)
             },
             webhooks: facts.webhooks.iter().map(|w| webhook(w, now)).collect(),
+            api: facts.api.as_ref().map(api),
             config: self.config.clone(),
             fleet: self
                 .fleet
@@ -143,6 +144,17 @@ fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
         cameras: cameras.map(|(camera, _)| camera.to_string()).collect(),
         refused: node.refused,
         list_revision: node.list_revision,
+    }
+}
+
+fn api(facts: &ApiFacts) -> ApiLine {
+    ApiLine {
+        address: facts.address.to_string(),
+        tokens: facts.tokens,
+        open: facts.open,
+        answered: facts.count(|status| status < 400),
+        refused: facts.count(|status| (400..500).contains(&status)),
+        failed: facts.count(|status| status >= 500),
     }
 }
 

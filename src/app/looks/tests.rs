@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::mpsc};
 
 use proptest::prelude::*;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::app::test_support::{frame, no_limits};
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock as _, FrameCounters, ManualClock, Mono, PromptId,
+    Answer, AnswerBody, CameraId, Clock as _, FrameCounters, ManualClock, Mono, Picture, PromptId,
     StageTimes, Task,
     config::{CameraConfig, PromptConfig},
     testing,
@@ -352,4 +353,132 @@ proptest! {
             prop_assert_eq!(failed, 0);
         }
     }
+}
+
+/// A request of the API that asks for a thing in a small picture.
+fn request(queue: &Arc<RequestQueue>, wait: Duration) -> JoinHandle<Result<(), UnansweredRequest>> {
+    let queue = Arc::clone(queue);
+    tokio::spawn(async move {
+        let picture = Picture::from_rgb(2, 2, vec![0; 12]).unwrap();
+        let object = "thing".into();
+        let answer = queue.ask(picture, Task::Detect { object }, wait).await?;
+        assert!(matches!(answer.body, AnswerBody::Boxes(_)));
+        Ok(())
+    })
+}
+
+/// A site whose only permit is for cameras and requests.
+async fn site_with_requests() -> (Site, Arc<RequestQueue>) {
+    let mut site = Site::open_with(1, &[testing::prompt("person")]).await;
+    let queue = Arc::new(RequestQueue::default());
+    queue.open();
+    site.looks.answer_requests(&queue);
+    (site, queue)
+}
+
+impl Site {
+    /// Lets the device do one step, and the looks go on as far as they can.
+    async fn step(&mut self) {
+        self.gate.send(()).unwrap();
+        self.settle().await;
+    }
+
+    async fn settle(&mut self) {
+        while let Ok(news) = timeout(STEP_PAUSE, self.looks.news()).await {
+            let news = news.unwrap();
+            news.iter().for_each(|news| self.sampler.news(news));
+        }
+    }
+}
+
+#[tokio::test]
+async fn request_begins_when_no_camera_has_a_look_due() {
+    let (mut site, queue) = site_with_requests().await;
+    site.frame(0).await;
+    let asked = request(&queue, PATIENCE);
+    site.settle().await;
+    site.frame(1).await;
+    while !asked.is_finished() {
+        if site.sum(|frames| frames.waiting) > 0 {
+            assert_eq!(queue.waiting(), 1, "the camera goes first");
+        }
+        site.step().await;
+    }
+    assert_eq!(asked.await.unwrap(), Ok(()));
+    assert_eq!(site.sum(|frames| frames.looked), 2);
+    expect_settled(&site.sampler);
+}
+
+#[tokio::test]
+async fn request_without_room_is_refused_and_no_look_fewer() {
+    let (mut site, queue) = site_with_requests().await;
+    site.frame(0).await;
+    let asked = request(&queue, 3 * STEP_PAUSE);
+    site.settle().await;
+    let mut steps = 0;
+    while !asked.is_finished() {
+        // One of both cameras has a look due whenever the permit is free.
+        site.frame(0).await;
+        site.frame(1).await;
+        site.step().await;
+        steps += 1;
+    }
+    assert_eq!(asked.await.unwrap(), Err(UnansweredRequest::NoRoom));
+    assert_eq!(queue.waiting(), 0);
+    // As many as without a request.
+    let (mut other, _) = site_with_requests().await;
+    other.frame(0).await;
+    for _ in 0..steps {
+        other.frame(0).await;
+        other.frame(1).await;
+        other.step().await;
+    }
+    let looked = |site: &Site| site.sum(|frames| frames.looked);
+    assert_eq!(looked(&site), looked(&other));
+    assert!(looked(&site) > 0);
+}
+
+#[tokio::test]
+async fn engine_with_room_takes_the_next_request() {
+    let (mut busy, queue) = site_with_requests().await;
+    busy.frame(0).await;
+    let asked = request(&queue, PATIENCE);
+    busy.settle().await;
+    assert_eq!(queue.waiting(), 1);
+    let mut idle = Site::open_with(1, &[testing::prompt("person")]).await;
+    idle.looks.answer_requests(&queue);
+    while !asked.is_finished() {
+        idle.step().await;
+    }
+    assert_eq!(asked.await.unwrap(), Ok(()));
+    assert_eq!(busy.sum(|frames| frames.in_flight), 1);
+}
+
+#[tokio::test]
+async fn client_that_disconnects_gives_its_permit_back() {
+    let (mut site, queue) = site_with_requests().await;
+    let asked = request(&queue, PATIENCE);
+    site.settle().await;
+    assert_eq!(queue.waiting(), 0, "begun");
+    site.frame(0).await;
+    assert_eq!(site.sum(|frames| frames.waiting), 1, "behind the request");
+    asked.abort();
+    while site.sum(|frames| frames.looked) == 0 {
+        site.step().await;
+    }
+    expect_settled(&site.sampler);
+}
+
+#[tokio::test]
+async fn requests_end_with_their_engine_and_with_their_queue() {
+    let (mut site, queue) = site_with_requests().await;
+    let (begun, waits) = (request(&queue, PATIENCE), request(&queue, PATIENCE));
+    site.settle().await;
+    assert_eq!(queue.waiting(), 1, "one at a time");
+    drop(site.looks.abandon(Duration::from_millis(10)).await);
+    assert_eq!(begun.await.unwrap(), Err(UnansweredRequest::EngineLost));
+    queue.close();
+    assert_eq!(waits.await.unwrap(), Err(UnansweredRequest::Stopping));
+    let late = request(&queue, PATIENCE).await.unwrap();
+    assert_eq!(late, Err(UnansweredRequest::Stopping));
 }

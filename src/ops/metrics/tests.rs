@@ -1,10 +1,19 @@
 use super::*;
-use crate::ops::facts::SnapshotCounters;
+use std::net::SocketAddr;
+
+use crate::ops::facts::{RequestTotals, SnapshotCounters};
 use spotter_mqtt::{CameraHealth, MessageCounters};
 use spotter_webhook::WebhookState;
 
 fn id(name: &str) -> CameraId {
     CameraId::new(name).unwrap()
+}
+
+fn requests(count: u64, seconds: u64) -> RequestTotals {
+    RequestTotals {
+        count,
+        time: Duration::from_secs(seconds),
+    }
 }
 
 #[test]
@@ -66,6 +75,15 @@ fn names_follow_the_scheme_and_counters_are_copied() {
             missing_hz: 1.5,
             ..FleetFacts::default()
         }),
+        api: Some(ApiFacts {
+            address: SocketAddr::from(([127, 0, 0, 1], 2020)),
+            tokens: 1,
+            open: 0,
+            totals: BTreeMap::from([
+                (("detect", 200), requests(6, 3)),
+                (("detect", 429), requests(2, 1)),
+            ]),
+        }),
         spooled: 8,
         lines_lost: 11,
         ..Facts::default()
@@ -77,6 +95,9 @@ fn names_follow_the_scheme_and_counters_are_copied() {
     });
     let page = metrics.encode();
     for line in [
+        "spotter_api_requests_total{endpoint=\"detect\",status=\"200\"} 6",
+        "spotter_api_requests_total{endpoint=\"detect\",status=\"429\"} 2",
+        "spotter_api_request_time_seconds_total{endpoint=\"detect\"} 4.0",
         "spotter_ingest_frames_total{camera=\"gate\"} 10",
         "spotter_sampler_frames_total{camera=\"gate\",fate=\"skipped\"} 3",
         "spotter_sampler_frames_total{camera=\"gate\",fate=\"failed\"} 1",

@@ -57,7 +57,7 @@ fn refusal(
 }
 
 /// With any port: a tunnel ends at another one.
-fn is_this_machine(host: &str) -> bool {
+pub fn is_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),

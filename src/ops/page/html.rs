@@ -5,6 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use spotter_mqtt::ConfigReport;
 
 use super::{
+    api,
     card::card,
     fleet,
     parts::{self, chip, facts, known, pill},
@@ -47,6 +48,7 @@ pub fn page(status: &DaemonStatus) -> Markup {
                 (top(status, &troubled))
                 main { (cameras(status)) (engines(status)) (broker(&status.broker)) (config(&status.config))
                     @if !status.webhooks.is_empty() { (webhooks::panel(&status.webhooks)) }
+                    @if let Some(api) = &status.api { (api::panel(api)) }
                     @if let Some(fleet) = &status.fleet { (fleet::panel(fleet)) }
                 }
                 (foot(status))

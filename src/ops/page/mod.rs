@@ -9,6 +9,7 @@
 //! Belongs here: what is shown and how, and which requests are answered. Everything is read only: no request changes what
 //! Spotter does. Does not belong here: where the numbers come from ([`StatusSource`], which the daemon implements).
 
+mod api;
 mod card;
 mod fleet;
 mod guard;
@@ -24,7 +25,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 
+pub use api::ApiLine;
 pub use fleet::{FleetNodeStatus, FleetStatus};
+pub use guard::is_this_machine;
 pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,

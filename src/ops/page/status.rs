@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, Serializer, ser::SerializeSeq as _};
 use serde_json::{Value, json};
 
-use super::{fleet::FleetStatus, webhooks::WebhookLine};
+use super::{api::ApiLine, fleet::FleetStatus, webhooks::WebhookLine};
 use spotter_core::{
     DetectionBody, DirectionId, FrameCounters, LineId, Location, Prompt, StreamCounters, ZoneId,
 };
@@ -52,6 +52,9 @@ pub struct DaemonStatus {
     /// By name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<WebhookLine>,
+    /// `None`: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiLine>,
     /// The last load; with errors, the configuration before it keeps running.
     pub config: ConfigReport,
     /// `None`: a box with its own cameras.

@@ -234,6 +234,7 @@ sections! {
             "Accepts passwords and keys as plain text in this file, with a warning at each start.";
         NODE: CustomForm = "node", CustomForm("table", "see `[node]`"), "[node]", "This machine.";
         HTTP: CustomForm = "http", CustomForm("table", "see `[http]`"), "[http]", "Status page, metrics and health.";
+        API: CustomForm = "api", CustomForm("table", "off"), "[api]", "HTTP API for pictures of other programs.";
         MQTT: CustomForm = "mqtt", CustomForm("table", "required"), "[mqtt]", "The broker.";
         MODEL: CustomForm = "model", CustomForm("table", "see `[model]`"), "[model]", "The model and its device.";
         FLEET: CustomForm = "fleet", CustomForm("table", "see `[fleet]`"), "[fleet]", "Boxes that share cameras; then the file has no cameras.";
@@ -256,6 +257,21 @@ sections! {
         LISTEN: CustomForm = "listen", CustomForm("`\"ADDRESS:PORT\"`, or `\"off\"`", "`\"127.0.0.1:9464\"`"),
             "listen = \"0.0.0.0:9464\"",
             "Address and port of the HTTP server. The default accepts connections from this machine only.";
+    }
+    api "`[api]`" "An HTTP API for programs that ask about pictures of their own: see [api.md](api.md). Without this table it is off. The cameras go first."
+        "[api]\nlisten = \"0.0.0.0:2020\"\ntokens = [{ cred = \"api_token\" }]" {
+        LISTEN: CustomForm = "listen", CustomForm("`\"ADDRESS:PORT\"`", "`\"127.0.0.1:2020\"`"), "listen = \"0.0.0.0:2020\"",
+            "Address and port of the API. The default accepts connections from this machine only; any other address requires `tokens`.";
+        TOKENS: CustomForm = "tokens", CustomForm("list of secrets, each at least 16 characters", "none"), "tokens = [{ cred = \"api_token\" }]",
+            "A request must send one of these tokens, as `Authorization: Bearer …`. `openssl rand -hex 32` makes one. See [Secrets](#secrets).";
+        RATE: NumberForm = "rate", NumberForm { range: 0.1..=1000.0, unit: "requests per second", default: 10.0 }, "rate = 2",
+            "The most requests of each token; without tokens, of each client's address.";
+        MAX_BODY_MB: WholeForm = "max_body_mb", WholeForm { range: 1..=100, unit: "megabytes", default: 10 }, "max_body_mb = 20",
+            "The longest body of a request. A picture in base64 takes four thirds of its file.";
+        REQUESTS: WholeForm = "requests", WholeForm { range: 1..=64, unit: "requests", default: 8 }, "requests = 16",
+            "The most requests at the same time, those that wait included; each may have a picture in memory.";
+        WAIT: TimeForm = "wait", TimeForm(Duration::from_millis(100)..=Duration::from_mins(1), Duration::from_secs(2)), "wait = \"5s\"",
+            "A request that no engine has begun after this time, because the cameras need it, is refused.";
     }
     mqtt "`[mqtt]`" "The MQTT broker. This table is required." "[mqtt]\nurl = \"mqtts://broker.example.net\"\nuser = \"edge1\"\npassword = { cred = \"mqtt_password\" }" {
         URL: CustomForm = "url", CustomForm("`mqtt://HOST` or `mqtts://HOST`, with an optional `:PORT`", "required"),

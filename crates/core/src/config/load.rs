@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
-    Config, ConfigProblem, ConfigProblems, Environment, Severity, camera,
+    Config, ConfigProblem, ConfigProblems, Environment, Severity, api, camera,
     fleet::fleet,
     keys::root,
     modes,
@@ -152,6 +152,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
 
     let node = sections::node(&scope, root.table(&root::NODE));
     let http = sections::http(root.table(&root::HTTP));
+    let api = api::api(&scope, &mut root, http.listen);
     let mqtt = sections::mqtt(&scope, &mut root);
     let model = sections::model(&scope, root.table(&root::MODEL));
     let fleet = fleet(&scope, &mut root, &node.name);
@@ -165,6 +166,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     Some(Config {
         node,
         http,
+        api,
         mqtt: mqtt?,
         model,
         fleet,

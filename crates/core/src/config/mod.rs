@@ -16,6 +16,7 @@ pub mod advice;
 pub mod defaults;
 
 mod address;
+mod api;
 mod broker_access;
 mod camera;
 mod camera_list;
@@ -45,6 +46,7 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
+pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
 pub use camera_list::{SharedCamera, SharedCameraList, camera_list, check_camera_list};
 pub use choices::{WrongChoice, choices};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Environment, FleetConfig, SourceConfig, WebhookConfig,
+    ApiConfig, Environment, FleetConfig, SourceConfig, WebhookConfig,
     keys::{KeyForm, model as keys},
 };
 use crate::{
@@ -38,6 +38,8 @@ impl fmt::Debug for Secret {
 pub struct Config {
     pub node: NodeConfig,
     pub http: HttpConfig,
+    /// `None`: off.
+    pub api: Option<ApiConfig>,
     pub mqtt: MqttConfig,
     pub model: ModelSettings,
     /// `None`: a box with its own cameras.

@@ -286,7 +286,7 @@ pub fn measured_look(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::ManualClock;
+    use spotter_core::{CameraId, ManualClock};
 
     /// The outcomes of two looks at grey pictures that differ by `step`, the second `after` the first: prompts that were unchanged.
     fn unchanged(reuse: config::ReuseMode, step: u8, after: Duration) -> u64 {
@@ -299,7 +299,8 @@ mod tests {
         for grey in [100, 100 + step] {
             let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
             let object = "car".to_owned();
-            let look = Look::still(picture, [Task::Point { object }]).unwrap();
+            let mut look = Look::still(picture, [Task::Point { object }]).unwrap();
+            look.frame.camera = CameraId::new("gate").unwrap();
             engine.submit(look, false).unwrap();
             while !engine.is_idle() {
                 engine.turn().unwrap();

@@ -240,11 +240,13 @@ impl Admission {
         self.looks.insert(id, look);
     }
 
-    /// True when a look with rows runs for long, and others wait for it.
+    /// True when a look with rows runs for long, and others wait for it. One at a picture from no camera keeps no look of a camera
+    /// from beginning.
     pub fn any_in_a_hurry(&self, active: &ActiveJobs, now: Mono) -> bool {
         let is_old = |look: &AdmittedLook| {
             let is_old = |started| now.since(started) > self.hurry_after;
-            !look.only_text_left && look.started.is_some_and(is_old)
+            let is_awaited = look.request.camera.is_some() && !look.only_text_left;
+            is_awaited && look.started.is_some_and(is_old)
         };
         let mut old = self.looks.iter().filter(|(_, look)| is_old(look));
         old.any(|(id, _)| active.reads(*id))

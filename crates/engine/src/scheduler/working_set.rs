@@ -145,9 +145,9 @@ impl WorkingSet {
         let texts = look.unanswered.texts;
         if !look.only_text_left {
             look.only_text_left = true;
-            // A look without a step says nothing about the steps of others.
+            // A look without a step, or at a picture from no camera, says nothing about the steps of others.
             self.look_steps
-                .extend((look.steps > 0).then_some(look.steps));
+                .extend((look.steps > 0 && look.request.camera.is_some()).then_some(look.steps));
             self.events.push(LookEvent::ShortAnswered { look: id });
         }
         if texts == 0 {

@@ -148,7 +148,10 @@ impl EngineLoop {
                 caller.answers += 1;
                 caller.unchanged += usize::from(answer.unchanged);
             }
-            LookNews::ShortAnswered(frame) if caller.unchanged < caller.answers.max(1) => {
+            // The budget is about the age of cameras' answers.
+            LookNews::ShortAnswered(frame)
+                if caller.unchanged < caller.answers.max(1) && !frame.camera.is_of_still() =>
+            {
                 self.learn(frame);
             }
             LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}

@@ -29,6 +29,9 @@ use spotter_core::{Look, LookNews, Outcome, WholeLook};
 /// News of a look that is no answer to a prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
 
+/// Why a look failed when its engine ended before it.
+pub const ENGINE_STOPPED: &str = "the engine has stopped";
+
 /// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
     pub look: Look,
@@ -263,7 +266,7 @@ impl SubmittedLook {
             }
         }
         if news.is_empty() {
-            let failed = Outcome::Failed(look.clone(), "the engine has stopped".into());
+            let failed = Outcome::Failed(look.clone(), ENGINE_STOPPED.into());
             news.push(LookNews::Ended(failed));
         }
         if let Some(LookNews::Ended(_)) = news.last() {

@@ -16,7 +16,7 @@ use crate::scheduler::{
     sequence::{Bounds, Sequence},
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
-use spotter_core::{Look, Picture, Prompt, PromptRegion, PromptView, Task};
+use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
 
 /// What requests are made of, beside the look. It does not change.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl RequestMaker {
             let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
             let asks = prompts.map(|prompt| self.ask(look, prompt));
             let request = LookRequest {
-                camera: Some(look.frame.camera.clone()),
+                camera: camera_of(look).cloned(),
                 measured: self.measured(look, &seen, &picture),
                 picture: Some(picture),
                 view: seen.view,
@@ -81,13 +81,14 @@ impl RequestMaker {
     /// is a part in which something moves: the next one is elsewhere.
     fn measured(&self, look: &Look, seen: &LookView, picture: &Picture) -> Option<MeasuredView> {
         let rule = self.reuse.filter(|_| picture.is_on_host())?;
+        let camera = camera_of(look)?;
         if seen.part.is_some() && seen.view.region == PromptRegion::Motion {
             return None;
         }
         let vision = &self.model.config.vision;
         Some(MeasuredView {
             view: ViewKey {
-                camera: look.frame.camera.clone(),
+                camera: camera.clone(),
                 part: seen.part,
                 tiling: seen.tiling,
                 strip: seen.view.strip,
@@ -118,7 +119,7 @@ impl RequestMaker {
         }
         Ok(Ask {
             sequence,
-            draft: Some(DraftKey::new(&look.frame.camera, prompt)),
+            draft: camera_of(look).map(|camera| DraftKey::new(camera, prompt)),
         })
     }
 }
@@ -142,4 +143,10 @@ fn missing_strip(look: &Look, seen: &LookView) -> EngineError {
             .unwrap_or_default(),
         reason: "its look has no strip".into(),
     }
+}
+
+/// `None`: nothing is remembered of the look.
+fn camera_of(look: &Look) -> Option<&CameraId> {
+    let camera = &look.frame.camera;
+    (!camera.is_of_still()).then_some(camera)
 }

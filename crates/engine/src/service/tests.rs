@@ -29,8 +29,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox, Outcome,
-    Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, ScoreMap, ScoreMaps,
+    AnswerBody, CameraId, Clock as _, FoundObject, Look, LookNews, ManualClock, Mono, NormBox,
+    Outcome, Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, ScoreMap, ScoreMaps,
     ScoreSource, ScoredKind, Strip, StripShape, Task, WallTime, WholeLook,
 };
 
@@ -323,6 +323,26 @@ fn cancelled_look_leaves_no_view_inside() {
     }
 }
 
+#[test]
+fn picture_from_no_camera_is_never_in_a_hurry() {
+    let gate = CameraId::new("gate").expect("an id");
+    for (camera, is_in_a_hurry) in [(gate, true), (CameraId::of_still(), false)] {
+        let (mut engine, clock, _) = engine(LIMITS, None);
+        engine.worker().hurry_after(Duration::from_millis(1));
+        let mut look = look(1, Mono::from_nanos(u64::MAX));
+        look.frame.camera = camera;
+        engine.submit(look, false).expect("a valid prompt");
+        while !engine.is_idle() {
+            clock.advance(Duration::from_millis(10));
+            if engine.worker().is_in_a_hurry() {
+                break;
+            }
+            engine.turn().expect("the device works");
+        }
+        assert_eq!(!engine.is_idle(), is_in_a_hurry);
+    }
+}
+
 /// The places of an answer are relative to its region, so a kept answer is one of the same region.
 #[test]
 fn still_scene_is_unchanged_in_the_same_region_alone() {
@@ -343,11 +363,12 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
         },
     );
     let part = |x0| RegionBox::new(NormBox::from_corners(x0, 0.0, x0 + 0.5, 0.5));
-    let mut unchanged = |region, moved| {
-        let look = Look {
+    let mut unchanged_on = |camera: CameraId, region, moved| {
+        let mut look = Look {
             moved,
             ..look_at_regions(&[region])
         };
+        look.frame.camera = camera;
         let mut whole = WholeLook::new(&look);
         engine.submit(look, false).expect("valid prompts");
         while whole.outcome.is_none() {
@@ -362,6 +383,8 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
         let images = seen.lock().expect("one thread").pictures.len();
         (answers[0].unchanged, images)
     };
+    let gate = || CameraId::new("gate").expect("an id");
+    let mut unchanged = |region, moved| unchanged_on(gate(), region, moved);
     let fixed = |x0| PromptRegion::Fixed(part(x0));
     // The picture is grey all over.
     assert_eq!(unchanged(fixed(0.0), None), (false, 1));
@@ -376,6 +399,11 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
     }
     // Nothing moves: the prompt sees the whole picture, to which its answer is known.
     assert_eq!(unchanged(PromptRegion::Motion, None), (true, 5));
+    // Of a picture from no camera nothing is remembered.
+    for images in [6, 7] {
+        let still = unchanged_on(CameraId::of_still(), PromptRegion::Whole, None);
+        assert_eq!(still, (false, images));
+    }
 }
 
 #[test]

@@ -106,7 +106,8 @@ pub enum WireRequest {
 pub struct WireLook {
     /// Different for each look of this connection.
     pub id: u64,
-    camera: CameraId,
+    /// `None`: the picture is from no camera.
+    camera: Option<CameraId>,
     picture: PictureShape,
     start_by: Mono,
     answer_by: Mono,
@@ -180,7 +181,7 @@ pub fn write(out: &mut impl Write, header: &impl Serialize) -> Result<(), WireEr
 
 /// Sends a look as `id`. Blocks until the connection has taken it, and while a picture comes from a device.
 pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), WireError> {
-    let picture = &look.frame.picture;
+    let (camera, picture) = (&look.frame.camera, &look.frame.picture);
     let strip = |strip: &Strip| WireStrip {
         shape: strip.shape,
         region: strip.region,
@@ -188,7 +189,7 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
     };
     let asked = WireLook {
         id,
-        camera: look.frame.camera.clone(),
+        camera: (!camera.is_of_still()).then(|| camera.clone()),
         picture: PictureShape::of(picture),
         start_by: look.start_by,
         answer_by: look.answer_by,
@@ -286,7 +287,7 @@ impl WireLook {
         let still = Look::still(picture, []).map_err(malformed)?;
         Ok(Look {
             frame: Frame {
-                camera: self.camera,
+                camera: self.camera.unwrap_or_else(CameraId::of_still),
                 number: self.id,
                 ..still.frame
             },

@@ -214,8 +214,9 @@ impl Backend for SceneDevice {
 
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         for image in &step.images {
-            if let (Some(page), Some(camera)) = (image.pages.first(), &image.camera) {
-                self.cameras.insert(*page, camera.clone());
+            if let Some(page) = image.pages.first() {
+                let camera = image.camera.clone().unwrap_or_else(CameraId::of_still);
+                self.cameras.insert(*page, camera);
             }
             let mut watched = self.scene.watched.lock().unwrap();
             if image.picture.size() == watched.size {

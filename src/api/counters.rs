@@ -1,0 +1,79 @@
+//! What became of the requests since the start.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::ops::facts::{ApiFacts, RequestTotals};
+use spotter_core::{Clock, Mono};
+
+/// The status that is counted when the client disconnects before its answer; as in nginx.
+const CLIENT_GONE: u16 = 499;
+
+/// Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub struct ApiCounters(Arc<Mutex<ApiCounts>>);
+
+#[derive(Debug, Default)]
+struct ApiCounts {
+    open: u64,
+    totals: BTreeMap<(&'static str, u16), RequestTotals>,
+}
+
+/// A request in progress; it is counted when it ends or is dropped.
+pub struct CountedRequest {
+    counters: ApiCounters,
+    clock: Arc<dyn Clock>,
+    endpoint: &'static str,
+    began: Mono,
+    status: u16,
+}
+
+impl ApiCounters {
+    pub fn begin(&self, endpoint: &'static str, clock: &Arc<dyn Clock>) -> CountedRequest {
+        self.lock().open += 1;
+        CountedRequest {
+            counters: self.clone(),
+            clock: Arc::clone(clock),
+            endpoint,
+            began: clock.now(),
+            status: CLIENT_GONE,
+        }
+    }
+
+    pub fn facts(&self, address: SocketAddr, tokens: usize) -> ApiFacts {
+        let counts = self.lock();
+        ApiFacts {
+            address,
+            tokens,
+            open: counts.open,
+            totals: counts.totals.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ApiCounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CountedRequest {
+    pub fn end(mut self, status: u16) {
+        self.status = status;
+    }
+}
+
+impl Drop for CountedRequest {
+    fn drop(&mut self) {
+        let took = self.clock.now().since(self.began);
+        let mut counts = self.counters.lock();
+        counts.open -= 1;
+        let totals = counts
+            .totals
+            .entry((self.endpoint, self.status))
+            .or_default();
+        totals.count += 1;
+        totals.time += took;
+    }
+}

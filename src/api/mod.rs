@@ -1,0 +1,31 @@
+//! The local HTTP API: other programs ask about pictures of their own, in the shapes of Moondream Station and of OpenAI.
+//!
+//! ```text
+//!   client ──POST /v1/detect──▶ serve: token, rate, body, picture ──▶ RequestQueue ◀── each engine, when no camera has a look due
+//!          ◀──────────────────────────── answer ◀──────────────────────────────────────┘
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`serve`] | the routes, and the way of a request through them |
+//! | [`listener`] | how many connections there may be |
+//! | [`access`] | who may ask how often. Pure |
+//! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
+//! | [`data_url`] | a picture in a URL |
+//! | [`queue`] | requests that wait for an engine |
+//! | [`counters`] | what became of requests |
+//!
+//! Belongs here: what HTTP clients send and get. Does not belong here: when an engine begins a request (`app::looks`).
+
+mod access;
+mod chat;
+mod counters;
+mod data_url;
+mod error;
+mod listener;
+mod queue;
+mod serve;
+mod skills;
+
+pub use queue::{BegunRequest, RequestQueue, UnansweredRequest};
+pub use serve::ServedApi;

@@ -1,0 +1,183 @@
+//! Requests that wait for an engine. Any engine that has room takes the next one.
+
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
+
+use spotter_core::{Answer, Look, Picture, Task};
+
+type RequestReply = Result<Answer, UnansweredRequest>;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnansweredRequest {
+    #[error("the model is being opened; ask again in a minute")]
+    Opening,
+    #[error("Spotter is stopping or restarting; ask again in a minute")]
+    Stopping,
+    #[error("the cameras need the engine; ask again later, or lower their rates")]
+    NoRoom,
+    #[error("the engine failed while it answered; ask again")]
+    EngineLost,
+    /// The model cannot answer this.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct RequestQueue {
+    state: Mutex<QueueState>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    phase: QueuePhase,
+    waiting: VecDeque<WaitingRequest>,
+    pushed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum QueuePhase {
+    /// No engine runs yet.
+    #[default]
+    Opening,
+    Open,
+    Closed,
+}
+
+#[derive(Debug)]
+struct WaitingRequest {
+    number: u64,
+    request: BegunRequest,
+    begun: oneshot::Sender<()>,
+}
+
+/// A request that an engine has begun.
+#[derive(Debug)]
+pub struct BegunRequest {
+    pub look: Look,
+    /// Closed when the client has disconnected.
+    pub reply: oneshot::Sender<RequestReply>,
+}
+
+/// A place in the queue, which ends with it.
+struct QueuePlace<'a> {
+    queue: &'a RequestQueue,
+    number: u64,
+}
+
+impl Drop for QueuePlace<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state
+            .waiting
+            .retain(|waiting| waiting.number != self.number);
+    }
+}
+
+impl RequestQueue {
+    /// From now on requests are accepted.
+    pub fn open(&self) {
+        self.lock().phase = QueuePhase::Open;
+    }
+
+    /// Refuses the requests that wait and all later ones. Those that are begun may end.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.phase = QueuePhase::Closed;
+        state.waiting.clear();
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.lock().phase == QueuePhase::Open
+    }
+
+    /// Waits at most `wait` until an engine begins the request, and then for its answer. Dropping the future cancels the request.
+    pub async fn ask(&self, picture: Picture, task: Task, wait: Duration) -> RequestReply {
+        let look = Look::still(picture, [task]);
+        let look = look.map_err(|error| UnansweredRequest::Unfit(error.to_string()))?;
+        let (reply, answer) = oneshot::channel();
+        let (begun, is_begun) = oneshot::channel();
+        let place = self.push(BegunRequest { look, reply }, begun)?;
+        match timeout(wait, is_begun).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(UnansweredRequest::Stopping),
+            Err(_) => return Err(UnansweredRequest::NoRoom),
+        }
+        drop(place);
+        match answer.await {
+            Ok(reply) => reply,
+            Err(_) if self.is_open() => Err(UnansweredRequest::EngineLost),
+            Err(_) => Err(UnansweredRequest::Stopping),
+        }
+    }
+
+    /// Waits for the next request, which is begun now. Dropping the future loses nothing.
+    pub async fn next(&self) -> BegunRequest {
+        loop {
+            // Queued before looking, so that each request that arrives after the look wakes a caller of its own.
+            let mut arrived = pin!(self.arrived.notified());
+            arrived.as_mut().enable();
+            if let Some(request) = self.pop() {
+                return request;
+            }
+            arrived.await;
+        }
+    }
+
+    fn push(
+        &self,
+        request: BegunRequest,
+        begun: oneshot::Sender<()>,
+    ) -> Result<QueuePlace<'_>, UnansweredRequest> {
+        let mut state = self.lock();
+        match state.phase {
+            QueuePhase::Opening => return Err(UnansweredRequest::Opening),
+            QueuePhase::Closed => return Err(UnansweredRequest::Stopping),
+            QueuePhase::Open => {}
+        }
+        state.pushed += 1;
+        let number = state.pushed;
+        state.waiting.push_back(WaitingRequest {
+            number,
+            request,
+            begun,
+        });
+        drop(state);
+        self.arrived.notify_one();
+        Ok(QueuePlace {
+            queue: self,
+            number,
+        })
+    }
+
+    /// Requests that no engine has begun.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    fn pop(&self) -> Option<BegunRequest> {
+        loop {
+            let WaitingRequest { request, begun, .. } = self.lock().waiting.pop_front()?;
+            // A client that has waited too long is not begun.
+            if begun.send(()).is_ok() {
+                return Some(request);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

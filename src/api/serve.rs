@@ -1,0 +1,456 @@
+//! The API's HTTP server: all routes are in [`routes`]. A request passes the guard ([`admit`]) before its route.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    body::{Body, Bytes, to_bytes},
+    extract::{ConnectInfo, Request, State},
+    http::{HeaderMap, Method, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, oneshot},
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
+};
+use ulid::Ulid;
+
+use super::{
+    access::{ApiClient, ApiTokens, RequestRates},
+    chat::{ChatAnswer, ChatQuestion},
+    counters::ApiCounters,
+    data_url,
+    error::ApiError,
+    listener::{ClientAddress, LimitedListener},
+    queue::RequestQueue,
+    skills::{self, ApiSkill, SkillRequest},
+};
+use crate::ops::{facts::ApiFacts, page::is_this_machine};
+use spotter_core::{Answer, Clock, LogThrottle, Picture, Task, config::ApiConfig};
+
+/// Time for answers in progress when the API is closed.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
+/// Time for the body of a request.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
+/// Pictures that are decoded at the same time.
+const DECODERS: usize = 2;
+/// Addresses that are logged a minute for tokens that are missing or unknown.
+const LOGGED_ADDRESSES: usize = 8;
+
+/// The API while it is served. Dropping it frees its address.
+pub struct ServedApi {
+    state: Arc<ApiState>,
+    /// Dropping it stops the server.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// What the routes answer from.
+struct ApiState {
+    address: SocketAddr,
+    limits: ApiConfig,
+    tokens: ApiTokens,
+    rates: Mutex<RequestRates>,
+    refused: Mutex<LogThrottle<IpAddr>>,
+    /// Of requests that have a body in memory.
+    places: Semaphore,
+    decoders: Arc<Semaphore>,
+    queue: Arc<RequestQueue>,
+    counters: ApiCounters,
+    /// Known once an engine runs.
+    model: OnceLock<Arc<str>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl ServedApi {
+    /// Binds the address, so that a port in use is an error at the start, and refuses requests until [`open`](Self::open). `None`
+    /// without `[api]`. Needs a tokio runtime.
+    pub async fn start(
+        config: Option<&ApiConfig>,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(config) = config else {
+            return Ok(None);
+        };
+        let listener = bind(config).await?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(ApiState {
+            address,
+            tokens: ApiTokens::new(&config.tokens),
+            rates: Mutex::new(RequestRates::new(config.rate_hz)),
+            refused: Mutex::new(LogThrottle::with_max_kinds(LOGGED_ADDRESSES)),
+            places: Semaphore::new(config.requests),
+            decoders: Arc::new(Semaphore::new(DECODERS)),
+            queue: Arc::default(),
+            counters: ApiCounters::default(),
+            model: OnceLock::new(),
+            clock: Arc::clone(clock),
+            limits: config.clone(),
+        });
+        tracing::info!(%address, tokens = config.tokens.len(), "HTTP API is listening");
+        let (stop, stopped) = oneshot::channel();
+        // An error means that the sender was dropped, which is the stop.
+        let stopped = async move { drop(stopped.await) };
+        let service = routes(&state).into_make_service_with_connect_info::<ClientAddress>();
+        let served =
+            axum::serve(LimitedListener::new(listener), service).with_graceful_shutdown(stopped);
+        let task = tokio::spawn(async move {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "HTTP API stopped; restart the daemon to serve it again");
+            }
+        });
+        Ok(Some(Self { state, stop, task }))
+    }
+
+    /// Fails when [`start`](Self::start) would for want of the address.
+    pub async fn check(config: Option<&ApiConfig>) -> anyhow::Result<()> {
+        if let Some(config) = config {
+            drop(bind(config).await?);
+        }
+        Ok(())
+    }
+
+    /// From now on requests are accepted, for engines that have this model.
+    pub fn open(&self, model: &str) {
+        // Opened once.
+        let _ = self.state.model.set(model.into());
+        self.state.queue.open();
+    }
+
+    /// Where engines get requests from.
+    pub fn queue(&self) -> &Arc<RequestQueue> {
+        &self.state.queue
+    }
+
+    pub fn facts(&self) -> ApiFacts {
+        let state = &self.state;
+        state.counters.facts(state.address, state.tokens.count())
+    }
+
+    /// Refuses requests from now on, but for those that are begun.
+    pub fn refuse(&self) {
+        self.state.queue.close();
+    }
+
+    /// Frees the address at once; open connections end with their answer.
+    pub async fn close(self) {
+        self.refuse();
+        drop(self.stop);
+        let _ = timeout(CLOSE_LIMIT, self.task).await;
+    }
+}
+
+async fn bind(config: &ApiConfig) -> anyhow::Result<TcpListener> {
+    let address = config.listen;
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| {
+        format!("api.listen: cannot listen on {address}; choose another address or port")
+    })
+}
+
+/// Every route of the API, all of them behind the guard.
+fn routes(state: &Arc<ApiState>) -> Router {
+    Router::new()
+        .route("/v1/caption", post(caption))
+        .route("/v1/query", post(query))
+        .route("/v1/detect", post(detect))
+        .route("/v1/point", post(point))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/models", get(models))
+        .route("/health", get(health))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(state), admit))
+        .with_state(Arc::clone(state))
+}
+
+/// The label of a path in metrics: their number is bounded.
+fn endpoint(path: &str) -> &'static str {
+    match path {
+        "/v1/caption" => "caption",
+        "/v1/query" => "query",
+        "/v1/detect" => "detect",
+        "/v1/point" => "point",
+        "/v1/chat/completions" => "chat",
+        "/v1/models" => "models",
+        "/health" => "health",
+        _ => "other",
+    }
+}
+
+/// Counts a request and passes it on, or refuses it: by the names and origins that a browser sends, the token, the rate.
+async fn admit(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
+    let counted = state
+        .counters
+        .begin(endpoint(request.uri().path()), &state.clock);
+    let response = match state.refusal(&request) {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    };
+    counted.end(response.status().as_u16());
+    response
+}
+
+impl ApiState {
+    fn refusal(&self, request: &Request) -> Option<ApiError> {
+        if request.uri().path() == "/health" && request.method() == Method::GET {
+            return None;
+        }
+        let headers = request.headers();
+        if self.tokens.count() == 0 && !is_local(headers) {
+            let text =
+                "without tokens, this API answers programs on this machine only, and no web pages";
+            return Some(ApiError::new(StatusCode::FORBIDDEN, text));
+        }
+        let client = request.extensions().get::<ConnectInfo<ClientAddress>>();
+        let address = client.map_or(self.address, |ConnectInfo(ClientAddress(address))| *address);
+        let address = address.ip();
+        let client = self.tokens.client(token(headers), address);
+        let (Ok(asking) | Err(asking)) = client;
+        if let Err(pause) = self.count(asking) {
+            let text = format!(
+                "more than {} requests a second; wait and ask again",
+                self.limits.rate_hz
+            );
+            return Some(ApiError::new(StatusCode::TOO_MANY_REQUESTS, text).after(pause));
+        }
+        client.is_err().then(|| {
+            self.log_refused(address);
+            let text = "send a token of api.tokens: \"Authorization: Bearer …\"";
+            ApiError::new(StatusCode::UNAUTHORIZED, text)
+        })
+    }
+
+    fn count(&self, client: ApiClient) -> Result<(), Duration> {
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.admit(client, self.clock.now())
+    }
+
+    fn log_refused(&self, address: IpAddr) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = refused.admit(address, self.clock.now()) {
+            tracing::warn!(client = %address, suppressed, "API request refused: its token is missing or unknown");
+        }
+    }
+
+    /// Reads the body while the API has room, makes of it what is asked, and has an engine answer it.
+    async fn answer<T: Asked>(
+        &self,
+        request: Request,
+        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, Answer), ApiError> {
+        let Ok(_place) = self.places.try_acquire() else {
+            let text = format!(
+                "{} requests are in progress; ask again later",
+                self.limits.requests
+            );
+            let refusal = ApiError::new(StatusCode::TOO_MANY_REQUESTS, text);
+            return Err(refusal.after(Duration::from_secs(1)));
+        };
+        let body = self.body(request).await?;
+        let (asked, picture) = self.decoded(body, parse).await?;
+        let (task, wait) = (asked.task().clone(), self.limits.wait);
+        let answer = self.queue.ask(picture, task, wait).await?;
+        Ok((asked, answer))
+    }
+
+    async fn body(&self, request: Request) -> Result<Bytes, ApiError> {
+        let most = self.limits.max_body_mb as usize * 1_000_000;
+        let too_long = || {
+            let text = format!("the body is longer than {} MB", self.limits.max_body_mb);
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+        };
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if announced.is_some_and(|length| length > most) {
+            return Err(too_long());
+        }
+        match timeout(BODY_LIMIT, to_bytes(request.into_body(), most)).await {
+            Ok(Ok(body)) => Ok(body),
+            // Or the client has disconnected and reads no answer.
+            Ok(Err(_)) => Err(too_long()),
+            Err(_) => {
+                let text = format!("no body within {} s", BODY_LIMIT.as_secs());
+                Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, text))
+            }
+        }
+    }
+
+    /// What is asked, and its picture; on a thread that may block.
+    async fn decoded<T: Asked>(
+        &self,
+        body: Bytes,
+        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(T, Picture), ApiError> {
+        let failed = || {
+            let text = "the picture could not be decoded; see the log of Spotter";
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        };
+        let decoder = Arc::clone(&self.decoders).acquire_owned().await;
+        let decoding = spawn_blocking(move || {
+            // Held also when the client disconnects meanwhile.
+            let _decoder = decoder;
+            let asked = parse(&body)?;
+            let picture = data_url::picture(asked.image_url()?).map_err(ApiError::wrong)?;
+            Ok((asked, picture))
+        });
+        decoding.await.unwrap_or_else(|_| Err(failed()))
+    }
+}
+
+/// A request that is understood.
+trait Asked: Send + 'static {
+    fn image_url(&self) -> Result<&str, ApiError>;
+    fn task(&self) -> &Task;
+}
+
+struct AskedSkill {
+    request: SkillRequest,
+    task: Task,
+}
+
+impl Asked for AskedSkill {
+    fn image_url(&self) -> Result<&str, ApiError> {
+        self.request.image_url()
+    }
+
+    fn task(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl Asked for ChatQuestion {
+    fn image_url(&self) -> Result<&str, ApiError> {
+        Ok(&self.image_url)
+    }
+
+    fn task(&self) -> &Task {
+        &self.task
+    }
+}
+
+/// The token of a client of OpenAI, or of Moondream's cloud.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    let other = || headers.get("x-moondream-auth")?.to_str().ok();
+    bearer.or_else(other)
+}
+
+/// A web page of elsewhere, which the operator's browser shows, may send requests to loopback: they name the page's origin, or a
+/// name that resolves to loopback.
+fn is_local(headers: &HeaderMap) -> bool {
+    let is_here = |name: header::HeaderName| {
+        let value = headers.get(name);
+        value.is_none_or(|value| {
+            let text = value.to_str().unwrap_or_default();
+            let host = text.split_once("://").map_or(text, |(_, host)| host);
+            is_this_machine(host)
+        })
+    };
+    is_here(header::HOST) && is_here(header::ORIGIN)
+}
+
+async fn caption(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    skill(state, ApiSkill::Caption, request).await
+}
+
+async fn query(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    skill(state, ApiSkill::Query, request).await
+}
+
+async fn detect(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    skill(state, ApiSkill::Detect, request).await
+}
+
+async fn point(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    skill(state, ApiSkill::Point, request).await
+}
+
+async fn skill(
+    State(state): State<Arc<ApiState>>,
+    skill: ApiSkill,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let parse = move |body: &[u8]| {
+        let request = SkillRequest::parse(body)?;
+        let task = request.task(skill)?;
+        Ok(AskedSkill { request, task })
+    };
+    let (asked, answer) = state.answer(request, parse).await?;
+    Ok(match asked.request.is_streamed(skill) {
+        true => events(skills::events(&answer)),
+        false => json_body(&skills::answer(
+            skill,
+            &answer,
+            &Ulid::generate().to_string(),
+        )),
+    })
+}
+
+async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    let (asked, answer) = state.answer(request, ChatQuestion::parse).await?;
+    let answered = ChatAnswer {
+        id: &format!("chatcmpl-{}", Ulid::generate()),
+        model: state.model.get().map_or("", |model| model),
+        created: state.clock.wall().unix_millis() / 1000,
+        answer: &answer,
+    };
+    Ok(match asked.is_streamed {
+        true => events(answered.events()),
+        false => json_body(&answered.completion()),
+    })
+}
+
+/// The one model, for clients of OpenAI (`data`) and of Station (`models`).
+async fn models(State(state): State<Arc<ApiState>>) -> Result<Response, ApiError> {
+    let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let description = format!("{model} in Spotter {version}");
+    Ok(json_body(&json!({
+        "object": "list",
+        "data": [{"id": model, "object": "model", "created": 0, "owned_by": "spotter"}],
+        "models": [{"id": model, "name": model, "description": description, "version": version}],
+    })))
+}
+
+async fn health(State(state): State<Arc<ApiState>>) -> Response {
+    let (status, word) = match state.queue.is_open() {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+    };
+    let body = json!({"status": word, "server": "spotter"});
+    (status, json_body(&body)).into_response()
+}
+
+async fn unknown_path() -> ApiError {
+    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/chat/completions, /v1/models and /health";
+    ApiError::new(StatusCode::NOT_FOUND, text)
+}
+
+async fn wrong_method(method: Method) -> ApiError {
+    let text = format!("{method} is not a method of this path");
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text)
+}
+
+fn json_body(body: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, body.to_string()).into_response()
+}
+
+fn events(body: String) -> Response {
+    let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
+    (kind, Body::from(body)).into_response()
+}

@@ -1,0 +1,204 @@
+//! The four skills in the shape of Moondream Station: `/v1/caption`, `/v1/query`, `/v1/detect`, `/v1/point`. Pure.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use spotter_core::{Answer, AnswerBody, CaptionLength, Task};
+
+/// The longest question or object, in characters: what fits beside a picture in the model's context.
+const WORDS_MAX_CHARS: usize = 2000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ApiSkill {
+    Caption,
+    Query,
+    Detect,
+    Point,
+}
+
+/// The body of a request. Other keys of Station's (`settings`, `reasoning`) are ignored.
+#[derive(Debug, Default, Deserialize)]
+pub struct SkillRequest {
+    pub image_url: Option<String>,
+    question: Option<String>,
+    object: Option<String>,
+    length: Option<String>,
+    /// The answer is sent as events. Boxes and points never are.
+    #[serde(default)]
+    stream: Option<bool>,
+}
+
+impl SkillRequest {
+    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        serde_json::from_slice(body).map_err(|error| not_json(&error))
+    }
+
+    pub fn image_url(&self) -> Result<&str, ApiError> {
+        let missing = "\"image_url\" is missing; send \"data:image/jpeg;base64,…\"";
+        self.image_url
+            .as_deref()
+            .ok_or_else(|| ApiError::wrong(missing))
+    }
+
+    pub fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
+        let object = || words("object", self.object.as_deref());
+        Ok(match skill {
+            ApiSkill::Detect => Task::Detect { object: object()? },
+            ApiSkill::Point => Task::Point { object: object()? },
+            ApiSkill::Query => Task::Query {
+                question: words("question", self.question.as_deref())?,
+                choices: Vec::new(),
+            },
+            ApiSkill::Caption => Task::Caption {
+                length: self.length()?,
+            },
+        })
+    }
+
+    fn length(&self) -> Result<CaptionLength, ApiError> {
+        match self.length.as_deref() {
+            Some("short") => Ok(CaptionLength::Short),
+            Some("normal") | None => Ok(CaptionLength::Normal),
+            Some("long") => Ok(CaptionLength::Long),
+            Some(_) => Err(ApiError::wrong(
+                "\"length\" must be \"short\", \"normal\" or \"long\"",
+            )),
+        }
+    }
+
+    pub fn is_streamed(&self, skill: ApiSkill) -> bool {
+        let is_text = matches!(skill, ApiSkill::Caption | ApiSkill::Query);
+        is_text && self.stream == Some(true)
+    }
+}
+
+pub fn not_json(error: &serde_json::Error) -> ApiError {
+    ApiError::wrong(format!("the body is not the expected JSON: {error}"))
+}
+
+/// Words for the model, on one line.
+pub fn words(key: &str, text: Option<&str>) -> Result<String, ApiError> {
+    let text = text.unwrap_or_default().split_whitespace();
+    let text = text.collect::<Vec<_>>().join(" ");
+    if text.is_empty() {
+        return Err(ApiError::wrong(format!(
+            "\"{key}\" is missing or empty; describe it in plain words"
+        )));
+    }
+    let count = text.chars().count();
+    if count > WORDS_MAX_CHARS {
+        return Err(ApiError::wrong(format!(
+            "\"{key}\" has {count} characters, limit {WORDS_MAX_CHARS}"
+        )));
+    }
+    Ok(text)
+}
+
+/// The text of an answer; empty for boxes and points.
+pub fn text(answer: &Answer) -> &str {
+    match &answer.body {
+        AnswerBody::Text { text, .. } => text,
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) => "",
+    }
+}
+
+/// The body of an answer. Places are shares of the picture.
+pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
+    let (key, value) = match (&answer.body, skill) {
+        (AnswerBody::Boxes(found), _) => {
+            let object = found.iter().map(|object| {
+                let place = object.place;
+                json!({"x_min": place.x0, "y_min": place.y0, "x_max": place.x1, "y_max": place.y1})
+            });
+            ("objects", object.collect())
+        }
+        (AnswerBody::Points(found), _) => {
+            let point = found
+                .iter()
+                .map(|point| json!({"x": point.place.x, "y": point.place.y}));
+            ("points", point.collect())
+        }
+        (AnswerBody::Text { text, .. }, ApiSkill::Caption) => ("caption", json!(text)),
+        (AnswerBody::Text { text, .. }, _) => ("answer", json!(text)),
+    };
+    json!({"request_id": request_id, key: value})
+}
+
+/// The answer as Station's events: the whole text in one.
+pub fn events(answer: &Answer) -> String {
+    let chunk = json!({"chunk": text(answer)});
+    let end = json!({"completed": true});
+    format!("data: {chunk}\n\ndata: {end}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: Value) -> SkillRequest {
+        SkillRequest::parse(body.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn requests_of_station_become_tasks() {
+        let detect = parse(json!({"image_url": "data:", "object": " red\n car ", "settings": {}}));
+        let object = || "red car".to_owned();
+        assert_eq!(
+            detect.task(ApiSkill::Detect),
+            Ok(Task::Detect { object: object() })
+        );
+        assert_eq!(
+            detect.task(ApiSkill::Point),
+            Ok(Task::Point { object: object() })
+        );
+        let query = parse(json!({"question": "Is it dark?", "stream": true, "reasoning": false}));
+        let question = Task::Query {
+            question: "Is it dark?".into(),
+            choices: Vec::new(),
+        };
+        assert_eq!(query.task(ApiSkill::Query), Ok(question));
+        assert!(query.is_streamed(ApiSkill::Query) && !query.is_streamed(ApiSkill::Detect));
+        for (length, wanted) in [
+            (json!(null), CaptionLength::Normal),
+            (json!("short"), CaptionLength::Short),
+            (json!("long"), CaptionLength::Long),
+        ] {
+            let caption = parse(json!({"length": length})).task(ApiSkill::Caption);
+            assert_eq!(caption, Ok(Task::Caption { length: wanted }));
+        }
+    }
+
+    #[test]
+    fn incomplete_requests_are_refused_with_the_key() {
+        let empty = parse(json!({}));
+        for (error, part) in [
+            (empty.image_url().unwrap_err(), "\"image_url\" is missing"),
+            (empty.task(ApiSkill::Detect).unwrap_err(), "\"object\""),
+            (empty.task(ApiSkill::Query).unwrap_err(), "\"question\""),
+            (
+                parse(json!({"length": "huge"}))
+                    .task(ApiSkill::Caption)
+                    .unwrap_err(),
+                "\"short\", \"normal\" or \"long\"",
+            ),
+            (
+                parse(json!({"question": "x".repeat(2001)}))
+                    .task(ApiSkill::Query)
+                    .unwrap_err(),
+                "2001 characters, limit 2000",
+            ),
+            (
+                SkillRequest::parse(b"{").unwrap_err(),
+                "not the expected JSON",
+            ),
+            (
+                SkillRequest::parse(b"[1]").unwrap_err(),
+                "not the expected JSON",
+            ),
+        ] {
+            assert_eq!(error.status, 400);
+            assert!(error.message.contains(part), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The HTTP API of a whole daemon: a client asks about pictures while cameras are watched.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::*;
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[test]
+fn api_answers_clients_beside_the_cameras() {
+    let test = "app::daemon::testbed::api::api_answers_clients_beside_the_cameras";
+    let expected = [
+        "new configuration rejected",
+        "configuration cannot be started",
+    ];
+    let check_log = |log: &str| {
+        assert_eq!(lines_but(log, " ERROR ", &expected), [""; 0]);
+        assert!(!log.contains(TOKEN), "{log}");
+        assert_eq!(log.matches("token is missing or unknown").count(), 1);
+    };
+    if is_alone(test, &[("API_TOKEN", TOKEN)], check_log) {
+        crate::app::runtime().unwrap().block_on(answers());
+    }
+}
+
+/// A client of the API.
+#[derive(Clone)]
+struct ApiCaller {
+    api: SocketAddr,
+    token: Option<&'static str>,
+}
+
+impl ApiCaller {
+    /// Status and body of an answer; status 0 without one.
+    async fn send(&self, method: &str, path: &str, body: String) -> (u16, String) {
+        let token = self
+            .token
+            .map(|token| format!("Authorization: Bearer {token}\r\n"));
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n",
+            self.api,
+            token.unwrap_or_default(),
+            body.len()
+        );
+        let api = self.api;
+        let exchange = move || {
+            let mut stream = TcpStream::connect(api)?;
+            stream.write_all(head.as_bytes())?;
+            // The server may refuse a long body before it has read all of it.
+            let _ = stream.write_all(body.as_bytes());
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            io::Result::Ok(answer)
+        };
+        let answer = spawn_blocking(exchange).await.unwrap().unwrap_or_default();
+        let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let body = answer
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned());
+        (status.unwrap_or_default(), body.unwrap_or_default())
+    }
+
+    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        let (status, body) = self.send("POST", path, body.to_string()).await;
+        (status, serde_json::from_str(&body).unwrap_or_default())
+    }
+
+    async fn detect(&self) -> (u16, Value) {
+        let body = json!({"image_url": picture(), "object": "thing"});
+        self.post("/v1/detect", body).await
+    }
+}
+
+/// The data URL of a small picture.
+fn picture() -> String {
+    let mut file = io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_pixel(64, 48, image::Rgb([9, 99, 200]));
+    image.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    let encoded = BASE64_STANDARD.encode(file.into_inner());
+    format!("data:image/png;base64,{encoded}")
+}
+
+async fn answers() {
+    let (_servers, testbed) = testbed_with_good_cameras().await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let api = free.local_addr().unwrap();
+    drop(free);
+    let section = format!(
+        "[api]\nlisten = \"{api}\"\ntokens = [{{ env = \"API_TOKEN\" }}]\nrate = 100\nmax_body_mb = 1\nwait = \"300ms\"\n"
+    );
+    testbed.write(&(testbed.text() + &section));
+    let client = ApiCaller {
+        api,
+        token: Some(TOKEN),
+    };
+    let (allow, allowed) = watch::channel(false);
+    let scene = testbed.scene.clone();
+    let engines: Arc<OpenEngines> = Arc::new(move |plan| {
+        let (mut allowed, scene) = (allowed.clone(), scene.clone());
+        Box::pin(async move {
+            allowed.wait_for(|allowed| *allowed).await?;
+            let fails = plan.config.model.budget == Duration::from_secs(7);
+            anyhow::ensure!(!fails, "no engine for this budget");
+            engine(plan, scene).await
+        })
+    });
+    let scenario = async {
+        while client.send("GET", "/health", String::new()).await.0 != 503 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(client.detect().await.0, 503, "the model is being opened");
+        allow.send_replace(true);
+        host::all_see(&testbed).await;
+        finds_what_the_picture_shows(&client, &testbed).await;
+        refuses_what_it_does_not_accept(&client).await;
+        is_counted(&testbed).await;
+        gives_way_to_the_cameras(&client, &testbed).await;
+        is_restarted_by_a_reload(&client, &testbed, &section).await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_with(machine_clock(), engines, scenario).await;
+    assert!(report.balanced(), "{report}");
+    let counted = report
+        .frame_counters
+        .iter()
+        .map(|(camera, _)| camera.as_str());
+    assert_eq!(
+        counted.collect::<Vec<_>>(),
+        CAMERAS,
+        "a request is no frame"
+    );
+    let topics = testbed.broker.consumed().into_iter().map(|one| one.topic);
+    assert_eq!(topics.filter(|topic| topic.contains("still)")).count(), 0);
+    assert_eq!(client.detect().await.0, 0, "stopped");
+}
+
+async fn finds_what_the_picture_shows(client: &ApiCaller, testbed: &Testbed) {
+    let (status, answer) = client.detect().await;
+    assert_eq!((status, &answer["objects"]), (200, &json!([])), "{answer}");
+    let camera = CameraId::of_still();
+    testbed.scene.show(camera.as_str(), true);
+    let (status, answer) = client.detect().await;
+    assert_eq!(status, 200, "{answer}");
+    let objects = answer["objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 1);
+    let middle = |low: &str, high: &str| {
+        let side = |key| objects[0][key].as_f64().unwrap();
+        (side(low) + side(high)) / 2.0
+    };
+    for middle in [middle("x_min", "x_max"), middle("y_min", "y_max")] {
+        assert!((middle - 0.5).abs() < 0.01, "{answer}");
+    }
+    let body = json!({"image_url": picture(), "object": "thing"});
+    let (_, answer) = client.post("/v1/point", body).await;
+    assert!((answer["points"][0]["x"].as_f64().unwrap() - 0.5).abs() < 0.01);
+    let image = json!({"type": "image_url", "image_url": {"url": picture()}});
+    let parts = json!([{"type": "text", "text": "What is it?"}, image]);
+    let chat = json!({"model": "any", "messages": [{"role": "user", "content": parts}]});
+    let (status, answer) = client.post("/v1/chat/completions", chat).await;
+    assert_eq!(status, 200, "{answer}");
+    let choice = &answer["choices"][0];
+    assert!(choice["message"]["content"].is_string(), "{answer}");
+    let (status, models) = client.send("GET", "/v1/models", String::new()).await;
+    assert!(
+        status == 200 && models.contains("\"simulated\""),
+        "{models}"
+    );
+}
+
+async fn refuses_what_it_does_not_accept(client: &ApiCaller) {
+    for token in [None, Some("fedcba9876543210")] {
+        let stranger = ApiCaller {
+            token,
+            ..client.clone()
+        };
+        let (status, answer) = stranger.detect().await;
+        assert_eq!(status, 401);
+        assert_eq!(answer["error"]["type"], "authentication_error");
+    }
+    let text = format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode("text"));
+    let detect = |image: &str| json!({"image_url": image, "object": "thing"});
+    for (path, body, status, part) in [
+        ("/v1/detect", detect(&text), 400, "neither JPEG nor PNG"),
+        (
+            "/v1/detect",
+            detect("https://example.net/a.jpg"),
+            400,
+            "fetches no pictures",
+        ),
+        (
+            "/v1/detect",
+            detect(&"x".repeat(1_100_000)),
+            413,
+            "longer than 1 MB",
+        ),
+        ("/v1/query", detect(&picture()), 400, "\"question\""),
+        ("/v1/segment", detect(&picture()), 404, "no such path"),
+        ("/v1/models", json!({}), 405, "POST"),
+    ] {
+        let (found, answer) = client.post(path, body).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(
+            found == status && message.contains(part),
+            "{found} {answer}"
+        );
+    }
+}
+
+async fn is_counted(testbed: &Testbed) {
+    let counts = "spotter_api_requests_total{endpoint=\"detect\",status=\"401\"} 2";
+    until("metrics", || get(testbed.page, "/metrics").contains(counts)).await;
+    let status = get(testbed.page, "/status.json");
+    let (_, status) = status.split_once("\r\n\r\n").unwrap();
+    let status: Value = serde_json::from_str(status).unwrap();
+    let api = &status["api"];
+    assert_eq!(
+        (&api["tokens"], &api["answered"], &api["failed"]),
+        (&json!(1), &json!(5), &json!(1)),
+        "{api}"
+    );
+    assert!(get(testbed.page, "/").contains("HTTP API"));
+}
+
+async fn gives_way_to_the_cameras(client: &ApiCaller, testbed: &Testbed) {
+    testbed.scene.hang(true);
+    let is_full = || {
+        let metrics = get(testbed.page, "/metrics");
+        let lines = metrics.lines();
+        let inside = lines.filter(|line| {
+            line.starts_with("spotter_engine_frames_in_flight") && line.ends_with(" 1")
+        });
+        inside.count() >= 2
+    };
+    until("the cameras have all permits", is_full).await;
+    let (status, answer) = client.detect().await;
+    assert_eq!(status, 429, "{answer}");
+    testbed.scene.hang(false);
+    while client.detect().await.0 != 200 {
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn is_restarted_by_a_reload(client: &ApiCaller, testbed: &Testbed, section: &str) {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_address = taken.local_addr().unwrap().to_string();
+    let elsewhere = section.replace(&client.api.to_string(), &taken_address);
+    testbed.reload(&(testbed.text() + &elsewhere));
+    let report = || testbed.retained("config").unwrap_or_default();
+    until("rejected", || {
+        report().contains("api.listen: cannot listen")
+    })
+    .await;
+    assert_eq!(
+        client.detect().await.0,
+        200,
+        "the running configuration stays"
+    );
+    let other = section.replace("max_body_mb = 1", "max_body_mb = 2");
+    testbed.reload(&(testbed.text() + &other));
+    until("accepted", || !report().contains("api.listen")).await;
+    let long = json!({"image_url": "x".repeat(1_100_000), "object": "thing"});
+    while client.post("/v1/detect", long.clone()).await.0 != 400 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    while client.detect().await.0 != 200 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    // The previous configuration gets the address back.
+    let failing = testbed.text().replace("budget = \"5s\"", "budget = \"7s\"");
+    testbed.reload(&(failing + &other));
+    until("failed", || report().contains("no engine for this budget")).await;
+    while client.detect().await.0 != 200 {
+        sleep(Duration::from_millis(50)).await;
+    }
+}

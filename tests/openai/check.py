@@ -1,0 +1,58 @@
+"""Asks the HTTP API with the package openai.
+
+    python check.py URL TOKEN PICTURE
+"""
+
+import base64
+import concurrent.futures
+import sys
+
+import openai
+
+
+def question(picture, text="How many cars are there?"):
+    image = {"type": "image_url", "image_url": {"url": picture}}
+    return [{"role": "user", "content": [{"type": "text", "text": text}, image]}]
+
+
+def refused(kind, client, messages):
+    try:
+        client.chat.completions.create(model="any", messages=messages)
+    except kind as error:
+        print(f"{kind.__name__}: {error}", flush=True)
+        return
+    sys.exit(f"not refused with {kind.__name__}: {messages!r:.200}")
+
+
+def main():
+    url, token, path = sys.argv[1:]
+    with open(path, "rb") as file:
+        picture = "data:image/jpeg;base64," + base64.b64encode(file.read()).decode()
+    client = openai.OpenAI(base_url=url, api_key=token)
+    models = [model.id for model in client.models.list()]
+    assert len(models) == 1, models
+    answer = client.chat.completions.create(model=models[0], messages=question(picture), temperature=0, max_tokens=20)
+    words = answer.choices[0].message.content
+    assert words and answer.choices[0].finish_reason == "stop" and answer.model == models[0], answer
+    print(f"openai {openai.__version__}, model {models[0]}: {words!r}", flush=True)
+    chunks = client.chat.completions.create(model=models[0], messages=question(picture), stream=True)
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert streamed == words, (streamed, words)
+
+    # The package asks again after 429, after the time that the answer names.
+    patient = client.with_options(max_retries=20)
+    with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        ask = lambda _: patient.chat.completions.create(model="any", messages=question(picture)).choices[0].message.content
+        answers = list(pool.map(ask, range(10)))
+    assert answers == [words] * 10, answers
+    print("10 clients at the same time: 10 equal answers", flush=True)
+
+    refused(openai.AuthenticationError, openai.OpenAI(base_url=url, api_key="wrong"), question(picture))
+    refused(openai.BadRequestError, client, question("https://example.net/a.jpg"))
+    refused(openai.BadRequestError, client, [{"role": "user", "content": "What is it?"}])
+    two = question(picture)
+    two[0]["content"].append(two[0]["content"][1])
+    refused(openai.BadRequestError, client, two)
+
+
+main()
