@@ -18,6 +18,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("cameras", "sampler", &[]),
     ("events", "track", &[]),
     ("events", "overrides", &[]),
+    ("events", "triggers", &[]),
     ("engine", "model", &[]),
     ("engine", "scheduler", &["model"]),
     ("engine", "service", &["model", "scheduler"]),

@@ -1,4 +1,4 @@
-//! The local HTTP API: other programs ask about pictures of their own, in the shapes of Moondream Station and of OpenAI.
+//! The local HTTP API: other programs ask about pictures of their own, in the shapes of Moondream Station and of OpenAI, and trigger cameras.
 //!
 //! ```text
 //!   client ──POST /v1/detect──▶ serve: token, rate, body, picture ──▶ RequestQueue ◀── each engine, when no camera has a look due
@@ -13,6 +13,7 @@
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
 //! | [`data_url`] | a picture in a URL |
 //! | [`queue`] | requests that wait for an engine |
+//! | [`trigger_call`] | calls that trigger a camera |
 //! | [`counters`] | what became of requests |
 //!
 //! Belongs here: what HTTP clients send and get. Does not belong here: when an engine begins a request (`app::looks`).
@@ -26,6 +27,8 @@ mod listener;
 mod queue;
 mod serve;
 mod skills;
+mod trigger_call;
 
 pub use queue::{BegunRequest, RequestQueue, UnansweredRequest};
 pub use serve::ServedApi;
+pub use trigger_call::TriggerRequest;

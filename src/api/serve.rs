@@ -1,6 +1,7 @@
 //! The API's HTTP server: all routes are in [`routes`]. A request passes the guard ([`admit`]) before its route.
 
 use std::{
+    future::pending,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
@@ -10,7 +11,7 @@ use anyhow::Context as _;
 use axum::{
     Router,
     body::{Body, Bytes, to_bytes},
-    extract::{ConnectInfo, Request, State},
+    extract::{ConnectInfo, Path, Request, State},
     http::{HeaderMap, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -19,7 +20,7 @@ use axum::{
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
-    sync::{Semaphore, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     task::{JoinHandle, spawn_blocking},
     time::timeout,
 };
@@ -34,6 +35,7 @@ use super::{
     listener::{ClientAddress, LimitedListener},
     queue::RequestQueue,
     skills::{self, ApiSkill, SkillRequest},
+    trigger_call::{self, TriggerCaller, TriggerRequest},
 };
 use crate::ops::{facts::ApiFacts, page::is_this_machine};
 use spotter_core::{Answer, Clock, LogThrottle, Picture, Task, config::ApiConfig};
@@ -50,6 +52,7 @@ const LOGGED_ADDRESSES: usize = 8;
 /// The API while it is served. Dropping it frees its address.
 pub struct ServedApi {
     state: Arc<ApiState>,
+    triggers: mpsc::Receiver<TriggerRequest>,
     /// Dropping it stops the server.
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -66,6 +69,7 @@ struct ApiState {
     places: Semaphore,
     decoders: Arc<Semaphore>,
     queue: Arc<RequestQueue>,
+    triggers: TriggerCaller,
     counters: ApiCounters,
     /// Known once an engine runs.
     model: OnceLock<Arc<str>>,
@@ -84,6 +88,7 @@ impl ServedApi {
         };
         let listener = bind(config).await?;
         let address = listener.local_addr()?;
+        let (caller, triggers) = TriggerCaller::new();
         let state = Arc::new(ApiState {
             address,
             tokens: ApiTokens::new(&config.tokens),
@@ -92,6 +97,7 @@ impl ServedApi {
             places: Semaphore::new(config.requests),
             decoders: Arc::new(Semaphore::new(DECODERS)),
             queue: Arc::default(),
+            triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
             clock: Arc::clone(clock),
@@ -109,7 +115,12 @@ impl ServedApi {
                 tracing::error!(%error, "HTTP API stopped; restart the daemon to serve it again");
             }
         });
-        Ok(Some(Self { state, stop, task }))
+        Ok(Some(Self {
+            state,
+            triggers,
+            stop,
+            task,
+        }))
     }
 
     /// Fails when [`start`](Self::start) would for want of the address.
@@ -130,6 +141,15 @@ impl ServedApi {
     /// Where engines get requests from.
     pub fn queue(&self) -> &Arc<RequestQueue> {
         &self.state.queue
+    }
+
+    /// The next call that triggers a camera, for the daemon to reply to. Dropping the future loses nothing.
+    pub async fn next_trigger(&mut self) -> TriggerRequest {
+        match self.triggers.recv().await {
+            Some(request) => request,
+            // Not reached: the state has a sender.
+            None => pending().await,
+        }
     }
 
     pub fn facts(&self) -> ApiFacts {
@@ -167,6 +187,7 @@ fn routes(state: &Arc<ApiState>) -> Router {
         .route("/v1/point", post(point))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
+        .route("/v1/cameras/{camera}/trigger/{trigger}", post(trigger))
         .route("/health", get(health))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -183,6 +204,7 @@ fn endpoint(path: &str) -> &'static str {
         "/v1/point" => "point",
         "/v1/chat/completions" => "chat",
         "/v1/models" => "models",
+        path if path.starts_with("/v1/cameras/") => "trigger",
         "/health" => "health",
         _ => "other",
     }
@@ -426,6 +448,24 @@ async fn models(State(state): State<Arc<ApiState>>) -> Result<Response, ApiError
     })))
 }
 
+/// 204 when the daemon has the signal.
+async fn trigger(
+    State(state): State<Arc<ApiState>>,
+    Path((camera, trigger)): Path<(String, String)>,
+    request: Request,
+) -> Result<StatusCode, ApiError> {
+    if !state.queue.is_open() {
+        return Err(super::UnansweredRequest::Opening.into());
+    }
+    let body = to_bytes(request.into_body(), trigger_call::BODY_MAX);
+    let Ok(Ok(body)) = timeout(BODY_LIMIT, body).await else {
+        let text = format!("the body is longer than {} bytes", trigger_call::BODY_MAX);
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+    };
+    state.triggers.call(&camera, &trigger, &body).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn health(State(state): State<Arc<ApiState>>) -> Response {
     let (status, word) = match state.queue.is_open() {
         true => (StatusCode::OK, "ok"),
@@ -436,7 +476,7 @@ async fn health(State(state): State<Arc<ApiState>>) -> Response {
 }
 
 async fn unknown_path() -> ApiError {
-    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/chat/completions, /v1/models and /health";
+    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/chat/completions, /v1/models, /v1/cameras/NAME/trigger/NAME and /health";
     ApiError::new(StatusCode::NOT_FOUND, text)
 }
 

@@ -23,7 +23,7 @@ const ABANDONED_MAX: u32 = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CameraSwitch {
     On(CameraId),
-    /// By a command or the schedule, or its file has ended.
+    /// By a command or the schedule, because its file has ended, or because none of its triggers is active.
     Off(CameraId),
 }
 
@@ -42,6 +42,8 @@ struct SupervisedCamera {
     off: Option<Off>,
     /// The last request to its ingest task.
     is_enabled: bool,
+    /// It has triggers, and none of them is active.
+    is_waiting: bool,
     /// The last state that [`switched`](Self::switched) reported.
     was_on: bool,
     has_warned_of_gop: bool,
@@ -140,6 +142,14 @@ impl CameraSupervisor {
         switched
     }
 
+    /// One of the camera's triggers is active, or none. The connection stays. Returns the camera if that switches it.
+    pub fn trigger(&mut self, camera: &CameraId, is_active: bool) -> Option<CameraSwitch> {
+        let mut all = self.cameras.iter_mut();
+        let watched = all.find(|watched| watched.camera.id == *camera)?;
+        watched.is_waiting = !is_active && !watched.camera.triggers.is_empty();
+        watched.switched()
+    }
+
     fn find(&self, camera: &CameraId) -> Option<&SupervisedCamera> {
         let mut all = self.cameras.iter();
         all.find(|watched| watched.camera.id == *camera)
@@ -152,7 +162,7 @@ impl CameraSupervisor {
             .map(|watched| (&watched.camera.id, watched.is_online()))
     }
 
-    /// Each camera with its figures; those of its frames are the sampler's.
+    /// Each camera with its figures, without those of its frames and triggers.
     pub fn facts(&self) -> impl Iterator<Item = (&CameraId, CameraFacts)> {
         self.cameras
             .iter()
@@ -207,6 +217,7 @@ impl SupervisedCamera {
             handle,
             off: None,
             is_enabled: true,
+            is_waiting: !camera.triggers.is_empty(),
             was_on: true,
             has_warned_of_gop: false,
             published: None,
@@ -218,6 +229,9 @@ impl SupervisedCamera {
             let device = engines.device_map(&camera.id);
             self.handle.change(camera, device).await;
             self.has_warned_of_gop = false;
+        }
+        if camera.triggers.is_empty() || self.camera.triggers.is_empty() {
+            self.is_waiting = !camera.triggers.is_empty();
         }
         self.camera.clone_from(camera);
     }
@@ -247,9 +261,10 @@ impl SupervisedCamera {
         }
     }
 
-    /// Whether it was switched since the last call. Off is reported at once, on when the ingest task has begun to connect.
+    /// Whether it was switched since the last call, by its triggers too. Off is reported at once, on when the ingest task has begun to connect.
     fn switched(&mut self) -> Option<CameraSwitch> {
-        let is_on = self.is_enabled && is_meant_to_stream(self.health.borrow().phase);
+        let is_streamed = self.is_enabled && is_meant_to_stream(self.health.borrow().phase);
+        let is_on = is_streamed && !self.is_waiting;
         if is_on == self.was_on {
             return None;
         }
@@ -294,6 +309,7 @@ impl SupervisedCamera {
             losses: health.losses,
             reconnects: health.reconnects,
             stalls: health.stalls,
+            triggers: Vec::new(),
             frames: FrameCounters::default(),
         }
     }

@@ -4,7 +4,8 @@
 //! ```text
 //!                     ┌─ EngineSupervisor ──▶ answers ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
 //!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
-//!   (select loop)     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
+//!   (select loop)     ├─ broker, ONVIF, API: signals ──▶ Triggers ──▶ Sampler, CameraSupervisor, AnswerRouter
+//!                     ├─ every second ──▶ Triggers, CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
 //!                     └─ signals: stop, reload
 //! ```
 //!
@@ -41,8 +42,9 @@ use super::{
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     remember_secrets,
     report::RunReport,
+    triggers::{LookSwitch, TriggerCall, Triggers},
 };
-use crate::api::ServedApi;
+use crate::api::{ServedApi, TriggerRequest};
 use crate::ops::{
     notify,
     page::BoundPage,
@@ -219,6 +221,7 @@ struct Daemon {
     config: ConfigStore,
     engines: EngineSupervisor,
     cameras: CameraSupervisor,
+    triggers: Triggers,
     commands: CommandHandler,
     answers: AnswerRouter,
     line_counts: LineCountStore,
@@ -353,6 +356,7 @@ impl Daemon {
             clock: Arc::clone(clock),
         });
         let cameras = CameraSupervisor::start(config.cameras(), &engines, clock);
+        let triggers = Triggers::new(config.cameras(), publisher.clone());
         notify::ready(&format!(
             "watching {} cameras with {}",
             file.cameras.len(),
@@ -374,6 +378,7 @@ impl Daemon {
             config,
             engines,
             cameras,
+            triggers,
             answers,
             line_counts,
             publisher,
@@ -417,6 +422,14 @@ impl Daemon {
                 }
                 event = self.poster.next() => {
                     self.poster.post(&event);
+                    None
+                }
+                call = self.triggers.next() => {
+                    self.on_trigger(&call);
+                    None
+                }
+                request = next_trigger(&mut self.api) => {
+                    self.on_called_trigger(request);
                     None
                 }
                 _ = second.tick() => {
@@ -531,6 +544,9 @@ impl Daemon {
 
     /// Executes a message from the broker. Returns a configuration that needs a restart.
     async fn on_inbound(&mut self, message: &Inbound) -> Option<Box<LoadedConfig>> {
+        if self.triggers.on_message(message, self.context.clock.now()) {
+            self.follow_triggers();
+        }
         let (commands, context) = self.command_context();
         match commands.receive(message, context).await {
             CommandEffect::Nothing => None,
@@ -572,6 +588,43 @@ impl Daemon {
         }
     }
 
+    /// A signal of a source beside this loop. Its trigger may have been removed meanwhile.
+    fn on_trigger(&mut self, call: &TriggerCall) {
+        match self.triggers.signal(call, self.context.clock.now()) {
+            Ok(()) => self.follow_triggers(),
+            Err(error) => tracing::debug!(%error, "signal of a trigger ignored"),
+        }
+    }
+
+    /// A call of the API.
+    fn on_called_trigger(&mut self, request: TriggerRequest) {
+        let call = TriggerCall {
+            camera: request.camera,
+            trigger: request.trigger,
+            signal: request.signal,
+        };
+        let result = self.triggers.called(&call, self.context.clock.now());
+        if result.is_ok() {
+            self.follow_triggers();
+        }
+        // The client may have disconnected.
+        _ = request.reply.send(result);
+    }
+
+    /// Begins and ends the looks of cameras whose triggers became active or ended.
+    fn follow_triggers(&mut self) {
+        for LookSwitch {
+            camera,
+            is_triggered,
+        } in self.triggers.follow(self.context.clock.now())
+        {
+            if let Some(switched) = self.cameras.trigger(&camera, is_triggered) {
+                self.answers.switched(&switched);
+            }
+            self.engines.sampler().trigger(&camera, is_triggered);
+        }
+    }
+
     fn command_context(&mut self) -> (&mut CommandHandler, CommandContext<'_>) {
         let context = CommandContext {
             config: &mut self.config,
@@ -593,6 +646,7 @@ impl Daemon {
             let running = self.engines.running_count();
             fleet.tick(running);
         }
+        self.follow_triggers();
         let clock = &self.context.clock;
         for switched in self.cameras.tick(&self.publisher, clock).await {
             self.answers.switched(&switched);
@@ -604,6 +658,7 @@ impl Daemon {
             publisher: &self.publisher,
             engines: &self.engines,
             cameras: &self.cameras,
+            triggers: &self.triggers,
             snapshots: self.answers.snapshot_counters(),
             lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
@@ -713,12 +768,15 @@ impl Daemon {
             .await;
         let retain_snapshots = self.config.file().mqtt.retain_snapshots;
         self.answers.change(cameras, retain_snapshots);
+        self.triggers.change(cameras);
         self.board.change(cameras, &self.engines.assignment());
         let remains = |id: &CameraId| connected.iter().any(|camera| camera.id == *id);
         for removed in before.iter().filter(|id| !remains(id)) {
             self.housekeeping.forget(removed);
         }
         self.reporter.cameras_changed(&self.config);
+        // After their topics are known to be in use.
+        self.follow_triggers();
     }
 
     /// Stops from left to right: no more frames, the last answers, the last messages. A second signal to stop cuts it short.
@@ -803,6 +861,14 @@ async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
 async fn fleet_ready(fleet: &mut Option<FleetMembership>) {
     match fleet {
         Some(fleet) => fleet.ready().await,
+        None => pending().await,
+    }
+}
+
+/// Never ready without an API. Dropping the future loses nothing.
+async fn next_trigger(api: &mut Option<ServedApi>) -> TriggerRequest {
+    match api {
+        Some(api) => api.next_trigger().await,
         None => pending().await,
     }
 }

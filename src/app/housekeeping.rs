@@ -10,6 +10,7 @@ use super::{
     engine_supervisor::EngineSupervisor,
     fleet_membership::FleetMembership,
     report::RunReport,
+    triggers::Triggers,
 };
 use crate::ops::{
     facts::{ApiFacts, CameraFacts, EngineFacts, Facts, SnapshotCounters},
@@ -21,6 +22,7 @@ use crate::ops::{
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
 use spotter_engine::gpu_stats::Gauge;
+use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
 use spotter_webhook::WebhookStatus;
 
@@ -65,6 +67,7 @@ pub struct TickInput<'a> {
     pub publisher: &'a Publisher,
     pub engines: &'a EngineSupervisor,
     pub cameras: &'a CameraSupervisor,
+    pub triggers: &'a Triggers,
     pub snapshots: SnapshotCounters,
     /// Lines on standard output that were lost since the start.
     pub lines_lost: u64,
@@ -246,6 +249,7 @@ impl Housekeeping {
             troubles: cameras
                 .troubles()
                 .chain(of_broker)
+                .chain(input.triggers.troubles())
                 .chain(engines.troubles())
                 .chain(publisher.spool_trouble())
                 .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
@@ -253,7 +257,7 @@ impl Housekeeping {
                 .collect(),
         });
         let facts = Facts {
-            cameras: camera_facts(cameras, counters),
+            cameras: camera_facts(cameras, input.triggers.reports(self.clock.now()), counters),
             engines: engine_facts(engines, &self.board.busy()),
             broker,
             messages: publisher.counters(),
@@ -395,12 +399,19 @@ fn is_over_budget(p95_ms: Option<f64>, budget: Duration) -> bool {
 
 fn camera_facts(
     cameras: &CameraSupervisor,
+    mut triggers: Vec<(CameraId, Vec<TriggerReport>)>,
     counters: &[(CameraId, FrameCounters)],
 ) -> Vec<(CameraId, CameraFacts)> {
     let cameras = cameras.facts().map(|(id, camera)| {
         let frames = counters.iter().find(|(counted, _)| counted == id);
         let frames = frames.map(|(_, frames)| *frames).unwrap_or_default();
-        (id.clone(), CameraFacts { frames, ..camera })
+        let its = triggers.iter_mut().find(|(of, _)| of == id);
+        let facts = CameraFacts {
+            triggers: its.map(|(_, its)| std::mem::take(its)).unwrap_or_default(),
+            frames,
+            ..camera
+        };
+        (id.clone(), facts)
     });
     cameras.collect()
 }

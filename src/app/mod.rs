@@ -52,6 +52,7 @@ mod snapshot;
 mod snapshots;
 #[cfg(test)]
 pub(crate) mod test_support;
+mod triggers;
 
 use std::{path::Path, time::Duration};
 

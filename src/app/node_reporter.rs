@@ -212,6 +212,11 @@ fn camera_infos(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
             .iter()
             .map(|line| line.id.to_string())
             .collect(),
+        triggers: camera
+            .triggers
+            .iter()
+            .map(|trigger| trigger.id.to_string())
+            .collect(),
         rate: camera.rate_hz,
     };
     cameras.iter().map(info).collect()

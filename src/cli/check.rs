@@ -64,14 +64,16 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     }
 }
 
-/// One line about cameras, modes, webhooks and the API, and what each prompt costs.
+/// One line about cameras, triggers, modes, webhooks and the API, and what each prompt costs.
 fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let prompts: usize = config
         .cameras
         .iter()
         .map(|camera| camera.prompts.len())
         .sum();
+    let triggers = config.cameras.iter().map(|camera| camera.triggers.len());
     let others = [
+        (triggers.sum(), "trigger"),
         (config.modes.len(), "mode"),
         (config.webhooks.len(), "webhook"),
     ];

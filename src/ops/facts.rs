@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use super::{page::EngineState, process::ProcessUse};
 use spotter_core::{CameraId, FrameCounters};
+use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{BrokerState, CameraHealth, MessageCounters};
 use spotter_webhook::WebhookStatus;
 
@@ -26,6 +27,18 @@ pub struct Facts {
     pub fleet: Option<FleetFacts>,
     /// `None`: the HTTP API is off.
     pub api: Option<ApiFacts>,
+}
+
+impl CameraFacts {
+    /// It has triggers, and none of them is active.
+    pub fn is_waiting(&self) -> bool {
+        !self.triggers.is_empty() && self.active_triggers() == 0
+    }
+
+    pub fn active_triggers(&self) -> u64 {
+        let active = self.triggers.iter().filter(|trigger| trigger.is_active);
+        active.count() as u64
+    }
 }
 
 impl Default for Facts {
@@ -59,6 +72,8 @@ pub struct CameraFacts {
     pub reconnects: u64,
     /// Since the start.
     pub stalls: u64,
+    /// Empty: it is looked at always.
+    pub triggers: Vec<TriggerReport>,
     pub frames: FrameCounters,
 }
 

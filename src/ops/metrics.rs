@@ -47,7 +47,7 @@ const fn copied<T>(
     CopiedMetric { name, help, value }
 }
 
-const CAMERA_GAUGES: [CopiedMetric<CameraFacts>; 5] = [
+const CAMERA_GAUGES: [CopiedMetric<CameraFacts>; 6] = [
     copied("ingest_camera_online", "1 while frames arrive", |camera| {
         u64::from(camera.is_online)
     }),
@@ -71,9 +71,14 @@ const CAMERA_GAUGES: [CopiedMetric<CameraFacts>; 5] = [
         "Frames in the engine",
         |camera| camera.frames.in_flight,
     ),
+    copied(
+        "triggers_active",
+        "Triggers of a camera that are active",
+        CameraFacts::active_triggers,
+    ),
 ];
 
-const CAMERA_COUNTERS: [CopiedMetric<CameraFacts>; 5] = [
+const CAMERA_COUNTERS: [CopiedMetric<CameraFacts>; 6] = [
     copied("ingest_frames", "Decoded frames", |camera| {
         camera.frames.arrived
     }),
@@ -94,6 +99,11 @@ const CAMERA_COUNTERS: [CopiedMetric<CameraFacts>; 5] = [
         "ingest_pipelines_abandoned",
         "Pipelines that did not stop in time and were abandoned",
         |camera| camera.health.abandoned.into(),
+    ),
+    copied(
+        "triggers_activations",
+        "Times that a trigger of a camera became active",
+        |camera| camera.triggers.iter().map(|t| t.activations).sum(),
     ),
 ];
 

@@ -233,6 +233,7 @@ fn camera(id: &str, index: usize) -> CameraStatus {
     CameraStatus {
         id: id.into(),
         mood,
+        triggers: Vec::new(),
         health: CameraHealth {
             state: state.into(),
             reason: reason.map(str::to_owned),

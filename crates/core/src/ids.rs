@@ -127,6 +127,10 @@ impl DirectionId {
 }
 
 id!(
+    /// One trigger of a camera.
+    TriggerId
+);
+id!(
     /// One mode of this node.
     ModeId
 );

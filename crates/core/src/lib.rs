@@ -33,6 +33,7 @@ mod strip;
 )]
 pub mod testing;
 mod time;
+mod trigger;
 mod view;
 
 pub use answer::{
@@ -54,7 +55,7 @@ pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{
     CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, ModeId, NO_MODE, NodeId, PromptId,
-    WebhookId, ZoneId,
+    TriggerId, WebhookId, ZoneId,
 };
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
@@ -70,4 +71,5 @@ pub use score_map::{
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use strip::{DeviceCanvas, Drawing, PlacedPicture, PlaneScaling, Strip, StripShape, shrunk};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
+pub use trigger::TriggerSignal;
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

@@ -74,6 +74,8 @@ pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
         mask: Vec::new(),
         zones: Vec::new(),
         lines: Vec::new(),
+        triggers: Vec::new(),
+        onvif_url: None,
         schedule: None,
         prompts,
     }

@@ -31,6 +31,7 @@ pub mod retained;
 mod spool;
 mod target;
 mod topic;
+mod trigger;
 
 pub use announcer::Announcer;
 pub use broker::{BrokerState, ReadError, TlsError, TopicReader};
@@ -50,6 +51,7 @@ pub use report::{
     DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
 };
 pub use topic::{RequestScope, Topics};
+pub use trigger::trigger_signal;
 
 #[cfg(test)]
 mod schema_tests;

@@ -10,7 +10,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
-    Setting,
+    Setting, TriggerId,
 };
 
 /// Everything that the stages publish.
@@ -58,6 +58,12 @@ pub enum Update {
         prompt: PromptId,
         state: PromptState,
     },
+    /// A trigger of a camera became active, or is so no more.
+    Trigger {
+        camera: CameraId,
+        trigger: TriggerId,
+        is_active: bool,
+    },
     /// A value that a command may change.
     Setting {
         camera: CameraId,
@@ -95,6 +101,7 @@ impl Update {
             | Self::Health { camera, .. }
             | Self::Snapshot { camera, .. }
             | Self::State { camera, .. }
+            | Self::Trigger { camera, .. }
             | Self::Setting { camera, .. } => Some(camera),
             Self::Detection(detection) => Some(detection.camera()),
             Self::Event(event) => Some(&event.camera),
@@ -256,6 +263,14 @@ impl Message {
                 prompt,
                 state,
             } => Self::prompt_state(topics, &camera, &prompt, state),
+            Update::Trigger {
+                camera,
+                trigger,
+                is_active,
+            } => {
+                let text = if is_active { "ON" } else { "OFF" };
+                Self::state(topics.trigger(&camera, &trigger), text)
+            }
             Update::Setting {
                 camera,
                 setting,

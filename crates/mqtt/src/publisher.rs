@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
-    broker::{BrokerTask, Shared, TlsError, Trust},
+    broker::{BrokerTask, Shared, TlsError, Trust, WantedFilters},
     event_feed::{EventFeed, FeedReader, PublishedEvent, take_reader},
     message::{CameraStamp, Message, Rank},
     outbox::Outbox,
@@ -109,7 +109,7 @@ pub struct Publisher {
     lines: broadcast::Sender<JsonLine>,
     again: watch::Sender<()>,
     stop: watch::Sender<bool>,
-    filters: watch::Sender<Vec<String>>,
+    filters: watch::Sender<WantedFilters>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
     feed: FeedReader,
 }
@@ -165,7 +165,7 @@ impl Publisher {
         let (stop_sender, stop) = watch::channel(false);
         let (sent, _) = broadcast::channel(SENT_KEPT);
         let (lines, _) = broadcast::channel(LINES_KEPT);
-        let (filters, wanted) = watch::channel(Vec::new());
+        let (filters, wanted) = watch::channel(WantedFilters::default());
         let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
         let task = BrokerTask {
             target: Arc::clone(&target),
@@ -365,11 +365,26 @@ impl Publisher {
     /// Subscribes to these filters and no others, on every connection. Use exact levels and `+`: with `#` a busy broker
     /// would send the messages of all clients. A filter that the broker rejects is logged.
     pub fn listen(&self, filters: Vec<String>) {
+        self.change_filters(|wanted| wanted.commands = filters);
+    }
+
+    /// Subscribes also to these topics of other programs and no others, with their retained messages. One that the broker rejects is
+    /// logged and in [`rejected_filters`](Self::rejected_filters).
+    pub fn listen_to_triggers(&self, topics: Vec<String>) {
+        self.change_filters(|wanted| wanted.triggers = topics);
+    }
+
+    fn change_filters(&self, change: impl FnOnce(&mut WantedFilters)) {
         self.filters.send_if_modified(|wanted| {
-            let news = *wanted != filters;
-            *wanted = filters;
-            news
+            let before = wanted.clone();
+            change(wanted);
+            *wanted != before
         });
+    }
+
+    /// The filters that the broker rejected on the connection that is open, or on the last one.
+    pub fn rejected_filters(&self) -> BTreeSet<String> {
+        self.shared.rejected_filters().clone()
     }
 
     /// Messages on the topics of [`listen`](Self::listen). Returned once; messages beyond its capacity are dropped and counted.

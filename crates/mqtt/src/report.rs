@@ -47,6 +47,7 @@ pub(super) fn birth_json(mut info: Info) -> Vec<u8> {
         camera.prompts.clear();
         camera.zones.clear();
         camera.lines.clear();
+        camera.triggers.clear();
     }
     info.features.push("info_shortened".into());
     to_json(&info)
@@ -104,6 +105,8 @@ pub struct CameraInfo {
     pub zones: Vec<String>,
     /// Ids of its lines.
     pub lines: Vec<String>,
+    /// Ids of its triggers.
+    pub triggers: Vec<String>,
     /// Looks a second at most.
     pub rate: f64,
 }
@@ -427,6 +430,7 @@ mod tests {
             prompts: vec!["p".repeat(32); 8],
             zones: vec!["z".repeat(32); 8],
             lines: vec!["l".repeat(32); 8],
+            triggers: Vec::new(),
             rate: 1.0,
         };
         let info = |cameras| Info {

@@ -239,6 +239,8 @@ fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
     let settings = camera.changeable_settings().into_iter();
     let mut all = vec![topics.camera_status(id), topics.camera_health(id)];
     all.extend(settings.map(|setting| topics.setting(id, &setting)));
+    let triggers = camera.triggers.iter();
+    all.extend(triggers.map(|trigger| topics.trigger(id, &trigger.id)));
     let prompts = camera.prompts.iter();
     all.extend(prompts.flat_map(|prompt| of_prompt(topics, camera, prompt)));
     all

@@ -42,6 +42,7 @@ fn infos() -> [Info; 2] {
             prompts: vec!["person".into()],
             zones: vec!["drive".into()],
             lines: vec!["door".into()],
+            triggers: vec!["bell".into()],
             rate: 0.5,
         }],
         overrides: 3,

@@ -1,6 +1,8 @@
 //! Topic names of docs/mqtt.md sections 2 and 5: pure functions from ids.
 
-use spotter_core::{CameraId, DirectionId, Event, LineId, NodeId, PromptId, Setting, ZoneId};
+use spotter_core::{
+    CameraId, DirectionId, Event, LineId, NodeId, PromptId, Setting, TriggerId, ZoneId,
+};
 
 /// Whose topic it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +164,11 @@ impl Topics {
     /// The state of a camera, with the reason.
     pub fn camera_health(&self, camera: &CameraId) -> String {
         self.of_camera(camera, "health")
+    }
+
+    /// `ON` while the trigger is active, else `OFF`.
+    pub fn trigger(&self, camera: &CameraId, trigger: &TriggerId) -> String {
+        self.of_camera(camera, &format!("trigger/{trigger}"))
     }
 
     /// Detections, one message per frame and prompt.

@@ -7,10 +7,11 @@ use crate::ops::{
     facts::{ApiFacts, Facts},
     page::{
         ApiLine, BrokerStatus, CameraStatus, DaemonStatus, EngineStatus, FleetNodeStatus,
-        FleetStatus, Mood, NodeStatus, WebhookLine,
+        FleetStatus, Mood, NodeStatus, TriggerStatus, WebhookLine,
     },
 };
 use spotter_core::{Mono, NodeId, STAGES, WallTime};
+use spotter_events::triggers::TriggerReport;
 use spotter_fleet::summary::{FleetSummary, NodeSummary};
 use spotter_mqtt::{BrokerState, CameraHealth};
 use spotter_webhook::{WebhookState, WebhookStatus};
@@ -89,9 +90,18 @@ fn add_facts(camera: &mut CameraStatus, facts: &Facts) {
     match known.find(|(id, _)| id.as_str() == camera.id) {
         Some((_, known)) => {
             camera.frames = known.frames;
+            camera.triggers = known.triggers.iter().map(trigger).collect();
             add_health(camera, &known.health);
         }
         None => camera.health.state = "connecting".into(),
+    }
+}
+
+fn trigger(report: &TriggerReport) -> TriggerStatus {
+    TriggerStatus {
+        id: report.id.to_string(),
+        active: report.is_active,
+        activations: report.activations,
     }
 }
 

@@ -10,9 +10,10 @@ use crate::{
 };
 use spotter_core::{
     Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
-    PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime,
-    WebhookId,
+    PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, TriggerId,
+    WallTime, WebhookId,
 };
+use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{BrokerState, CameraHealth};
 use spotter_webhook::{WebhookCounters, WebhookState, WebhookStatus};
 
@@ -220,6 +221,42 @@ async fn status_shows_state_and_reason_without_camera_addresses() {
         );
         let text = serde_json::to_string(&view).unwrap();
         assert!(!text.contains("rtsp:"), "{text}");
+    }
+}
+
+#[test]
+fn camera_without_an_active_trigger_waits_and_is_fine() {
+    let (board, _, gate) = board();
+    for (states, waits) in [
+        (&[][..], false),
+        (&[false, false], true),
+        (&[false, true], false),
+    ] {
+        let trigger = |is_active: &bool| TriggerReport {
+            id: TriggerId::new("bell").unwrap(),
+            is_active: *is_active,
+            activations: 3,
+        };
+        let health = CameraHealth {
+            state: "streaming".into(),
+            ..CameraHealth::default()
+        };
+        let facts = CameraFacts {
+            health,
+            triggers: states.iter().map(trigger).collect(),
+            ..CameraFacts::default()
+        };
+        board.tick(Facts {
+            cameras: vec![(gate.clone(), facts)],
+            ..Facts::default()
+        });
+        let camera = &board.status(false).cameras[0];
+        assert_eq!(
+            (camera.mood, camera.waits_for_trigger()),
+            (Mood::Good, waits)
+        );
+        let active = camera.triggers.iter().map(|trigger| trigger.active);
+        assert!(active.eq(states.iter().copied()));
     }
 }
 

@@ -2,6 +2,8 @@ use super::*;
 use std::net::SocketAddr;
 
 use crate::ops::facts::{RequestTotals, SnapshotCounters};
+use spotter_core::TriggerId;
+use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{CameraHealth, MessageCounters};
 use spotter_webhook::WebhookState;
 
@@ -36,6 +38,13 @@ fn names_follow_the_scheme_and_counters_are_copied() {
         losses: 3,
         reconnects: 4,
         stalls: 5,
+        triggers: [true, false]
+            .map(|is_active| TriggerReport {
+                id: TriggerId::new("bell").unwrap(),
+                is_active,
+                activations: 4,
+            })
+            .into(),
         frames: FrameCounters {
             arrived: 10,
             replaced: 1,
@@ -124,6 +133,8 @@ fn names_follow_the_scheme_and_counters_are_copied() {
         "spotter_ingest_camera_reconnects_1h{camera=\"gate\"} 11",
         "spotter_ingest_camera_stalls_total{camera=\"gate\"} 5",
         "spotter_ingest_camera_stalls_1h{camera=\"gate\"} 12",
+        "spotter_triggers_active{camera=\"gate\"} 1",
+        "spotter_triggers_activations_total{camera=\"gate\"} 8",
         "spotter_ingest_rtp_packets_lost_total{camera=\"gate\"} 6",
         "spotter_ingest_rtp_packets_foreign_total{camera=\"gate\"} 7",
         "spotter_ingest_frames_corrupt_total{camera=\"gate\"} 8",

@@ -23,19 +23,36 @@ pub fn card(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
         article.card id=(format!("cam-{}", camera.id)) aria-labelledby=(heading) {
             header {
                 h3 id=(heading) { (camera.id) }
-                (pill(camera.mood, &state(&camera.health.state)))
+                (pill(camera.mood, &card_state(camera)))
             }
             (picture(camera))
             div.body {
                 @if let Some(reason) = &camera.health.reason {
                     (parts::reason(camera.mood, reason, camera.health.next_retry_s))
                 }
+                (triggers(camera))
                 (answers(camera))
                 (latency(&camera.latency, &status.stages))
                 (losses(&camera.frames, &camera.health))
                 (details(camera, status))
             }
         }
+    }
+}
+
+fn card_state(camera: &CameraStatus) -> String {
+    match camera.waits_for_trigger() {
+        true => "waiting for a trigger".to_owned(),
+        false => state(&camera.health.state),
+    }
+}
+
+/// Which triggers are active.
+fn triggers(camera: &CameraStatus) -> Markup {
+    let active = camera.triggers.iter().filter(|trigger| trigger.active);
+    let active: Vec<&str> = active.map(|trigger| trigger.id.as_str()).collect();
+    html! {
+        @if !active.is_empty() { p.quiet { "Looked at because of " (active.join(", ")) } }
     }
 }
 
@@ -204,6 +221,10 @@ fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
         ("Stalls, 1 h", health.stalls_1h.to_string()),
         ("Clock", clock(&health.clock)),
     ]);
+    for trigger in &camera.triggers {
+        let times = counted(trigger.activations as usize, "time");
+        lines.push(("Trigger", format!("{}: {times}", trigger.id)));
+    }
     html! {
         details {
             summary { "Details" span.unseen { " of " (camera.id) } span.for { (since(health.since_ms, status.time_ms)) } }

@@ -32,7 +32,7 @@ pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
     LineStatus, LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus,
-    PromptCost, PromptStatus, STAGES,
+    PromptCost, PromptStatus, STAGES, TriggerStatus,
 };
 pub use webhooks::WebhookLine;
 pub use words::counted;

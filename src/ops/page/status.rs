@@ -84,6 +84,9 @@ pub struct NodeStatus {
 pub struct CameraStatus {
     pub id: String,
     pub mood: Mood,
+    /// In the order of the configuration; empty: it is looked at always.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<TriggerStatus>,
     /// As published on `health`.
     #[serde(flatten, serialize_with = "health_keys")]
     pub health: CameraHealth,
@@ -95,6 +98,22 @@ pub struct CameraStatus {
     pub latency: MinuteLatency,
     #[serde(serialize_with = "frame_keys")]
     pub frames: FrameCounters,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TriggerStatus {
+    pub id: String,
+    pub active: bool,
+    /// Times that it became active since the start.
+    pub activations: u64,
+}
+
+impl CameraStatus {
+    /// It streams and is not looked at, because none of its triggers is active.
+    pub fn waits_for_trigger(&self) -> bool {
+        let is_active = self.triggers.iter().any(|trigger| trigger.active);
+        self.mood == Mood::Good && !self.triggers.is_empty() && !is_active
+    }
 }
 
 /// The look that a card shows.

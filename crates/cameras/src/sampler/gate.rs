@@ -25,6 +25,11 @@ impl MotionGate {
         self.rules = rules;
     }
 
+    /// Its next frame passes, as its first one did.
+    pub fn restart(&mut self) {
+        (self.moved, self.looked) = (None, None);
+    }
+
     /// Does [`MotionGate::passes`] need a measured change? Measuring costs time, so a gate that is off asks for none.
     pub fn is_on(&self) -> bool {
         self.rules.on

@@ -54,13 +54,12 @@ impl SampledCamera {
     /// their looks are spread evenly.
     pub fn new(camera: &CameraConfig, number: usize) -> Self {
         let phase = (number as f64 * GOLDEN_RATIO).fract();
+        let mut slot = FrameSlot::new(camera.rate_hz, phase, enabled_prompts(camera));
+        // No frame waits yet.
+        _ = slot.set_triggers(!camera.triggers.is_empty());
         Self {
             id: camera.id.clone(),
-            slot: Mutex::new(FrameSlot::new(
-                camera.rate_hz,
-                phase,
-                enabled_prompts(camera),
-            )),
+            slot: Mutex::new(slot),
             filter: Mutex::new(FrameFilter::new(camera)),
             strips: StripMaker::new(camera),
             frame_arrived: Mutex::default(),
@@ -75,7 +74,29 @@ impl SampledCamera {
         let mut filter = lock(&self.filter);
         filter.change(camera);
         self.strips.change(camera);
-        let unneeded = self.lock().change(camera.rate_hz, enabled_prompts(camera));
+        let mut slot = self.lock();
+        let unneeded = [
+            slot.set_triggers(!camera.triggers.is_empty()),
+            slot.change(camera.rate_hz, enabled_prompts(camera)),
+        ];
+        drop(slot);
+        drop(unneeded);
+    }
+
+    /// One of its triggers is active, or none. The motion gate lets the first frame of a trigger through.
+    pub fn trigger(&self, is_active: bool) {
+        let mut filter = lock(&self.filter);
+        let mut slot = self.lock();
+        let unneeded = match is_active {
+            true => {
+                if slot.start() {
+                    filter.gate.restart();
+                }
+                None
+            }
+            false => slot.stop(),
+        };
+        drop(slot);
         drop(unneeded);
     }
 

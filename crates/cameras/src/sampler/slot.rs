@@ -16,11 +16,23 @@ use spotter_core::{
 #[derive(Debug)]
 pub struct FrameSlot {
     waiting: Option<Frame>,
+    starts: LookStart,
     cadence: Cadence,
     prompts: Vec<PromptEntry>,
     /// Asked once, of the next frame.
     once: Vec<Arc<Prompt>>,
     counters: FrameCounters,
+}
+
+/// What starts the looks of a camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LookStart {
+    /// The rates alone.
+    Always,
+    /// None of its triggers is active: no prompt is due.
+    Waiting,
+    /// The rates, until its triggers end.
+    Triggered,
 }
 
 #[derive(Debug)]
@@ -70,6 +82,7 @@ impl FrameSlot {
     pub fn new(camera_rate_hz: f64, phase: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
         let mut slot = Self {
             waiting: None,
+            starts: LookStart::Always,
             cadence: Cadence::new(camera_rate_hz, phase),
             prompts: Vec::new(),
             once: Vec::new(),
@@ -107,6 +120,43 @@ impl FrameSlot {
         }
     }
 
+    /// The camera has triggers, or none. With its first one it waits.
+    pub fn set_triggers(&mut self, has_triggers: bool) -> Option<Frame> {
+        match (has_triggers, self.starts) {
+            (false, _) => self.starts = LookStart::Always,
+            (true, LookStart::Always) => return self.wait(),
+            (true, LookStart::Waiting | LookStart::Triggered) => {}
+        }
+        None
+    }
+
+    /// One of the camera's triggers is active: every prompt is due on the next frame. False when that was so before, and for a
+    /// camera without triggers.
+    pub fn start(&mut self) -> bool {
+        let is_new = self.starts == LookStart::Waiting;
+        if is_new {
+            self.starts = LookStart::Triggered;
+            self.make_due();
+        }
+        is_new
+    }
+
+    /// None of the camera's triggers is active. Returns the frame that waited. No effect on a camera without triggers.
+    pub fn stop(&mut self) -> Option<Frame> {
+        match self.starts {
+            LookStart::Always => None,
+            LookStart::Waiting | LookStart::Triggered => self.wait(),
+        }
+    }
+
+    fn wait(&mut self) -> Option<Frame> {
+        self.starts = LookStart::Waiting;
+        match self.due() {
+            None => self.close(),
+            Some(_) => None,
+        }
+    }
+
     /// A prompt is to be asked once, of the next frame, at any pace.
     pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
         self.once.push(prompt);
@@ -137,6 +187,9 @@ impl FrameSlot {
 
     /// When the first prompt is due; `None` when there is none that can be asked.
     fn prompt_due(&self) -> Option<Mono> {
+        if self.starts == LookStart::Waiting {
+            return None;
+        }
         let prompts = self.prompts.iter().filter(|entry| !entry.is_open);
         prompts.map(|entry| entry.cadence.due()).min()
     }

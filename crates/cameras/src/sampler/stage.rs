@@ -164,6 +164,14 @@ impl Sampler {
         }
     }
 
+    /// One of the camera's triggers is active, or none: a camera with triggers is looked at only while one is. Its frames are
+    /// skipped otherwise, except for prompts that are asked once.
+    pub fn trigger(&self, camera: &CameraId, is_active: bool) {
+        if let Some(sampled) = self.sampled(camera) {
+            sampled.trigger(is_active);
+        }
+    }
+
     /// The frames that a prompt lost since the last call. Call it when a message of the prompt is made.
     pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
         let sampled = self.sampled(camera);

@@ -2,6 +2,7 @@
 
 mod changes;
 mod strips;
+mod triggers;
 
 use std::{
     future::Future,

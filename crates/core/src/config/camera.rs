@@ -11,6 +11,7 @@ use super::{
     schedule::{schedule, weekly_time},
     source::source,
     strip::{self, StripKeys, StripQuestion},
+    trigger::triggers,
 };
 use crate::{CameraId, DirectionId, LineId, PromptId, PromptRegion, Task, ZoneId};
 
@@ -123,6 +124,7 @@ fn camera(
     let lines = table.tables(&keys::camera::LINE, LineId::new).into_iter();
     let read_lines: Vec<ReadLine<'_>> = lines.map(|(id, table)| line(id, table)).collect();
     let lines: Vec<LineConfig> = read_lines.iter().map(|read| read.line.clone()).collect();
+    let triggers = triggers(scope, &mut table, source.as_ref());
     let prompts = table.tables(&keys::camera::PROMPT, PromptId::new);
     if prompts.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
@@ -150,6 +152,8 @@ fn camera(
         mask,
         zones,
         lines,
+        triggers: triggers.triggers,
+        onvif_url: triggers.onvif_url,
         schedule: settings.schedule,
         prompts,
     })

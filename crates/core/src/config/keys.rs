@@ -454,6 +454,11 @@ sections! {
             "Named lines in the picture, at which objects are counted in two directions.";
         PROMPT: CustomForm = "prompt", CustomForm("one table per prompt", "required"), "[camera.gate.prompt.person]",
             "What the model looks for.";
+        TRIGGER: CustomForm = "trigger", CustomForm("one table per trigger", "always looked at"), "[camera.gate.trigger.bell]",
+            "What starts the looks. A camera with triggers is looked at only while one of them is active: see [Triggers](mqtt.md#triggers).";
+        ONVIF_URL: CustomForm = "onvif_url", CustomForm("`http://HOST…` or `https://HOST…`", "`http://HOST/onvif/device_service` with the host of `url`"),
+            "onvif_url = \"http://192.0.2.11:8000/onvif/device_service\"",
+            "The camera's ONVIF service, for triggers with `onvif`. `user` and `password` are those of the camera.";
     }
     mode "`[mode.NAME]`" "Values that replace those of the cameras while the mode is active: by its schedule, or switched over MQTT (see [Modes](mqtt.md#modes)). One mode or none is active. The name is the one in MQTT and Home Assistant; `none` is no name. Not together with `[fleet]`."
         "[mode.night]\nschedule = \"Mon-Sun 22:00-06:00 Europe/Berlin\"\n\n[mode.night.camera.gate]\nrate = 4\n\n[mode.night.camera.gate.prompt.person]\nmin_score = 0.3" {
@@ -576,6 +581,24 @@ sections! {
             "Time from the oldest to the newest frame of a strip. The frames are spread evenly over it.";
         EVENTS: CustomForm = "events", CustomForm("table", "the camera's `events`"), "events = { confirm = \"2 of 2\" }",
             "When events of this prompt start and end.";
+    }
+    trigger "`[camera.NAME.trigger.NAME]`" "Something outside of Spotter that starts the looks of the camera. Exactly one of `mqtt`, `onvif` and `http` is required. The name is the one in MQTT, Home Assistant and the API."
+        "[camera.gate.trigger.bell]\nmqtt = \"zigbee2mqtt/doorbell\"\nkey = \"action\"\nvalue = \"single\"\nfor = \"30s\"" {
+        MQTT: CustomForm = "mqtt", CustomForm("topic on the broker of `[mqtt]`, without wildcards", "none"), "mqtt = \"zigbee2mqtt/doorbell\"",
+            "Messages on this topic trigger. Not a topic of this node.";
+        KEY: CustomForm = "key", CustomForm("name of a field, or several with dots between them", "the whole payload"), "key = \"action\"",
+            "The field of a JSON payload that counts. Messages without it, or in which it is `null` or empty, are ignored. Only with `mqtt`.";
+        VALUE: CustomForm = "value", CustomForm("text, true, false or a whole number", "every message triggers"), "value = \"single\"",
+            "Only messages with this value trigger. Only with `mqtt`.";
+        OFF: CustomForm = "off", CustomForm("text, true, false or a whole number", "the trigger has no end of its own"), "off = false",
+            "The value with which the trigger ends: the camera is looked at from a message with `value` until one with `off`, and `for` longer. Only with `mqtt` and `value`.";
+        ONVIF: CustomForm = "onvif", CustomForm("`\"motion\"`, `\"person\"`, `\"vehicle\"`, `\"animal\"`, `\"face\"`, `\"visitor\"`, `\"package\"`, `\"area\"`, `\"input\"`, `\"sound\"`, `\"tamper\"`; or a topic of the camera", "none"), "onvif = \"motion\"",
+            "Events of the camera itself: a usual kind, for which cameras have different topics, or one topic. A topic is written as the camera has it, such as `\"tns1:VideoSource/MotionAlarm\"`.";
+        HTTP: FlagForm = "http", FlagForm, "http = true", "Calls of the local API trigger: `POST /v1/cameras/gate/trigger/bell`.";
+        FOR: TimeForm = "for", TimeForm(Duration::from_secs(1)..=Duration::from_hours(24), Duration::from_secs(20)), "for = \"30s\"",
+            "The camera is looked at for this time after the trigger, or after its end where it has one. Another message begins the time again.";
+        AT_MOST: TimeForm = "at_most", TimeForm(Duration::from_secs(1)..=Duration::from_hours(24), Duration::from_mins(10)), "at_most = \"1h\"",
+            "Longest time of a trigger with an end, counted from its last message: the message of its end may be lost.";
     }
     secret "Secrets" "Passwords and keys are not written in this file. Each is a table with exactly one of these keys."
         "password = { cred = \"mqtt_password\" }" {

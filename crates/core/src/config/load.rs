@@ -71,6 +71,10 @@ pub(super) struct Scope<'a> {
     pub(super) purpose: ReadPurpose,
     /// `allow_plain_secrets`, off by default: passwords may stand in the file.
     pub(super) allow_plain_secrets: bool,
+    /// Below which the topics of this node are; `None`: not known here.
+    pub(super) own_topics: Option<String>,
+    /// There is a local API; also where that is not known.
+    pub(super) has_api: bool,
 }
 
 impl<'a> Scope<'a> {
@@ -80,6 +84,8 @@ impl<'a> Scope<'a> {
             dir: dir.to_owned(),
             purpose,
             allow_plain_secrets: false,
+            own_topics: None,
+            has_api: true,
         }
     }
 
@@ -153,8 +159,11 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     let node = sections::node(&scope, root.table(&root::NODE));
     let http = sections::http(root.table(&root::HTTP));
     let api = api::api(&scope, &mut root, http.listen);
+    scope.has_api = root.get(&root::API).is_some();
     let mqtt = sections::mqtt(&scope, &mut root);
     let model = sections::model(&scope, root.table(&root::MODEL));
+    let base = mqtt.as_ref().map(|mqtt| &mqtt.base);
+    scope.own_topics = base.map(|base| format!("{base}/{}", node.name));
     let fleet = fleet(&scope, &mut root, &node.name);
     let (cameras, modes) = match root.get(&root::FLEET) {
         Some(_) => (camera::no_cameras(&mut root), modes::no_modes(&mut root)),

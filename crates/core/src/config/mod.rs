@@ -40,6 +40,7 @@ mod sections;
 mod source;
 mod strip;
 mod syntax;
+mod trigger;
 mod types;
 mod webhook;
 
@@ -59,5 +60,6 @@ pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
 pub use region::{RequestedRegion, zones_outside_region};
 pub use source::{CameraTls, RtspConfig, SourceConfig, Transport};
+pub use trigger::{MqttTrigger, TriggerConfig, TriggerSource};
 pub use types::*;
 pub use webhook::{EventFilter, EventKind, WebhookConfig, signing_key};

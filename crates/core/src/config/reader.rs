@@ -64,6 +64,19 @@ impl<'a> ConfigValue<'a> {
         self.expect(self.item.get_ref().as_str(), "text in quotes")
     }
 
+    /// Text, true, false or a whole number, as text.
+    pub(super) fn scalar_text(&self) -> Option<String> {
+        let text = match self.item.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Boolean(flag) => Some(flag.to_string()),
+            DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix())
+                .ok()
+                .map(|whole| whole.to_string()),
+            _ => None,
+        };
+        self.expect(text, "text, true, false or a whole number")
+    }
+
     /// Text that `make` turns into a value, or into what is wrong with it.
     pub(super) fn parsed<T>(&self, make: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         self.checked(make(self.text()?))

@@ -20,6 +20,7 @@ mod modes;
 mod regions;
 mod secrets;
 mod strips;
+mod triggers;
 
 /// An environment with the given variables and nothing else.
 fn environment(variables: &[(&str, &str)]) -> Environment {

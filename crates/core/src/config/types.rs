@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ApiConfig, Environment, FleetConfig, SourceConfig, WebhookConfig,
+    ApiConfig, Environment, FleetConfig, SourceConfig, TriggerConfig, WebhookConfig,
     keys::{KeyForm, model as keys},
 };
 use crate::{
@@ -319,6 +319,10 @@ pub struct CameraConfig {
     pub mask: Vec<Vec<(f64, f64)>>,
     pub zones: Vec<ZoneConfig>,
     pub lines: Vec<LineConfig>,
+    /// The camera is looked at while one of them is active; empty = always.
+    pub triggers: Vec<TriggerConfig>,
+    /// Address of its ONVIF service; `None` = the usual one on the host of its source.
+    pub onvif_url: Option<String>,
     /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
     pub schedule: Option<WeeklySchedule>,
     /// What is looked for; at least one.

@@ -16,7 +16,7 @@ use super::{
     },
     liveness::ConnectionLiveness,
     policy::{BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
-    task::{BrokerTask, TURN, asked_to_stop},
+    task::{BrokerTask, TURN, WantedFilters, asked_to_stop},
     tls::Trust,
 };
 use crate::{
@@ -32,6 +32,8 @@ use spotter_core::{Latency, LogThrottle, Mono, NodeId};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
+/// The log message when the broker rejects the topic of a trigger.
+const REJECTED_TRIGGER: &str = "subscription rejected; the triggers of this topic start no looks; allow this client to read the topic on the broker";
 /// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
 /// A clean stop waits for acknowledgements for this time at most.
@@ -45,7 +47,7 @@ pub(super) enum ConnectionWarning {
     Refused,
     /// The broker rejected this filter, or it cannot be sent.
     SubscriptionRejected(String),
-    /// Commands arrive faster than they are processed.
+    /// Messages arrive faster than they are processed.
     InboxFull,
     /// The TLS files cannot be read.
     Files,
@@ -95,7 +97,7 @@ pub(super) struct BrokerConnection<'a> {
     target: &'a ConnectionTarget,
     memory: &'a mut ReconnectState,
     protocol: Protocol,
-    filters: watch::Receiver<Vec<String>>,
+    filters: watch::Receiver<WantedFilters>,
     sender: Sender,
     /// Requests in the client library's queue.
     queued: usize,
@@ -193,6 +195,7 @@ impl<'a> BrokerConnection<'a> {
         self.online_since = Some(now);
         self.limits = limits;
         self.liveness.heard(now);
+        self.task.shared.rejected_filters().clear();
         self.task.shared.outbox().connected();
         self.listen();
         let protocol = self.protocol.name();
@@ -204,7 +207,12 @@ impl<'a> BrokerConnection<'a> {
         self.wanted_filters = vec![self.target.status_topic.clone()];
         self.wanted_filters.extend(self.target.owner_filter.clone());
         let others = self.filters.borrow_and_update();
-        self.wanted_filters.extend(others.iter().cloned());
+        let others = others.commands.iter().chain(&others.triggers);
+        for filter in others {
+            if !self.wanted_filters.contains(filter) {
+                self.wanted_filters.push(filter.clone());
+            }
+        }
     }
 
     fn begin_stop(&mut self) {
@@ -288,6 +296,7 @@ impl<'a> BrokerConnection<'a> {
             .position(|filter| !wanted.contains(filter));
         if let Some(index) = old {
             let filter = subscribed.swap_remove(index);
+            self.task.shared.rejected_filters().remove(&filter);
             self.queued += usize::from(self.sender.unsubscribe(&filter).is_ok());
         }
         old.is_some()
@@ -321,10 +330,18 @@ impl<'a> BrokerConnection<'a> {
     }
 
     fn purpose_of(&self, filter: &str) -> SubscriptionPurpose {
-        match self.target.owner_filter.as_deref() == Some(filter) {
-            true => SubscriptionPurpose::States,
-            false => SubscriptionPurpose::Commands,
+        if self.target.owner_filter.as_deref() == Some(filter) {
+            SubscriptionPurpose::States
+        } else if self.is_of_trigger(filter) {
+            SubscriptionPurpose::Triggers
+        } else {
+            SubscriptionPurpose::Commands
         }
+    }
+
+    fn is_of_trigger(&self, filter: &str) -> bool {
+        let wanted = self.filters.borrow();
+        wanted.triggers.iter().any(|topic| topic == filter)
     }
 
     fn subscribe(&mut self, filter: String) {
@@ -466,9 +483,13 @@ impl<'a> BrokerConnection<'a> {
     fn warn_rejected(&mut self, filter: String, why: &str) {
         let warning = ConnectionWarning::SubscriptionRejected(filter.clone());
         if let Some(suppressed) = self.admit(warning) {
-            let effect = self.target.effect_of_rejected(&filter);
+            let effect = match self.is_of_trigger(&filter) {
+                true => REJECTED_TRIGGER,
+                false => self.target.effect_of_rejected(&filter),
+            };
             tracing::warn!(filter, why, suppressed, "{effect}");
         }
+        self.task.shared.rejected_filters().insert(filter);
     }
 
     /// Handles a message on a subscribed topic.
@@ -493,7 +514,7 @@ impl<'a> BrokerConnection<'a> {
                 tracing::warn!(
                     topic,
                     suppressed,
-                    "commands arrive faster than they are processed; command dropped"
+                    "messages arrive faster than they are processed; message dropped"
                 );
             }
         }

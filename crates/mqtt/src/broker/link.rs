@@ -114,6 +114,8 @@ pub(crate) struct WillSettings<'a> {
 pub(super) enum SubscriptionPurpose {
     /// QoS 1; in MQTT 5 without retained messages.
     Commands,
+    /// QoS 1, with retained messages.
+    Triggers,
     /// QoS 0, with retained messages: brokers limit the QoS 1 messages that wait for a client.
     States,
 }

@@ -34,7 +34,7 @@ mod v5;
 pub(super) use link::{ClientSettings, WillSettings};
 pub use policy::BrokerState;
 pub use reader::{ReadError, TopicReader};
-pub(super) use task::{BrokerTask, Shared};
+pub(super) use task::{BrokerTask, Shared, WantedFilters};
 pub(super) use timing::ConnectionTiming;
 pub use tls::TlsError;
 pub(super) use tls::Trust;

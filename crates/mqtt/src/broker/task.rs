@@ -1,6 +1,7 @@
 //! The task that keeps a connection to the broker: one after the other, with a pause in between.
 
 use std::{
+    collections::BTreeSet,
     mem::discriminant,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     /// Wakes the task that writes events to the disk.
     pub(crate) event_pushed: Notify,
     turns: AtomicU64,
+    /// Filters that the broker rejected on this connection.
+    rejected: Mutex<BTreeSet<String>>,
 }
 
 impl Shared {
@@ -44,11 +47,16 @@ impl Shared {
             changed: Notify::new(),
             event_pushed: Notify::new(),
             turns: AtomicU64::new(0),
+            rejected: Mutex::default(),
         }
     }
 
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn rejected_filters(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wake(&self) {
@@ -70,6 +78,14 @@ impl Shared {
     }
 }
 
+/// Filters to subscribe to besides the node's own status and the owners of its fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WantedFilters {
+    pub(crate) commands: Vec<String>,
+    /// Topics of other programs.
+    pub(crate) triggers: Vec<String>,
+}
+
 pub(crate) struct BrokerTask {
     pub(crate) target: Arc<ConnectionTarget>,
     pub(crate) shared: Arc<Shared>,
@@ -77,8 +93,7 @@ pub(crate) struct BrokerTask {
     pub(crate) state: watch::Sender<BrokerState>,
     pub(crate) sent: broadcast::Sender<SentDetection>,
     pub(crate) lines: broadcast::Sender<JsonLine>,
-    /// Filters to subscribe to besides the node's own status.
-    pub(crate) filters: watch::Receiver<Vec<String>>,
+    pub(crate) filters: watch::Receiver<WantedFilters>,
     pub(crate) inbox: mpsc::Sender<Inbound>,
     /// Ends the pause before the next attempt.
     pub(crate) again: watch::Receiver<()>,

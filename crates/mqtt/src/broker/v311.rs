@@ -67,7 +67,7 @@ pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
 /// In MQTT 3.1.1 a subscription always receives the retained messages.
 pub(super) fn qos_of(purpose: SubscriptionPurpose) -> QoS {
     match purpose {
-        SubscriptionPurpose::Commands => QoS::AtLeastOnce,
+        SubscriptionPurpose::Commands | SubscriptionPurpose::Triggers => QoS::AtLeastOnce,
         SubscriptionPurpose::States => QoS::AtMostOnce,
     }
 }

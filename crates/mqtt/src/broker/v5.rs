@@ -99,6 +99,7 @@ pub(super) fn subscription(filter: &str, purpose: SubscriptionPurpose) -> Subscr
         SubscriptionPurpose::Commands => SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
             .retain_forward_rule(RetainForwardRule::Never)
             .preserve_retain(is_of_commands(filter)),
+        SubscriptionPurpose::Triggers => SubscribeFilterInput::new(filter, QoS::AtLeastOnce),
         SubscriptionPurpose::States => SubscribeFilterInput::new(filter, QoS::AtMostOnce),
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         .via(&node)
         .of_camera(id);
     add_health(&mut device, topics, id);
+    add_triggers(&mut device, topics, camera);
     let settable = config.mqtt.commands != Commands::Off;
     if settable {
         add_settings(&mut device, topics, camera);
@@ -102,6 +103,19 @@ fn add_health(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraId) 
             "{{ {'reason': value_json.reason, 'attempts': value_json.attempts} | tojson }}",
         );
     device.add("problem", problem);
+}
+
+/// Each trigger is on while it is active.
+fn add_triggers(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
+    for trigger in &camera.triggers {
+        let id = &trigger.id;
+        let name = format!("Trigger {}", lower(id.as_str()));
+        let active = Entity::new("binary_sensor", &name)
+            .with("state_topic", topics.trigger(&camera.id, id))
+            .available_with(&topics.status())
+            .diagnostic();
+        device.add(&format!("trigger_{id}"), active);
+    }
 }
 
 fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {

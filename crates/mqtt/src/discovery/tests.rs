@@ -32,6 +32,7 @@ prompt.crane_hook.point = "crane hook"
 prompt.is_open = { query = "Is it open?", choices = ["No", "Yes"] }
 prompt.weather = { query = "What is the weather like?", choices = ["sun", "rain", "snow"] }
 prompt.scene.query = "What is going on?"
+trigger.bell.mqtt = "zigbee2mqtt/bell"
 [camera.yard]
 url = "file:///video.mp4"
 prompt.car.detect = "car"
@@ -125,12 +126,20 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
         (&json!("Reset kerb"), &json!("RESET"))
     );
     assert!(entities.get("crane_hook_crossing_kerb").is_none());
+    let bell = &entities["trigger_bell"];
+    assert_eq!(
+        (&bell["name"], &bell["state_topic"]),
+        (
+            &json!("Trigger bell"),
+            &json!("spotter/edge1/cam/gate/trigger/bell")
+        )
+    );
     // An image entity without pictures would stay unknown for ever.
     assert!(entities.get("person_image").is_some());
     assert!(entities.get("crane_hook_image").is_none());
     // These entities show or change that the camera is offline, so they stay available.
     let node_alone = json!([{"topic": "spotter/edge1/status"}]);
-    for key in ["enabled", "state", "problem"] {
+    for key in ["enabled", "state", "problem", "trigger_bell"] {
         assert_eq!(entities[key]["availability"], node_alone, "{key}");
     }
     // A camera that is off on purpose is no problem.

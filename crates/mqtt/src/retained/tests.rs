@@ -169,6 +169,13 @@ fn the_list_is_what_is_published() {
         publish(Update::CameraStatus { camera: id, online });
         let (id, health) = (camera.id.clone(), Box::<CameraHealth>::default());
         publish(Update::Health { camera: id, health });
+        for trigger in &camera.triggers {
+            publish(Update::Trigger {
+                camera: camera.id.clone(),
+                trigger: trigger.id.clone(),
+                is_active: false,
+            });
+        }
         for setting in camera.changeable_settings() {
             publish(Update::Setting {
                 camera: camera.id.clone(),

@@ -10,6 +10,7 @@ mod host;
 mod restart;
 mod soak;
 mod strips;
+mod triggers;
 mod verify;
 
 use std::{

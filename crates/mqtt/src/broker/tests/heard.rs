@@ -57,7 +57,69 @@ async fn commands_come_in_and_nothing_that_comes_in_ends_us() {
         oversized(false),
         oversized(true),
         malformed(),
+        topics_of_triggers(false),
+        topics_of_triggers(true),
     );
+}
+
+/// Of the last connection, with the options of the subscription.
+async fn until_subscribed(broker: &ScriptedBroker, connection: usize, expected: &[(&str, u8)]) {
+    let expected: Vec<(String, u8)> = expected
+        .iter()
+        .map(|(f, h)| ((*f).to_owned(), *h))
+        .collect();
+    broker
+        .until("subscriptions", |b| {
+            subscriptions(b, connection) == expected
+        })
+        .await;
+}
+
+async fn topics_of_triggers(is_old: bool) {
+    let (bell, pir) = ("zigbee2mqtt/bell", "zigbee2mqtt/pir");
+    let broker = broker(|script| {
+        script.is_old = is_old;
+        script.refused_filters = vec![pir.into()];
+    })
+    .await;
+    let publisher = start(&broker);
+    let mut inbox = publisher.take_inbound().unwrap();
+    publisher.listen(vec![COMMANDS.into()]);
+    publisher.listen_to_triggers(vec![bell.into(), pir.into()]);
+    broker.until_retained(STATUS, "online").await;
+    let commands = if is_old { 0 } else { 2 };
+    let mut all = vec![
+        (STATUS, commands),
+        (COMMANDS, commands),
+        (bell, 0),
+        (pir, 0),
+    ];
+    let connection = broker.got().last().unwrap().connection;
+    until_subscribed(&broker, connection, &all).await;
+    until("the rejected topic is known", || {
+        publisher.rejected_filters().iter().eq([pir])
+    })
+    .await;
+    let ring = Publish {
+        topic: bell.into(),
+        ..command("ring")
+    };
+    broker.say(&ring);
+    assert_eq!(next(&mut inbox).await.topic, bell);
+
+    // The commands stay as they are.
+    publisher.listen_to_triggers(vec![bell.into()]);
+    until("no topic is rejected", || {
+        publisher.rejected_filters().is_empty()
+    })
+    .await;
+    broker.cut();
+    away(&publisher, "").await;
+    broker.forget();
+    broker.until_retained(STATUS, "online").await;
+    all.pop();
+    let last = broker.got().last().unwrap().connection;
+    until_subscribed(&broker, last, &all).await;
 }
 
 async fn commands(is_old: bool) {

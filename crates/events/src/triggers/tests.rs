@@ -1,0 +1,155 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const HOLD_S: u64 = 20;
+const AT_MOST_S: u64 = 100;
+
+fn at(seconds: u64) -> Mono {
+    Mono::default().after(Duration::from_secs(1000 + seconds))
+}
+
+fn id(text: &str) -> TriggerId {
+    TriggerId::new(text).unwrap()
+}
+
+fn trigger(text: &str) -> TriggerConfig {
+    TriggerConfig {
+        id: id(text),
+        source: TriggerSource::Http,
+        hold: Duration::from_secs(HOLD_S),
+        at_most: Duration::from_secs(AT_MOST_S),
+    }
+}
+
+fn gate(triggers: &[&str]) -> CameraConfig {
+    CameraConfig {
+        triggers: triggers.iter().map(|text| trigger(text)).collect(),
+        ..spotter_core::testing::camera("gate", Vec::new())
+    }
+}
+
+fn active(set: &TriggerSet, second: u64) -> Vec<String> {
+    let reports = set.reports(at(second)).flat_map(|(_, reports)| reports);
+    let active = reports.filter(|report| report.is_active);
+    active.map(|report| report.id.to_string()).collect()
+}
+
+#[test]
+fn trigger_of_a_moment_ends_after_its_time() {
+    let gate = gate(&["bell"]);
+    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+    let mut ring = |second| set.signal(&gate.id, &id("bell"), TriggerSignal::Momentary, at(second));
+    ring(0).unwrap();
+    // Again, so its time begins again.
+    ring(15).unwrap();
+    assert_eq!(active(&set, 34), ["bell"]);
+    assert!(active(&set, 35).is_empty());
+    set.signal(&gate.id, &id("bell"), TriggerSignal::Off, at(36))
+        .unwrap();
+    assert!(active(&set, 36).is_empty(), "an end begins nothing");
+    let (_, reports) = set.reports(at(36)).next().unwrap();
+    assert_eq!(reports[0].activations, 1);
+}
+
+#[test]
+fn trigger_with_an_end_outlasts_it_and_is_bounded() {
+    let gate = gate(&["pir"]);
+    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+    for (second, signal, before, after) in [
+        (0, Some(TriggerSignal::On), false, true),
+        (50, Some(TriggerSignal::Off), true, true),
+        // A second end changes nothing.
+        (60, Some(TriggerSignal::Off), true, true),
+        (69, None, true, true),
+        (70, None, false, false),
+        (200, Some(TriggerSignal::On), false, true),
+        (290, Some(TriggerSignal::On), true, true),
+        (389, None, true, true),
+        // The end was lost; a late one begins nothing.
+        (390, Some(TriggerSignal::Off), false, false),
+    ] {
+        assert_eq!(!active(&set, second).is_empty(), before, "{second}");
+        if let Some(signal) = signal {
+            set.signal(&gate.id, &id("pir"), signal, at(second))
+                .unwrap();
+        }
+        assert_eq!(!active(&set, second).is_empty(), after, "{second}");
+    }
+}
+
+#[test]
+fn change_keeps_what_has_the_same_source() {
+    let mut cameras = [gate(&["bell", "app"])];
+    let mut set = TriggerSet::new(&cameras);
+    for name in ["bell", "app"] {
+        let gate = &cameras[0].id;
+        set.signal(gate, &id(name), TriggerSignal::Momentary, at(0))
+            .unwrap();
+    }
+    cameras[0].triggers[1].source = TriggerSource::Onvif("motion".into());
+    cameras[0].triggers[0].hold = Duration::from_secs(1);
+    set.change(&cameras);
+    assert_eq!(active(&set, 1), ["bell"]);
+    cameras[0].triggers.clear();
+    set.change(&cameras);
+    assert_eq!(set.reports(at(1)).count(), 0);
+}
+
+#[test]
+fn signal_for_an_unknown_trigger_names_those_that_exist() {
+    let gate = gate(&["bell", "app"]);
+    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+    let yard = CameraId::new("yard").unwrap();
+    let mut say = |camera: &CameraId, trigger: &str| {
+        let signal = set.signal(camera, &id(trigger), TriggerSignal::Momentary, at(0));
+        signal.unwrap_err().to_string()
+    };
+    let text = say(&yard, "bell");
+    assert_eq!(
+        text,
+        "no camera yard has triggers; those that have some: gate"
+    );
+    let text = say(&gate.id, "horn");
+    assert_eq!(text, "camera gate has no trigger horn; it has bell, app");
+}
+
+proptest! {
+    /// The trigger's time, counted from the list of all signals.
+    #[test]
+    fn trigger_is_active_exactly_in_the_time_of_its_signals(
+        steps in prop::collection::vec((0u8..3, 1u64..60), 1..40),
+    ) {
+        let gate = gate(&["bell"]);
+        let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+        let (mut second, mut until, mut on_until) = (0, 0, None::<u64>);
+        for (step, pause) in steps {
+            let signal = match step {
+                0 => {
+                    until = until.max(second + HOLD_S);
+                    TriggerSignal::Momentary
+                }
+                1 => {
+                    on_until = Some(second + AT_MOST_S);
+                    until = second + AT_MOST_S;
+                    TriggerSignal::On
+                }
+                _ => {
+                    if on_until.take().is_some() && second < until {
+                        until = second + HOLD_S;
+                    }
+                    TriggerSignal::Off
+                }
+            };
+            set.signal(&gate.id, &id("bell"), signal, at(second)).unwrap();
+            for later in second..second + pause {
+                prop_assert_eq!(!active(&set, later).is_empty(), later < until);
+            }
+            second += pause;
+        }
+        // It ends by itself.
+        prop_assert!(active(&set, second + AT_MOST_S).is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! Calls that trigger a camera: from a path and a body to a signal, and the daemon's reply.
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{error::ApiError, queue::UnansweredRequest};
+use spotter_core::{CameraId, TriggerId, TriggerSignal};
+use spotter_events::triggers::UnknownTrigger;
+
+/// Bytes of a body.
+pub const BODY_MAX: usize = 1024;
+/// Calls that wait for the daemon's loop.
+const WAITING_MAX: usize = 16;
+
+/// A call that waits for the daemon.
+#[derive(Debug)]
+pub struct TriggerRequest {
+    pub camera: CameraId,
+    pub trigger: TriggerId,
+    pub signal: TriggerSignal,
+    /// Closed when the client has disconnected.
+    pub reply: oneshot::Sender<Result<(), UnknownTrigger>>,
+}
+
+/// Hands calls to the daemon.
+pub struct TriggerCaller(mpsc::Sender<TriggerRequest>);
+
+impl TriggerCaller {
+    pub fn new() -> (Self, mpsc::Receiver<TriggerRequest>) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        (Self(sender), receiver)
+    }
+
+    /// Waits for the daemon's reply. `camera` and `trigger` are parts of the path.
+    pub async fn call(&self, camera: &str, trigger: &str, body: &[u8]) -> Result<(), ApiError> {
+        let not_found = |text: String| ApiError::new(StatusCode::NOT_FOUND, text);
+        let no_name = |kind, name| not_found(format!("{name:?} is no name of a {kind}"));
+        let (reply, replied) = oneshot::channel();
+        let request = TriggerRequest {
+            camera: CameraId::new(camera).map_err(|_| no_name("camera", camera))?,
+            trigger: TriggerId::new(trigger).map_err(|_| no_name("trigger", trigger))?,
+            signal: signal(body)?,
+            reply,
+        };
+        let sent = self.0.try_send(request);
+        sent.map_err(|_| ApiError::from(UnansweredRequest::NoRoom))?;
+        let replied = replied.await;
+        // The daemon ended.
+        let replied = replied.map_err(|_| ApiError::from(UnansweredRequest::Stopping))?;
+        replied.map_err(|error| not_found(error.to_string()))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallBody {
+    state: CallState,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CallState {
+    On,
+    Off,
+}
+
+/// Without a body, something happened.
+fn signal(body: &[u8]) -> Result<TriggerSignal, ApiError> {
+    if body.trim_ascii().is_empty() {
+        return Ok(TriggerSignal::Momentary);
+    }
+    let body: CallBody = serde_json::from_slice(body).map_err(|error| {
+        ApiError::wrong(format!(
+            "{error}; send no body, {{\"state\":\"on\"}} or {{\"state\":\"off\"}}"
+        ))
+    })?;
+    Ok(match body.state {
+        CallState::On => TriggerSignal::On,
+        CallState::Off => TriggerSignal::Off,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn body_says_what_happened() {
+        for (body, expected) in [
+            ("", TriggerSignal::Momentary),
+            (" \n", TriggerSignal::Momentary),
+            ("{\"state\":\"on\"}", TriggerSignal::On),
+            ("{\"state\": \"off\"}", TriggerSignal::Off),
+        ] {
+            assert_eq!(signal(body.as_bytes()).unwrap(), expected, "{body}");
+        }
+        for wrong in [
+            "on",
+            "{}",
+            "{\"state\":\"ON\"}",
+            "{\"state\":\"on\",\"for\":1}",
+            "[]",
+        ] {
+            let error = signal(wrong.as_bytes()).unwrap_err();
+            assert_eq!(error.status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn call_waits_for_the_reply_of_the_daemon() {
+        let (caller, mut calls) = TriggerCaller::new();
+        let daemon = async {
+            for is_known in [true, false] {
+                let call = calls.recv().await.unwrap();
+                let unknown = UnknownTrigger::Camera {
+                    camera: call.camera.clone(),
+                    with_triggers: vec![call.camera],
+                };
+                let reply = is_known.then_some(()).ok_or(unknown);
+                call.reply.send(reply).unwrap();
+            }
+        };
+        let client = async {
+            let known = caller.call("gate", "app", b"").await;
+            let unknown = caller.call("gate", "app", b"").await.unwrap_err();
+            let wrong = caller.call("Gate", "app", b"").await.unwrap_err();
+            (known, unknown.status, wrong.status)
+        };
+        let (said, ()) = tokio::join!(client, daemon);
+        let not_found = StatusCode::NOT_FOUND;
+        assert_eq!(said, (Ok(()), not_found, not_found));
+        drop(calls);
+        let late = caller.call("gate", "app", b"").await.unwrap_err();
+        assert!(late.retry_after.is_some());
+    }
+}

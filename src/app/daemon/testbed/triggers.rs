@@ -1,0 +1,179 @@
+//! A camera with triggers is looked at only while one of them is active.
+
+use serde_json::Value;
+
+use super::*;
+
+const BELL: &str = "zigbee2mqtt/bell";
+const PIR: &str = "zigbee2mqtt/pir";
+
+/// A configuration with the API at this address.
+fn with_api(testbed: &Testbed, api: SocketAddr) -> String {
+    format!("{}[api]\nlisten = \"{api}\"\n", testbed.text())
+}
+
+/// Calls the API; the status of its answer. Blocks.
+fn call(api: SocketAddr, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(api).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: {api}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The first camera has triggers of a moment and with an end, and one for calls.
+fn triggered(text: &str, bell: &str) -> String {
+    format!(
+        "{text}[camera.gate.trigger.bell]\nmqtt = \"{bell}\"\nkey = \"action\"\nvalue = \"single\"\nfor = \"1s\"\n\
+         [camera.gate.trigger.pir]\nmqtt = \"{PIR}\"\nvalue = \"ON\"\noff = \"OFF\"\nfor = \"1s\"\n\
+         [camera.gate.trigger.app]\nhttp = true\nfor = \"1s\"\n"
+    )
+}
+
+/// A message of another program.
+fn say(testbed: &Testbed, topic: &str, payload: &str) {
+    testbed.broker.say(&Publish {
+        topic: topic.into(),
+        payload: payload.into(),
+        ..Publish::default()
+    });
+}
+
+/// The camera `gate` in `/status.json`.
+fn gate(testbed: &Testbed) -> Value {
+    let answer = get(testbed.page, "/status.json");
+    let json = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+    let status: Value = serde_json::from_str(json).unwrap_or_default();
+    status["cameras"][0].clone()
+}
+
+fn frames(testbed: &Testbed, end: &str) -> u64 {
+    gate(testbed)["frames"][end].as_u64().unwrap_or_default()
+}
+
+/// What is published of `gate`: trigger, trigger, presence.
+fn states(testbed: &Testbed) -> [String; 3] {
+    ["trigger/bell", "trigger/pir", "present/thing"].map(|topic| {
+        let state = testbed.retained(&format!("cam/gate/{topic}"));
+        state.unwrap_or_default()
+    })
+}
+
+async fn until_states(testbed: &Testbed, expected: [&str; 3]) {
+    let what = format!("{expected:?}");
+    until(&what, || states(testbed) == expected).await;
+}
+
+/// Frames arrive, and none of them is looked at.
+async fn is_not_looked_at(testbed: &Testbed) {
+    // The looks in flight end.
+    until("no look is in flight", || frames(testbed, "open") == 0).await;
+    let (looked, arrived) = (frames(testbed, "looked"), frames(testbed, "arrived"));
+    until("frames arrive", || frames(testbed, "arrived") > arrived + 5).await;
+    assert_eq!(frames(testbed, "looked"), looked);
+}
+
+#[test]
+fn triggered_camera_is_looked_at_while_triggers_are_active() {
+    let test =
+        "app::daemon::testbed::triggers::triggered_camera_is_looked_at_while_triggers_are_active";
+    alone_without_an_error(test, begins_and_ends());
+}
+
+async fn begins_and_ends() {
+    let server = Server::start(|_| good()).await;
+    let testbed = Testbed::new(vec![server.url()], PATIENT).await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let api = free.local_addr().unwrap();
+    drop(free);
+    let text = with_api(&testbed, api);
+    testbed.write(&triggered(&text, BELL));
+    testbed.scene.show("gate", true);
+    let scenario = async {
+        let single = "{\"action\":\"single\"}";
+        until_states(&testbed, ["OFF", "OFF", "None"]).await;
+        until("it streams", || gate(&testbed)["state"] == "streaming").await;
+        is_not_looked_at(&testbed).await;
+        for payload in ["single", "{\"action\":\"double\"}"] {
+            say(&testbed, BELL, payload);
+        }
+        is_not_looked_at(&testbed).await;
+        assert_eq!(frames(&testbed, "looked"), 0);
+
+        say(&testbed, BELL, single);
+        until_states(&testbed, ["ON", "OFF", "ON"]).await;
+        until_states(&testbed, ["OFF", "OFF", "None"]).await;
+        let events = testbed.broker.consumed().into_iter();
+        let mut events = events.filter(|message| message.topic.contains("/event/"));
+        let last: Value = serde_json::from_slice(&events.next_back().unwrap().payload).unwrap();
+        assert_eq!(
+            (&last["type"], &last["reason"]),
+            (&"end".into(), &"disabled".into())
+        );
+        is_not_looked_at(&testbed).await;
+
+        // A call of the API.
+        let called = |trigger: &'static str, body: &'static str| {
+            let path = format!("/v1/cameras/gate/trigger/{trigger}");
+            spawn_blocking(move || call(api, &path, body))
+        };
+        let answer = called("app", "{\"state\":\"on\"}").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+        until_states(&testbed, ["OFF", "OFF", "ON"]).await;
+        let answer = called("app", "{\"state\":\"off\"}").await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+        for (trigger, text) in [
+            ("horn", "it has bell, pir, app"),
+            ("bell", "calls need http"),
+        ] {
+            let answer = called(trigger, "").await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+            assert!(answer.contains(text), "{answer}");
+        }
+        until_states(&testbed, ["OFF", "OFF", "None"]).await;
+
+        // After an outage of the broker, one with an end.
+        testbed.broker.leave();
+        testbed.broker.come_back().await;
+        until("the broker is back", || {
+            say(&testbed, PIR, "ON");
+            states(&testbed) == ["OFF", "ON", "ON"]
+        })
+        .await;
+        let looked = frames(&testbed, "looked");
+        until("longer than for", || {
+            frames(&testbed, "looked") > looked + 7
+        })
+        .await;
+        assert_eq!(gate(&testbed)["triggers"][1]["active"], true);
+        say(&testbed, PIR, "OFF");
+        until_states(&testbed, ["OFF", "OFF", "None"]).await;
+
+        // Another topic, while another trigger is active.
+        say(&testbed, PIR, "ON");
+        until_states(&testbed, ["OFF", "ON", "ON"]).await;
+        testbed.reload(&triggered(&text, "bell"));
+        until("the reload", || {
+            gate(&testbed)["triggers"][0]["activations"] == 0
+        })
+        .await;
+        assert_eq!(states(&testbed), ["OFF", "ON", "ON"]);
+        say(&testbed, BELL, single);
+        say(&testbed, "bell", single);
+        until_states(&testbed, ["ON", "ON", "ON"]).await;
+        // Without triggers it is looked at always, and their topics are cleared.
+        testbed.reload(&text);
+        until_states(&testbed, ["", "", "ON"]).await;
+        let looked = frames(&testbed, "looked");
+        until("looks go on", || frames(&testbed, "looked") > looked + 7).await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
+    assert!(report.balanced(), "{report}");
+    assert_eq!(server.memory().connections, 1, "the connection stays");
+}

@@ -1,0 +1,231 @@
+//! The triggers of the cameras: what their sources say, and what follows of it.
+//!
+//! ```text
+//!   broker: topics of other programs ──▶ on_message ─┐
+//!   the camera's ONVIF events ──TriggerSender──next──┼─▶ TriggerSet ──▶ follow ──▶ sampler, CameraSupervisor, tracker
+//!   calls of the local API ──────────▶ called ───────┘   (pure)    └──▶ topic `trigger`, page, metrics
+//! ```
+//!
+//! Every source says the same: [`TriggerSignal`]. Belongs here: subscribing to the topics, publishing which triggers are active. Does not
+//! belong here: when a trigger is active (`spotter_events::triggers`), what a payload means (`spotter_mqtt`), and what a camera without
+//! an active trigger does not do (`Daemon::follow_triggers`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::mpsc;
+
+use spotter_core::{
+    CameraId, Mono, TriggerId, TriggerSignal,
+    config::{CameraConfig, MqttTrigger, TriggerSource},
+};
+use spotter_events::triggers::{TriggerReport, TriggerSet, UnknownTrigger};
+use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};
+
+/// Signals that wait for the daemon's loop; beyond this number they are dropped.
+const WAITING_MAX: usize = 64;
+
+/// A signal of a source that runs beside the daemon's loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriggerCall {
+    pub camera: CameraId,
+    pub trigger: TriggerId,
+    pub signal: TriggerSignal,
+}
+
+/// Where such a source sends its signals. It never waits: a source with an end repeats what it says, and a signal of a moment among 64
+/// others that wait changes nothing.
+#[derive(Clone, Debug)]
+pub struct TriggerSender(mpsc::Sender<TriggerCall>);
+
+impl TriggerSender {
+    /// Drops the signal and logs it when too many wait.
+    #[expect(dead_code, reason = "called by the sources of ONVIF events")]
+    pub fn send(&self, call: TriggerCall) {
+        if let Err(error) = self.0.try_send(call) {
+            tracing::warn!(%error, "signal of a trigger dropped");
+        }
+    }
+}
+
+/// The triggers of all cameras that this node watches.
+pub struct Triggers {
+    set: TriggerSet,
+    publisher: Publisher,
+    sender: mpsc::Sender<TriggerCall>,
+    calls: mpsc::Receiver<TriggerCall>,
+    /// As published.
+    shown: BTreeMap<(CameraId, TriggerId), bool>,
+    /// Of the cameras with triggers, as the stages know it.
+    followed: BTreeMap<CameraId, bool>,
+    /// Triggers whose payloads are not JSON: logged once.
+    not_json: BTreeSet<(CameraId, TriggerId)>,
+}
+
+/// A camera is looked at from now on, or is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookSwitch {
+    pub camera: CameraId,
+    pub is_triggered: bool,
+}
+
+impl Triggers {
+    /// Subscribes to the topics. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
+    pub fn new(cameras: &[CameraConfig], publisher: Publisher) -> Self {
+        let (sender, calls) = mpsc::channel(WAITING_MAX);
+        let triggers = Self {
+            set: TriggerSet::new(cameras),
+            publisher,
+            sender,
+            calls,
+            shown: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            not_json: BTreeSet::new(),
+        };
+        triggers.subscribe();
+        triggers
+    }
+
+    /// For a source that runs beside the daemon's loop.
+    #[expect(dead_code, reason = "the sources of ONVIF events get one")]
+    pub fn sender(&self) -> TriggerSender {
+        TriggerSender(self.sender.clone())
+    }
+
+    /// The next signal of such a source, for [`signal`](Self::signal). Dropping the future loses nothing.
+    pub async fn next(&mut self) -> TriggerCall {
+        match self.calls.recv().await {
+            Some(call) => call,
+            // Not reached: there is a sender here.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of them.
+    pub fn change(&mut self, cameras: &[CameraConfig]) {
+        self.set.change(cameras);
+        self.shown.clear();
+        self.followed.clear();
+        self.not_json.clear();
+        self.subscribe();
+    }
+
+    fn subscribe(&self) {
+        let topics = self.topics().map(|(.., mqtt)| mqtt.topic.clone());
+        let topics: BTreeSet<String> = topics.collect();
+        self.publisher
+            .listen_to_triggers(topics.into_iter().collect());
+    }
+
+    fn topics(&self) -> impl Iterator<Item = (&CameraId, &TriggerId, &MqttTrigger)> {
+        let sources = self.set.sources();
+        sources.filter_map(|(camera, trigger, source)| match source {
+            TriggerSource::Mqtt(mqtt) => Some((camera, trigger, mqtt)),
+            TriggerSource::Onvif(_) | TriggerSource::Http => None,
+        })
+    }
+
+    /// The source of a trigger says something. The caller then [follows](Self::follow).
+    pub fn signal(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
+        let TriggerCall {
+            camera,
+            trigger,
+            signal,
+        } = call;
+        tracing::debug!(%camera, %trigger, ?signal, "trigger");
+        self.set.signal(camera, trigger, *signal, now)
+    }
+
+    /// A call of the API for a trigger. The caller then [follows](Self::follow).
+    pub fn called(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
+        let is_other = self.set.sources().any(|(camera, trigger, source)| {
+            camera == &call.camera && trigger == &call.trigger && *source != TriggerSource::Http
+        });
+        if is_other {
+            return Err(UnknownTrigger::NotCalled {
+                camera: call.camera.clone(),
+                trigger: call.trigger.clone(),
+            });
+        }
+        self.signal(call, now)
+    }
+
+    /// A message on a subscribed topic. True when it is a signal of a trigger: the caller then [follows](Self::follow).
+    pub fn on_message(&mut self, message: &Inbound, now: Mono) -> bool {
+        let mut calls = Vec::new();
+        let mut not_json = Vec::new();
+        for (camera, trigger, mqtt) in self.topics().filter(|(.., m)| m.topic == message.topic) {
+            let (camera, trigger) = (camera.clone(), trigger.clone());
+            match trigger_signal(mqtt, message) {
+                Ok(Some(signal)) => calls.push(TriggerCall {
+                    camera,
+                    trigger,
+                    signal,
+                }),
+                Ok(None) => {}
+                Err(error) => not_json.push((camera, trigger, error)),
+            }
+        }
+        for (camera, trigger, error) in not_json {
+            let topic = message.topic.as_str();
+            if self.not_json.insert((camera.clone(), trigger.clone())) {
+                tracing::warn!(%camera, %trigger, topic, %error, "the trigger has a key, and the message is not JSON; ignoring such messages");
+            }
+        }
+        for call in &calls {
+            // Known: they are the set's own.
+            _ = self.signal(call, now);
+        }
+        !calls.is_empty()
+    }
+
+    /// Publishes what changed, and returns the cameras whose looks begin or end. After each signal, and once a second.
+    pub fn follow(&mut self, now: Mono) -> Vec<LookSwitch> {
+        let mut switches = Vec::new();
+        for (camera, reports) in self.set.reports(now) {
+            for report in &reports {
+                let key = (camera.clone(), report.id.clone());
+                let is_active = report.is_active;
+                if self.shown.insert(key, is_active) != Some(is_active) {
+                    self.publisher.publish(Update::Trigger {
+                        camera: camera.clone(),
+                        trigger: report.id.clone(),
+                        is_active,
+                    });
+                }
+            }
+            let is_triggered = reports.iter().any(|report| report.is_active);
+            let before = self.followed.insert(camera.clone(), is_triggered);
+            if before != Some(is_triggered) {
+                switches.push(LookSwitch {
+                    camera: camera.clone(),
+                    is_triggered,
+                });
+            }
+        }
+        switches
+    }
+
+    /// The cameras with triggers, with all of them.
+    pub fn reports(&self, now: Mono) -> Vec<(CameraId, Vec<TriggerReport>)> {
+        let reports = self.set.reports(now);
+        reports
+            .map(|(camera, reports)| (camera.clone(), reports))
+            .collect()
+    }
+
+    /// One line for each topic that the broker does not let this node read.
+    pub fn troubles(&self) -> Vec<String> {
+        let rejected = self.publisher.rejected_filters();
+        let is_rejected = |mqtt: &MqttTrigger| rejected.contains(&mqtt.topic);
+        let topics = self.topics().filter(|(.., mqtt)| is_rejected(mqtt));
+        topics
+            .map(|(camera, trigger, mqtt)| {
+                let topic = &mqtt.topic;
+                format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it")
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Signals of all sources, with a broker that is not there.
+
+use std::{sync::Arc, time::Duration};
+
+use super::*;
+use crate::app::test_support;
+use spotter_core::{ManualClock, NodeId};
+use spotter_mqtt::Identity;
+
+const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
+    [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
+    trigger.bell = { mqtt = \"bell\", key = \"action\", value = \"single\", for = \"5s\" }\n\
+    trigger.app = { http = true, for = \"5s\" }\n\
+    [camera.yard]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
+    trigger.bell = { mqtt = \"bell\", for = \"1s\" }\n\
+    [camera.roof]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+
+fn triggers() -> (Triggers, Vec<CameraConfig>) {
+    let config = test_support::config(CAMERAS);
+    let clock = Arc::new(ManualClock::default());
+    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
+    let (publisher, _) = Publisher::start(&config.mqtt, None, &identity, clock).unwrap();
+    (Triggers::new(&config.cameras, publisher), config.cameras)
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::default().after(Duration::from_secs(seconds))
+}
+
+fn message(payload: &str) -> Inbound {
+    Inbound {
+        topic: "bell".into(),
+        payload: payload.into(),
+        retained: false,
+        reply_to: None,
+    }
+}
+
+fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, bool)> {
+    let switches = triggers.follow(at(second)).into_iter();
+    switches
+        .map(|switch| (switch.camera.to_string(), switch.is_triggered))
+        .collect()
+}
+
+fn switches(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
+    let owned = |(camera, is_on): &(&str, bool)| ((*camera).to_owned(), *is_on);
+    expected.iter().map(owned).collect()
+}
+
+#[tokio::test]
+async fn message_triggers_every_camera_that_reads_its_topic() {
+    let (mut triggers, cameras) = triggers();
+    let both = |is_on| switches(&[("gate", is_on), ("yard", is_on)]);
+    assert_eq!(followed(&mut triggers, 1), both(false));
+    assert!(followed(&mut triggers, 1).is_empty());
+    assert!(triggers.on_message(&message("{\"action\":\"single\"}"), at(1)));
+    assert_eq!(followed(&mut triggers, 1), both(true));
+    // One of them wants JSON with another value.
+    assert!(triggers.on_message(&message("no JSON"), at(2)));
+    assert!(followed(&mut triggers, 2).is_empty());
+    assert_eq!(followed(&mut triggers, 3), switches(&[("yard", false)]));
+    // After a change of the cameras, the other stages get every state again.
+    triggers.change(&cameras);
+    let again = switches(&[("gate", true), ("yard", false)]);
+    assert_eq!(followed(&mut triggers, 5), again);
+    assert_eq!(followed(&mut triggers, 6), switches(&[("gate", false)]));
+    triggers.change(&cameras[2..]);
+    assert!(followed(&mut triggers, 7).is_empty());
+    assert!(!triggers.on_message(&message("{}"), at(7)));
+}
+
+#[tokio::test]
+async fn call_is_for_triggers_with_http_alone() {
+    let (mut triggers, cameras) = triggers();
+    let mut call = |camera: usize, trigger: &str| {
+        let call = TriggerCall {
+            camera: cameras[camera].id.clone(),
+            trigger: TriggerId::new(trigger).unwrap(),
+            signal: TriggerSignal::Momentary,
+        };
+        let called = triggers.called(&call, at(1));
+        called.map_err(|error| error.to_string())
+    };
+    assert_eq!(call(0, "app"), Ok(()));
+    for (camera, trigger, part) in [
+        (0, "bell", "another source"),
+        (1, "app", "it has bell"),
+        (2, "app", "gate, yard"),
+    ] {
+        let error = call(camera, trigger).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+}
