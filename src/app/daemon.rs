@@ -356,7 +356,7 @@ impl Daemon {
             clock: Arc::clone(clock),
         });
         let cameras = CameraSupervisor::start(config.cameras(), &engines, clock);
-        let triggers = Triggers::new(config.cameras(), publisher.clone());
+        let triggers = Triggers::start(config.cameras(), publisher.clone(), clock);
         notify::ready(&format!(
             "watching {} cameras with {}",
             file.cameras.len(),
@@ -818,7 +818,7 @@ impl Daemon {
         self.line_counts.finish(line_counts).await;
         self.publisher.stop();
         let last_messages = timeout(BROKER_LIMIT, &mut self.broker.task);
-        let _ = tokio::join!(last_messages, self.poster.stop());
+        let _ = tokio::join!(last_messages, self.poster.stop(), self.triggers.stop());
         self.engines.close().await;
         if is_restart {
             self.engines.cancel_reopening(START_LIMIT).await;

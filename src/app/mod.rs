@@ -44,6 +44,7 @@ mod line_counts;
 mod lines;
 mod looks;
 mod node_reporter;
+mod onvif_events;
 mod pending_questions;
 mod report;
 mod request_turns;

@@ -10,12 +10,16 @@
 //! belong here: when a trigger is active (`spotter_events::triggers`), what a payload means (`spotter_mqtt`), and what a camera without
 //! an active trigger does not do (`Daemon::follow_triggers`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tokio::sync::mpsc;
 
+use super::onvif_events::OnvifEvents;
 use spotter_core::{
-    CameraId, Mono, TriggerId, TriggerSignal,
+    CameraId, Clock, Mono, TriggerId, TriggerSignal,
     config::{CameraConfig, MqttTrigger, TriggerSource},
 };
 use spotter_events::triggers::{TriggerReport, TriggerSet, UnknownTrigger};
@@ -38,8 +42,11 @@ pub struct TriggerCall {
 pub struct TriggerSender(mpsc::Sender<TriggerCall>);
 
 impl TriggerSender {
+    pub fn new(sender: mpsc::Sender<TriggerCall>) -> Self {
+        Self(sender)
+    }
+
     /// Drops the signal and logs it when too many wait.
-    #[expect(dead_code, reason = "called by the sources of ONVIF events")]
     pub fn send(&self, call: TriggerCall) {
         if let Err(error) = self.0.try_send(call) {
             tracing::warn!(%error, "signal of a trigger dropped");
@@ -51,7 +58,7 @@ impl TriggerSender {
 pub struct Triggers {
     set: TriggerSet,
     publisher: Publisher,
-    sender: mpsc::Sender<TriggerCall>,
+    onvif: OnvifEvents,
     calls: mpsc::Receiver<TriggerCall>,
     /// As published.
     shown: BTreeMap<(CameraId, TriggerId), bool>,
@@ -69,13 +76,14 @@ pub struct LookSwitch {
 }
 
 impl Triggers {
-    /// Subscribes to the topics. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
-    pub fn new(cameras: &[CameraConfig], publisher: Publisher) -> Self {
+    /// Subscribes to the topics and at the cameras. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
+    pub fn start(cameras: &[CameraConfig], publisher: Publisher, clock: &Arc<dyn Clock>) -> Self {
         let (sender, calls) = mpsc::channel(WAITING_MAX);
+        let sender = TriggerSender::new(sender);
         let triggers = Self {
             set: TriggerSet::new(cameras),
             publisher,
-            sender,
+            onvif: OnvifEvents::start(cameras, sender, Arc::clone(clock)),
             calls,
             shown: BTreeMap::new(),
             followed: BTreeMap::new(),
@@ -85,17 +93,11 @@ impl Triggers {
         triggers
     }
 
-    /// For a source that runs beside the daemon's loop.
-    #[expect(dead_code, reason = "the sources of ONVIF events get one")]
-    pub fn sender(&self) -> TriggerSender {
-        TriggerSender(self.sender.clone())
-    }
-
-    /// The next signal of such a source, for [`signal`](Self::signal). Dropping the future loses nothing.
+    /// The next signal of a source that runs beside the daemon's loop, for [`signal`](Self::signal). Dropping the future loses nothing.
     pub async fn next(&mut self) -> TriggerCall {
         match self.calls.recv().await {
             Some(call) => call,
-            // Not reached: there is a sender here.
+            // Not reached: the ONVIF events have a sender.
             None => std::future::pending().await,
         }
     }
@@ -103,6 +105,7 @@ impl Triggers {
     /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of them.
     pub fn change(&mut self, cameras: &[CameraConfig]) {
         self.set.change(cameras);
+        self.onvif.change(cameras);
         self.shown.clear();
         self.followed.clear();
         self.not_json.clear();
@@ -213,17 +216,22 @@ impl Triggers {
             .collect()
     }
 
-    /// One line for each topic that the broker does not let this node read.
+    /// Ends the subscriptions at the cameras.
+    pub async fn stop(&mut self) {
+        self.onvif.stop().await;
+    }
+
+    /// One line for each topic that the broker does not let this node read, and for each camera that does not send its events.
     pub fn troubles(&self) -> Vec<String> {
         let rejected = self.publisher.rejected_filters();
         let is_rejected = |mqtt: &MqttTrigger| rejected.contains(&mqtt.topic);
         let topics = self.topics().filter(|(.., mqtt)| is_rejected(mqtt));
-        topics
+        let topics = topics
             .map(|(camera, trigger, mqtt)| {
                 let topic = &mqtt.topic;
                 format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it")
-            })
-            .collect()
+            });
+        topics.chain(self.onvif.troubles()).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The arguments of every command. Their doc comments are the text of `--help`.
 
 use std::{
+    net::{Ipv4Addr, SocketAddrV4},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,6 +17,8 @@ use spotter_core::{
     config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
+use spotter_onvif::DISCOVERY_GROUP;
+use url::Url;
 
 /// A word that an option accepts, its help and its value.
 type OptionWord<T> = (&'static str, &'static str, T);
@@ -78,6 +81,8 @@ pub enum CliCommand {
     Run(RunArgs),
     /// Check a configuration without starting anything
     Check(CheckArgs),
+    /// Find the ONVIF cameras of the network, list their streams, and write a first configuration
+    Discover(DiscoverArgs),
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoOptions),
     /// Fetch, list, check and calibrate models
@@ -136,6 +141,54 @@ pub struct CheckArgs {
     /// Also connect to every camera and to the broker; print codec, size, fps, keyframe interval, clock offset
     #[arg(long)]
     pub probe: bool,
+}
+
+/// `spotter discover`
+#[derive(Debug, Args)]
+pub struct DiscoverArgs {
+    /// Search on the interface with this IPv4 address; may be given several times; default: all interfaces
+    #[arg(long, value_name = "IP")]
+    pub interface: Vec<Ipv4Addr>,
+    /// Ask this address, not the multicast group: a camera behind a router, if it answers
+    #[arg(long, value_name = "IP[:PORT]", value_parser = asked_address)]
+    pub ask: Option<SocketAddrV4>,
+    /// Do not search: the camera is at http://HOST or https://HOST, with the path of its device service unless that is
+    /// /onvif/device_service; may be given several times
+    #[arg(long, value_name = "URL", value_parser = onvif_address, conflicts_with_all = ["interface", "ask"])]
+    pub address: Vec<Url>,
+    /// How long to wait for answers to the search
+    #[arg(long, value_name = "TIME", default_value = "4s", value_parser = config::duration)]
+    pub wait: Duration,
+    /// An ONVIF user of the cameras, to list their streams; the password is in the environment variable ONVIF_PASSWORD or in a file
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// A file with the password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+    /// Accept any certificate of a camera with https; an attacker on the network can then read and change what it answers
+    #[arg(long)]
+    pub insecure: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a configuration with these cameras to a new file
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+fn onvif_address(text: &str) -> Result<Url, String> {
+    spotter_onvif::device_address(text).map_err(|wrong| format!("the address {wrong}"))
+}
+
+/// With the port of WS-Discovery where none is given.
+fn asked_address(text: &str) -> Result<SocketAddrV4, String> {
+    let with_port = text.parse().ok();
+    let alone = || {
+        let ip = text.parse().ok()?;
+        Some(SocketAddrV4::new(ip, DISCOVERY_GROUP.port()))
+    };
+    let address = with_port.or_else(alone);
+    address.ok_or_else(|| "must be an IPv4 address, like 192.0.2.7 or 192.0.2.7:3702".into())
 }
 
 /// `spotter model`

@@ -10,6 +10,7 @@ mod calibrate;
 mod carried_scores;
 mod check;
 mod compare;
+mod discover;
 mod eval;
 mod fleet;
 mod labels;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
         CliCommand::Demo(demo) => app::demo(&demo),
+        CliCommand::Discover(args) => discover::discover(&args),
         CliCommand::Check(check) => check::check(&check),
         CliCommand::Model(model) => model::model(&model.command),
         CliCommand::SelfTest(test) => self_test::self_test(&test),

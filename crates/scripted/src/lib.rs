@@ -1,4 +1,4 @@
-//! Test doubles: an RTSP camera, an MQTT broker, a model hub and a receiver of webhooks whose faults a script defines.
+//! Test doubles: an RTSP camera, an MQTT broker, a model hub, a receiver of webhooks and an ONVIF camera whose faults a script defines.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,5 +8,6 @@
 
 pub mod broker;
 pub mod hub;
+pub mod onvif;
 pub mod receiver;
 pub mod rtsp;

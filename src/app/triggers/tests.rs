@@ -17,10 +17,14 @@ const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\
 
 fn triggers() -> (Triggers, Vec<CameraConfig>) {
     let config = test_support::config(CAMERAS);
-    let clock = Arc::new(ManualClock::default());
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    let (publisher, _) = Publisher::start(&config.mqtt, None, &identity, clock).unwrap();
-    (Triggers::new(&config.cameras, publisher), config.cameras)
+    let (publisher, _) =
+        Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
+    (
+        Triggers::start(&config.cameras, publisher, &clock),
+        config.cameras,
+    )
 }
 
 fn at(seconds: u64) -> Mono {

@@ -458,7 +458,7 @@ sections! {
             "What starts the looks. A camera with triggers is looked at only while one of them is active: see [Triggers](mqtt.md#triggers).";
         ONVIF_URL: CustomForm = "onvif_url", CustomForm("`http://HOST…` or `https://HOST…`", "`http://HOST/onvif/device_service` with the host of `url`"),
             "onvif_url = \"http://192.0.2.11:8000/onvif/device_service\"",
-            "The camera's ONVIF service, for triggers with `onvif`. `user` and `password` are those of the camera.";
+            "The camera's ONVIF service, for triggers with `onvif`: see [onvif.md](onvif.md#events). `user` and `password` are those of the camera. With `https`, `tls = { insecure = true }` accepts a certificate of the camera's own.";
     }
     mode "`[mode.NAME]`" "Values that replace those of the cameras while the mode is active: by its schedule, or switched over MQTT (see [Modes](mqtt.md#modes)). One mode or none is active. The name is the one in MQTT and Home Assistant; `none` is no name. Not together with `[fleet]`."
         "[mode.night]\nschedule = \"Mon-Sun 22:00-06:00 Europe/Berlin\"\n\n[mode.night.camera.gate]\nrate = 4\n\n[mode.night.camera.gate.prompt.person]\nmin_score = 0.3" {

@@ -60,6 +60,6 @@ pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use reference::reference;
 pub use region::{RequestedRegion, zones_outside_region};
 pub use source::{CameraTls, RtspConfig, SourceConfig, Transport};
-pub use trigger::{MqttTrigger, TriggerConfig, TriggerSource};
+pub use trigger::{MqttTrigger, ONVIF_KINDS, TriggerConfig, TriggerSource};
 pub use types::*;
 pub use webhook::{EventFilter, EventKind, WebhookConfig, signing_key};

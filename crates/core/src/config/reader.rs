@@ -54,6 +54,12 @@ impl<'a> ConfigValue<'a> {
         self.item.get_ref().is_str()
     }
 
+    /// True for a text with this start, without noting anything.
+    pub(super) fn is_text_with(&self, start: &str) -> bool {
+        let text = self.item.get_ref().as_str();
+        text.is_some_and(|text| text.starts_with(start))
+    }
+
     /// True for a table, without noting anything.
     pub(super) fn is_table(&self) -> bool {
         self.item.get_ref().is_table()

@@ -187,10 +187,18 @@ pub(super) fn source(
         return Some(source);
     };
     let [_, _, tls, _] = of_rtsp;
-    if tls.is_some() && !rtsp.is_encrypted() {
+    let has_https = table
+        .get(&keys::camera::ONVIF_URL)
+        .is_some_and(|service| service.is_text_with("https:"));
+    if tls.is_some() && !rtsp.is_encrypted() && !has_https {
         url.error("rtsp:// together with tls; did you mean rtsps://?");
     }
-    if let Some(tls) = tls.and_then(|value| camera_tls(&value)) {
+    if let Some(value) = tls
+        && let Some(tls) = camera_tls(&value)
+    {
+        if has_https && !rtsp.is_encrypted() && matches!(tls, CameraTls::Fingerprint(_)) {
+            value.error("a fingerprint is checked at rtsps:// alone; use { insecure = true } for the onvif_url");
+        }
         rtsp.tls = tls;
     }
     (rtsp.user, rtsp.password, rtsp.transport) = (user, password, transport);

@@ -53,7 +53,7 @@ pub struct MqttTrigger {
 }
 
 /// Usual kinds of ONVIF events, for which cameras have different topics.
-const ONVIF_KINDS: [&str; 11] = [
+pub const ONVIF_KINDS: [&str; 11] = [
     "motion", "person", "vehicle", "animal", "face", "visitor", "package", "area", "input",
     "sound", "tamper",
 ];

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use spotter_scripted::onvif::{CameraNotice, OnvifScript, ScriptedOnvifCamera};
 
 const BELL: &str = "zigbee2mqtt/bell";
 const PIR: &str = "zigbee2mqtt/pir";
@@ -176,4 +177,49 @@ async fn begins_and_ends() {
     let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
     assert_eq!(server.memory().connections, 1, "the connection stays");
+}
+
+#[test]
+fn camera_is_looked_at_while_its_onvif_events_say_motion() {
+    let test =
+        "app::daemon::testbed::triggers::camera_is_looked_at_while_its_onvif_events_say_motion";
+    alone_without_an_error(test, moves_and_stops());
+}
+
+async fn moves_and_stops() {
+    let server = Server::start(|_| good()).await;
+    let camera = ScriptedOnvifCamera::start(OnvifScript::default());
+    let testbed = Testbed::new(vec![server.url()], PATIENT).await;
+    let site = |service: &str| {
+        format!(
+            "{}onvif_url = \"{service}\"\n[camera.gate.trigger.motion]\nonvif = \"motion\"\nfor = \"1s\"\n",
+            testbed.text()
+        )
+    };
+    testbed.write(&site(&camera.address()));
+    testbed.scene.show("gate", true);
+    let motion = || testbed.retained("cam/gate/trigger/motion");
+    let scenario = async {
+        until("a subscription", || camera.subscriptions() == 1).await;
+        until("it streams", || gate(&testbed)["state"] == "streaming").await;
+        is_not_looked_at(&testbed).await;
+        camera.notify(CameraNotice::motion(true));
+        until("motion", || motion().as_deref() == Some("ON")).await;
+        let looked = frames(&testbed, "looked");
+        until("looks", || frames(&testbed, "looked") > looked + 7).await;
+        camera.notify(CameraNotice::motion(false));
+        until("the end", || motion().as_deref() == Some("OFF")).await;
+        is_not_looked_at(&testbed).await;
+        // One that does not answer is reported, and nothing else suffers.
+        let healthy = |testbed: &Testbed| get(testbed.page, "/healthz");
+        testbed.reload(&site("http://127.0.0.1:1"));
+        until("the reason", || {
+            healthy(&testbed).contains("no ONVIF events")
+        })
+        .await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
+    assert!(report.balanced(), "{report}");
+    assert_eq!(camera.subscriptions(), 0, "it was ended");
 }

@@ -147,6 +147,17 @@ fn onvif_trigger_needs_the_address_of_a_camera() {
             "{said:?}"
         );
     }
+    let secure = "onvif_url = \"https://camera\"\n";
+    let insecure = format!("{secure}tls = {{ insecure = true }}\n");
+    let warned = said(&file("rtsp://camera/x", &insecure));
+    assert!(
+        warned.len() == 1 && warned[0].contains("warning"),
+        "{warned:?}"
+    );
+    let hash = "00".repeat(32);
+    let pinned = format!("{secure}tls = {{ fingerprint = \"sha256:{hash}\" }}\n");
+    let refused = said(&file("rtsp://camera/x", &pinned));
+    assert!(refused[0].contains("at rtsps:// alone"), "{refused:?}");
     let unused = said(&gate(service));
     assert!(
         unused[0].contains("no trigger of this camera has onvif"),

@@ -1,0 +1,275 @@
+//! The answers of ONVIF that Spotter reads.
+
+use std::time::Duration;
+
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+
+use crate::{
+    message::{OnvifMessage, message_of},
+    soap::ReferenceParameter,
+    xml::{XmlNode, all, find, read_xml, text, text_of},
+};
+
+/// Where the services of a camera are, as it names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceAddresses {
+    pub(crate) events: Option<String>,
+    pub(crate) media: Option<String>,
+    pub(crate) media2: Option<String>,
+}
+
+impl ServiceAddresses {
+    /// Of `GetServices`.
+    pub(crate) fn of_services(answer: &str) -> Result<Self, String> {
+        let document = read_xml(answer)?;
+        let mut found = Self::default();
+        for service in all(document.root(), "Service") {
+            let address = text_of(service, "XAddr").map(str::to_owned);
+            let namespace = text_of(service, "Namespace").unwrap_or_default();
+            match namespace.trim_end_matches('/') {
+                "http://www.onvif.org/ver10/events/wsdl" => found.events = address,
+                "http://www.onvif.org/ver10/media/wsdl" => found.media = address,
+                "http://www.onvif.org/ver20/media/wsdl" => found.media2 = address,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Of `GetCapabilities`.
+    pub(crate) fn of_capabilities(answer: &str) -> Result<Self, String> {
+        let document = read_xml(answer)?;
+        let address = |name| {
+            let service = find(document.root(), name)?;
+            text_of(service, "XAddr").map(str::to_owned)
+        };
+        Ok(Self {
+            events: address("Events"),
+            media: address("Media"),
+            media2: None,
+        })
+    }
+}
+
+/// What the camera's clock shows, in Unix milliseconds.
+pub(crate) fn camera_time_ms(answer: &str) -> Result<i64, String> {
+    let document = read_xml(answer)?;
+    let utc = find(document.root(), "UTCDateTime").ok_or("no UTCDateTime")?;
+    let number = |name| text_of(utc, name).and_then(|text| text.parse::<i16>().ok());
+    let small = |name| number(name).and_then(|number| i8::try_from(number).ok());
+    let time = || {
+        let (year, month, day) = (number("Year")?, small("Month")?, small("Day")?);
+        let (hour, minute, second) = (small("Hour")?, small("Minute")?, small("Second")?);
+        let time = DateTime::new(year, month, day, hour, minute, second.min(59), 0).ok()?;
+        Some(TimeZone::UTC.to_timestamp(time).ok()?.as_millisecond())
+    };
+    time().ok_or_else(|| "no usable UTCDateTime".to_owned())
+}
+
+/// A subscription that the camera has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CreatedSubscription {
+    /// As the camera names it.
+    pub(crate) address: String,
+    pub(crate) parameters: Vec<ReferenceParameter>,
+    pub(crate) lasts: Option<Duration>,
+}
+
+impl CreatedSubscription {
+    pub(crate) fn of(answer: &str) -> Result<Self, String> {
+        let document = read_xml(answer)?;
+        let reference = find(document.root(), "SubscriptionReference");
+        let reference = reference.ok_or("no SubscriptionReference")?;
+        let parameters = find(reference, "ReferenceParameters");
+        let parameters = parameters.into_iter().flat_map(|node| node.children());
+        let parameters = parameters.filter(|node| node.is_element());
+        Ok(Self {
+            address: text_of(reference, "Address").unwrap_or_default().to_owned(),
+            parameters: parameters.map(parameter).collect(),
+            lasts: lasts(document.root()),
+        })
+    }
+}
+
+fn parameter(node: XmlNode<'_>) -> ReferenceParameter {
+    ReferenceParameter {
+        namespace: node.tag_name().namespace().unwrap_or_default().to_owned(),
+        name: node.tag_name().name().to_owned(),
+        value: text(node).unwrap_or_default().to_owned(),
+    }
+}
+
+/// How long the subscription lasts by the camera's own clock, which may show any time. Of `CreatePullPointSubscription`, `PullMessages` and
+/// `Renew`.
+pub(crate) fn subscription_lasts(answer: &str) -> Option<Duration> {
+    lasts(read_xml(answer).ok()?.root())
+}
+
+fn lasts(answer: XmlNode<'_>) -> Option<Duration> {
+    let now = instant_ms(text_of(answer, "CurrentTime")?)?;
+    let end = instant_ms(text_of(answer, "TerminationTime")?)?;
+    let left = u64::try_from(end - now).ok().filter(|left| *left > 0)?;
+    Some(Duration::from_millis(left))
+}
+
+/// Some cameras leave out that the time is UTC.
+fn instant_ms(text: &str) -> Option<i64> {
+    let with_zone = text.parse::<Timestamp>().ok();
+    let as_utc = || {
+        let time = text.parse::<DateTime>().ok()?;
+        TimeZone::UTC.to_timestamp(time).ok()
+    };
+    Some(with_zone.or_else(as_utc)?.as_millisecond())
+}
+
+/// What a camera has sent to a subscription.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PulledMessages {
+    pub(crate) messages: Vec<OnvifMessage>,
+    /// Messages without a topic or without content.
+    pub(crate) ignored: u64,
+    pub(crate) lasts: Option<Duration>,
+}
+
+impl PulledMessages {
+    pub(crate) fn of(answer: &str) -> Result<Self, String> {
+        let document = read_xml(answer)?;
+        let mut pulled = Self {
+            lasts: lasts(document.root()),
+            ..Self::default()
+        };
+        for notification in all(document.root(), "NotificationMessage") {
+            match message_of(notification) {
+                Some(message) => pulled.messages.push(message),
+                None => pulled.ignored += 1,
+            }
+        }
+        Ok(pulled)
+    }
+}
+
+/// What a camera is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceInformation {
+    pub manufacturer: Option<String>,
+    pub model: Option<String>,
+    pub firmware: Option<String>,
+}
+
+impl DeviceInformation {
+    pub(crate) fn of(answer: &str) -> Result<Self, String> {
+        let document = read_xml(answer)?;
+        let text = |name| text_of(document.root(), name).map(str::to_owned);
+        Ok(Self {
+            manufacturer: text("Manufacturer"),
+            model: text("Model"),
+            firmware: text("FirmwareVersion"),
+        })
+    }
+}
+
+/// A stream that a camera offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MediaProfile {
+    pub(crate) token: String,
+    pub(crate) name: String,
+    pub(crate) encoding: Option<String>,
+    /// Width and height.
+    pub(crate) size: Option<(u32, u32)>,
+    pub(crate) rate_hz: Option<f64>,
+}
+
+/// The profiles that have video, in the camera's order.
+pub(crate) fn profiles(answer: &str) -> Result<Vec<MediaProfile>, String> {
+    let document = read_xml(answer)?;
+    let profiles = all(document.root(), "Profiles");
+    Ok(profiles.filter_map(profile).collect())
+}
+
+fn profile(node: XmlNode<'_>) -> Option<MediaProfile> {
+    // The name is that of the first or of the second media service.
+    let encoder = find(node, "VideoEncoderConfiguration").or_else(|| find(node, "VideoEncoder"))?;
+    let token = node.attribute("token")?.to_owned();
+    let number =
+        |name| find(encoder, "Resolution").and_then(|size| text_of(size, name)?.parse().ok());
+    let rate = text_of(encoder, "FrameRateLimit").and_then(|text| text.parse::<f64>().ok());
+    let mut names = node
+        .children()
+        .filter(|child| child.tag_name().name() == "Name");
+    Some(MediaProfile {
+        name: names.find_map(text).unwrap_or(&token).to_owned(),
+        encoding: text_of(encoder, "Encoding").map(str::to_owned),
+        size: number("Width").zip(number("Height")),
+        rate_hz: rate.filter(|rate| *rate > 0.0),
+        token,
+    })
+}
+
+/// The address of a stream, as the camera names it.
+pub(crate) fn stream_uri(answer: &str) -> Result<String, String> {
+    let document = read_xml(answer)?;
+    let uri = text_of(document.root(), "Uri").map(str::to_owned);
+    uri.ok_or_else(|| "no Uri".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscription_lasts_by_the_clock_of_the_camera() {
+        let answer = |now: &str, end: &str| {
+            format!(
+                "<x:r xmlns:x='u'><x:CurrentTime>{now}</x:CurrentTime><x:TerminationTime>{end}</x:TerminationTime></x:r>"
+            )
+        };
+        for (now, end, seconds) in [
+            ("1970-01-01T00:00:10Z", "1970-01-01T00:02:10Z", Some(120)),
+            (
+                "2030-06-01T12:00:00+02:00",
+                "2030-06-01T10:01:00.000Z",
+                Some(60),
+            ),
+            ("2030-06-01T12:00:00", "2030-06-01T12:00:30", Some(30)),
+            ("2030-06-01T12:00:30Z", "2030-06-01T12:00:30Z", None),
+            ("2030-06-01T12:00:30Z", "2030-06-01T12:00:00Z", None),
+            ("soon", "later", None),
+        ] {
+            let found = subscription_lasts(&answer(now, end));
+            assert_eq!(found, seconds.map(Duration::from_secs), "{now}");
+        }
+        assert_eq!(subscription_lasts("<r/>"), None);
+    }
+
+    #[test]
+    fn time_of_the_camera_is_utc_with_leap_second() {
+        let answer = "<r><UTCDateTime><Time><Hour>7</Hour><Minute>50</Minute><Second>60</Second></Time>\
+             <Date><Year>2010</Year><Month>9</Month><Day>16</Day></Date></UTCDateTime></r>";
+        assert_eq!(camera_time_ms(answer), Ok(1_284_623_459_000));
+        for wrong in ["<r/>", "<r><UTCDateTime/></r>", "<r>"] {
+            assert!(camera_time_ms(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn profiles_of_both_media_services_are_read() {
+        let one = "<a:r xmlns:a='m' xmlns:b='t'><a:Profiles token='p1'><b:Name>main</b:Name>\
+            <b:VideoEncoderConfiguration token='e'><b:Name>enc</b:Name><b:Encoding>H264</b:Encoding>\
+            <b:Resolution><b:Width>2560</b:Width><b:Height>1440</b:Height></b:Resolution>\
+            <b:RateControl><b:FrameRateLimit>20</b:FrameRateLimit></b:RateControl></b:VideoEncoderConfiguration></a:Profiles>\
+            <a:Profiles token='audio'/></a:r>";
+        let two = "<r><Profiles token='p1'><Name>main</Name><Configurations><VideoEncoder><Encoding>H265</Encoding>\
+            <Resolution><Width>640</Width><Height>360</Height></Resolution></VideoEncoder></Configurations></Profiles></r>";
+        let found = profiles(one).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (&*found[0].name, found[0].size, found[0].rate_hz),
+            ("main", Some((2560, 1440)), Some(20.0))
+        );
+        let found = &profiles(two).unwrap()[0];
+        assert_eq!(
+            (found.encoding.as_deref(), found.size, found.rate_hz),
+            (Some("H265"), Some((640, 360)), None)
+        );
+    }
+}

@@ -1,0 +1,359 @@
+//! Requests to one camera. Blocks; runs in threads of its own.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http_auth::{PasswordClient, PasswordParams};
+use rustls::crypto::ring;
+use ureq::{
+    Agent,
+    http::{StatusCode, header},
+    tls::{Certificate, RootCerts, TlsConfig},
+};
+use url::Url;
+
+use crate::{
+    answer::camera_time_ms,
+    camera::{OnvifCamera, OnvifLogin, shown},
+    error::OnvifError,
+    request::OnvifRequest,
+    security::UsernameToken,
+    soap::{Endpoint, SoapAnswer, classify, envelope},
+};
+use spotter_core::Clock;
+
+/// More than any answer has.
+const MAX_ANSWER: u64 = 4 << 20;
+
+/// How requests are logged in: as the camera has demanded so far.
+#[derive(Default)]
+enum LoginMethod {
+    #[default]
+    None,
+    /// Of HTTP, with what the camera's challenge says.
+    Digest(PasswordClient),
+    /// Of WS-Security; the seconds by which the camera's clock is ahead of ours.
+    Token { ahead_s: f64 },
+}
+
+/// A camera may end the validity of a challenge at any time, also because another client has logged in.
+const STALE_MAX: u32 = 3;
+
+/// The methods that a request was tried with, after what the camera said about it.
+#[derive(Default)]
+struct TriedLogins {
+    digest: bool,
+    token: bool,
+    /// Right logins for a challenge that was not valid any more.
+    stale: u32,
+}
+
+/// What a camera made of a request.
+#[derive(Debug)]
+enum Exchange {
+    Answer(String),
+    Failed(OnvifError),
+    /// The header of a demand for a login over HTTP; `None` for a demand in SOAP.
+    Denied {
+        challenge: Option<String>,
+    },
+}
+
+pub(crate) struct OnvifClient {
+    agent: Agent,
+    camera: OnvifCamera,
+    method: LoginMethod,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for OnvifClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnvifClient").field(&self.camera).finish()
+    }
+}
+
+impl OnvifClient {
+    pub(crate) fn new(camera: OnvifCamera, clock: Arc<dyn Clock>) -> Self {
+        let agent = Agent::config_builder()
+            .tls_config(tls(&camera))
+            .user_agent(concat!("spotter/", env!("CARGO_PKG_VERSION")))
+            .http_status_as_error(false)
+            // The login is for the configured camera.
+            .max_redirects(0)
+            // Cameras close connections at any time; a request on a closed one would fail.
+            .max_idle_connections(0)
+            // A camera is in the local network.
+            .proxy(None);
+        Self {
+            agent: agent.build().new_agent(),
+            camera,
+            method: LoginMethod::default(),
+            clock,
+        }
+    }
+
+    pub(crate) fn camera(&self) -> &OnvifCamera {
+        &self.camera
+    }
+
+    /// A request to the device service.
+    pub(crate) fn ask_device(
+        &mut self,
+        request: &OnvifRequest<'_>,
+        within: Duration,
+    ) -> Result<String, OnvifError> {
+        let device = Endpoint::new(self.camera.address.clone());
+        self.ask(&device, request, within)
+    }
+
+    /// The text of the answer. Logs in as the camera demands.
+    pub(crate) fn ask(
+        &mut self,
+        to: &Endpoint,
+        request: &OnvifRequest<'_>,
+        within: Duration,
+    ) -> Result<String, OnvifError> {
+        let mut tried = TriedLogins::default();
+        loop {
+            match self.exchange(to, request, within) {
+                Exchange::Answer(text) => return Ok(text),
+                Exchange::Failed(error) => return Err(error),
+                Exchange::Denied { challenge } => {
+                    self.choose_method(challenge.as_deref(), &mut tried, within)?;
+                }
+            }
+        }
+    }
+
+    /// Answers that cannot be read become an error.
+    pub(crate) fn read<T>(
+        &self,
+        request: &OnvifRequest<'_>,
+        read: Result<T, String>,
+    ) -> Result<T, OnvifError> {
+        read.map_err(|reason| OnvifError::NotOnvif {
+            address: self.shown(),
+            request: request.name(),
+            reason,
+        })
+    }
+
+    pub(crate) fn shown(&self) -> String {
+        shown(&self.camera.address)
+    }
+
+    /// Decides how the request is repeated. Each method has one chance per request, after a fresh challenge or time.
+    fn choose_method(
+        &mut self,
+        challenge: Option<&str>,
+        tried: &mut TriedLogins,
+        within: Duration,
+    ) -> Result<(), OnvifError> {
+        let address = self.shown();
+        if self.camera.login.is_none() {
+            return Err(OnvifError::LoginRequired { address });
+        }
+        match challenge {
+            Some(challenge) => {
+                let unknown = |scheme| OnvifError::UnknownLogin {
+                    address: address.clone(),
+                    scheme,
+                };
+                let client = digest_client(challenge).map_err(unknown)?;
+                let is_stale = matches!(&client, PasswordClient::Digest(digest) if digest.stale());
+                tried.stale += u32::from(is_stale);
+                let may_be_right = is_stale && tried.stale <= STALE_MAX;
+                if tried.digest && !may_be_right {
+                    return Err(OnvifError::LoginRejected { address });
+                }
+                tried.digest = true;
+                self.method = LoginMethod::Digest(client);
+                Ok(())
+            }
+            None if tried.token => Err(OnvifError::LoginRejected { address }),
+            None => {
+                tried.token = true;
+                // Without the time of the camera, ours has to do.
+                let ahead_s = self.ahead_s(within).unwrap_or_default();
+                self.method = LoginMethod::Token { ahead_s };
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads the camera's clock, without a login.
+    fn ahead_s(&mut self, within: Duration) -> Option<f64> {
+        self.method = LoginMethod::None;
+        let device = Endpoint::new(self.camera.address.clone());
+        let request = OnvifRequest::GetSystemDateAndTime;
+        let Exchange::Answer(answer) = self.exchange(&device, &request, within) else {
+            return None;
+        };
+        let shown_ms = camera_time_ms(&answer).ok()?;
+        Some((shown_ms - self.clock.wall().unix_millis()) as f64 * 1e-3)
+    }
+
+    fn exchange(
+        &mut self,
+        to: &Endpoint,
+        request: &OnvifRequest<'_>,
+        within: Duration,
+    ) -> Exchange {
+        let token = self.token();
+        let text = envelope(to, request, token.as_ref());
+        let content = format!(
+            "application/soap+xml; charset=utf-8; action=\"{}\"",
+            request.action()
+        );
+        let mut post = self.agent.post(to.url.as_str());
+        post = post.header(header::CONTENT_TYPE, content);
+        if let Some(value) = self.authorization(&to.url, &text) {
+            post = post.header(header::AUTHORIZATION, value);
+        }
+        let post = post.config().timeout_global(Some(within)).build();
+        let answered = post.send(text.as_bytes()).and_then(|mut response| {
+            let limited = response.body_mut().with_config().limit(MAX_ANSWER);
+            let body = limited.read_to_vec()?;
+            let challenges = response.headers().get_all(header::WWW_AUTHENTICATE);
+            let challenges = challenges.iter().filter_map(|value| value.to_str().ok());
+            let challenges: Vec<&str> = challenges.collect();
+            Ok(HttpAnswer {
+                status: response.status(),
+                challenges: challenges.join(", "),
+                text: String::from_utf8_lossy(&body).into_owned(),
+            })
+        });
+        match answered {
+            Ok(answer) => judge(&self.shown(), request, answer),
+            Err(error) => Exchange::Failed(self.no_answer(&error, within)),
+        }
+    }
+
+    fn token(&self) -> Option<UsernameToken> {
+        match (&self.method, &self.camera.login) {
+            (LoginMethod::Token { ahead_s }, Some(login)) => {
+                let camera_time = self.clock.wall().plus_seconds(*ahead_s);
+                let nonce = fastrand::u128(..).to_le_bytes();
+                Some(UsernameToken::new(login, camera_time, nonce))
+            }
+            _ => None,
+        }
+    }
+
+    fn authorization(&mut self, url: &Url, body: &str) -> Option<String> {
+        let (LoginMethod::Digest(client), Some(login)) = (&mut self.method, &self.camera.login)
+        else {
+            return None;
+        };
+        let OnvifLogin { user, password } = login;
+        let parameters = PasswordParams {
+            username: user,
+            password: password.reveal(),
+            uri: &url[url::Position::BeforePath..url::Position::AfterQuery],
+            method: "POST",
+            body: Some(body.as_bytes()),
+        };
+        // It fails for a name or a challenge that cannot be written in a header: the camera denies the request then.
+        client.respond(&parameters).ok()
+    }
+
+    fn no_answer(&self, error: &ureq::Error, within: Duration) -> OnvifError {
+        let address = self.shown();
+        let reason = match error {
+            ureq::Error::Timeout(_) => return OnvifError::Timeout { address, within },
+            ureq::Error::HostNotFound => "the host name is unknown".to_owned(),
+            ureq::Error::Io(error) => with_advice(error.to_string()),
+            error => with_advice(error.to_string()),
+        };
+        OnvifError::Unreachable { address, reason }
+    }
+}
+
+/// Certificates are those of the machine, unless the configuration accepts any.
+fn tls(camera: &OnvifCamera) -> TlsConfig {
+    let provider = Arc::new(ring::default_provider());
+    let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
+    // Loading them takes time that http does not need.
+    if camera.is_insecure || camera.address.scheme() != "https" {
+        return tls.disable_verification(camera.is_insecure).build();
+    }
+    let roots = rustls_native_certs::load_native_certs().certs;
+    let roots = roots
+        .iter()
+        .map(|der| Certificate::from_der(der).to_owned());
+    let roots: Vec<_> = roots.collect();
+    tls.root_certs(RootCerts::new_with_certs(&roots)).build()
+}
+
+fn with_advice(text: String) -> String {
+    match text.contains("certificate") {
+        true => format!(
+            "{text}; cameras mostly have certificates of their own: tls = {{ insecure = true }} accepts any"
+        ),
+        false => text,
+    }
+}
+
+struct HttpAnswer {
+    status: StatusCode,
+    challenges: String,
+    text: String,
+}
+
+/// Decides what an answer over HTTP is. Cameras send faults with every status.
+fn judge(address: &str, request: &OnvifRequest<'_>, answer: HttpAnswer) -> Exchange {
+    let HttpAnswer {
+        status,
+        challenges,
+        text,
+    } = answer;
+    if status == StatusCode::UNAUTHORIZED && !challenges.is_empty() {
+        return Exchange::Denied {
+            challenge: Some(challenges),
+        };
+    }
+    let (address, request) = (address.to_owned(), request.name());
+    match classify(&text) {
+        Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => {
+            Exchange::Denied { challenge: None }
+        }
+        Ok(SoapAnswer::Fault(fault)) => Exchange::Failed(OnvifError::Fault {
+            address,
+            request,
+            fault,
+        }),
+        _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            Exchange::Denied { challenge: None }
+        }
+        _ if !status.is_success() => Exchange::Failed(OnvifError::Status {
+            address,
+            request,
+            status: status.as_u16(),
+        }),
+        Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
+            Exchange::Answer(text)
+        }
+        Ok(SoapAnswer::Response(name)) => Exchange::Failed(OnvifError::NotOnvif {
+            address,
+            request,
+            reason: format!("the answer is {name:?}"),
+        }),
+        Err(reason) => Exchange::Failed(OnvifError::NotOnvif {
+            address,
+            request,
+            reason,
+        }),
+    }
+}
+
+/// A digest login for a challenge; else the schemes of the challenge.
+fn digest_client(challenge: &str) -> Result<PasswordClient, String> {
+    let schemes = || {
+        let challenges = http_auth::parse_challenges(challenge).unwrap_or_default();
+        let schemes: Vec<&str> = challenges.iter().map(|one| one.scheme).collect();
+        match schemes.is_empty() {
+            true => "an unreadable challenge".to_owned(),
+            false => schemes.join(", "),
+        }
+    };
+    PasswordClient::try_from(challenge).map_err(|_| schemes())
+}

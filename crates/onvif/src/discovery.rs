@@ -1,0 +1,287 @@
+//! WS-Discovery: asks the local networks which cameras there are. Cameras answer for themselves; routers do not pass the question on.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    time::Duration,
+};
+
+use percent_encoding::percent_decode_str;
+use tokio::{
+    net::UdpSocket,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use url::Url;
+
+use crate::{
+    camera::device_address,
+    soap::message_id,
+    xml::{XmlNode, XmlText, all, find, read_xml, text, text_of},
+};
+
+/// The group and port of WS-Discovery.
+pub const DISCOVERY_GROUP: SocketAddrV4 =
+    SocketAddrV4::new(Ipv4Addr::new(239, 255, 255, 250), 3702);
+/// Types that cameras have. Some answer only to one of them.
+const TYPES: [(&str, &str); 2] = [
+    (
+        "d:NetworkVideoTransmitter",
+        "http://www.onvif.org/ver10/network/wsdl",
+    ),
+    ("d:Device", "http://www.onvif.org/ver10/device/wsdl"),
+];
+/// The questions are sent twice: datagrams get lost.
+const REPEATS: usize = 2;
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+/// The start of the scopes that are about ONVIF.
+const SCOPE: &str = "onvif://www.onvif.org/";
+/// More than any answer has.
+const MAX_DATAGRAM: usize = 65_535;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct DiscoveryOptions {
+    /// Addresses of this machine's interfaces that are asked on.
+    pub interfaces: Vec<Ipv4Addr>,
+    /// How long answers are waited for.
+    pub wait: Duration,
+    /// [`DISCOVERY_GROUP`], or one camera.
+    pub to: SocketAddrV4,
+}
+
+/// A camera that answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveredCamera {
+    /// The camera's own id.
+    pub endpoint: String,
+    /// Of the device service.
+    pub address: Url,
+    pub name: Option<String>,
+    pub model: Option<String>,
+    pub location: Option<String>,
+}
+
+/// The answers, and what could not be asked.
+#[derive(Debug, Default)]
+pub struct FoundCameras {
+    /// In the order of their addresses.
+    pub cameras: Vec<DiscoveredCamera>,
+    /// Interfaces on which the question could not be sent, with the reason.
+    pub failures: Vec<(Ipv4Addr, io::Error)>,
+}
+
+/// The IPv4 addresses of this machine's interfaces that are up, without loopback.
+pub fn interfaces() -> io::Result<Vec<Ipv4Addr>> {
+    let interfaces = if_addrs::get_if_addrs()?.into_iter();
+    let usable = interfaces.filter(|one| one.is_oper_up() && !one.is_loopback());
+    let mut addresses: Vec<Ipv4Addr> = usable
+        .filter_map(|interface| match interface.ip() {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+/// Asks on all interfaces at the same time.
+pub async fn discover(options: &DiscoveryOptions) -> FoundCameras {
+    let mut asked = JoinSet::new();
+    for &interface in &options.interfaces {
+        let (to, wait) = (options.to, options.wait);
+        asked.spawn(async move { (interface, ask_on(interface, to, wait).await) });
+    }
+    let mut found = BTreeMap::new();
+    let mut failures = Vec::new();
+    while let Some(asked) = asked.join_next().await {
+        match asked {
+            Ok((_, Ok(cameras))) => {
+                for camera in cameras {
+                    found.entry(camera.endpoint.clone()).or_insert(camera);
+                }
+            }
+            Ok((interface, Err(error))) => failures.push((interface, error)),
+            Err(_) => {}
+        }
+    }
+    let mut cameras: Vec<DiscoveredCamera> = found.into_values().collect();
+    cameras.sort_by_key(|camera| sort_key(&camera.address));
+    // A camera that has changed its id answers with one address.
+    cameras.dedup_by(|one, other| one.address == other.address);
+    FoundCameras { cameras, failures }
+}
+
+/// Addresses in the order of their numbers.
+fn sort_key(address: &Url) -> (Option<Ipv4Addr>, String) {
+    let ip = address.host_str().and_then(|host| host.parse().ok());
+    (ip, address.as_str().to_owned())
+}
+
+/// Linux sends to a group on the interface that has the socket's address.
+async fn ask_on(
+    interface: Ipv4Addr,
+    to: SocketAddrV4,
+    wait: Duration,
+) -> io::Result<Vec<DiscoveredCamera>> {
+    let socket = UdpSocket::bind((interface, 0)).await?;
+    let probes = TYPES.map(|(name, namespace)| probe(name, namespace));
+    for repeat in 0..REPEATS {
+        if repeat > 0 {
+            sleep(REPEAT_AFTER.min(wait / 4)).await;
+        }
+        for probe in &probes {
+            socket.send_to(probe.as_bytes(), to).await?;
+        }
+    }
+    let mut found = Vec::new();
+    _ = timeout(wait, receive(&socket, &mut found)).await;
+    Ok(found)
+}
+
+/// Collects answers until it is ended.
+async fn receive(socket: &UdpSocket, found: &mut Vec<DiscoveredCamera>) {
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((length, sender)) => {
+                let answer = String::from_utf8_lossy(&buffer[..length]);
+                found.extend(matches(&answer, sender));
+            }
+            // Linux reports here that an earlier datagram found no receiver.
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// A question for one type.
+fn probe(name: &str, namespace: &str) -> String {
+    let namespaces = [
+        ("xmlns:s", "http://www.w3.org/2003/05/soap-envelope"),
+        (
+            "xmlns:a",
+            "http://schemas.xmlsoap.org/ws/2004/08/addressing",
+        ),
+        ("xmlns:w", "http://schemas.xmlsoap.org/ws/2005/04/discovery"),
+    ];
+    let mut text = XmlText::new();
+    text.element_with("s:Envelope", &namespaces, |text| {
+        text.element("s:Header", |text| {
+            text.leaf("a:MessageID", &message_id());
+            text.leaf("a:To", "urn:schemas-xmlsoap-org:ws:2005:04:discovery");
+            text.leaf(
+                "a:Action",
+                "http://schemas.xmlsoap.org/ws/2005/04/discovery/Probe",
+            );
+        });
+        text.element("s:Body", |text| {
+            text.element("w:Probe", |text| {
+                text.element_with("w:Types", &[("xmlns:d", namespace)], |text| text.text(name));
+            });
+        });
+    });
+    text.finish()
+}
+
+/// The cameras of an answer; none in what is no answer.
+fn matches(answer: &str, sender: SocketAddr) -> Vec<DiscoveredCamera> {
+    let Ok(document) = read_xml(answer) else {
+        return Vec::new();
+    };
+    let matches = all(document.root(), "ProbeMatch");
+    matches
+        .filter_map(|node| discovered(node, sender))
+        .collect()
+}
+
+fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera> {
+    let address = best_address(text_of(node, "XAddrs")?, sender)?;
+    let scopes = text_of(node, "Scopes").unwrap_or_default();
+    let scope = |name: &str| {
+        let values = scopes.split_whitespace().filter_map(|scope| {
+            let value = scope.strip_prefix(SCOPE)?.strip_prefix(name)?;
+            value.strip_prefix('/').filter(|value| !value.is_empty())
+        });
+        let decoded = |value| percent_decode_str(value).decode_utf8_lossy();
+        let printable = |text: &str| text.chars().filter(|c| !c.is_control()).collect();
+        values.map(|value| printable(&decoded(value))).next()
+    };
+    let endpoint = find(node, "EndpointReference").and_then(|node| text(find(node, "Address")?));
+    Some(DiscoveredCamera {
+        endpoint: endpoint.unwrap_or(address.as_str()).to_owned(),
+        name: scope("name"),
+        model: scope("hardware"),
+        location: scope("location"),
+        address,
+    })
+}
+
+/// Of several addresses of a camera, the one that it answered from; else one that other machines can use.
+fn best_address(addresses: &str, sender: SocketAddr) -> Option<Url> {
+    let urls = addresses.split_whitespace();
+    let urls = urls.filter(|text| text.starts_with("http"));
+    let urls: Vec<Url> = urls.filter_map(|text| device_address(text).ok()).collect();
+    let ip = |url: &Url| {
+        url.host_str()
+            .and_then(|host| host.parse::<Ipv4Addr>().ok())
+    };
+    let is_senders = |url: &&Url| ip(url).map(IpAddr::V4) == Some(sender.ip());
+    let is_usual = |url: &&Url| ip(url).is_some_and(|ip| !ip.is_link_local());
+    let best = urls.iter().find(is_senders);
+    let best = best.or_else(|| urls.iter().find(is_usual));
+    best.or(urls.first()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(addresses: &str, scopes: &str) -> String {
+        format!(
+            "<S:Envelope xmlns:S='http://www.w3.org/2003/05/soap-envelope' xmlns:x='a' xmlns:y='d'><S:Body><y:ProbeMatches><y:ProbeMatch>\
+             <x:EndpointReference><x:Address>urn:uuid:1</x:Address></x:EndpointReference>\
+             <y:Scopes>{scopes}</y:Scopes><y:XAddrs>{addresses}</y:XAddrs></y:ProbeMatch></y:ProbeMatches></S:Body></S:Envelope>"
+        )
+    }
+
+    fn sender() -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 7], 3702))
+    }
+
+    #[test]
+    fn answer_has_name_model_and_the_address_of_its_sender() {
+        let scopes = "onvif://www.onvif.org/type/ptz onvif://www.onvif.org/name/Front%20door \
+            onvif://www.onvif.org/hardware/X%1b1 onvif://www.onvif.org/location/";
+        let addresses =
+            "http://[fe80::1]/onvif/device_service http://169.254.1.1/o http://192.0.2.7/o";
+        let found = matches(&answer(addresses, scopes), sender());
+        let expected = DiscoveredCamera {
+            endpoint: "urn:uuid:1".into(),
+            address: Url::parse("http://192.0.2.7/o").unwrap(),
+            name: Some("Front door".into()),
+            model: Some("X1".into()),
+            location: None,
+        };
+        assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn address_that_others_can_use_is_preferred() {
+        for (addresses, expected) in [
+            (
+                "http://169.254.1.1/o http://10.0.0.3/o",
+                Some("http://10.0.0.3/o"),
+            ),
+            ("http://169.254.1.1/o", Some("http://169.254.1.1/o")),
+            ("ftp://10.0.0.3 urn:x", None),
+        ] {
+            let found = matches(&answer(addresses, ""), sender());
+            let found = found.first().map(|camera| camera.address.as_str());
+            assert_eq!(found, expected);
+        }
+        assert_eq!(matches("no XML", sender()), []);
+        assert_eq!(matches("<a/>", sender()), []);
+    }
+}

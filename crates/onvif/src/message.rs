@@ -1,0 +1,413 @@
+//! The messages of a camera's events, and which of the usual events a message is.
+
+use crate::xml::{XmlNode, all, find, local_name, text};
+
+/// A message of a camera.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnvifMessage {
+    pub topic: OnvifTopic,
+    /// The state that the message is about: `None` for what has no state, such as an object that crossed a line.
+    pub is_active: Option<bool>,
+    pub operation: PropertyOperation,
+    /// Where it happened: a video source, a rule, an input.
+    pub source: Vec<OnvifItem>,
+    pub data: Vec<OnvifItem>,
+}
+
+/// A name and a value of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnvifItem {
+    pub name: String,
+    pub value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyOperation {
+    /// What is true at the start of a subscription.
+    Initialized,
+    Changed,
+    /// The thing that had a state is not there any more.
+    Deleted,
+    /// The message is about no state, or does not say so.
+    None,
+}
+
+/// The path of a topic without prefixes, which every camera may choose: `RuleEngine/CellMotionDetector/Motion`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OnvifTopic(String);
+
+impl OnvifTopic {
+    /// `None` for a text without a name.
+    pub fn new(text: &str) -> Option<Self> {
+        let parts = text.trim().split('/').map(|part| local_name(part.trim()));
+        let parts: Vec<&str> = parts.collect();
+        let is_name = |part: &&str| !part.is_empty() && !part.contains(char::is_whitespace);
+        let are_names = parts.iter().all(is_name);
+        are_names.then(|| Self(parts.join("/")))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A usual kind of event. Cameras have different topics for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnvifEventKind {
+    /// Something moves.
+    Motion,
+    Person,
+    Vehicle,
+    Animal,
+    Face,
+    /// The button of a door bell.
+    Visitor,
+    Package,
+    /// An object is in an area, or crossed a line, that was drawn in the camera.
+    Area,
+    /// A contact of the camera.
+    Input,
+    /// A loud sound.
+    Sound,
+    /// The camera was covered or turned.
+    Tamper,
+}
+
+/// Words of the configuration.
+const KINDS: [(&str, OnvifEventKind); 11] = [
+    ("motion", OnvifEventKind::Motion),
+    ("person", OnvifEventKind::Person),
+    ("vehicle", OnvifEventKind::Vehicle),
+    ("animal", OnvifEventKind::Animal),
+    ("face", OnvifEventKind::Face),
+    ("visitor", OnvifEventKind::Visitor),
+    ("package", OnvifEventKind::Package),
+    ("area", OnvifEventKind::Area),
+    ("input", OnvifEventKind::Input),
+    ("sound", OnvifEventKind::Sound),
+    ("tamper", OnvifEventKind::Tamper),
+];
+
+/// Last names of topics, and of the data of topics that are about several kinds. Topics of ONVIF and those of several makers.
+const NAMES: [(&str, OnvifEventKind); 33] = [
+    ("Motion", OnvifEventKind::Motion),
+    ("MotionAlarm", OnvifEventKind::Motion),
+    ("IsMotion", OnvifEventKind::Motion),
+    ("People", OnvifEventKind::Person),
+    ("PeopleDetect", OnvifEventKind::Person),
+    ("HumanShapeDetect", OnvifEventKind::Person),
+    ("HumanDetect", OnvifEventKind::Person),
+    ("IsPeople", OnvifEventKind::Person),
+    ("VehicleDetect", OnvifEventKind::Vehicle),
+    ("Vehicle", OnvifEventKind::Vehicle),
+    ("IsVehicle", OnvifEventKind::Vehicle),
+    ("DogCatDetect", OnvifEventKind::Animal),
+    ("Pet", OnvifEventKind::Animal),
+    ("IsPet", OnvifEventKind::Animal),
+    ("FaceDetect", OnvifEventKind::Face),
+    ("Face", OnvifEventKind::Face),
+    ("Visitor", OnvifEventKind::Visitor),
+    ("Package", OnvifEventKind::Package),
+    ("ObjectsInside", OnvifEventKind::Area),
+    ("Intrusion", OnvifEventKind::Area),
+    ("IsIntrusion", OnvifEventKind::Area),
+    ("Crossed", OnvifEventKind::Area),
+    ("LineCross", OnvifEventKind::Area),
+    ("IsLineCross", OnvifEventKind::Area),
+    ("DigitalInput", OnvifEventKind::Input),
+    ("DetectedSound", OnvifEventKind::Sound),
+    ("IsSoundDetected", OnvifEventKind::Sound),
+    ("Tamper", OnvifEventKind::Tamper),
+    ("IsTamper", OnvifEventKind::Tamper),
+    ("GlobalSceneChange", OnvifEventKind::Tamper),
+    ("ImageTooDark", OnvifEventKind::Tamper),
+    ("ImageTooBlurry", OnvifEventKind::Tamper),
+    ("SignalLoss", OnvifEventKind::Tamper),
+];
+
+/// Topics whose last name is that of their service.
+const SERVICE_NAMES: [&str; 3] = ["AnalyticsService", "RecordingService", "ImagingService"];
+
+/// Names of states; other names count only with a value that can be nothing else.
+const STATES: [&str; 4] = ["State", "LogicalState", "IsInside", "Active"];
+
+impl OnvifEventKind {
+    pub fn word(self) -> &'static str {
+        let found = KINDS.iter().find(|(_, kind)| *kind == self);
+        found.map_or("", |(word, _)| word)
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        let found = NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| *kind)
+    }
+}
+
+/// Which messages are wanted: a usual kind, or one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnvifSelector {
+    Kind(OnvifEventKind),
+    Topic(OnvifTopic),
+}
+
+impl OnvifSelector {
+    /// Reads a word such as `motion`, or a topic such as `tns1:RuleEngine/CellMotionDetector/Motion`.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let found = KINDS.iter().find(|(word, _)| *word == text);
+        if let Some((_, kind)) = found {
+            return Ok(Self::Kind(*kind));
+        }
+        let topic = OnvifTopic::new(text).filter(|_| text.contains('/'));
+        topic.map(Self::Topic).ok_or_else(|| {
+            let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
+            format!(
+                "is neither one of {} nor a topic such as tns1:RuleEngine/CellMotionDetector/Motion",
+                words.join(", ")
+            )
+        })
+    }
+
+    pub fn accepts(&self, message: &OnvifMessage) -> bool {
+        match self {
+            Self::Kind(kind) => message.kinds().contains(kind),
+            Self::Topic(topic) => message.topic == *topic,
+        }
+    }
+
+    /// The state in a message: of a kind that the message names in its data, the value there.
+    pub fn state(&self, message: &OnvifMessage) -> Option<bool> {
+        if message.operation == PropertyOperation::Deleted {
+            return Some(false);
+        }
+        let of_kind = |item: &&OnvifItem| match self {
+            Self::Kind(kind) => OnvifEventKind::of_name(&item.name) == Some(*kind),
+            Self::Topic(_) => false,
+        };
+        let named = message.data.iter().find(of_kind);
+        named.and_then(truth).or(message.is_active)
+    }
+}
+
+impl OnvifMessage {
+    /// The usual kinds that the message is about. A topic with a name that is known is about that; otherwise its data is looked at.
+    pub fn kinds(&self) -> Vec<OnvifEventKind> {
+        let mut parts = self.topic.0.rsplit('/');
+        let last = parts.find(|part| !SERVICE_NAMES.contains(part));
+        let of_topic = last.and_then(OnvifEventKind::of_name);
+        match of_topic {
+            Some(kind) => vec![kind],
+            None => {
+                let names = self.data.iter();
+                names
+                    .filter_map(|item| OnvifEventKind::of_name(&item.name))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// Reads a notification; `None` without a topic or a message.
+pub(crate) fn message_of(notification: XmlNode<'_>) -> Option<OnvifMessage> {
+    let topic = OnvifTopic::new(text(find(notification, "Topic")?)?)?;
+    // Message of WS-Notification has one of ONVIF in it.
+    let message = all(notification, "Message").last()?;
+    let items = |part: &str| {
+        let part = find(message, part);
+        let items = part.into_iter().flat_map(|part| all(part, "SimpleItem"));
+        items.filter_map(item).collect::<Vec<_>>()
+    };
+    let operation = match message.attribute("PropertyOperation") {
+        Some("Initialized") => PropertyOperation::Initialized,
+        Some("Changed") => PropertyOperation::Changed,
+        Some("Deleted") => PropertyOperation::Deleted,
+        _ => PropertyOperation::None,
+    };
+    let data = items("Data");
+    Some(OnvifMessage {
+        is_active: match operation {
+            PropertyOperation::Deleted => Some(false),
+            _ => state(&data),
+        },
+        topic,
+        operation,
+        source: items("Source"),
+        data,
+    })
+}
+
+fn item(node: XmlNode<'_>) -> Option<OnvifItem> {
+    Some(OnvifItem {
+        name: node.attribute("Name")?.to_owned(),
+        value: node.attribute("Value").unwrap_or_default().to_owned(),
+    })
+}
+
+/// The state that a message's data have: that of the first item with the name of a state, else of the first with a truth value.
+fn state(data: &[OnvifItem]) -> Option<bool> {
+    let is_state = |item: &&OnvifItem| {
+        let mut names = STATES.iter();
+        names.any(|name| item.name.eq_ignore_ascii_case(name))
+            || OnvifEventKind::of_name(&item.name).is_some()
+    };
+    let mut named = data.iter().filter(is_state).filter_map(truth);
+    let is_word = |item: &&OnvifItem| item.value.parse::<u64>().is_err();
+    let mut others = data.iter().filter(is_word).filter_map(truth);
+    named.next().or_else(|| others.next())
+}
+
+fn truth(item: &OnvifItem) -> Option<bool> {
+    let value = item.value.trim();
+    let is = |words: [&str; 4]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+    match value {
+        _ if is(["true", "1", "active", "on"]) => Some(true),
+        _ if is(["false", "0", "inactive", "off"]) => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::PulledMessages;
+
+    /// A notification as cameras write it, with the data items that are given.
+    fn notification(topic: &str, operation: &str, data: &str) -> String {
+        format!(
+            "<n:NotificationMessage><n:Topic Dialect='d'>{topic}</n:Topic><n:Message><o:Message {operation}>\
+             <o:Source><o:SimpleItem Name='VideoSource' Value='1'/></o:Source><o:Data>{data}</o:Data>\
+             </o:Message></n:Message></n:NotificationMessage>"
+        )
+    }
+
+    fn item(name: &str, value: &str) -> String {
+        format!("<o:SimpleItem Name='{name}' Value='{value}'/>")
+    }
+
+    fn pulled(notifications: &str) -> PulledMessages {
+        let answer = format!("<e:R xmlns:e='e' xmlns:n='n' xmlns:o='o'>{notifications}</e:R>");
+        PulledMessages::of(&answer).unwrap()
+    }
+
+    fn message(topic: &str, data: &str) -> OnvifMessage {
+        let all = pulled(&notification(topic, "PropertyOperation='Changed'", data));
+        all.messages.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn usual_topics_have_a_kind_and_a_state() {
+        for (topic, name, value, word, state) in [
+            (
+                "tns1:RuleEngine/CellMotionDetector/Motion",
+                "IsMotion",
+                "true",
+                "motion",
+                Some(true),
+            ),
+            (
+                "x:VideoSource/y:MotionAlarm",
+                "State",
+                "0",
+                "motion",
+                Some(false),
+            ),
+            (
+                "tns1:Device/Trigger/DigitalInput",
+                "LogicalState",
+                "1",
+                "input",
+                Some(true),
+            ),
+            (
+                "tns1:RuleEngine/FieldDetector/ObjectsInside",
+                "IsInside",
+                "true",
+                "area",
+                Some(true),
+            ),
+            (
+                "tns1:RuleEngine/LineDetector/Crossed",
+                "ObjectId",
+                "1",
+                "area",
+                None,
+            ),
+            (
+                "tns1:RuleEngine/MyRuleDetector/PeopleDetect",
+                "State",
+                "true",
+                "person",
+                Some(true),
+            ),
+            (
+                "tns1:RuleEngine/TPSmartEventDetector/TPSmartEvent",
+                "IsVehicle",
+                "true",
+                "vehicle",
+                Some(true),
+            ),
+            (
+                "tns1:VideoSource/ImageTooDark/AnalyticsService",
+                "State",
+                "false",
+                "tamper",
+                Some(false),
+            ),
+            (
+                "tnsaxis:CameraApplicationPlatform/VMD/Camera1Profile1",
+                "active",
+                "1",
+                "",
+                Some(true),
+            ),
+        ] {
+            let message = message(topic, &item(name, value));
+            let words: Vec<_> = message.kinds().iter().map(|kind| kind.word()).collect();
+            assert_eq!(words.first().copied().unwrap_or_default(), word, "{topic}");
+            assert_eq!(message.is_active, state, "{topic}");
+            if !word.is_empty() {
+                let selector = OnvifSelector::new(word).unwrap();
+                assert!(selector.accepts(&message), "{topic}");
+                assert_eq!(selector.state(&message), state, "{topic}");
+            }
+            let by_topic = OnvifSelector::new(topic).unwrap();
+            assert!(by_topic.accepts(&message));
+        }
+    }
+
+    #[test]
+    fn state_of_a_kind_is_that_of_its_data() {
+        let data = item("IsPeople", "false") + &item("IsVehicle", "true");
+        let message = message("tns1:RuleEngine/TPSmartEventDetector/TPSmartEvent", &data);
+        for (word, state) in [("person", false), ("vehicle", true)] {
+            let selector = OnvifSelector::new(word).unwrap();
+            assert!(selector.accepts(&message));
+            assert_eq!(selector.state(&message), Some(state));
+        }
+    }
+
+    #[test]
+    fn odd_messages_are_ignored_and_counted() {
+        let odd = "<n:NotificationMessage><n:Message><o:Message/></n:Message></n:NotificationMessage>\
+            <n:NotificationMessage><n:Topic> </n:Topic><n:Message/></n:NotificationMessage>\
+            <n:NotificationMessage/>";
+        let deleted = notification(
+            "t:a/b",
+            "PropertyOperation='Deleted'",
+            &item("State", "true"),
+        );
+        let bare = "<n:NotificationMessage><n:Topic>t:a/c</n:Topic><n:Message><o:Message/></n:Message></n:NotificationMessage>";
+        let all = pulled(&format!("{odd}{deleted}{bare}"));
+        assert_eq!(all.ignored, 3);
+        let states: Vec<_> = all.messages.iter().map(|m| m.is_active).collect();
+        assert_eq!(states, [Some(false), None]);
+        assert_eq!(all.messages[0].source[0].value, "1");
+    }
+
+    #[test]
+    fn selector_rejects_what_is_no_word_or_topic() {
+        for text in ["", "motoin", "tns1:", "a b/c", "RuleEngine//Motion"] {
+            let error = OnvifSelector::new(text).unwrap_err();
+            assert!(error.contains("motion, person"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! Against a scripted camera on loopback.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    DiscoveryOptions, OnvifCamera, OnvifError, OnvifLogin, OnvifMessage, OnvifSelector,
+    OnvifUpdate, PropertyOperation, describe_camera, device_address, discover, timing::OnvifTiming,
+    watch::watch_with,
+};
+use spotter_core::{SystemClock, config::Secret};
+use spotter_scripted::onvif::{
+    CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
+    ScriptedOnvifCamera,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pauses of milliseconds.
+fn quick() -> OnvifTiming {
+    let ms = Duration::from_millis;
+    OnvifTiming {
+        empty_gap: ms(5),
+        full_gap: ms(1),
+        answer_within: PATIENCE,
+        first_pause: ms(5),
+        longest_pause: ms(20),
+        first_login_pause: ms(5),
+        longest_login_pause: ms(20),
+        full_pause: ms(5),
+        ..OnvifTiming::default()
+    }
+}
+
+fn camera(scripted: &ScriptedOnvifCamera) -> OnvifCamera {
+    OnvifCamera {
+        address: device_address(&scripted.address()).unwrap(),
+        login: None,
+        is_insecure: false,
+    }
+}
+
+fn with_login(camera: OnvifCamera, password: &str) -> OnvifCamera {
+    let login = OnvifLogin {
+        user: "viewer".into(),
+        password: Secret::new(password.into()),
+    };
+    OnvifCamera {
+        login: Some(login),
+        ..camera
+    }
+}
+
+fn demanding(scheme: OnvifLoginScheme) -> OnvifScript {
+    let login = OnvifLoginScript {
+        scheme,
+        user: "viewer",
+        password: "pa<ss&\"w,o=rd",
+    };
+    OnvifScript {
+        login: Some(login),
+        ..OnvifScript::default()
+    }
+}
+
+/// A camera whose events are watched.
+struct Watched {
+    updates: mpsc::Receiver<OnvifUpdate>,
+    task: JoinHandle<()>,
+}
+
+impl Watched {
+    fn start(camera: OnvifCamera, timing: OnvifTiming) -> Self {
+        let (sender, updates) = mpsc::channel(16);
+        let clock = Arc::new(SystemClock::new());
+        Self {
+            updates,
+            task: tokio::spawn(watch_with(camera, clock, timing, sender)),
+        }
+    }
+
+    async fn next(&mut self) -> OnvifUpdate {
+        let next = timeout(PATIENCE, self.updates.recv()).await;
+        next.expect("an update").expect("the task runs")
+    }
+
+    async fn connected(&mut self) {
+        assert_eq!(self.next().await, OnvifUpdate::Connected);
+    }
+
+    async fn message(&mut self) -> OnvifMessage {
+        match self.next().await {
+            OnvifUpdate::Message(message) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The state of motion in the next message.
+    async fn motion(&mut self) -> Option<bool> {
+        let message = self.message().await;
+        let motion = OnvifSelector::new("motion").unwrap();
+        assert!(motion.accepts(&message), "{message:?}");
+        motion.state(&message)
+    }
+
+    async fn lost(&mut self) -> String {
+        match self.next().await {
+            OnvifUpdate::Lost { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends the watch and waits for it.
+    async fn end(self) {
+        drop(self.updates);
+        timeout(PATIENCE, self.task).await.unwrap().unwrap();
+    }
+}
+
+async fn until(what: &str, mut is_done: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_millis() / 5 {
+        if is_done() {
+            return;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{PATIENCE:?} went by without {what}")
+}
+
+/// Events of a camera arrive, from the state at the start on.
+async fn receives(scripted: &ScriptedOnvifCamera, camera: OnvifCamera) {
+    scripted.notify(CameraNotice::motion(true));
+    let mut watched = Watched::start(camera, quick());
+    watched.connected().await;
+    if scripted.script().has_synchronization {
+        let first = watched.message().await;
+        assert_eq!(first.operation, PropertyOperation::Initialized);
+        assert_eq!(first.is_active, Some(true));
+    }
+    for is_active in [false, true] {
+        scripted.notify(CameraNotice::motion(is_active));
+        assert_eq!(watched.motion().await, Some(is_active));
+    }
+    watched.end().await;
+    assert_eq!(scripted.complaints(), [""; 0]);
+    assert_eq!(scripted.subscriptions(), 0, "it was ended");
+}
+
+#[tokio::test]
+async fn events_arrive_from_odd_cameras() {
+    let oddities: [fn(&mut OnvifScript); 6] = [
+        |_| {},
+        |script| script.is_oddly_prefixed = true,
+        |script| script.has_parameters = true,
+        |script| script.named_host = Some("10.9.9.9:8000"),
+        |script| script.clock_ahead_s = -3600,
+        |script| {
+            script.has_services = false;
+            script.has_synchronization = false;
+        },
+    ];
+    for odd in oddities {
+        let mut script = OnvifScript::default();
+        odd(&mut script);
+        let scripted = ScriptedOnvifCamera::start(script);
+        receives(&scripted, camera(&scripted)).await;
+        assert_eq!(scripted.count("Unsubscribe"), 1);
+    }
+}
+
+#[tokio::test]
+async fn login_is_the_one_that_the_camera_demands() {
+    for (scheme, clock_ahead_s) in [
+        (OnvifLoginScheme::Md5(100), 0),
+        (OnvifLoginScheme::Sha256(100), 0),
+        // Each nonce is stale after two requests.
+        (OnvifLoginScheme::Md5(2), 0),
+        (OnvifLoginScheme::UsernameToken, 3600),
+        (OnvifLoginScheme::UsernameToken, -3600),
+    ] {
+        let mut script = demanding(scheme);
+        script.clock_ahead_s = clock_ahead_s;
+        let scripted = ScriptedOnvifCamera::start(script);
+        let camera = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
+        receives(&scripted, camera).await;
+        assert_eq!(scripted.wrong_logins(), 0, "{scheme:?}");
+    }
+}
+
+#[tokio::test]
+async fn missing_or_wrong_login_is_lost_with_advice() {
+    for scheme in [OnvifLoginScheme::Md5(9), OnvifLoginScheme::UsernameToken] {
+        let scripted = ScriptedOnvifCamera::start(demanding(scheme));
+        let mut watched = Watched::start(camera(&scripted), quick());
+        assert!(watched.lost().await.contains("demands a login"));
+        assert_eq!(scripted.wrong_logins(), 0);
+        let wrong = with_login(camera(&scripted), "canary");
+        let timing = OnvifTiming {
+            first_login_pause: PATIENCE,
+            longest_login_pause: PATIENCE,
+            ..quick()
+        };
+        let mut watched = Watched::start(wrong, timing);
+        let reason = watched.lost().await;
+        assert!(reason.contains("rejected the login"), "{reason}");
+        assert!(!reason.contains("canary"), "{reason}");
+        assert_eq!(scripted.wrong_logins(), 1, "one attempt before the pause");
+    }
+    let scripted = ScriptedOnvifCamera::start(demanding(OnvifLoginScheme::Basic));
+    let mut watched = Watched::start(with_login(camera(&scripted), "canary"), quick());
+    assert!(watched.lost().await.contains("(Basic)"));
+}
+
+/// A subscription of two seconds goes on, with `Renew` or without.
+async fn goes_on(has_renew: bool) {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript {
+        has_renew,
+        lasts: Duration::from_secs(2),
+        max_subscriptions: 1,
+        ..OnvifScript::default()
+    });
+    let mut watched = Watched::start(camera(&scripted), quick());
+    watched.connected().await;
+    let renewal = || match has_renew {
+        true => scripted.count("Renew") > 0,
+        false => scripted.count("CreatePullPointSubscription") > 1,
+    };
+    until("the renewal", renewal).await;
+    let pulls = || {
+        scripted
+            .requests()
+            .last()
+            .is_some_and(|last| last == "PullMessages")
+    };
+    until("a pull", pulls).await;
+    scripted.notify(CameraNotice::motion(true));
+    assert_eq!(watched.motion().await, Some(true), "it was never lost");
+    assert_eq!(scripted.subscriptions(), 1);
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn subscription_is_renewed_or_made_again() {
+    tokio::join!(goes_on(true), goes_on(false));
+}
+
+#[tokio::test]
+async fn camera_that_forgets_gets_a_new_subscription_at_once() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+    let mut watched = Watched::start(camera(&scripted), quick());
+    watched.connected().await;
+    for is_active in [true, false] {
+        scripted.forget_subscriptions();
+        until("another subscription", || scripted.subscriptions() == 1).await;
+        scripted.notify(CameraNotice::motion(is_active));
+        // The state at the start of the subscription may come before.
+        while watched.motion().await != Some(is_active) {}
+    }
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn broken_pulls_are_repeated_and_then_reported() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+    let mut watched = Watched::start(camera(&scripted), quick());
+    watched.connected().await;
+    for fault in [PullFault::Close, PullFault::Babble, PullFault::Status(503)] {
+        scripted.will([fault]);
+        scripted.notify(CameraNotice::motion(true));
+        assert_eq!(watched.motion().await, Some(true), "{fault:?} once");
+        scripted.will([fault, fault]);
+        let reason = watched.lost().await;
+        assert!(reason.starts_with("127.0.0.1:"), "{reason}");
+        scripted.notify(CameraNotice::motion(false));
+        watched.connected().await;
+        assert_eq!(watched.motion().await, Some(false));
+    }
+    assert_eq!(
+        scripted.count("CreatePullPointSubscription"),
+        1,
+        "it is still there"
+    );
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn camera_that_answers_at_once_is_not_flooded() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript {
+        answers_at_once: true,
+        ..OnvifScript::default()
+    });
+    let timing = OnvifTiming {
+        empty_gap: Duration::from_millis(200),
+        ..quick()
+    };
+    let mut watched = Watched::start(camera(&scripted), timing);
+    watched.connected().await;
+    scripted.notify(CameraNotice::motion(true));
+    assert_eq!(watched.motion().await, Some(true));
+    assert!(
+        scripted.count("PullMessages") <= 3,
+        "{:?}",
+        scripted.requests()
+    );
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn camera_with_too_many_subscriptions_is_asked_again() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript {
+        max_subscriptions: 0,
+        ..OnvifScript::default()
+    });
+    let mut watched = Watched::start(camera(&scripted), quick());
+    let reason = watched.lost().await;
+    assert!(reason.contains("MaximumNumberOfSubscriptions"), "{reason}");
+    scripted.set(|script| script.max_subscriptions = 1);
+    watched.connected().await;
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn odd_messages_are_counted_and_do_no_harm() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+    let mut watched = Watched::start(camera(&scripted), quick());
+    watched.connected().await;
+    scripted.notify(CameraNotice {
+        topic: None,
+        operation: NoticeOperation::None,
+        data: vec![],
+    });
+    assert_eq!(watched.next().await, OnvifUpdate::Ignored { messages: 1 });
+    scripted.notify(CameraNotice {
+        topic: Some("tns1:Monitoring/ProcessorUsage"),
+        operation: NoticeOperation::None,
+        data: vec![("Value", "31".into())],
+    });
+    let message = watched.message().await;
+    assert_eq!(
+        (message.topic.as_str(), message.is_active),
+        ("Monitoring/ProcessorUsage", None)
+    );
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn slow_camera_and_absent_one_have_different_reasons() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript {
+        delay: Duration::from_millis(200),
+        ..OnvifScript::default()
+    });
+    let timing = OnvifTiming {
+        answer_within: Duration::from_millis(20),
+        ..quick()
+    };
+    let mut watched = Watched::start(camera(&scripted), timing);
+    assert!(watched.lost().await.contains("did not answer within 20ms"));
+    let absent = OnvifCamera {
+        address: device_address("http://127.0.0.1:1").unwrap(),
+        ..camera(&scripted)
+    };
+    let mut watched = Watched::start(absent, quick());
+    let reason = watched.lost().await;
+    assert!(reason.contains("refused"), "{reason}");
+    let without_events = ScriptedOnvifCamera::start(OnvifScript {
+        has_events: false,
+        ..OnvifScript::default()
+    });
+    let mut watched = Watched::start(camera(&without_events), quick());
+    assert!(watched.lost().await.contains("has no event service"));
+}
+
+fn self_signed(directory: &Path) -> Arc<ServerConfig> {
+    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out camera.pem -days 2 -subj /CN=camera";
+    let done = Command::new("openssl")
+        .current_dir(directory)
+        .args(arguments.split_whitespace())
+        .stderr(Stdio::null())
+        .status();
+    assert!(done.expect("tests need openssl").success());
+    let certificate = CertificateDer::from_pem_file(directory.join("camera.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&fs::read(directory.join("key.pem")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    Arc::new(config)
+}
+
+#[tokio::test]
+async fn certificate_of_its_own_is_accepted_by_the_setting_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = self_signed(directory.path());
+    let scripted =
+        ScriptedOnvifCamera::start_with_tls(demanding(OnvifLoginScheme::Md5(100)), move |stream| {
+            let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
+            Some(Box::new(StreamOwned::new(connection, stream)))
+        });
+    let checked = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
+    let mut watched = Watched::start(checked.clone(), quick());
+    let reason = watched.lost().await;
+    assert!(
+        reason.contains("certificate") && reason.contains("insecure"),
+        "{reason}"
+    );
+    assert_eq!(scripted.requests(), [""; 0]);
+    let insecure = OnvifCamera {
+        is_insecure: true,
+        ..checked
+    };
+    // The camera names its services with http.
+    scripted.set(|script| script.named_host = Some("127.0.0.1"));
+    receives(&scripted, insecure).await;
+}
+
+#[tokio::test]
+async fn camera_is_found_once_with_its_usable_address() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+    let options = DiscoveryOptions {
+        interfaces: vec![
+            [127, 0, 0, 1].into(),
+            [127, 0, 0, 1].into(),
+            [192, 0, 2, 1].into(),
+        ],
+        wait: Duration::from_millis(200),
+        to: scripted.be_discoverable(),
+    };
+    let found = discover(&options).await;
+    assert_eq!(found.cameras.len(), 1, "{found:?}");
+    let camera = &found.cameras[0];
+    assert_eq!(camera.address.as_str(), scripted.address());
+    assert_eq!(camera.name.as_deref(), Some("Front door"));
+    assert_eq!(camera.model.as_deref(), Some("SC-4"));
+    let (interface, _) = &found.failures[0];
+    assert_eq!(
+        interface.to_string(),
+        "192.0.2.1",
+        "it is no address of this machine"
+    );
+}
+
+fn described(scripted: &ScriptedOnvifCamera) -> Result<Vec<String>, OnvifError> {
+    let clock = Arc::new(SystemClock::new());
+    let description = describe_camera(&camera(scripted), clock, PATIENCE)?;
+    assert_eq!(
+        description.device.manufacturer.as_deref(),
+        Some("Scripted & Sons")
+    );
+    let streams = description.streams.iter();
+    let shown = streams.map(|stream| {
+        let (width, _) = stream.size.unwrap();
+        let encoding = stream.encoding.as_deref().unwrap();
+        format!("{} {encoding} {width} {}", stream.profile, stream.url)
+    });
+    Ok(shown.collect())
+}
+
+#[test]
+fn streams_come_from_the_newest_media_service() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript {
+        named_host: Some("10.9.9.9"),
+        ..OnvifScript::default()
+    });
+    let streams = described(&scripted).unwrap();
+    assert_eq!(
+        streams[0],
+        "main H265 2560 rtsp://127.0.0.1:554/main?a=1&b=2"
+    );
+    assert_eq!(streams.len(), 3);
+    scripted.set(|script| script.has_media2 = false);
+    let streams = described(&scripted).unwrap();
+    assert_eq!(streams[1], "sub H264 640 rtsp://127.0.0.1:554/sub?a=1&b=2");
+    assert!(streams[0].starts_with("main H264"));
+}

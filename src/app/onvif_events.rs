@@ -1,0 +1,455 @@
+//! The events of ONVIF cameras as signals of triggers: one subscription for each camera that has such triggers.
+//!
+//! ```text
+//!   camera ──watch_events──▶ OnvifUpdate ──▶ TriggerStates: pure ──▶ TriggerSender
+//!                                       └──▶ log, trouble
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use url::Url;
+
+use super::triggers::{TriggerCall, TriggerSender};
+use spotter_core::{
+    CameraId, Clock, TriggerId, TriggerSignal,
+    config::{CameraConfig, CameraTls, SourceConfig, TriggerSource},
+};
+use spotter_onvif::{
+    OnvifCamera, OnvifLogin, OnvifMessage, OnvifSelector, OnvifUpdate, PropertyOperation,
+    device_address, watch_events,
+};
+
+/// Updates of a camera that wait for its task.
+const WAITING_MAX: usize = 64;
+/// The most rules and topics of a camera that are remembered; further ones are not counted or logged.
+const REMEMBERED_MAX: usize = 64;
+/// For the ends of all subscriptions at a stop.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// See the module's documentation.
+pub struct OnvifEvents {
+    cameras: BTreeMap<CameraId, SubscribedCamera>,
+    sender: TriggerSender,
+    clock: Arc<dyn Clock>,
+}
+
+/// A camera whose events are received.
+struct SubscribedCamera {
+    wanted: WantedEvents,
+    trouble: watch::Receiver<Option<String>>,
+    /// Its end ends the subscription.
+    forwarder: JoinHandle<()>,
+    subscription: JoinHandle<()>,
+}
+
+/// What is received from a camera, and for which triggers.
+#[derive(Clone, Debug, PartialEq)]
+struct WantedEvents {
+    camera: OnvifCamera,
+    triggers: Vec<(TriggerId, OnvifSelector)>,
+}
+
+impl OnvifEvents {
+    pub fn start(cameras: &[CameraConfig], sender: TriggerSender, clock: Arc<dyn Clock>) -> Self {
+        let mut events = Self {
+            cameras: BTreeMap::new(),
+            sender,
+            clock,
+        };
+        events.change(cameras);
+        events
+    }
+
+    /// A camera keeps its subscription unless its login, its address or its triggers have changed.
+    pub fn change(&mut self, cameras: &[CameraConfig]) {
+        let wanted = cameras
+            .iter()
+            .filter_map(|camera| Some((camera.id.clone(), wanted_events(camera)?)));
+        let wanted: BTreeMap<CameraId, WantedEvents> = wanted.collect();
+        self.cameras.retain(|id, camera| {
+            let remains = wanted.get(id) == Some(&camera.wanted);
+            if !remains {
+                camera.forwarder.abort();
+            }
+            remains
+        });
+        for (id, wanted) in wanted {
+            if !self.cameras.contains_key(&id) {
+                let camera = self.subscribe(id.clone(), wanted);
+                self.cameras.insert(id, camera);
+            }
+        }
+    }
+
+    fn subscribe(&self, id: CameraId, wanted: WantedEvents) -> SubscribedCamera {
+        let (updates, received) = mpsc::channel(WAITING_MAX);
+        let (shown, trouble) = watch::channel(None);
+        let (camera, clock) = (wanted.camera.clone(), Arc::clone(&self.clock));
+        let forwarder = Forwarder {
+            states: TriggerStates::new(&wanted.triggers),
+            id,
+            sender: self.sender.clone(),
+            trouble: shown,
+            seen: BTreeSet::new(),
+        };
+        SubscribedCamera {
+            wanted,
+            trouble,
+            forwarder: tokio::spawn(forwarder.run(received)),
+            subscription: tokio::spawn(watch_events(camera, clock, updates)),
+        }
+    }
+
+    /// One line for each camera that does not send events.
+    pub fn troubles(&self) -> Vec<String> {
+        let troubles = self.cameras.iter().filter_map(|(id, camera)| {
+            let reason = camera.trouble.borrow().clone()?;
+            Some(format!("camera {id}: no ONVIF events: {reason}"))
+        });
+        troubles.collect()
+    }
+
+    /// Ends the subscriptions at the cameras.
+    pub async fn stop(&mut self) {
+        let cameras = std::mem::take(&mut self.cameras);
+        for camera in cameras.values() {
+            camera.forwarder.abort();
+        }
+        let all = async {
+            for camera in cameras.into_values() {
+                // It panicked, and the log says so.
+                _ = camera.subscription.await;
+            }
+        };
+        // What remains expires by itself.
+        _ = timeout(STOP_WITHIN, all).await;
+    }
+}
+
+/// `None`: the camera has no triggers with ONVIF.
+fn wanted_events(camera: &CameraConfig) -> Option<WantedEvents> {
+    let triggers = camera.triggers.iter().filter_map(|trigger| {
+        let TriggerSource::Onvif(text) = &trigger.source else {
+            return None;
+        };
+        match OnvifSelector::new(text) {
+            Ok(selector) => Some((trigger.id.clone(), selector)),
+            Err(wrong) => {
+                let (camera, trigger) = (&camera.id, &trigger.id);
+                tracing::error!(%camera, %trigger, "onvif {wrong}; the trigger never becomes active");
+                None
+            }
+        }
+    });
+    let triggers: Vec<_> = triggers.collect();
+    let camera = onvif_camera(camera).filter(|_| !triggers.is_empty())?;
+    Some(WantedEvents { camera, triggers })
+}
+
+/// Its ONVIF service is on the host of its source unless `onvif_url` says otherwise; the login is that of the source.
+fn onvif_camera(camera: &CameraConfig) -> Option<OnvifCamera> {
+    let rtsp = match &camera.source {
+        SourceConfig::Rtsp(rtsp) => Some(rtsp),
+        SourceConfig::File { .. } | SourceConfig::Usb { .. } | SourceConfig::Test => None,
+    };
+    let of_source = || {
+        let url = Url::parse(&rtsp?.url).ok()?;
+        Some(format!("http://{}", url.host_str()?))
+    };
+    let address = camera.onvif_url.clone().or_else(of_source)?;
+    let login = rtsp.and_then(|rtsp| {
+        Some(OnvifLogin {
+            user: rtsp.user.clone()?,
+            password: rtsp.password.clone()?,
+        })
+    });
+    Some(OnvifCamera {
+        address: device_address(&address).ok()?,
+        login,
+        is_insecure: rtsp.is_some_and(|rtsp| rtsp.tls == CameraTls::Insecure),
+    })
+}
+
+/// The task between a subscription and the triggers.
+struct Forwarder {
+    id: CameraId,
+    states: TriggerStates,
+    sender: TriggerSender,
+    trouble: watch::Sender<Option<String>>,
+    /// Topics that no trigger wants.
+    seen: BTreeSet<String>,
+}
+
+impl Forwarder {
+    async fn run(mut self, mut updates: mpsc::Receiver<OnvifUpdate>) {
+        while let Some(update) = updates.recv().await {
+            self.on_update(update);
+        }
+    }
+
+    fn on_update(&mut self, update: OnvifUpdate) {
+        let camera = &self.id;
+        match update {
+            OnvifUpdate::Connected => {
+                tracing::info!(%camera, "ONVIF events arrive");
+                self.states.forget();
+                self.trouble.send_replace(None);
+            }
+            OnvifUpdate::Lost { reason } => {
+                tracing::warn!(%camera, reason, "no ONVIF events, so their triggers do not become active; trying again");
+                self.trouble.send_replace(Some(reason));
+            }
+            OnvifUpdate::Ignored { messages } => {
+                tracing::debug!(%camera, messages, "ONVIF messages without a topic ignored");
+            }
+            OnvifUpdate::Message(message) => self.on_message(&message),
+        }
+    }
+
+    fn on_message(&mut self, message: &OnvifMessage) {
+        if !self.states.is_wanted(message) {
+            let topic = message.topic.as_str();
+            if self.seen.len() < REMEMBERED_MAX && self.seen.insert(topic.to_owned()) {
+                let camera = &self.id;
+                tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
+            }
+            return;
+        }
+        for (trigger, signal) in self.states.on_message(message) {
+            self.sender.send(TriggerCall {
+                camera: self.id.clone(),
+                trigger,
+                signal,
+            });
+        }
+    }
+}
+
+/// What the messages of a camera mean for its triggers. A trigger is on while any of the camera's rules is: one message that a rule is
+/// over does not end it. Pure.
+struct TriggerStates {
+    triggers: Vec<EventTrigger>,
+}
+
+struct EventTrigger {
+    id: TriggerId,
+    selector: OnvifSelector,
+    /// Rules, inputs and areas that are active: topic and source.
+    active: BTreeSet<String>,
+}
+
+impl TriggerStates {
+    fn new(triggers: &[(TriggerId, OnvifSelector)]) -> Self {
+        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
+            id: id.clone(),
+            selector: selector.clone(),
+            active: BTreeSet::new(),
+        };
+        Self {
+            triggers: triggers.iter().map(trigger).collect(),
+        }
+    }
+
+    fn is_wanted(&self, message: &OnvifMessage) -> bool {
+        let mut triggers = self.triggers.iter();
+        triggers.any(|trigger| trigger.selector.accepts(message))
+    }
+
+    /// What is active is unknown: the camera says it again.
+    fn forget(&mut self) {
+        for trigger in &mut self.triggers {
+            trigger.active.clear();
+        }
+    }
+
+    fn on_message(&mut self, message: &OnvifMessage) -> Vec<(TriggerId, TriggerSignal)> {
+        let triggers = self.triggers.iter_mut();
+        let wanting = triggers.filter(|trigger| trigger.selector.accepts(message));
+        wanting
+            .filter_map(|trigger| Some((trigger.id.clone(), trigger.signal(message)?)))
+            .collect()
+    }
+}
+
+impl EventTrigger {
+    fn signal(&mut self, message: &OnvifMessage) -> Option<TriggerSignal> {
+        let source = message.source.iter();
+        let source = source.map(|item| format!(" {}={}", item.name, item.value));
+        let rule: String = std::iter::once(message.topic.as_str().to_owned())
+            .chain(source)
+            .collect();
+        match self.selector.state(message) {
+            Some(true) => {
+                if self.active.len() < REMEMBERED_MAX {
+                    self.active.insert(rule);
+                }
+                Some(TriggerSignal::On)
+            }
+            Some(false) => {
+                self.active.remove(&rule);
+                self.active.is_empty().then_some(TriggerSignal::Off)
+            }
+            // What was before the subscription is no event.
+            None if message.operation == PropertyOperation::Initialized => None,
+            None => Some(TriggerSignal::Momentary),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::{
+        SystemClock,
+        config::{Environment, ONVIF_KINDS, of_text},
+    };
+    use spotter_onvif::{OnvifItem, OnvifTopic};
+    use spotter_scripted::onvif::{
+        CameraNotice, OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,
+    };
+
+    fn camera(lines: &str) -> CameraConfig {
+        let text = format!(
+            "allow_plain_secrets = true\nmqtt.url = \"mqtt://broker\"\n[camera.gate]\nprompt.person.detect = \"person\"\n{lines}"
+        );
+        let environment = Environment::new("box", |_| None);
+        let loaded = of_text("site.toml", &text, &environment);
+        let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
+        loaded.config.cameras[0].clone()
+    }
+
+    #[test]
+    fn service_is_at_the_host_and_login_of_the_source() {
+        let source = "url = \"rtsp://192.0.2.7:8554/x\"\nuser = \"u\"\npassword = \"p\"\n";
+        let motion = "trigger.m.onvif = \"motion\"\n";
+        let wanted = |lines: &str| wanted_events(&camera(lines));
+        let found = wanted(&format!("{source}{motion}")).unwrap();
+        let address = |wanted: &WantedEvents| wanted.camera.address.to_string();
+        assert_eq!(address(&found), "http://192.0.2.7/onvif/device_service");
+        assert_eq!(found.camera.login.unwrap().password.reveal(), "p");
+        assert!(!found.camera.is_insecure);
+        let other = "onvif_url = \"https://cam:8443\"\ntls = { insecure = true }\n";
+        let found = wanted(&format!("{source}{other}{motion}")).unwrap();
+        assert_eq!(address(&found), "https://cam:8443/onvif/device_service");
+        assert!(found.camera.is_insecure);
+        let file = "url = \"file:///a.mp4\"\nonvif_url = \"http://[2001:db8::1]/o\"\n";
+        let found = wanted(&format!("{file}{motion}")).unwrap();
+        assert_eq!(address(&found), "http://[2001:db8::1]/o");
+        assert_eq!(
+            wanted(&format!("{source}trigger.h.mqtt = \"bell\"\n")),
+            None
+        );
+        for kind in ONVIF_KINDS {
+            assert!(OnvifSelector::new(kind).is_ok(), "{kind}");
+        }
+    }
+
+    fn message(rule: &str, data: &[(&str, &str)], operation: PropertyOperation) -> OnvifMessage {
+        let item = |(name, value): &(&str, &str)| OnvifItem {
+            name: (*name).to_owned(),
+            value: (*value).to_owned(),
+        };
+        let is_active = data.first().and_then(|(_, value)| value.parse().ok());
+        OnvifMessage {
+            topic: OnvifTopic::new("tns1:RuleEngine/CellMotionDetector/Motion").unwrap(),
+            is_active,
+            operation,
+            source: vec![item(&("Rule", rule))],
+            data: data.iter().map(item).collect(),
+        }
+    }
+
+    #[test]
+    fn trigger_is_on_while_any_rule_of_the_camera_is() {
+        let id = TriggerId::new("m").unwrap();
+        let mut states = TriggerStates::new(&[(id, OnvifSelector::new("motion").unwrap())]);
+        let mut signal = |rule: &str, data: &[(&str, &str)], operation| {
+            let signals = states.on_message(&message(rule, data, operation));
+            signals.first().map(|(_, signal)| *signal)
+        };
+        let (on, off) = (&[("IsMotion", "true")][..], &[("IsMotion", "false")][..]);
+        let changed = PropertyOperation::Changed;
+        for (rule, data, expected) in [
+            ("left", on, Some(TriggerSignal::On)),
+            ("right", on, Some(TriggerSignal::On)),
+            ("left", off, None),
+            ("right", off, Some(TriggerSignal::Off)),
+            ("right", off, Some(TriggerSignal::Off)),
+        ] {
+            assert_eq!(signal(rule, data, changed), expected);
+        }
+        let momentary = Some(TriggerSignal::Momentary);
+        assert_eq!(signal("x", &[("ObjectId", "7")], changed), momentary);
+        let initialized = PropertyOperation::Initialized;
+        assert_eq!(signal("x", &[("ObjectId", "7")], initialized), None);
+        assert_eq!(signal("x", on, initialized), Some(TriggerSignal::On));
+        let deleted = signal("x", on, PropertyOperation::Deleted);
+        assert_eq!(deleted, Some(TriggerSignal::Off));
+    }
+
+    async fn until(what: &str, mut is_done: impl FnMut() -> bool) {
+        for _ in 0..6000 {
+            if is_done() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("a minute went by without {what}");
+    }
+
+    #[tokio::test]
+    async fn camera_has_one_subscription_for_all_its_triggers() {
+        let scripted = ScriptedOnvifCamera::start(OnvifScript {
+            login: Some(OnvifLoginScript {
+                scheme: OnvifLoginScheme::Md5(100),
+                user: "u",
+                password: "p",
+            }),
+            ..OnvifScript::default()
+        });
+        let lines = |password: &str| {
+            format!(
+                "url = \"rtsp://127.0.0.1/x\"\nuser = \"u\"\npassword = \"{password}\"\nonvif_url = \"{}\"\n\
+                 trigger.m.onvif = \"motion\"\ntrigger.t.onvif = \"tns1:RuleEngine/CellMotionDetector/Motion\"\n",
+                scripted.address()
+            )
+        };
+        let (sender, mut calls) = mpsc::channel(16);
+        let sender = TriggerSender::new(sender);
+        let clock = Arc::new(SystemClock::new());
+        let mut events = OnvifEvents::start(&[camera(&lines("p"))], sender, clock);
+        until("a request for messages", || {
+            scripted.count("PullMessages") > 0
+        })
+        .await;
+        events.change(&[camera(&lines("p"))]);
+        for (is_active, expected) in [(true, TriggerSignal::On), (false, TriggerSignal::Off)] {
+            scripted.notify(CameraNotice::motion(is_active));
+            for trigger in ["m", "t"] {
+                let call = calls.recv().await.unwrap();
+                assert_eq!((call.trigger.as_str(), call.signal), (trigger, expected));
+            }
+        }
+        assert_eq!(scripted.count("CreatePullPointSubscription"), 1);
+        assert_eq!(events.troubles(), [""; 0]);
+        events.change(&[camera(&lines("wrong"))]);
+        until("the reason", || !events.troubles().is_empty()).await;
+        let trouble = &events.troubles()[0];
+        assert!(
+            trouble.starts_with("camera gate: no ONVIF events: "),
+            "{trouble}"
+        );
+        assert!(trouble.contains("rejected the login"), "{trouble}");
+        until("the end of the first one", || scripted.subscriptions() == 0).await;
+        events.stop().await;
+    }
+}
