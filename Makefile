@@ -119,7 +119,7 @@ soak:
 	@.ci/packages test
 	cargo test --locked --lib app::daemon::testbed::soak -- --nocapture
 
-# `make test` runs half a minute of a small one. A line every 30 s, and at the end a table; it fails when two boxes published one camera.
+# `make test` runs a quarter of a minute of a small one. A line every 30 s, and at the end a table; it fails when two boxes published one camera.
 fleet:
 	@.ci/packages test
 	cargo run --locked -p spotter-lab -- fleet --boxes 10 --cameras 200 --minutes 10 --seed $${SPOTTER_SOAK_SEED:-1}

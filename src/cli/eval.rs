@@ -5,7 +5,11 @@
 //!                                                                                 └─▶ `ScoreFit` ─▶ model.toml
 //! ```
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Serialize;
@@ -47,9 +51,10 @@ pub fn eval(args: &EvalLabelsArgs) -> anyhow::Result<()> {
         if index % PROGRESS_EVERY == 0 {
             remark(format_args!("picture {} of {pictures}", index + 1));
         }
-        let looked = evaluate(&mut engine, (path, labels), &prompts);
-        let tried = looked.with_context(|| path.display().to_string())?;
-        evaluation.add(index, labels, &tried);
+        let tasks = tasks(labels, &prompts);
+        let answers = answers(&mut engine, path, tasks);
+        let answers = answers.with_context(|| path.display().to_string())?;
+        evaluation.add(index, labels, &answers);
     }
     let report = LabelReport::new(&card, pictures, &evaluation, &recorded);
     match args.json {
@@ -73,11 +78,7 @@ pub fn directory(settings: &ModelSettings) -> anyhow::Result<PathBuf> {
 }
 
 /// Writes the maps, and says what was written.
-pub fn write_maps(
-    directory: &std::path::Path,
-    card: &ModelCard,
-    fits: &[ScoreFit],
-) -> anyhow::Result<()> {
+pub fn write_maps(directory: &Path, card: &ModelCard, fits: &[ScoreFit]) -> anyhow::Result<()> {
     let model = MappedModel {
         directory,
         weights_sha256: &card.sha256,
@@ -120,18 +121,18 @@ fn object_prompts(args: &EvalLabelsArgs, labelled: &LabelledPictures) -> anyhow:
     Ok(args.detect.iter().map(detect).chain(points).collect())
 }
 
-/// The answers about one picture, those of its questions last. Blocks for a look.
-fn evaluate(
-    engine: &mut Engine,
-    (path, labels): (&PathBuf, &PictureLabels),
-    object_prompts: &[Task],
-) -> anyhow::Result<Vec<Answer>> {
+/// What is asked about one picture, its questions last.
+fn tasks(labels: &PictureLabels, object_prompts: &[Task]) -> Vec<Task> {
     let objects = labels.objects.iter().flat_map(|_| object_prompts.to_vec());
     let questions = labels.questions.iter().map(|labelled| Task::Query {
         question: labelled.question.trim().to_owned(),
         choices: labelled.choices.clone(),
     });
-    let tasks: Vec<Task> = objects.chain(questions).collect();
+    objects.chain(questions).collect()
+}
+
+/// The answers about one picture, in the order of the tasks. Blocks for a look.
+fn answers(engine: &mut Engine, path: &Path, tasks: Vec<Task>) -> anyhow::Result<Vec<Answer>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }

@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 pub struct ModelRecord {
     /// The name that `spotter model get` was given, else that of the directory.
     pub model: String,
-    /// URL of the hub that the files were fetched from, without a login; `None` when nobody recorded where they come from.
+    /// URL of the hub that the files were fetched from, without a login; `None` when their source is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<String>,
     /// Empty without a hub.

@@ -119,7 +119,7 @@ fn cameras_are_measured_and_their_server_ends() {
 #[test]
 fn fleet_with_faults_has_one_box_for_each_epoch() {
     let size = ["fleet", "--boxes=3", "--cameras=12"];
-    let faults = ["--minutes=0.5", "--seed=1", "--json"];
+    let faults = ["--minutes=0.25", "--seed=1", "--json"];
     let ended = lab(size.into_iter().chain(faults));
     // The exit status also depends on times.
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");

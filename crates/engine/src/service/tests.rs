@@ -438,6 +438,7 @@ fn strip_is_its_own_image_with_its_own_words() {
         picture,
     };
     let mut look = look_at_regions(&[PromptRegion::Whole, PromptRegion::Whole]);
+    look.frame.camera = CameraId::new("gate").expect("id");
     let task = Task::Query {
         question: "What?".into(),
         choices: Vec::new(),
