@@ -497,6 +497,49 @@ fn model_directory() -> tempfile::TempDir {
     directory
 }
 
+/// Three in four answers are right, by their labels.
+#[test]
+fn calibrated_score_is_the_share_that_is_right() {
+    let (moment, model) = (Moment::drawn(), model_directory());
+    let question = "Is there a dog?";
+    let label = |nth: usize| {
+        let answer = if nth.is_multiple_of(4) { "No" } else { "Yes" };
+        let picture = moment.png();
+        serde_json::json!({"picture": picture, "question": question, "answer": answer}).to_string()
+    };
+    let labels: Vec<String> = (0..120).map(label).collect();
+    let labels = file(model.path(), "questions.jsonl", &labels.join("\n"));
+    let with_model = |arguments: &[&OsStr]| {
+        let of_model: [&OsStr; 4] = [
+            "--device".as_ref(),
+            "cpu".as_ref(),
+            "--model".as_ref(),
+            model.path().as_ref(),
+        ];
+        spotter(arguments.iter().chain(&of_model)).expect(DONE)
+    };
+    let json: &OsStr = "--json".as_ref();
+    let eval: [&OsStr; 4] = ["eval".as_ref(), labels.as_ref(), json, "--write".as_ref()];
+    let written = with_model(&eval);
+    assert!(
+        written.stderr.contains("model.toml: written"),
+        "{written:#?}"
+    );
+    let query: [&OsStr; 4] = [
+        "query".as_ref(),
+        moment.png.as_ref(),
+        question.as_ref(),
+        json,
+    ];
+    let answer: Value = serde_json::from_str(&with_model(&query).stdout).expect("JSON");
+    let score = answer["score"].as_f64().expect("a score");
+    assert!((score - 0.75).abs() < 0.01, "{answer}");
+    let again = with_model(&eval[..3]).stdout;
+    let report: Value = serde_json::from_str(&again).expect("JSON");
+    let error = &report["scores"][0]["error_recorded"];
+    assert!(error.as_f64().expect("an error") < 0.01, "{report}");
+}
+
 fn self_test(model: &Path) -> Ended {
     let command: [&OsStr; 4] = [
         "self-test".as_ref(),
