@@ -508,7 +508,7 @@ fn calibrated_score_is_the_share_that_is_right() {
         serde_json::json!({"picture": picture, "question": question, "answer": answer}).to_string()
     };
     let labels: Vec<String> = (0..120).map(label).collect();
-    let labels = file(model.path(), "questions.jsonl", &labels.join("\n"));
+    let labels = file(model.path(), "questions.jsonl", labels.join("\n"));
     let with_model = |arguments: &[&OsStr]| {
         let of_model: [&OsStr; 4] = [
             "--device".as_ref(),

@@ -144,7 +144,7 @@ impl TextModel {
     }
 
     /// Runs all blocks over `hidden`, `[positions of all spans, width]`, in place, and writes the positions' keys and
-    /// values. With [`Want::KvOnly`] `hidden` is meaningless afterwards.
+    /// values. With [`BlockOutputs::KvOnly`] `hidden` is meaningless afterwards.
     pub fn forward(
         &self,
         hidden: &mut [f32],

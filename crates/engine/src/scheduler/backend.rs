@@ -144,8 +144,8 @@ pub enum Feed {
     Host(Vec<DecoderInput>),
     /// One position: what that row decides, made into an input on the device, so that the token never visits the host.
     ///
-    /// If it decided [`Picked::End`] or nothing, this row is a zombie: the backend computes something harmless or
-    /// nothing, writes KV to this row's own pages at most, and reports [`Picked::Nothing`].
+    /// If it decided [`PickResult::End`] or nothing, this row is a zombie: the backend computes something harmless or
+    /// nothing, writes KV to this row's own pages at most, and reports [`PickResult::Nothing`].
     Carry(RowRef),
 }
 
