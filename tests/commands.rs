@@ -534,6 +534,7 @@ fn calibrated_score_is_the_share_that_is_right() {
     let answer: Value = serde_json::from_str(&with_model(&query).stdout).expect("JSON");
     let score = answer["score"].as_f64().expect("a score");
     assert!((score - 0.75).abs() < 0.01, "{answer}");
+    assert_eq!(answer["score_src"], "calibrated");
     let again = with_model(&eval[..3]).stdout;
     let report: Value = serde_json::from_str(&again).expect("JSON");
     let error = &report["scores"][0]["error_recorded"];

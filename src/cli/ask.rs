@@ -192,12 +192,17 @@ fn to_json(answer: &Answer) -> Value {
     let found = match &answer.body {
         AnswerBody::Boxes(found) => json!({"objects": found.iter().map(|f| json!({
             "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1,
-            "score": f.score, "sharpness": f.sharpness,
+            "score": f.score, "score_src": f.source.name(), "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
         AnswerBody::Points(found) => json!({"points": found.iter().map(|f| json!({
-            "x": f.place.x, "y": f.place.y, "score": f.score, "sharpness": f.sharpness,
+            "x": f.place.x, "y": f.place.y, "score": f.score, "score_src": f.source.name(),
+            "sharpness": f.sharpness,
         })).collect::<Vec<_>>()}),
-        AnswerBody::Text { text, score, .. } => json!({"answer": text, "score": score}),
+        AnswerBody::Text {
+            text,
+            score,
+            source,
+        } => json!({"answer": text, "score": score, "score_src": source.name()}),
     };
     let mut all = json!({
         "kind": answer.prompt.task.kind(),

@@ -90,6 +90,16 @@ impl ScoreSource {
         *self == Self::TokenProb
     }
 
+    /// The value of `score_src` in messages and in the JSON of commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TokenProb => "token_prob",
+            Self::Verify => "verify",
+            Self::Calibrated => "calibrated",
+            Self::VerifyCalibrated => "verify_calibrated",
+        }
+    }
+
     /// The source of an event's score whose question was answered with a score of this source.
     pub fn of_verification(self) -> Self {
         match self {

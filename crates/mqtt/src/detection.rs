@@ -174,7 +174,7 @@ pub(super) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         },
         region: detection.region.as_ref().map(corners),
         score,
-        score_src: score_source.map(source),
+        score_src: score_source.map(ScoreSource::name),
         seq: label.seq,
         since_last: detection.since_last,
         strip: prompt.view.strip.map(StripPart::from),
@@ -260,7 +260,7 @@ impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
             dwell_s: dwell_s(&object.dwell),
             point: pair(point),
             score: rounded(object.score, 3),
-            score_src: source(object.score_source),
+            score_src: object.score_source.name(),
             sharpness: rounded(object.sharpness, 3),
             track: object.track.as_str(),
             zones: &object.zones,
@@ -279,16 +279,6 @@ pub(super) fn dwell_s(times: &[ZoneDwell]) -> BTreeMap<&str, f64> {
 
 fn is_false(value: &bool) -> bool {
     !value
-}
-
-/// The value of the key `score_src`.
-pub(super) fn source(source: ScoreSource) -> &'static str {
-    match source {
-        ScoreSource::TokenProb => "token_prob",
-        ScoreSource::Verify => "verify",
-        ScoreSource::Calibrated => "calibrated",
-        ScoreSource::VerifyCalibrated => "verify_calibrated",
-    }
 }
 
 /// `2026-08-22T10:15:30.123Z`; `None` outside of the calendar.

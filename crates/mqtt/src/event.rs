@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     crossing::CrossingMessage,
-    detection::{SCHEMA, corners, dwell_s, pair, rounded, source},
+    detection::{SCHEMA, corners, dwell_s, pair, rounded},
 };
 use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
 
@@ -95,7 +95,7 @@ pub(super) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
         corners,
         point,
         score: rounded(event.score, 3),
-        score_src: source(event.score_source),
+        score_src: event.score_source.name(),
         top_score: rounded(event.top_score, 3),
         frames: event.looks,
         zones: &event.zones,
