@@ -18,10 +18,9 @@ use super::{
     args::{CompareArgs, ModelArgs},
     ask,
     carried_scores::scored_answers,
-    eval,
     out::{remark, say},
     pictures::pictures_in,
-    score_fit::ScoredAnswers,
+    score_fit::{ScoredAnswers, model_directory, write_maps},
 };
 use spotter_core::{Answer, AnswerBody, Look, ScoreMaps, ScoredKind, Task, config::GpuPrecision};
 use spotter_engine::open::ModelCard;
@@ -67,7 +66,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
     }
     let directory = args
         .write
-        .then(|| eval::directory(&args.model.settings()))
+        .then(|| model_directory(&args.model.settings()))
         .transpose()?;
     let in_bf16 = ModelArgs {
         precision: Some(GpuPrecision::Bf16),
@@ -104,7 +103,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<()> {
         Some(directory) => {
             let fits = scored_by_first(&tasks, [&first, &second]).fit(&second.maps);
             fits.iter().try_for_each(say)?;
-            eval::write_maps(&directory, &second.card, &fits)
+            write_maps(&directory, &second.card, &fits)
         }
         None => Ok(()),
     }

@@ -5,17 +5,12 @@
 //!                                                                                 └─▶ `ScoreFit` ─▶ model.toml
 //! ```
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fmt, path::Path};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use spotter_core::{
-    Answer, AnswerBody, FoundObject, Look, ModelRecord, ScoreMaps, ScoredAnswer, ScoredKind, Task,
-    config::{ModelSettings, ModelSource},
+    Answer, AnswerBody, FoundObject, Look, ScoreMaps, ScoredAnswer, ScoredKind, Task,
 };
 use spotter_engine::{open::ModelCard, service::Engine};
 use spotter_street::score::{
@@ -27,7 +22,7 @@ use super::{
     ask,
     labels::{LabelledPictures, PictureLabels},
     out::{remark, say},
-    score_fit::{self, MappedModel, ScoreFit, ScoredAnswers},
+    score_fit::{ScoreFit, ScoredAnswers, model_directory, write_maps},
 };
 
 /// Pictures between two lines of progress.
@@ -36,7 +31,7 @@ const PROGRESS_EVERY: usize = 20;
 /// Blocks for a look at each picture.
 pub fn eval(args: &EvalLabelsArgs) -> anyhow::Result<()> {
     let settings = args.model.settings();
-    let directory = args.write.then(|| directory(&settings)).transpose()?;
+    let directory = args.write.then(|| model_directory(&settings)).transpose()?;
     let mut labelled = LabelledPictures::default();
     for path in &args.labels {
         labelled.add(path, args.pictures.as_deref())?;
@@ -65,38 +60,6 @@ pub fn eval(args: &EvalLabelsArgs) -> anyhow::Result<()> {
         Some(directory) => write_maps(&directory, &card, &report.scores),
         None => Ok(()),
     }
-}
-
-/// The directory whose record gets the maps.
-pub fn directory(settings: &ModelSettings) -> anyhow::Result<PathBuf> {
-    match &settings.source {
-        ModelSource::Directory(directory) => Ok(directory.clone()),
-        ModelSource::Embedded => bail!(
-            "the embedded model has no directory for --write; run `spotter model get moondream2`, or name a model directory with --model"
-        ),
-    }
-}
-
-/// Writes the maps, and says what was written.
-pub fn write_maps(directory: &Path, card: &ModelCard, fits: &[ScoreFit]) -> anyhow::Result<()> {
-    let model = MappedModel {
-        directory,
-        weights_sha256: &card.sha256,
-        precision: card.score_precision(),
-    };
-    let kinds = score_fit::record(model, fits)?;
-    ensure!(
-        !kinds.is_empty(),
-        "no map of scores was made: too few answers"
-    );
-    let kinds: Vec<&str> = kinds.into_iter().map(ScoredKind::name).collect();
-    remark(format_args!(
-        "{}: written; from the next start on, scores of {} in {} are the share of such answers that is right",
-        directory.join(ModelRecord::FILE).display(),
-        kinds.join(", "),
-        model.precision.name()
-    ));
-    Ok(())
 }
 
 /// What is looked for in each picture of the file of objects.

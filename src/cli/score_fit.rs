@@ -1,14 +1,21 @@
 //! Answers whose truth is known become maps of scores, and maps become part of `model.toml`. Pure but for the file.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use serde::Serialize;
 use spotter_core::{
     ModelRecord, RecordedScoreMap, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
-    config::GpuPrecision,
+    config::{ModelSettings, ModelSource},
 };
+use spotter_engine::open::ModelCard;
 use spotter_street::score::{Calibration, CalibrationBin};
+
+use super::out::remark;
 
 /// Parts into which the pictures are divided: the map of all but one is tested on that one.
 const PARTS: usize = 5;
@@ -131,18 +138,40 @@ impl fmt::Display for ScoreFit {
     }
 }
 
-/// The model whose record gets maps.
-#[derive(Clone, Copy, Debug)]
-pub struct MappedModel<'a> {
-    pub directory: &'a Path,
-    pub weights_sha256: &'a str,
-    pub precision: GpuPrecision,
+/// The directory whose record gets the maps.
+pub fn model_directory(settings: &ModelSettings) -> anyhow::Result<PathBuf> {
+    match &settings.source {
+        ModelSource::Directory(directory) => Ok(directory.clone()),
+        ModelSource::Embedded => bail!(
+            "the embedded model has no directory for --write; run `spotter model get moondream2`, or name a model directory with --model"
+        ),
+    }
 }
 
-/// Writes the maps that there are into the record of a model directory, beside those of other kinds and precisions. Returns the kinds.
+/// Writes the maps that there are into the record of a model directory, beside those of other kinds and precisions, and says which.
 /// Blocks on the disk.
-pub fn record(model: MappedModel<'_>, fits: &[ScoreFit]) -> anyhow::Result<Vec<ScoredKind>> {
-    let directory = model.directory;
+pub fn write_maps(directory: &Path, card: &ModelCard, fits: &[ScoreFit]) -> anyhow::Result<()> {
+    let kinds = record(directory, card, fits)?;
+    ensure!(
+        !kinds.is_empty(),
+        "no map of scores was made: too few answers"
+    );
+    let kinds: Vec<&str> = kinds.into_iter().map(ScoredKind::name).collect();
+    remark(format_args!(
+        "{}: written; from the next start on, scores of {} in {} are the share of such answers that is right",
+        directory.join(ModelRecord::FILE).display(),
+        kinds.join(", "),
+        card.score_precision().name()
+    ));
+    Ok(())
+}
+
+/// Returns the kinds that have maps.
+fn record(
+    directory: &Path,
+    card: &ModelCard,
+    fits: &[ScoreFit],
+) -> anyhow::Result<Vec<ScoredKind>> {
     let mut record = ModelRecord::read(directory)?.unwrap_or_else(|| ModelRecord {
         model: directory
             .file_name()
@@ -156,8 +185,8 @@ pub fn record(model: MappedModel<'_>, fits: &[ScoreFit]) -> anyhow::Result<Vec<S
         if let Ok(points) = &fit.map {
             record.set_score_map(RecordedScoreMap {
                 kind: fit.kind,
-                precision: model.precision,
-                weights_sha256: model.weights_sha256.to_owned(),
+                precision: card.score_precision(),
+                weights_sha256: card.sha256.clone(),
                 answers: fit.answers,
                 points: points.clone(),
             });
@@ -174,6 +203,8 @@ pub fn record(model: MappedModel<'_>, fits: &[ScoreFit]) -> anyhow::Result<Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::test_support;
+    use spotter_core::config::GpuPrecision;
 
     fn answer(nth: usize) -> ScoredAnswer {
         // Always sure, and wrong in one of four.
@@ -200,12 +231,13 @@ mod tests {
         (0..110).for_each(|nth| answers.add(ScoredKind::Query, nth, answer(nth)));
         (0..20).for_each(|nth| answers.add(ScoredKind::Point, nth, answer(nth)));
         let fits = answers.fit(&ScoreMaps::default());
-        let model = MappedModel {
-            directory: folder.path(),
-            weights_sha256: "abc",
-            precision: GpuPrecision::Int8,
+        let card = ModelCard {
+            sha256: "abc".into(),
+            precision: "int8".into(),
+            ..test_support::card()
         };
-        assert_eq!(record(model, &fits).unwrap(), [ScoredKind::Query]);
+        let kinds = record(folder.path(), &card, &fits).unwrap();
+        assert_eq!(kinds, [ScoredKind::Query]);
         let read = ModelRecord::read(folder.path()).unwrap().unwrap();
         let maps = read.score_maps("abc", GpuPrecision::Int8);
         assert!(maps.query.is_some() && maps.point.is_none());

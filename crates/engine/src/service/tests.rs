@@ -163,6 +163,23 @@ fn engine(
     (engine, clock, seen)
 }
 
+/// An engine that answers from what is known of unchanged pictures.
+fn reusing_engine(limits: BackendLimits) -> (Engine, Arc<Mutex<Seen>>) {
+    let (mut engine, _, seen) = engine(limits, None);
+    let reuse = Some(ReuseRule {
+        detail: PictureDetail::Bytes,
+        max_age: Duration::from_secs(3600),
+    });
+    engine.restart(
+        BOUNDS,
+        Options {
+            reuse,
+            ..Options::default()
+        },
+    );
+    (engine, seen)
+}
+
 const LIMITS: BackendLimits = BackendLimits {
     slots: 1,
     rows: 4,
@@ -350,18 +367,7 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
         kept_crops: 64,
         ..LIMITS
     };
-    let (mut engine, _, seen) = engine(limits, None);
-    let reuse = Some(ReuseRule {
-        detail: PictureDetail::Bytes,
-        max_age: Duration::from_secs(3600),
-    });
-    engine.restart(
-        BOUNDS,
-        Options {
-            reuse,
-            ..Options::default()
-        },
-    );
+    let (mut engine, seen) = reusing_engine(limits);
     let part = |x0| RegionBox::new(NormBox::from_corners(x0, 0.0, x0 + 0.5, 0.5));
     let mut unchanged_on = |camera: CameraId, region, moved| {
         let mut look = Look {
@@ -413,18 +419,7 @@ fn strip_is_its_own_image_with_its_own_words() {
         context: 400,
         ..LIMITS
     };
-    let (mut engine, _, seen) = engine(limits, None);
-    let reuse = Some(ReuseRule {
-        detail: PictureDetail::Bytes,
-        max_age: Duration::from_secs(3600),
-    });
-    engine.restart(
-        BOUNDS,
-        Options {
-            reuse,
-            ..Options::default()
-        },
-    );
+    let (mut engine, seen) = reusing_engine(limits);
     let shape = StripShape {
         frames: 4,
         over: Duration::from_secs(2),
