@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use spotter_core::{Answer, Look, Picture, Task};
+use spotter_core::{Answer, Look, LookFailure, Picture, Task};
 
 type RequestReply = Result<Answer, UnansweredRequest>;
 
@@ -25,11 +25,23 @@ pub enum UnansweredRequest {
     Stopping,
     #[error("the cameras need the engine; ask again later, or lower their rates")]
     NoRoom,
-    #[error("the engine failed while it answered; ask again")]
+    #[error("the engine stopped while it answered; ask again")]
     EngineLost,
+    #[error("the engine failed at this request: {0}")]
+    Failed(String),
     /// The model cannot answer this.
     #[error("{0}")]
     Unfit(String),
+}
+
+impl From<LookFailure> for UnansweredRequest {
+    fn from(failure: LookFailure) -> Self {
+        match failure {
+            LookFailure::Unfit(why) => Self::Unfit(why),
+            LookFailure::Engine(why) => Self::Failed(why),
+            LookFailure::EngineStopped => Self::EngineLost,
+        }
+    }
 }
 
 /// See the module's documentation.

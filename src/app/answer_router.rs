@@ -108,14 +108,14 @@ impl AnswerRouter {
                 let changes = self.tracker.unanswered(&look);
                 self.publish(changes);
             }
-            LookNews::Ended(Outcome::Failed(look, reason)) => {
+            LookNews::Ended(Outcome::Failed(look, why)) => {
                 self.found.remove(&key(&look.frame));
                 let changes = self.tracker.unanswered(&look);
                 self.publish(changes);
                 let camera = &look.frame.camera;
                 if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
-                    tracing::warn!(%camera, reason, suppressed, "a look failed; its frame is dropped");
+                    tracing::warn!(%camera, reason = %why, suppressed, "a look failed; its frame is dropped");
                 }
             }
         }

@@ -27,10 +27,8 @@ use super::{
 };
 use crate::api::{BegunRequest, RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::CameraShare;
-use spotter_core::{Frame, Look, LookNews, Outcome, Prompt};
-use spotter_engine::service::handle::{
-    ENGINE_STOPPED, EngineHandle, EngineStopped, Permit, SubmittedLook,
-};
+use spotter_core::{Frame, Look, LookFailure, LookNews, Outcome, Prompt};
+use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit, SubmittedLook};
 
 /// A permit, and then a frame or a request for it.
 type NextPermitAndLook = Pin<Box<dyn Future<Output = PermitUse> + Send>>;
@@ -138,7 +136,8 @@ impl LooksInFlight {
         } = self;
         drop((engine, next, answering));
         let mut last = last_of(&mut begun, &mut order, limit).await;
-        last.extend(order.fail("the engine does not answer"));
+        let stuck = LookFailure::Engine("the engine does not answer".into());
+        last.extend(order.fail(&stuck));
         last
     }
 
@@ -178,10 +177,7 @@ async fn answer(permit: Permit, request: BegunRequest, inside: RequestInside) {
                     let answer = match outcome {
                         Outcome::Answered(_) => found.ok_or(UnansweredRequest::EngineLost),
                         Outcome::Late(_) => Err(UnansweredRequest::NoRoom),
-                        Outcome::Failed(_, why) if why == ENGINE_STOPPED => {
-                            Err(UnansweredRequest::EngineLost)
-                        }
-                        Outcome::Failed(_, why) => Err(UnansweredRequest::Unfit(why)),
+                        Outcome::Failed(_, why) => Err(why.into()),
                     };
                     // The client may have disconnected.
                     let _ = reply.send(answer);
@@ -316,10 +312,10 @@ impl OrderedLooks {
     }
 
     /// The looks that are not over fail.
-    fn fail(&mut self, reason: &str) -> Vec<LookNews> {
+    fn fail(&mut self, why: &LookFailure) -> Vec<LookNews> {
         let open = std::mem::take(&mut self.looks);
         let failed = |look: OrderedLook| {
-            let failed = || Outcome::Failed(look.look, reason.to_owned());
+            let failed = || Outcome::Failed(look.look, why.clone());
             LookNews::Ended(look.outcome.unwrap_or_else(failed))
         };
         open.into_values().map(failed).collect()

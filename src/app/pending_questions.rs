@@ -86,7 +86,7 @@ impl<T> PendingQuestions<T> {
                 (&look.frame.camera, ended.collect())
             }
             LookNews::Ended(Outcome::Failed(look, why)) => {
-                let failed = || Err(Refusal::new(RefusalCode::Failed, why.clone()));
+                let failed = || Err(Refusal::new(RefusalCode::Failed, why.to_string()));
                 let ended = look.prompts.iter().map(|prompt| (prompt, failed()));
                 (&look.frame.camera, ended.collect())
             }

@@ -210,9 +210,21 @@ pub enum Outcome {
     /// The engine did not begin it by [`Look::start_by`], or did not answer it by [`Look::answer_by`]. The prompts of this look
     /// are those that have no answer.
     Late(Look),
-    /// The engine could not do it; the text says what was tried and what is wrong. The prompts of this look are those that have
-    /// no answer.
-    Failed(Look, String),
+    /// The prompts of this look are those that have no answer.
+    Failed(Look, LookFailure),
+}
+
+/// Why a look failed: what was tried and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum LookFailure {
+    /// The model cannot answer such a prompt or see such a picture: it fails each time.
+    #[error("{0}")]
+    Unfit(String),
+    /// The engine failed at this look; the next one may succeed.
+    #[error("{0}")]
+    Engine(String),
+    #[error("the engine has stopped")]
+    EngineStopped,
 }
 
 impl Outcome {
@@ -221,7 +233,7 @@ impl Outcome {
         match self {
             Self::Answered(frame) => Ok(frame),
             Self::Late(_) => Err("the look was not begun or not answered by its time".into()),
-            Self::Failed(_, reason) => Err(reason),
+            Self::Failed(_, why) => Err(why.to_string()),
         }
     }
 }

@@ -37,8 +37,8 @@ mod trigger;
 mod view;
 
 pub use answer::{
-    Answer, AnswerBody, FoundObject, Look, LookNews, Outcome, ScoreSource, StageTimes, WholeLook,
-    yes_or_no,
+    Answer, AnswerBody, FoundObject, Look, LookFailure, LookNews, Outcome, ScoreSource, StageTimes,
+    WholeLook, yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};

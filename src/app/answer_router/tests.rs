@@ -6,8 +6,8 @@ use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::CameraShare;
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Look, ManualClock, Mono, NormBox, ScoreSource, StageTimes,
-    Task,
+    AnswerBody, EventStep, FoundObject, Look, LookFailure, ManualClock, Mono, NormBox, ScoreSource,
+    StageTimes, Task,
 };
 use spotter_mqtt::Identity;
 
@@ -175,7 +175,7 @@ async fn verified_event_waits_for_question_at_next_frame() {
     let (seconds, look) = site.until_question();
     assert!((10..=12).contains(&seconds), "{seconds}");
     // The same with one that the engine cannot do.
-    let failed = Outcome::Failed(look, "test".into());
+    let failed = Outcome::Failed(look, LookFailure::EngineStopped);
     site.end(failed);
     let (_, look) = site.until_question();
     site.answered(look, "No");

@@ -347,7 +347,7 @@ proptest! {
                 prop_assert_eq!(handed.get(topic).cloned().unwrap_or_default(), expected);
             }
         }
-        let failed = order.give_up().len() + order.fail("over").len();
+        let failed = order.give_up().len() + order.fail(&LookFailure::EngineStopped).len();
         prop_assert!(failed >= open.len());
         if open.is_empty() {
             prop_assert_eq!(failed, 0);

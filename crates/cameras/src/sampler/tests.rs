@@ -20,8 +20,8 @@ use super::{
 };
 use spotter_core::{
     Answer, AnswerBody, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look,
-    LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout, PixelFormat, Prompt,
-    PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
+    LookFailure, LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout,
+    PixelFormat, Prompt, PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
     config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at},
 };
@@ -332,7 +332,10 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
 fn engine_failures_are_counted_per_prompt() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put(0);
-    bench.end(Outcome::Failed(bench.look(), "no memory".into()));
+    bench.end(Outcome::Failed(
+        bench.look(),
+        LookFailure::Engine("no memory".into()),
+    ));
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
     bench.end(Outcome::Late(bench.look()));

@@ -20,8 +20,8 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookNews, NormBox, NormPoint, Outcome,
-    Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task, WholeLook,
+    Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookFailure, LookNews, NormBox, NormPoint,
+    Outcome, Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -44,6 +44,16 @@ pub enum EngineError {
     /// The device cannot go on: the engine must stop.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl From<EngineError> for LookFailure {
+    fn from(error: EngineError) -> Self {
+        let text = error.to_string();
+        match error {
+            EngineError::Prompt { .. } | EngineError::Picture { .. } => Self::Unfit(text),
+            EngineError::Device(_) => Self::Engine(text),
+        }
+    }
 }
 
 /// News of a look inside an engine.
@@ -235,7 +245,8 @@ impl Engine {
                 }
                 Err(error) => {
                     self.worker.cancel(view);
-                    self.view_ended(view, ViewEnd::Failed(error.to_string()))?
+                    let failure = LookFailure::Engine(error.to_string());
+                    self.view_ended(view, ViewEnd::Failed(failure))?
                 }
             },
             LookEvent::ShortAnswered { look: view } => {
@@ -246,8 +257,8 @@ impl Engine {
             LookEvent::Answered { look: view } => self.view_ended(view, ViewEnd::Answered)?,
             LookEvent::Late { look: view } => self.view_ended(view, ViewEnd::Late)?,
             LookEvent::Failed { look: view, why } => {
-                let text = self.failure(view, why)?;
-                self.view_ended(view, ViewEnd::Failed(text))?
+                let failure = self.failure(view, why)?;
+                self.view_ended(view, ViewEnd::Failed(failure))?
             }
         };
         Some((id, EngineNews::Look(news)))
@@ -275,13 +286,14 @@ impl Engine {
     }
 
     /// Why a view failed, with the prompt's index in the look.
-    fn failure(&self, view: LookId, why: UnfitPrompt) -> Option<String> {
+    fn failure(&self, view: LookId, why: UnfitPrompt) -> Option<LookFailure> {
         let AdmittedViews { look, views } = self.inside.get(self.look_of_view.get(&view)?)?;
         let why = UnfitPrompt {
             prompt: *views.seen(view)?.prompts.get(why.prompt)?,
             ..why
         };
-        Some(format!("look with {} prompts: {why}", look.prompts().len()))
+        let text = format!("look with {} prompts: {why}", look.prompts().len());
+        Some(LookFailure::Unfit(text))
     }
 
     /// A view has ended, which may be the end of its look.

@@ -218,7 +218,7 @@ impl EngineLoop {
             }
             Err(e) => {
                 drop(place);
-                let failed = Outcome::Failed(look, e.to_string());
+                let failed = Outcome::Failed(look, e.into());
                 // No caller waits when the daemon is shutting down.
                 let _ = news.try_send(LookNews::Ended(failed));
             }

@@ -24,13 +24,10 @@ use super::{
     places::{Place, Places},
     requests::{RequestMaker, ViewRequests},
 };
-use spotter_core::{Look, LookNews, Outcome, WholeLook};
+use spotter_core::{Look, LookFailure, LookNews, Outcome, WholeLook};
 
 /// News of a look that is no answer to a prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
-
-/// Why a look failed when its engine ended before it.
-pub const ENGINE_STOPPED: &str = "the engine has stopped";
 
 /// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
@@ -266,7 +263,7 @@ impl SubmittedLook {
             }
         }
         if news.is_empty() {
-            let failed = Outcome::Failed(look.clone(), ENGINE_STOPPED.into());
+            let failed = Outcome::Failed(look.clone(), LookFailure::EngineStopped);
             news.push(LookNews::Ended(failed));
         }
         if let Some(LookNews::Ended(_)) = news.last() {

@@ -2,6 +2,7 @@
 
 use super::views::LookView;
 use crate::scheduler::request::LookId;
+use spotter_core::LookFailure;
 
 /// The views of a look that has not ended.
 pub(super) struct OpenViews {
@@ -31,8 +32,7 @@ enum ViewProgress {
 pub(super) enum ViewEnd {
     Answered,
     Late,
-    /// What was tried and what is wrong.
-    Failed(String),
+    Failed(LookFailure),
 }
 
 /// What the views of a look together have reached.
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn late_or_failed_view_concerns_its_own_prompts() {
-        let failed = || ViewEnd::Failed("no page".into());
+        let failed = || ViewEnd::Failed(LookFailure::Unfit("no page".into()));
         let mut views = three();
         views.short_answered(LookId(0));
         views.end(LookId(2), failed());

@@ -39,7 +39,7 @@ use super::{
     process::Process,
     wire::{self, Hello, OpenReply, WireError, WireLookNews, WireNews, WireOrder},
 };
-use spotter_core::{Clock, LookNews, Outcome};
+use spotter_core::{Clock, LookFailure, LookNews, Outcome};
 
 /// How soon a cancelled look is noticed.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
@@ -265,6 +265,7 @@ fn ask(
             Err(error) => {
                 if let Some(waiting) = inside.take(id) {
                     let why = format!("giving the look to the engine's process: {error}");
+                    let why = LookFailure::Unfit(why);
                     waiting.end(|look| Outcome::Failed(look.unanswered(), why));
                 }
             }

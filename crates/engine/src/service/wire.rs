@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::PictureShape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, LookNews, Mono, NormBox, NormPoint, Outcome,
-    Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape,
+    Answer, AnswerBody, CameraId, Frame, Look, LookFailure, LookNews, Mono, NormBox, NormPoint,
+    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -162,7 +162,7 @@ pub enum WireLookNews {
     /// As [`Outcome::Late`].
     Late,
     /// As [`Outcome::Failed`].
-    Failed(String),
+    Failed(LookFailure),
 }
 
 /// An answer without its prompt.
@@ -325,10 +325,10 @@ impl WireLookNews {
                     marks: answer.marks,
                 },
             },
-            None => Self::Failed(
+            None => Self::Failed(LookFailure::Engine(
                 "the model's answer has places or scores that are no numbers; check its weights"
                     .into(),
-            ),
+            )),
         }
     }
 

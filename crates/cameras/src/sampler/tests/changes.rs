@@ -182,7 +182,7 @@ proptest! {
                 4 => if let Some(look) = engine.pop() {
                     bench.end(match number % 3 {
                         0 => Outcome::Late(look),
-                        1 => Outcome::Failed(look, "test".into()),
+                        1 => Outcome::Failed(look, LookFailure::EngineStopped),
                         _ => Outcome::Answered(look.frame),
                     });
                 },

@@ -223,7 +223,10 @@ fn short_messages_arrive() {
         look(WireLookNews::ShortAnswered),
         look(WireLookNews::Answered),
         look(WireLookNews::Late),
-        look(WireLookNews::Failed("the prompt is too long".into())),
+        look(WireLookNews::Failed(LookFailure::Unfit(
+            "the prompt is too long".into(),
+        ))),
+        look(WireLookNews::Failed(LookFailure::EngineStopped)),
         WireNews::Beat { beats: u64::MAX },
         WireNews::Stopped {
             reason: "device: it fell off the bus".into(),
@@ -319,5 +322,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
         answer,
     };
     let news = WireLookNews::of(news, &asked.prompts);
-    assert!(matches!(news, WireLookNews::Failed(why) if why.contains("no numbers")));
+    assert!(
+        matches!(news, WireLookNews::Failed(LookFailure::Engine(why)) if why.contains("no numbers"))
+    );
 }
