@@ -57,7 +57,6 @@ struct Plan {
 
 /// All plans, with the stream that products run on.
 pub struct Products {
-    // Before the handle, which they belong to.
     /// `None` when cuBLASLt has no algorithm for the shape.
     plans: RefCell<HashMap<ProductShape, Option<Rc<Plan>>>>,
     handle: BlasHandle,
@@ -80,7 +79,7 @@ impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
     pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let handle = BlasHandle::new().map_err(|source| CudaError::Product {
+        let handle = BlasHandle::of(&gpu.context).map_err(|source| CudaError::Product {
             what: "starting cuBLASLt".into(),
             source,
         })?;
@@ -167,7 +166,7 @@ impl Products {
 
     fn queue(&self) -> ProductQueue<'_> {
         ProductQueue {
-            handle: &self.handle,
+            handle: self.handle,
             workspace: self.workspace.start(),
             stream: &self.stream,
         }
@@ -228,16 +227,16 @@ impl Products {
         descriptors: &Descriptors,
     ) -> Result<Algorithm, CublasError> {
         if shape.rows < TIMED_ROWS {
-            return Ok(descriptors.candidates(&self.handle, 1)?[0]);
+            return Ok(descriptors.candidates(self.handle, 1)?[0]);
         }
         let name = format!("{shape:?}");
         if let Some(data) = self.algorithms.borrow().get(&name) {
             let known = Algorithm { data };
-            if descriptors.can_run(&self.handle, &known) {
+            if descriptors.can_run(self.handle, &known) {
                 return Ok(known);
             }
         }
-        let candidates = descriptors.candidates(&self.handle, CANDIDATES)?;
+        let candidates = descriptors.candidates(self.handle, CANDIDATES)?;
         // Recorded work does not run, and a wait would end the recording.
         let status = self.stream.capture_status();
         if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {

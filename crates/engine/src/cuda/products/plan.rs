@@ -1,6 +1,10 @@
 //! A product's shape as descriptors of cuBLASLt, and the algorithms that cuBLASLt offers for them.
 
-use std::ffi::c_void;
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    sync::{Mutex, PoisonError},
+};
 
 use cudarc::{
     cublaslt::{
@@ -10,7 +14,7 @@ use cudarc::{
             cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cudaDataType_t as Kind,
         },
     },
-    driver::CudaStream,
+    driver::{CudaContext, CudaStream},
 };
 
 use super::product::Epilogue;
@@ -19,7 +23,29 @@ use crate::cuda::memory::Pointer;
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 pub const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// A handle or descriptor of cuBLASLt, destroyed when dropped.
+/// The handle of cuBLASLt for a GPU, made once and kept until the process ends: to make or destroy one waits for all work in the GPU's
+/// context, and the driver then breaks off what another engine records there.
+#[derive(Clone, Copy)]
+pub(super) struct BlasHandle(sys::cublasLtHandle_t);
+
+// SAFETY: cuBLASLt's functions may be called with one handle by several threads at the same time.
+unsafe impl Send for BlasHandle {}
+
+impl BlasHandle {
+    /// The context is the calling thread's.
+    pub fn of(context: &CudaContext) -> Result<Self, CublasError> {
+        static HANDLES: Mutex<BTreeMap<usize, BlasHandle>> = Mutex::new(BTreeMap::new());
+        let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handles.get(&context.ordinal()) {
+            return Ok(*handle);
+        }
+        let handle = Self(result::create_handle()?);
+        handles.insert(context.ordinal(), handle);
+        Ok(handle)
+    }
+}
+
+/// A descriptor of cuBLASLt, destroyed when dropped.
 pub(super) struct Owned<T: Copy> {
     raw: T,
     destroy: unsafe fn(T) -> Result<(), CublasError>,
@@ -33,18 +59,8 @@ impl<T: Copy> Drop for Owned<T> {
     }
 }
 
-pub(super) type BlasHandle = Owned<sys::cublasLtHandle_t>;
 type MatmulDescriptor = Owned<sys::cublasLtMatmulDesc_t>;
 type MatrixLayout = Owned<sys::cublasLtMatrixLayout_t>;
-
-impl BlasHandle {
-    pub fn new() -> Result<Self, CublasError> {
-        Ok(Self {
-            raw: result::create_handle()?,
-            destroy: result::destroy_handle,
-        })
-    }
-}
 
 impl MatmulDescriptor {
     /// Sets an attribute.
@@ -164,7 +180,7 @@ pub(super) struct Operands {
 /// What products are queued with.
 #[derive(Clone, Copy)]
 pub(super) struct ProductQueue<'a> {
-    pub handle: &'a BlasHandle,
+    pub handle: BlasHandle,
     /// Used by products on `stream` alone.
     pub workspace: Pointer<u8>,
     pub stream: &'a CudaStream,
@@ -232,7 +248,7 @@ impl Descriptors {
     /// Up to `most` algorithms, first the one that cuBLASLt estimates to be the fastest; at least one.
     pub fn candidates(
         &self,
-        handle: &BlasHandle,
+        handle: BlasHandle,
         most: usize,
     ) -> Result<Vec<Algorithm>, CublasError> {
         use PreferenceAttribute::{
@@ -255,7 +271,7 @@ impl Descriptors {
             set(WORKSPACE, (&raw const bytes).cast(), size_of::<usize>())?;
             set(REDUCTION, (&raw const reduction).cast(), size_of::<u32>())?;
             sys::cublasLtMatmulAlgoGetHeuristic(
-                handle.raw,
+                handle.0,
                 self.operation.raw,
                 self.weight.raw,
                 self.x.raw,
@@ -277,12 +293,12 @@ impl Descriptors {
     }
 
     /// True when cuBLASLt can run `algorithm`, which may be any bytes, on this.
-    pub fn can_run(&self, handle: &BlasHandle, algorithm: &Algorithm) -> bool {
+    pub fn can_run(&self, handle: BlasHandle, algorithm: &Algorithm) -> bool {
         let mut found = unsupported(*algorithm);
         // SAFETY: all handles are alive; the call reads the algorithm and writes the result.
         let status = unsafe {
             sys::cublasLtMatmulAlgoCheck(
-                handle.raw,
+                handle.0,
                 self.operation.raw,
                 self.weight.raw,
                 self.x.raw,
@@ -324,7 +340,7 @@ impl Descriptors {
         unsafe {
             self.operation.set(bias, &operands.bias)?;
             result::matmul(
-                handle.raw,
+                handle.0,
                 self.operation.raw,
                 (&raw const one).cast(),
                 (&raw const beta).cast(),
