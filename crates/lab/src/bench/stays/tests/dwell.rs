@@ -105,12 +105,30 @@ fn true_visits(pictures: &[Vec<SeenObject>]) -> BTreeMap<ObjectIdentity, TrueVis
     visits.collect()
 }
 
-/// What the tracker reports of each object that is followed as one track.
+/// What the tracker reports of each object that is followed as one track, and when looks did not find an object.
+struct ReportedVisits {
+    visits: BTreeMap<ObjectIdentity, ReportedVisit>,
+    missed_at_s: BTreeMap<ObjectIdentity, Vec<f64>>,
+}
+
+impl ReportedVisits {
+    /// True when each look within a period of one of these times found the object.
+    fn is_found_around(&self, object: &ObjectIdentity, times_s: [f64; 2], period_s: f64) -> bool {
+        let missed = self.missed_at_s.get(object).into_iter().flatten();
+        let is_near = |at_s: &f64| {
+            times_s
+                .iter()
+                .any(|time_s| (at_s - time_s).abs() <= period_s)
+        };
+        missed.filter(|at_s| is_near(at_s)).count() == 0
+    }
+}
+
 fn reported_visits(
     pictures: &[Vec<SeenObject>],
     looks_per_s: usize,
     model: SimulatedModel,
-) -> BTreeMap<ObjectIdentity, ReportedVisit> {
+) -> ReportedVisits {
     let mut site = site(looks_per_s);
     site.zones = vec![strip()];
     for prompt in &mut site.prompts {
@@ -120,13 +138,21 @@ fn reported_visits(
     let mut rng = Pcg32::seed_from_u64(looks_per_s as u64);
     let mut objects: BTreeMap<TrackId, ObjectIdentity> = BTreeMap::new();
     let mut visits: BTreeMap<TrackId, ReportedVisit> = BTreeMap::new();
+    let mut missed_at_s: BTreeMap<ObjectIdentity, Vec<f64>> = BTreeMap::new();
     let skip = TRUTH_HZ / looks_per_s;
     for (picture, all) in pictures.iter().enumerate().step_by(skip) {
         let at_s = seconds_of(picture);
         let frame = frame_at(&site.id, Duration::from_secs_f64(at_s));
         for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
             let of_class = all.iter().filter(|seen| seen.class == class);
-            let found = found(of_class, model, &mut rng);
+            let found = found(of_class.clone(), model, &mut rng);
+            let is_missed = |seen: &&SeenObject| {
+                let mut found = found.iter();
+                !found.any(|(identity, _)| *identity == Some(seen.identity))
+            };
+            for seen in of_class.filter(is_missed) {
+                missed_at_s.entry(seen.identity).or_default().push(at_s);
+            }
             let boxes = found.iter().map(|(_, found)| *found).collect();
             let tracked = tracker
                 .update(&frame, &boxes_answer(prompt, boxes))
@@ -152,28 +178,46 @@ fn reported_visits(
     let one_track = by_object
         .into_iter()
         .filter(|(_, visits)| visits.len() == 1);
-    one_track
-        .map(|(object, visits)| (object, visits[0]))
-        .collect()
+    ReportedVisits {
+        visits: one_track
+            .map(|(object, visits)| (object, visits[0]))
+            .collect(),
+        missed_at_s,
+    }
 }
 
-/// Errors in seconds.
+/// Errors in seconds, each with whether the looks around found the object.
 #[derive(Clone, Debug, Default)]
-struct DwellErrors(Vec<f64>);
+struct DwellErrors(Vec<(f64, bool)>);
+
+/// The shares of errors that are at most one look.
+struct WithinALook {
+    of_all: f64,
+    /// Of those whose looks found the object.
+    of_found: f64,
+    largest_s: f64,
+}
 
 impl DwellErrors {
-    /// The share that is at most one look.
-    fn share_within_a_look(&self, looks_per_s: usize) -> f64 {
+    fn within_a_look(&self, looks_per_s: usize) -> WithinALook {
         // The truth is as exact as its pictures are near.
-        let most = 1.0 / looks_per_s as f64 + seconds_of(1);
-        let near = self.0.iter().filter(|error| error.abs() <= most).count();
-        near as f64 / self.0.len() as f64
-    }
-
-    fn largest(&self) -> f64 {
-        self.0
-            .iter()
-            .fold(0.0, |largest: f64, error| largest.max(error.abs()))
+        let most = 1.0 / looks_per_s as f64 + seconds_of(1) + 1e-9;
+        let share = |is_of: fn(&&(f64, bool)) -> bool| {
+            let errors: Vec<f64> = self
+                .0
+                .iter()
+                .filter(is_of)
+                .map(|(error, _)| *error)
+                .collect();
+            let near = errors.iter().filter(|error| error.abs() <= most).count();
+            near as f64 / errors.len() as f64
+        };
+        let sizes = self.0.iter().map(|(error, _)| error.abs());
+        WithinALook {
+            of_all: share(|_| true),
+            of_found: share(|(_, is_found)| *is_found),
+            largest_s: sizes.fold(0.0, f64::max),
+        }
     }
 }
 
@@ -189,38 +233,41 @@ fn time_in_a_zone_is_true_within_one_look() {
         for looks_per_s in [1, 2] {
             let (mut times, mut starts) = (DwellErrors::default(), DwellErrors::default());
             let reported = reported_visits(&pictures, looks_per_s, model);
+            let period_s = 1.0 / looks_per_s as f64;
             for (object, visit) in &truth {
-                let Some(reported) = reported.get(object) else {
+                let Some(of_object) = reported.visits.get(object) else {
                     continue;
                 };
-                times
-                    .0
-                    .push(reported.time_s - (visit.left_s - visit.entered_s));
+                let is_found = |until_s| {
+                    reported.is_found_around(object, [visit.entered_s, until_s], period_s)
+                };
+                let error_s = of_object.time_s - (visit.left_s - visit.entered_s);
+                times.0.push((error_s, is_found(visit.left_s)));
                 let due_s = visit.entered_s + NEEDED.as_secs_f64();
+                let start = of_object.dwelling_at_s;
                 starts
                     .0
-                    .extend(reported.dwelling_at_s.map(|at_s| at_s - due_s));
+                    .extend(start.map(|at_s| (at_s - due_s, is_found(due_s))));
             }
-            let share = times.share_within_a_look(looks_per_s);
-            let share_of_starts = starts.share_within_a_look(looks_per_s);
-            println!(
-                "{label}, {looks_per_s} looks/s: {} visits, time within one look {:.1} % (largest error {:.2} s); {} began to dwell, within one look {:.1} % (largest {:.2} s)",
-                times.0.len(),
-                100.0 * share,
-                times.largest(),
-                starts.0.len(),
-                100.0 * share_of_starts,
-                starts.largest(),
-            );
-            assert!(times.0.len() > 150, "{label}");
-            assert!(
-                share >= share_min,
-                "{label}, {looks_per_s} looks/s: {times:?}"
-            );
-            assert!(
-                share_of_starts >= share_min,
-                "{label}, {looks_per_s} looks/s: {starts:?}"
-            );
+            for (what, errors) in [("time", times), ("start of dwelling", starts)] {
+                let shares = errors.within_a_look(looks_per_s);
+                println!(
+                    "{label}, {looks_per_s} looks/s: {} of {what}, within one look {:.1} %, of those whose looks found the object {:.1} % (largest error {:.2} s)",
+                    errors.0.len(),
+                    100.0 * shares.of_all,
+                    100.0 * shares.of_found,
+                    shares.largest_s,
+                );
+                assert!(errors.0.len() > 150, "{label}, {what}");
+                assert!(
+                    shares.of_all >= share_min,
+                    "{label}, {looks_per_s} looks/s, {what}: {errors:?}"
+                );
+                assert_eq!(
+                    shares.of_found, 1.0,
+                    "{label}, {looks_per_s} looks/s, {what}: {errors:?}"
+                );
+            }
         }
     }
 }
