@@ -159,7 +159,7 @@ impl LooksInFlight {
 }
 
 /// Answers a request, unless its client disconnects before.
-async fn answer(permit: Permit, request: BegunRequest, inside: RequestInside) {
+async fn answer(permit: Permit, request: BegunRequest, mut inside: RequestInside) {
     let BegunRequest { look, mut reply } = request;
     let mut look = permit.look(look);
     let mut found = None;

@@ -16,6 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::RequestQueue;
 
+/// Requests inside an engine, of which all but one are free texts that are being written. The engine writes texts beside the looks of
+/// cameras, the oldest first: more of them would delay the cameras' own texts.
+const INSIDE_MAX: usize = 4;
 /// A longer wait of the cameras is not paid back: they were probably slow by themselves.
 const OWED_MAX: Duration = Duration::from_mins(1);
 
@@ -40,19 +43,21 @@ impl OwedTime {
     }
 }
 
-/// The requests of one engine, one at a time: a free text is written beside the looks of cameras, as theirs are.
+/// The requests of one engine: one has a permit at a time, the others write their free texts.
 #[derive(Clone)]
 pub struct EngineRequests {
     pub queue: Arc<RequestQueue>,
-    /// Of the one request that may be inside.
     inside: Arc<Semaphore>,
-    /// It has a permit of the engine.
+    /// Of the one request that has a permit of the engine, or waits to have one.
+    short: Arc<Semaphore>,
     has_permit: Arc<AtomicBool>,
 }
 
-/// A request that is inside; another one may begin when it is dropped.
+/// A request that is inside; another one may begin when it is dropped, or has given its permit back.
 pub struct RequestInside {
     _inside: OwnedSemaphorePermit,
+    /// `None` when at most its free text is left.
+    short: Option<OwnedSemaphorePermit>,
     has_permit: Arc<AtomicBool>,
 }
 
@@ -60,16 +65,19 @@ impl EngineRequests {
     pub fn new(queue: &Arc<RequestQueue>) -> Self {
         Self {
             queue: Arc::clone(queue),
-            inside: Arc::new(Semaphore::new(1)),
+            inside: Arc::new(Semaphore::new(INSIDE_MAX)),
+            short: Arc::new(Semaphore::new(1)),
             has_permit: Arc::default(),
         }
     }
 
-    /// Waits until no request is inside. `None`: never, because the semaphore is not closed.
+    /// Waits until a request may begin. `None`: never, because the semaphores are not closed.
     pub async fn enter(&self) -> Option<RequestInside> {
         let inside = Arc::clone(&self.inside).acquire_owned().await.ok()?;
+        let short = Arc::clone(&self.short).acquire_owned().await.ok()?;
         Some(RequestInside {
             _inside: inside,
+            short: Some(short),
             has_permit: Arc::clone(&self.has_permit),
         })
     }
@@ -84,8 +92,12 @@ impl RequestInside {
         self.has_permit.store(true, Ordering::Relaxed);
     }
 
-    pub fn gave_permit_back(&self) {
-        self.has_permit.store(false, Ordering::Relaxed);
+    /// Another request may have set the flag since.
+    pub fn gave_permit_back(&mut self) {
+        if self.short.is_some() {
+            self.has_permit.store(false, Ordering::Relaxed);
+        }
+        self.short = None;
     }
 }
 

@@ -9,8 +9,8 @@ use super::*;
 use crate::app::test_support::{frame, no_limits};
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock as _, FrameCounters, ManualClock, Mono, Picture, PromptId,
-    StageTimes, Task,
+    Answer, AnswerBody, CameraId, CaptionLength, Clock as _, FrameCounters, ManualClock, Mono,
+    Picture, PromptId, StageTimes, Task,
     config::{CameraConfig, PromptConfig},
     testing,
 };
@@ -355,14 +355,21 @@ proptest! {
     }
 }
 
+type AskedRequest = JoinHandle<Result<(), UnansweredRequest>>;
+
 /// A request of the API that asks for a thing in a small picture.
-fn request(queue: &Arc<RequestQueue>, wait: Duration) -> JoinHandle<Result<(), UnansweredRequest>> {
+fn request(queue: &Arc<RequestQueue>, wait: Duration) -> AskedRequest {
+    let object = "thing".into();
+    request_of(queue, Task::Detect { object }, wait)
+}
+
+fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedRequest {
     let queue = Arc::clone(queue);
     tokio::spawn(async move {
         let picture = Picture::from_rgb(2, 2, vec![0; 12]).unwrap();
-        let object = "thing".into();
-        let answer = queue.ask(picture, Task::Detect { object }, wait).await?;
-        assert!(matches!(answer.body, AnswerBody::Boxes(_)));
+        let is_text = task.is_free_text();
+        let answer = queue.ask(picture, task, wait).await?;
+        assert_eq!(matches!(answer.body, AnswerBody::Text { .. }), is_text);
         Ok(())
     })
 }
@@ -436,6 +443,29 @@ async fn request_without_room_is_refused_and_no_look_fewer() {
     let looked = |site: &Site| site.sum(|frames| frames.looked);
     assert_eq!(looked(&site), looked(&other));
     assert!(looked(&site) > 0);
+}
+
+#[tokio::test]
+async fn free_texts_of_requests_are_written_together() {
+    let (mut site, queue) = site_with_requests().await;
+    let asked: Vec<_> = (0..6)
+        .map(|_| {
+            let length = CaptionLength::Short;
+            request_of(&queue, Task::Caption { length }, PATIENCE)
+        })
+        .collect();
+    site.settle().await;
+    let mut most_inside = 0;
+    while !asked.iter().all(JoinHandle::is_finished) {
+        let ended = asked.iter().filter(|asked| asked.is_finished()).count();
+        most_inside = most_inside.max(asked.len() - queue.waiting() - ended);
+        site.step().await;
+    }
+    // Some end before the fourth begins.
+    assert!((3..=4).contains(&most_inside), "{most_inside}");
+    for asked in asked {
+        assert_eq!(asked.await.unwrap(), Ok(()));
+    }
 }
 
 #[tokio::test]
