@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CameraId, LineId, ModeId, PromptId, Task, ZoneId,
-    config::{RequestedCrops, RequestedRegion},
-};
+use super::{CameraId, LineId, ModeId, PromptId, config::PromptKeys};
 
 /// One value of a camera that may be changed while Spotter runs, with the wanted value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,17 +57,8 @@ impl Setting {
 pub struct NewPrompt {
     /// Its name on the camera.
     pub id: PromptId,
-    pub task: Task,
-    /// Looks a second; `None` = the camera's.
-    pub rate_hz: Option<f64>,
-    /// Found things with a lower score are not reported.
-    pub min_score: f64,
-    /// Only things in one of these zones count; empty = everywhere.
-    pub zones: Vec<ZoneId>,
-    /// The part of the picture that it is about; `None` = the whole picture.
-    pub region: Option<RequestedRegion>,
-    /// The most crops of its look; `None` = the camera's.
-    pub crops: Option<RequestedCrops>,
+    /// What the file would have of it, not checked yet.
+    pub keys: PromptKeys,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +193,6 @@ pub enum RefusalCode {
     UnknownOp,
     UnknownCamera,
     UnknownPrompt,
-    UnknownZone,
     UnknownLine,
     UnknownMode,
     /// The value is not of the right kind or out of its range.
@@ -228,7 +215,6 @@ impl RefusalCode {
             Self::UnknownOp => "unknown_op",
             Self::UnknownCamera => "unknown_camera",
             Self::UnknownPrompt => "unknown_prompt",
-            Self::UnknownZone => "unknown_zone",
             Self::UnknownLine => "unknown_line",
             Self::UnknownMode => "unknown_mode",
             Self::BadValue => "bad_value",

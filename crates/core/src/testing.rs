@@ -77,6 +77,7 @@ pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
         triggers: Vec::new(),
         onvif_url: None,
         schedule: None,
+        events: defaults::EVENTS,
         prompts,
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
 use spotter_core::{
-    DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Presence,
-    PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
+    Command, DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint,
+    Presence, PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
 };
 
 #[path = "../../../tests/support/schemas.rs"]
@@ -346,6 +346,8 @@ fn contradicting_payload_fails_its_schema() {
 fn requests_are_parsed_as_their_schema_defines() {
     let schemas = Schemas::load();
     let topics = topics();
+    // Its first camera has what prompts may name.
+    let site = config("", SITE);
     let add = |prompt: Value| json!({"op": "prompt_add", "cam": "gate", "prompt": prompt});
     let good = [
         json!({"id": "n1", "op": "reload"}),
@@ -398,7 +400,15 @@ fn requests_are_parsed_as_their_schema_defines() {
         let InboundKind::Request(asked) = parse_inbound(&topics, None, &inbound) else {
             panic!("{request} is no request");
         };
-        assert_eq!(asked.command.is_ok(), is_good, "{request}");
+        let read = asked.command.and_then(|command| match command {
+            Command::AddPrompt { prompt, .. } => {
+                let read = prompt.keys.read(&prompt.id, &site.cameras[0]);
+                read.map(|_| ())
+                    .map_err(|wrong| Refusal::new(RefusalCode::BadValue, wrong))
+            }
+            _ => Ok(()),
+        });
+        assert_eq!(read.is_ok(), is_good, "{request}: {read:?}");
     }
 }
 

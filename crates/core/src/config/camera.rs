@@ -131,11 +131,14 @@ fn camera(
         table.missing(&["prompt"], format!("no prompt; add {example}"));
     }
     table.finish();
-    let areas = CameraAreas {
+    let of_camera = PromptScope {
+        rate_hz: settings.rate_hz,
+        crops_max: settings.crops_max,
+        events: settings.events,
         zones: &zones,
         lines: &lines,
     };
-    let read = |(id, table)| prompt(id, table, &settings, areas);
+    let read = |(id, table)| prompt(id, table, of_camera);
     let prompts: Vec<PromptConfig> = prompts.into_iter().filter_map(read).collect();
     warn_of_unused(&read_lines, &prompts);
     Some(CameraConfig {
@@ -155,6 +158,7 @@ fn camera(
         triggers: triggers.triggers,
         onvif_url: triggers.onvif_url,
         schedule: settings.schedule,
+        events: settings.events,
         prompts,
     })
 }
@@ -299,18 +303,20 @@ fn points(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
     Some(points)
 }
 
-/// What prompts of a camera may name.
+/// What of a camera its prompts depend on: the values of those that have none of their own, and what they may name.
 #[derive(Clone, Copy)]
-struct CameraAreas<'a> {
-    zones: &'a [ZoneConfig],
-    lines: &'a [LineConfig],
+pub(super) struct PromptScope<'a> {
+    pub rate_hz: f64,
+    pub crops_max: Option<u8>,
+    pub events: EventConfig,
+    pub zones: &'a [ZoneConfig],
+    pub lines: &'a [LineConfig],
 }
 
-fn prompt(
+pub(super) fn prompt(
     id: PromptId,
     mut table: Reader<'_>,
-    camera: &CameraDefaults,
-    areas: CameraAreas<'_>,
+    camera: PromptScope<'_>,
 ) -> Option<PromptConfig> {
     let task = task(&mut table);
     let rate = table.get(&keys::prompt::RATE);
@@ -351,7 +357,7 @@ fn prompt(
     for value in no_boxes.iter().chain(no_places).copied().flatten() {
         value.error("has no effect on an answer without boxes; use it with detect");
     }
-    let region = region.and_then(|value| region::read(&value, areas.zones));
+    let region = region.and_then(|value| region::read(&value, camera.zones));
     let region = region.unwrap_or_default();
     let question = StripQuestion {
         task: task.as_ref(),
@@ -360,14 +366,14 @@ fn prompt(
     };
     let strip = strip::read(&strip_keys, question);
     let zones = zones.and_then(|value| {
-        let named = named(&value, "zone", areas.zones, |zone| &zone.id)?;
-        let outside = region::zones_outside_region(region, &named, areas.zones);
+        let named = named(&value, "zone", camera.zones, |zone| &zone.id)?;
+        let outside = region::zones_outside_region(region, &named, camera.zones);
         outside.into_iter().for_each(|text| value.error(text));
         Some(named)
     });
     let zones = zones.unwrap_or_default();
-    let dwell = dwell.and_then(|value| dwell::read(&value, &zones, areas.zones));
-    let lines = lines.and_then(|value| prompt_lines(&value, areas, region, &zones));
+    let dwell = dwell.and_then(|value| dwell::read(&value, &zones, camera.zones));
+    let lines = lines.and_then(|value| prompt_lines(&value, camera, region, &zones));
     Some(PromptConfig {
         id,
         enabled: true,
@@ -428,13 +434,13 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
 /// The lines that a prompt names, each of which its objects can cross.
 fn prompt_lines(
     value: &ConfigValue<'_>,
-    areas: CameraAreas<'_>,
+    camera: PromptScope<'_>,
     region: PromptRegion,
     zones: &[ZoneId],
 ) -> Option<Vec<LineId>> {
-    let named = named(value, "line", areas.lines, |line| &line.id)?;
-    let zones = areas.zones.iter().filter(|zone| zones.contains(&zone.id));
-    let lines = areas.lines.iter().filter(|line| named.contains(&line.id));
+    let named = named(value, "line", camera.lines, |line| &line.id)?;
+    let zones = camera.zones.iter().filter(|zone| zones.contains(&zone.id));
+    let lines = camera.lines.iter().filter(|line| named.contains(&line.id));
     let (zones, lines): (Vec<_>, Vec<_>) = (zones.collect(), lines.collect());
     let outside = region::lines_out_of_reach(region, &zones, &lines);
     outside.into_iter().for_each(|text| value.error(text));

@@ -1,7 +1,5 @@
 //! `region`: the part of the picture that a prompt is about. Pure but for noting problems at their places.
 
-use serde::Deserialize;
-
 use super::{
     LineConfig, ZoneConfig,
     defaults::{REGION_MIN, SHARE_RANGE},
@@ -15,40 +13,16 @@ const MOTION: &str = "motion";
 /// Room around a zone, shares of its size: an object is in a zone with its feet, and the rest of it is above.
 const ZONE_MARGIN: f64 = 0.1;
 
-/// A region as a file or a command requests it.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a region is [x0, y0, x1, y1], a zone's name, or \"motion\""
-)]
-pub enum RequestedRegion {
-    /// Left, top, right and bottom, shares of the picture.
-    Corners(Vec<f64>),
-    /// A zone's name or `motion`.
-    Word(String),
-}
-
-impl RequestedRegion {
-    /// The region on a camera with these zones, or what is wrong.
-    pub fn on_camera(&self, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
-        match self {
-            Self::Corners(corners) => of_corners(corners).map(PromptRegion::Fixed),
-            Self::Word(word) => of_word(word, zones),
-        }
-    }
-}
-
 /// The value of the key, or `None` after noting what is wrong.
 pub(super) fn read(value: &ConfigValue<'_>, zones: &[ZoneConfig]) -> Option<PromptRegion> {
-    let requested = if value.is_text() {
-        RequestedRegion::Word(value.text()?.to_owned())
-    } else {
-        // Every number is read before the first problem ends it, so that all of them are reported at their places.
-        let numbers = value.list()?.into_iter();
-        let shares: Vec<_> = numbers.map(|number| number.number(SHARE_RANGE)).collect();
-        RequestedRegion::Corners(shares.into_iter().collect::<Option<_>>()?)
-    };
-    value.checked(requested.on_camera(zones))
+    if value.is_text() {
+        return value.checked(of_word(value.text()?, zones));
+    }
+    // Every number is read before the first problem ends it, so that all of them are reported at their places.
+    let numbers = value.list()?.into_iter();
+    let shares: Vec<_> = numbers.map(|number| number.number(SHARE_RANGE)).collect();
+    let shares: Vec<f64> = shares.into_iter().collect::<Option<_>>()?;
+    value.checked(of_corners(&shares).map(PromptRegion::Fixed))
 }
 
 fn of_corners(corners: &[f64]) -> Result<RegionBox, String> {
@@ -58,9 +32,6 @@ fn of_corners(corners: &[f64]) -> Result<RegionBox, String> {
             "a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has {count} numbers"
         ));
     };
-    for &corner in corners {
-        parse::number_in(corner, &SHARE_RANGE)?;
-    }
     checked(NormBox { x0, y0, x1, y1 })
 }
 
@@ -134,7 +105,7 @@ fn around(bounds: NormBox) -> RegionBox {
 }
 
 /// A message for each zone of a prompt in which it cannot see anything.
-pub fn zones_outside_region(
+pub(super) fn zones_outside_region(
     region: PromptRegion,
     named: &[ZoneId],
     zones: &[ZoneConfig],

@@ -17,6 +17,7 @@ mod examples;
 mod lines;
 mod mistakes;
 mod modes;
+mod prompt_keys;
 mod regions;
 mod secrets;
 mod strips;

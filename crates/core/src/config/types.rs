@@ -325,6 +325,8 @@ pub struct CameraConfig {
     pub onvif_url: Option<String>,
     /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
     pub schedule: Option<WeeklySchedule>,
+    /// Of the prompts that have no rules of their own.
+    pub events: EventConfig,
     /// What is looked for; at least one.
     pub prompts: Vec<PromptConfig>,
 }

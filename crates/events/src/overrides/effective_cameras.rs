@@ -50,7 +50,7 @@ impl EffectiveCameras {
     }
 
     /// Replaces the cameras of the file. An override whose value differs in the new file is discarded and returned. An added
-    /// prompt stays if its camera stays, has the zone of its region and no prompt of the same name.
+    /// prompt stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
     pub fn replace_file(&mut self, file: Vec<CameraConfig>) -> Vec<DiscardedOverride> {
         let discarded = self.overrides.rebase(&file);
         let find = |id: &CameraId| file.iter().find(|camera| camera.id == *id);
@@ -59,7 +59,8 @@ impl EffectiveCameras {
                 let mut prompts = camera.prompts.iter();
                 prompts.any(|prompt| added.is(&camera.id, &prompt.id))
             };
-            find(&added.camera).is_some_and(|camera| !taken(camera) && added.has_region_on(camera))
+            find(&added.camera)
+                .is_some_and(|camera| !taken(camera) && added.in_camera(camera).is_some())
         });
         self.boosts.retain(|boost| find(&boost.camera).is_some());
         self.file = file;
@@ -80,7 +81,7 @@ impl EffectiveCameras {
                 .added
                 .iter()
                 .filter(|added| added.camera == camera.id)
-                .map(|added| added.in_camera(camera))
+                .filter_map(|added| added.in_camera(camera))
                 .collect();
             camera.prompts.extend(added);
             let mut boosts = self.boosts.iter();
@@ -128,8 +129,11 @@ impl EffectiveCameras {
                     let text = format!("camera {camera} has a prompt {}", prompt.id);
                     return Err(Refusal::new(RefusalCode::Conflict, text));
                 }
-                let added = AddedPrompt::new(self.camera(camera)?, prompt.clone(), others)?;
-                self.added.push(added);
+                let cameras = self.stored_cameras();
+                let known = cameras.iter().find(|known| known.id == *camera);
+                let known = known.ok_or_else(|| Refusal::no_camera(camera))?;
+                self.added
+                    .push(AddedPrompt::new(known, prompt.clone(), others)?);
                 Ok(OverrideEffect::Temporary)
             }
             Command::RemovePrompt { camera, prompt } => {

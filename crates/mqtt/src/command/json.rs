@@ -6,11 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown, unknown};
-use spotter_core::{
-    Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Task, ZoneId,
-    config::{RequestedCrops, RequestedRegion, choices},
-};
+use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown};
+use spotter_core::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo};
 
 /// Time of a higher rate if the request has none.
 const LOOK_SECONDS: f64 = 10.0;
@@ -52,7 +49,7 @@ enum Operation {
     },
     PromptAdd {
         cam: String,
-        prompt: RequestedPrompt,
+        prompt: Map<String, Value>,
     },
     PromptDel {
         cam: String,
@@ -68,24 +65,6 @@ enum Operation {
         level: String,
         minutes: f64,
     },
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RequestedPrompt {
-    id: String,
-    detect: Option<String>,
-    point: Option<String>,
-    query: Option<String>,
-    #[serde(default)]
-    choices: Vec<String>,
-    rate: Option<f64>,
-    #[serde(default)]
-    min_score: f64,
-    #[serde(default)]
-    zones: Vec<String>,
-    region: Option<RequestedRegion>,
-    crops: Option<RequestedCrops>,
 }
 
 pub(super) fn parse_request(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
@@ -173,48 +152,21 @@ fn look_time(seconds: f64) -> Result<Duration, Refusal> {
         .map_err(|_| bad_value(format!("seconds: {seconds} is no time")))
 }
 
-fn new_prompt(prompt: RequestedPrompt) -> Result<NewPrompt, Refusal> {
-    let id = prompt_id(&prompt.id).map_err(|_| {
-        let text = format!(
-            "prompt.id: {}; ids use a-z 0-9 _ -, 1 to 32 of them",
-            shown(&prompt.id)
-        );
-        bad_value(text)
-    })?;
-    let task = match (prompt.detect, prompt.point, prompt.query) {
-        (Some(object), None, None) if prompt.choices.is_empty() => Task::Detect { object },
-        (None, Some(object), None) if prompt.choices.is_empty() => Task::Point { object },
-        (None, None, Some(question)) => Task::Query {
-            question,
-            choices: checked_choices(&prompt.choices)?,
-        },
-        _ => {
-            return Err(bad_request(
-                "prompt: give exactly one of detect, point, query; choices go with query",
-            ));
-        }
+/// Its `id`, and the keys of the file, which are checked when its camera is known.
+fn new_prompt(mut prompt: Map<String, Value>) -> Result<NewPrompt, Refusal> {
+    let id = match prompt.remove("id") {
+        Some(Value::String(id)) => prompt_id(&id).map_err(|_| {
+            let id = shown(&id);
+            bad_value(format!(
+                "prompt.id: {id}; ids use a-z 0-9 _ -, 1 to 32 of them"
+            ))
+        })?,
+        _ => return Err(bad_request("prompt.id: needs a text, the prompt's name")),
     };
-    let zone =
-        |id: &String| ZoneId::new(id).map_err(|_| unknown(RefusalCode::UnknownZone, "zone", id));
-    Ok(NewPrompt {
-        id,
-        task,
-        rate_hz: prompt.rate,
-        min_score: prompt.min_score,
-        zones: prompt.zones.iter().map(zone).collect::<Result<_, _>>()?,
-        region: prompt.region,
-        crops: prompt.crops,
-    })
-}
-
-fn checked_choices(texts: &[String]) -> Result<Vec<String>, Refusal> {
-    if texts.is_empty() {
-        return Ok(Vec::new());
-    }
-    choices(texts).map_err(|wrong| {
-        let texts: Vec<String> = wrong.into_iter().map(|wrong| wrong.text).collect();
-        bad_value(format!("choices: {}", texts.join("; ")))
-    })
+    prompt.retain(|_, value| !value.is_null());
+    let keys = serde_json::from_value(Value::Object(prompt))
+        .map_err(|error| bad_request(format!("prompt: {error}")))?;
+    Ok(NewPrompt { id, keys })
 }
 
 fn wanted(what: &str) -> Result<RequestedInfo, Refusal> {

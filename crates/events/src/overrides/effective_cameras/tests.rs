@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::*;
 use crate::overrides::OverrideFile;
 use spotter_core::{
-    NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
-    config::{PromptConfig, RequestedCrops, RequestedRegion, ZoneConfig, ZonePoint},
+    LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, ZoneId,
+    config::{LineConfig, ZoneConfig, ZonePoint},
     testing::{camera, prompt},
 };
 
@@ -173,33 +175,27 @@ fn resetting_takes_back_one_camera_or_all() {
     assert_eq!(effective.cameras(at(0)), site());
 }
 
-fn hat() -> NewPrompt {
+/// A prompt `hat` with these keys.
+fn hat(keys: serde_json::Value) -> NewPrompt {
     NewPrompt {
         id: PromptId::new("hat").unwrap(),
-        task: Task::Detect {
-            object: "hat".into(),
-        },
-        rate_hz: Some(7.0),
-        min_score: 0.3,
-        zones: Vec::new(),
-        region: None,
-        crops: None,
+        keys: serde_json::from_value(keys).unwrap(),
     }
+}
+
+fn add(prompt: NewPrompt) -> Command {
+    let camera = gate();
+    Command::AddPrompt { camera, prompt }
 }
 
 #[test]
 fn prompts_added_at_run_time_can_be_removed_others_not() {
     let mut effective = fresh();
-    let add = |prompt| Command::AddPrompt {
-        camera: gate(),
-        prompt,
-    };
-    effective.execute(&add(hat()), at(0)).unwrap();
-    let added = effective.cameras(at(0))[0].prompts[2].clone();
-    assert_eq!(added.id.as_str(), "hat");
-    assert_eq!(added.rate_hz, 1.0, "the camera's rate is the limit");
-    let with_name = |id| NewPrompt { id, ..hat() };
-    for taken in [hat(), with_name(person())] {
+    let of = |object: &str| hat(json!({"detect": object}));
+    effective.execute(&add(of("hat")), at(0)).unwrap();
+    assert_eq!(effective.cameras(at(0))[0].prompts[2], prompt("hat"));
+    let with_name = |id| NewPrompt { id, ..of("hat") };
+    for taken in [of("hat"), with_name(person())] {
         let refused = effective.execute(&add(taken), at(0));
         assert_eq!(code(refused), RefusalCode::Conflict);
     }
@@ -212,140 +208,83 @@ fn prompts_added_at_run_time_can_be_removed_others_not() {
     };
     let refused = effective.execute(&remove(person()), at(0));
     assert_eq!(code(refused), RefusalCode::Conflict);
-    effective.execute(&remove(hat().id), at(0)).unwrap();
+    effective.execute(&remove(of("hat").id), at(0)).unwrap();
     assert_eq!(effective.cameras(at(0)), site());
     // The same name with another text gets a new revision, so that an answer to the old text is not taken for the new one.
-    let mut other = hat();
-    other.task = Task::Detect {
-        object: "cap".into(),
-    };
-    effective.execute(&add(other), at(0)).unwrap();
+    effective.execute(&add(of("cap")), at(0)).unwrap();
     assert_eq!(effective.cameras(at(0))[0].prompts[2].revision, 2);
     effective.replace_file(site().split_off(1));
     assert_eq!(effective.cameras(at(0)), &site()[1..]);
 }
 
-/// A camera with a zone `drive` in its left half, and five crops at most.
+#[test]
+fn added_prompt_is_as_fast_as_its_camera_at_most() {
+    let mut effective = fresh();
+    let fast = || add(hat(json!({"detect": "hat", "rate": 3})));
+    let refused = effective.execute(&fast(), at(0)).unwrap_err();
+    let text = "prompt.rate: 3 is above the camera's 1; the camera rate is the ceiling";
+    assert_eq!(refused, Refusal::new(RefusalCode::BadValue, text));
+    set(&mut effective, Setting::RateHz(4.0)).unwrap();
+    effective.execute(&fast(), at(0)).unwrap();
+    for (camera_hz, expected) in [(4.0, 3.0), (2.0, 2.0), (5.0, 3.0)] {
+        set(&mut effective, Setting::RateHz(camera_hz)).unwrap();
+        assert_eq!(effective.cameras(at(0))[0].prompts[2].rate_hz, expected);
+    }
+}
+
+/// A camera with a zone `drive` in its left half and a line `door` in it.
 fn with_drive() -> CameraConfig {
     let drive = ZoneConfig {
         id: ZoneId::new("drive").unwrap(),
         polygon: vec![(0.2, 0.4), (0.4, 0.4), (0.4, 0.9), (0.2, 0.9)],
         point: ZonePoint::Bottom,
     };
+    let door = LineConfig {
+        id: LineId::new("door").unwrap(),
+        points: vec![(0.2, 0.5), (0.4, 0.5)],
+        directions: spotter_core::DirectionId::in_and_out(),
+        point: ZonePoint::Bottom,
+        reset: None,
+    };
     CameraConfig {
         zones: vec![drive],
-        crops_max: Some(5),
+        lines: vec![door],
         ..camera("gate", vec![prompt("person")])
     }
 }
 
-fn add_hat(
-    effective: &mut EffectiveCameras,
-    region: Option<RequestedRegion>,
-    crops: Option<RequestedCrops>,
-) -> Result<PromptConfig, Refusal> {
-    let prompt = NewPrompt {
-        region,
-        crops,
-        ..hat()
-    };
-    let camera = gate();
-    effective.execute(&Command::AddPrompt { camera, prompt }, at(0))?;
-    Ok(effective.cameras(at(0))[0].prompts[1].clone())
-}
-
-fn word(text: &str) -> Option<RequestedRegion> {
-    Some(RequestedRegion::Word(text.into()))
+#[test]
+fn added_prompt_with_mistakes_is_refused_with_all_of_them() {
+    let wrong = hat(json!({"detect": "hat", "crops": 13, "zones": ["driv"]}));
+    let refused = of_file(vec![with_drive()]).execute(&add(wrong), at(0));
+    let text = "prompt.crops: 13 is above 12; prompt.zones: \"driv\" is not a zone of this camera; has: drive";
+    assert_eq!(refused, Err(Refusal::new(RefusalCode::BadValue, text)));
 }
 
 #[test]
-fn added_prompt_has_its_region_and_crops() {
-    let fixed =
-        |x0, y0, x1, y1| PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(x0, y0, x1, y1)));
-    let corners = Some(RequestedRegion::Corners(vec![0.5, 0.25, 1.0, 0.75]));
-    let auto = Some(RequestedCrops::Word("auto".into()));
-    for (region, crops, expected) in [
-        (None, None, (PromptRegion::Whole, Some(5))),
-        (corners, auto, (fixed(0.5, 0.25, 1.0, 0.75), None)),
-        (
-            word("drive"),
-            Some(RequestedCrops::Most(1)),
-            (fixed(0.18, 0.35, 0.42, 0.95), Some(1)),
-        ),
-        (word("motion"), None, (PromptRegion::Motion, Some(5))),
+fn added_prompt_ends_with_a_zone_or_line_it_names() {
+    for (keys, is_left) in [
+        (json!({"region": "drive"}), false),
+        (json!({"dwell": {"drive": "1m"}}), false),
+        (json!({"lines": ["door"]}), false),
+        (json!({}), true),
     ] {
-        let added = add_hat(&mut of_file(vec![with_drive()]), region, crops).unwrap();
-        assert_eq!((added.region, added.crops_max), expected);
+        let mut keys = keys;
+        keys["detect"] = json!("hat");
+        let mut effective = of_file(vec![with_drive()]);
+        effective.execute(&add(hat(keys)), at(0)).unwrap();
+        let mut file = with_drive();
+        file.zones[0].polygon[0] = (0.0, 0.4);
+        effective.replace_file(vec![file.clone()]);
+        let added = effective.cameras(at(0))[0].prompts[1].clone();
+        if let PromptRegion::Fixed(region) = added.region {
+            let expected = NormBox::from_corners(0.0, 0.35, 0.44, 0.95);
+            assert_eq!(region, RegionBox::new(expected), "it follows its zone");
+        }
+        (file.zones, file.lines) = (Vec::new(), Vec::new());
+        effective.replace_file(vec![file.clone()]);
+        assert_eq!(effective.cameras(at(0))[0].prompts.len() == 2, is_left);
     }
-}
-
-/// The messages are those of the file.
-#[test]
-fn added_prompt_with_wrong_region_or_crops_is_refused() {
-    let corners = |corners: [f64; 4]| Some(RequestedRegion::Corners(corners.into()));
-    let most = |most| Some(RequestedCrops::Most(most));
-    let crops_word = Some(RequestedCrops::Word("all".into()));
-    let (value, zone) = (RefusalCode::BadValue, RefusalCode::UnknownZone);
-    for (region, crops, code, text) in [
-        (
-            corners([1.5, 0.0, 1.0, 1.0]),
-            None,
-            value,
-            "region: 1.5 is above 1",
-        ),
-        (
-            corners([0.5, 0.2, 0.3, 0.6]),
-            None,
-            value,
-            "region: x1 is 0.3, which is not right of x0, 0.5; write [x0, y0, x1, y1]: left, top, right, bottom",
-        ),
-        (
-            Some(RequestedRegion::Corners(vec![0.1])),
-            None,
-            value,
-            "region: a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has 1 numbers",
-        ),
-        (
-            word("driv"),
-            None,
-            zone,
-            "region: \"driv\" is not a zone of this camera; did you mean \"drive\"?",
-        ),
-        (None, most(13), value, "crops: 13 is above 12"),
-        (None, most(-1), value, "crops: -1 is below 1"),
-        (None, crops_word, value, "crops: \"all\" is not one of auto"),
-    ] {
-        let refused = add_hat(&mut of_file(vec![with_drive()]), region, crops);
-        assert_eq!(refused, Err(Refusal::new(code, text)));
-    }
-    let prompt = NewPrompt {
-        zones: vec![ZoneId::new("drive").unwrap()],
-        region: corners([0.7, 0.0, 1.0, 1.0]),
-        ..hat()
-    };
-    let camera = gate();
-    let refused =
-        of_file(vec![with_drive()]).execute(&Command::AddPrompt { camera, prompt }, at(0));
-    assert_eq!(
-        refused.unwrap_err().text,
-        "zones: zone \"drive\" is outside of the prompt's region, so nothing is found in it; change one of them"
-    );
-}
-
-#[test]
-fn added_prompt_ends_with_the_zone_of_its_region() {
-    let mut effective = of_file(vec![with_drive()]);
-    add_hat(&mut effective, word("drive"), None).unwrap();
-    let mut file = with_drive();
-    file.zones[0].polygon[0] = (0.0, 0.4);
-    effective.replace_file(vec![file.clone()]);
-    let PromptRegion::Fixed(region) = effective.cameras(at(0))[0].prompts[1].region else {
-        panic!("the region follows its zone");
-    };
-    assert_eq!(region.norm_box().x0, 0.0);
-    file.zones.clear();
-    effective.replace_file(vec![file.clone()]);
-    assert_eq!(effective.cameras(at(0)), [file]);
 }
 
 #[test]
