@@ -37,7 +37,7 @@ fn prompt_of_a_command_is_that_of_the_file() {
 }
 
 #[test]
-fn wrong_prompt_of_a_command_has_the_messages_of_the_file() {
+fn wrong_prompt_of_a_command_has_the_files_messages() {
     for keys in [
         "",
         "detect = \"hat\"\npoint = \"hat\"",

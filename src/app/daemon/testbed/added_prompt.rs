@@ -1,0 +1,76 @@
+//! `prompt_add`: a prompt of a command does what one of the file does.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn added_prompt_does_what_one_of_the_file_does() {
+    let test = "app::daemon::testbed::added_prompt::added_prompt_does_what_one_of_the_file_does";
+    alone_without_an_error(test, added());
+}
+
+async fn added() {
+    let server = Server::start(|_| good()).await;
+    let testbed = Testbed::new(vec![server.url()], PATIENT).await;
+    let areas = "zone.all.polygon = [[0, 0], [1, 0], [1, 1], [0, 1]]\nline.door.points = [[0, 0.5], [1, 0.5]]\n";
+    testbed.write(&(testbed.text() + areas));
+    // The text of the first token is empty.
+    testbed.scene.say_yes();
+    testbed.scene.show("gate", true);
+    let scenario = async {
+        until("it runs", || {
+            testbed.retained("status").as_deref() == Some("online")
+        })
+        .await;
+        let mut hat = json!({"id": "hat", "detect": "hat", "lines": ["dor"], "dwell": "500ms",
+            "describe": "What does it do?", "frames": 4, "over": "600ms"});
+        let add = |hat: &Value| {
+            let request = json!({"op": "prompt_add", "cam": "gate", "prompt": hat});
+            testbed.say("cmd", request.to_string());
+        };
+        add(&hat);
+        let reply = message(&testbed, "reply", |_| true).await;
+        assert_eq!(
+            reply["error"],
+            json!({"code": "bad_value",
+                "text": "prompt.lines: \"dor\" is not a line of this camera; has: door"})
+        );
+        hat["lines"] = json!(["door"]);
+        add(&hat);
+        let reply = message(&testbed, "reply", |_| true).await;
+        assert_eq!(reply["ok"], true, "{reply}");
+        let is_described = |event: &Value| event["reason"] == "described";
+        let event = message(&testbed, "cam/gate/event/hat", is_described).await;
+        assert!(event["description"].is_string(), "{event}");
+        let are = |expected: [&str; 2]| {
+            let states = ["line/door/in", "dwell/all"];
+            let topics = states.map(|state| format!("cam/gate/{state}/hat"));
+            topics.map(|topic| testbed.retained(&topic).unwrap_or_default()) == expected
+        };
+        until("it dwells", || are(["0", "ON"])).await;
+        let remove = json!({"op": "prompt_del", "cam": "gate", "prompt": "hat"});
+        testbed.say("cmd", remove.to_string());
+        until("its topics are cleared", || are(["", ""])).await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
+    assert!(report.balanced(), "{report}");
+}
+
+/// The next message on a topic of the node that is the one.
+async fn message(testbed: &Testbed, topic: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    let topic = format!("spotter/edge1/{topic}");
+    let search = async {
+        loop {
+            for message in testbed.broker.consumed() {
+                let json: Option<Value> = serde_json::from_slice(&message.payload).ok();
+                if let Some(json) = json.filter(|json| message.topic == topic && is_it(json)) {
+                    return json;
+                }
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, search).await.expect("a message")
+}
