@@ -42,7 +42,7 @@ struct SupervisedCamera {
     off: Option<Off>,
     /// The last request to its ingest task.
     is_enabled: bool,
-    /// It has triggers, and none of them is active.
+    /// It has triggers, none of them is active, and no look is requested.
     is_waiting: bool,
     /// The last state that [`switched`](Self::switched) reported.
     was_on: bool,
@@ -142,11 +142,11 @@ impl CameraSupervisor {
         switched
     }
 
-    /// One of the camera's triggers is active, or none. The connection stays. Returns the camera if that switches it.
-    pub fn trigger(&mut self, camera: &CameraId, is_active: bool) -> Option<CameraSwitch> {
+    /// A camera with triggers is looked at from now on, or not. The connection stays. Returns the camera if that switches it.
+    pub fn trigger(&mut self, camera: &CameraId, is_looked_at: bool) -> Option<CameraSwitch> {
         let mut all = self.cameras.iter_mut();
         let watched = all.find(|watched| watched.camera.id == *camera)?;
-        watched.is_waiting = !is_active && !watched.camera.triggers.is_empty();
+        watched.is_waiting = !is_looked_at && !watched.camera.triggers.is_empty();
         watched.switched()
     }
 

@@ -20,6 +20,7 @@ use super::{
     engine_supervisor::EngineSupervisor,
     node_reporter::NodeReporter,
     pending_questions::{PendingQuestions, SettledQuestion},
+    triggers::Triggers,
 };
 use spotter_core::{
     CameraId, Clock, Command, Epoch, LineId, LogLevel, LogThrottle, LookNews, Mono, NodeId,
@@ -60,6 +61,7 @@ pub struct CommandContext<'a> {
     pub config: &'a mut ConfigStore,
     pub cameras: &'a CameraSupervisor,
     pub engines: &'a EngineSupervisor,
+    pub triggers: &'a mut Triggers,
     pub answers: &'a mut AnswerRouter,
     pub reporter: &'a NodeReporter,
 }
@@ -67,6 +69,8 @@ pub struct CommandContext<'a> {
 /// What the daemon has to do for a message.
 pub enum CommandEffect {
     Nothing,
+    /// Follow the triggers: a look of a camera is requested.
+    LookRequested,
     HomeAssistantStarted,
     /// Another node owns a camera of the fleet.
     OwnerSeen {
@@ -234,8 +238,10 @@ impl CommandHandler {
                 if active.is_ok() {
                     context.answers.snapshot_next(camera);
                     context.engines.sampler().make_due(camera);
+                    context.triggers.look_once(camera, self.clock.now());
                 }
                 self.reply(requester, active.map(|()| ReplyValue::Done));
+                return CommandEffect::LookRequested;
             }
             Command::ResetLine { camera, line } => {
                 let known = context.config.camera(camera);
@@ -269,7 +275,12 @@ impl CommandHandler {
         let mut value = ReplyValue::Done;
         match &command {
             // Now that the sampler has the rate.
-            Command::Look { camera, .. } => context.engines.sampler().make_due(camera),
+            Command::Look {
+                camera, lasting, ..
+            } => {
+                context.engines.sampler().make_due(camera);
+                context.triggers.look(camera, *lasting, self.clock.now());
+            }
             Command::Set { camera, setting } => {
                 if let (Setting::Text(id, _), Ok(camera)) = (setting, context.config.camera(camera))
                 {

@@ -52,7 +52,7 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock,
+    CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock, TriggeredLooks,
     config::{self, Config, ConfigProblems, LoadedConfig, Severity},
 };
 use spotter_engine::{
@@ -482,9 +482,14 @@ impl Daemon {
     }
 
     fn on_looks(&mut self, news: Vec<LookNews>) {
+        let mut has_ended = false;
         for news in news {
             self.commands.on_look(&news);
+            has_ended |= self.triggers.on_look(&news);
             self.answers.news(news);
+        }
+        if has_ended {
+            self.follow_triggers();
         }
         self.finish_moves();
     }
@@ -550,6 +555,10 @@ impl Daemon {
         let (commands, context) = self.command_context();
         match commands.receive(message, context).await {
             CommandEffect::Nothing => None,
+            CommandEffect::LookRequested => {
+                self.follow_triggers();
+                None
+            }
             CommandEffect::HomeAssistantStarted => {
                 self.reporter.home_assistant_started();
                 None
@@ -571,6 +580,7 @@ impl Daemon {
                 self.apply_cameras().await;
                 let (commands, context) = self.command_context();
                 commands.confirm(change, context);
+                self.follow_triggers();
                 None
             }
             CommandEffect::Reload(requester) => {
@@ -611,17 +621,14 @@ impl Daemon {
         _ = request.reply.send(result);
     }
 
-    /// Begins and ends the looks of cameras whose triggers became active or ended.
+    /// Begins and ends the looks of cameras whose triggers became active or ended, or of which a command requests looks.
     fn follow_triggers(&mut self) {
-        for LookSwitch {
-            camera,
-            is_triggered,
-        } in self.triggers.follow(self.context.clock.now())
-        {
-            if let Some(switched) = self.cameras.trigger(&camera, is_triggered) {
+        for LookSwitch { camera, looks } in self.triggers.follow(self.context.clock.now()) {
+            let is_looked_at = looks != TriggeredLooks::None;
+            if let Some(switched) = self.cameras.trigger(&camera, is_looked_at) {
                 self.answers.switched(&switched);
             }
-            self.engines.sampler().trigger(&camera, is_triggered);
+            self.engines.sampler().trigger(&camera, looks);
         }
     }
 
@@ -630,6 +637,7 @@ impl Daemon {
             config: &mut self.config,
             cameras: &self.cameras,
             engines: &self.engines,
+            triggers: &mut self.triggers,
             answers: &mut self.answers,
             reporter: &self.reporter,
         };

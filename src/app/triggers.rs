@@ -3,7 +3,8 @@
 //! ```text
 //!   broker: topics of other programs ──▶ on_message ─┐
 //!   the camera's ONVIF events ──TriggerSender──next──┼─▶ TriggerSet ──▶ follow ──▶ sampler, CameraSupervisor, tracker
-//!   calls of the local API ──────────▶ called ───────┘   (pure)    └──▶ topic `trigger`, page, metrics
+//!   calls of the local API ──────────▶ called ───────┤   (pure)    └──▶ topic `trigger`, page, metrics
+//!   commands `look` and `snapshot` ──▶ look, look_once ─┘
 //! ```
 //!
 //! Every source says the same: [`TriggerSignal`]. Belongs here: subscribing to the topics, publishing which triggers are active. Does not
@@ -13,13 +14,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::sync::mpsc;
 
 use super::onvif_events::OnvifEvents;
 use spotter_core::{
-    CameraId, Clock, Mono, TriggerId, TriggerSignal,
+    CameraId, Clock, LookNews, Mono, TriggerId, TriggerSignal, TriggeredLooks,
     config::{CameraConfig, MqttTrigger, TriggerSource},
 };
 use spotter_events::triggers::{TriggerReport, TriggerSet, UnknownTrigger};
@@ -27,6 +29,8 @@ use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};
 
 /// Signals that wait for the daemon's loop; beyond this number they are dropped.
 const WAITING_MAX: usize = 64;
+/// A look of a camera without frames is not requested longer than that.
+const ONE_LOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A signal of a source that runs beside the daemon's loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +67,16 @@ pub struct Triggers {
     /// As published.
     shown: BTreeMap<(CameraId, TriggerId), bool>,
     /// Of the cameras with triggers, as the stages know it.
-    followed: BTreeMap<CameraId, bool>,
+    followed: BTreeMap<CameraId, TriggeredLooks>,
     /// Triggers whose payloads are not JSON: logged once.
     not_json: BTreeSet<(CameraId, TriggerId)>,
 }
 
-/// A camera is looked at from now on, or is not.
+/// These looks of a camera are taken from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookSwitch {
     pub camera: CameraId,
-    pub is_triggered: bool,
+    pub looks: TriggeredLooks,
 }
 
 impl Triggers {
@@ -152,6 +156,28 @@ impl Triggers {
         self.signal(call, now)
     }
 
+    /// A command requests the looks of a camera for a time. The caller then [follows](Self::follow).
+    pub fn look(&mut self, camera: &CameraId, lasting: Duration, now: Mono) {
+        self.set.request_looks(camera, now.after(lasting));
+    }
+
+    /// A command requests one look of a camera. The caller then [follows](Self::follow).
+    pub fn look_once(&mut self, camera: &CameraId, now: Mono) {
+        self.set.request_one_look(camera, now.after(ONE_LOOK_LIMIT));
+    }
+
+    /// A look has news. True at the end of one that a command requested: the caller then [follows](Self::follow).
+    pub fn on_look(&mut self, news: &LookNews) -> bool {
+        let Some(end) = self.set.on_look(news) else {
+            return false;
+        };
+        if !end.is_answered {
+            // The stages get the request again.
+            self.followed.remove(&end.camera);
+        }
+        true
+    }
+
     /// A message on a subscribed topic. True when it is a signal of a trigger: the caller then [follows](Self::follow).
     pub fn on_message(&mut self, message: &Inbound, now: Mono) -> bool {
         let mut calls = Vec::new();
@@ -196,12 +222,12 @@ impl Triggers {
                     });
                 }
             }
-            let is_triggered = reports.iter().any(|report| report.is_active);
-            let before = self.followed.insert(camera.clone(), is_triggered);
-            if before != Some(is_triggered) {
+        }
+        for (camera, looks) in self.set.looks(now) {
+            if self.followed.insert(camera.clone(), looks) != Some(looks) {
                 switches.push(LookSwitch {
                     camera: camera.clone(),
-                    is_triggered,
+                    looks,
                 });
             }
         }

@@ -71,5 +71,5 @@ pub use score_map::{
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use strip::{DeviceCanvas, Drawing, PlacedPicture, PlaneScaling, Strip, StripShape, shrunk};
 pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
-pub use trigger::TriggerSignal;
+pub use trigger::{TriggerSignal, TriggeredLooks};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

@@ -8,3 +8,14 @@ pub enum TriggerSignal {
     /// It is over.
     Off,
 }
+
+/// Which looks of a camera with triggers are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TriggeredLooks {
+    /// None of its triggers is active.
+    None,
+    /// One, because a command requests it.
+    One,
+    /// Those that are due.
+    All,
+}

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::app::test_support;
-use spotter_core::{ManualClock, NodeId};
+use spotter_core::{Look, ManualClock, NodeId, Outcome, Task};
 use spotter_mqtt::Identity;
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
@@ -40,38 +40,80 @@ fn message(payload: &str) -> Inbound {
     }
 }
 
-fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, bool)> {
+fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, TriggeredLooks)> {
     let switches = triggers.follow(at(second)).into_iter();
     switches
-        .map(|switch| (switch.camera.to_string(), switch.is_triggered))
+        .map(|switch| (switch.camera.to_string(), switch.looks))
         .collect()
 }
 
-fn switches(expected: &[(&str, bool)]) -> Vec<(String, bool)> {
-    let owned = |(camera, is_on): &(&str, bool)| ((*camera).to_owned(), *is_on);
+fn switches(expected: &[(&str, TriggeredLooks)]) -> Vec<(String, TriggeredLooks)> {
+    let owned = |(camera, looks): &(&str, TriggeredLooks)| ((*camera).to_owned(), *looks);
     expected.iter().map(owned).collect()
 }
 
 #[tokio::test]
 async fn message_triggers_every_camera_that_reads_its_topic() {
     let (mut triggers, cameras) = triggers();
-    let both = |is_on| switches(&[("gate", is_on), ("yard", is_on)]);
-    assert_eq!(followed(&mut triggers, 1), both(false));
+    let both = |looks| switches(&[("gate", looks), ("yard", looks)]);
+    assert_eq!(followed(&mut triggers, 1), both(TriggeredLooks::None));
     assert!(followed(&mut triggers, 1).is_empty());
     assert!(triggers.on_message(&message("{\"action\":\"single\"}"), at(1)));
-    assert_eq!(followed(&mut triggers, 1), both(true));
+    assert_eq!(followed(&mut triggers, 1), both(TriggeredLooks::All));
     // One of them wants JSON with another value.
     assert!(triggers.on_message(&message("no JSON"), at(2)));
     assert!(followed(&mut triggers, 2).is_empty());
-    assert_eq!(followed(&mut triggers, 3), switches(&[("yard", false)]));
+    assert_eq!(
+        followed(&mut triggers, 3),
+        switches(&[("yard", TriggeredLooks::None)])
+    );
     // After a change of the cameras, the other stages get every state again.
     triggers.change(&cameras);
-    let again = switches(&[("gate", true), ("yard", false)]);
+    let again = switches(&[
+        ("gate", TriggeredLooks::All),
+        ("yard", TriggeredLooks::None),
+    ]);
     assert_eq!(followed(&mut triggers, 5), again);
-    assert_eq!(followed(&mut triggers, 6), switches(&[("gate", false)]));
+    assert_eq!(
+        followed(&mut triggers, 6),
+        switches(&[("gate", TriggeredLooks::None)])
+    );
     triggers.change(&cameras[2..]);
     assert!(followed(&mut triggers, 7).is_empty());
     assert!(!triggers.on_message(&message("{}"), at(7)));
+}
+
+#[tokio::test]
+async fn late_requested_look_is_requested_again() {
+    let (mut triggers, cameras) = triggers();
+    followed(&mut triggers, 1);
+    let gate = &cameras[0].id;
+    triggers.look_once(gate, at(1));
+    let one = switches(&[("gate", TriggeredLooks::One)]);
+    assert_eq!(followed(&mut triggers, 1), one);
+    assert!(followed(&mut triggers, 2).is_empty());
+    let frame = test_support::frame(gate, 1, at(2));
+    let task = Task::Detect {
+        object: "person".into(),
+    };
+    let still = Look::still(frame.picture.clone(), [task]).unwrap();
+    let look = Look { frame, ..still };
+    assert!(triggers.on_look(&LookNews::Ended(Outcome::Late(look))));
+    assert_eq!(followed(&mut triggers, 2), one);
+    // No other one came.
+    assert_eq!(
+        followed(&mut triggers, 31),
+        switches(&[("gate", TriggeredLooks::None)])
+    );
+    triggers.look(gate, Duration::from_secs(9), at(40));
+    assert_eq!(
+        followed(&mut triggers, 40),
+        switches(&[("gate", TriggeredLooks::All)])
+    );
+    assert_eq!(
+        followed(&mut triggers, 49),
+        switches(&[("gate", TriggeredLooks::None)])
+    );
 }
 
 #[tokio::test]

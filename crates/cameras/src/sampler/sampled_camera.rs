@@ -15,7 +15,7 @@ use super::{
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion, PromptView,
+    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion, PromptView, TriggeredLooks,
     config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
@@ -83,19 +83,18 @@ impl SampledCamera {
         drop(unneeded);
     }
 
-    /// One of its triggers is active, or none. The motion gate lets the first frame of a trigger through.
-    pub fn trigger(&self, is_active: bool) {
+    /// These looks are taken from now on. The motion gate lets the first frame through.
+    pub fn trigger(&self, looks: TriggeredLooks) {
         let mut filter = lock(&self.filter);
         let mut slot = self.lock();
-        let unneeded = match is_active {
-            true => {
-                if slot.start() {
-                    filter.gate.restart();
-                }
-                None
-            }
-            false => slot.stop(),
+        let (starts, unneeded) = match looks {
+            TriggeredLooks::None => (false, slot.stop()),
+            TriggeredLooks::One => (slot.start_once(), None),
+            TriggeredLooks::All => (slot.start(), None),
         };
+        if starts {
+            filter.gate.restart();
+        }
         drop(slot);
         drop(unneeded);
     }

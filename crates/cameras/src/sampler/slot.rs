@@ -31,6 +31,8 @@ enum LookStart {
     Always,
     /// None of its triggers is active: no prompt is due.
     Waiting,
+    /// The rates, for one look.
+    Once,
     /// The rates, until its triggers end.
     Triggered,
 }
@@ -125,7 +127,7 @@ impl FrameSlot {
         match (has_triggers, self.starts) {
             (false, _) => self.starts = LookStart::Always,
             (true, LookStart::Always) => return self.wait(),
-            (true, LookStart::Waiting | LookStart::Triggered) => {}
+            (true, LookStart::Waiting | LookStart::Once | LookStart::Triggered) => {}
         }
         None
     }
@@ -133,7 +135,7 @@ impl FrameSlot {
     /// One of the camera's triggers is active: every prompt is due on the next frame. False when that was so before, and for a
     /// camera without triggers.
     pub fn start(&mut self) -> bool {
-        let is_new = self.starts == LookStart::Waiting;
+        let is_new = matches!(self.starts, LookStart::Waiting | LookStart::Once);
         if is_new {
             self.starts = LookStart::Triggered;
             self.make_due();
@@ -141,11 +143,21 @@ impl FrameSlot {
         is_new
     }
 
+    /// Every prompt is due on the next frame, and none after its look. False for a camera without triggers.
+    pub fn start_once(&mut self) -> bool {
+        let has_triggers = self.starts != LookStart::Always;
+        if has_triggers {
+            self.starts = LookStart::Once;
+            self.make_due();
+        }
+        has_triggers
+    }
+
     /// None of the camera's triggers is active. Returns the frame that waited. No effect on a camera without triggers.
     pub fn stop(&mut self) -> Option<Frame> {
         match self.starts {
             LookStart::Always => None,
-            LookStart::Waiting | LookStart::Triggered => self.wait(),
+            LookStart::Waiting | LookStart::Once | LookStart::Triggered => self.wait(),
         }
     }
 
@@ -283,6 +295,9 @@ impl FrameSlot {
         // A look that was asked for once does not move the pace.
         if !prompts.is_empty() {
             self.cadence.looked(now);
+            if self.starts == LookStart::Once {
+                self.starts = LookStart::Waiting;
+            }
         }
         let ready = (self.once).extract_if(.., |prompt| is_ready(&prompt.view));
         prompts.extend(ready);

@@ -6,7 +6,7 @@ use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShar
 use crate::lock;
 use spotter_core::{
     CameraId, Clock, DeviceCanvas, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt,
-    PromptId, SkippedSinceLast, config::CameraConfig,
+    PromptId, SkippedSinceLast, TriggeredLooks, config::CameraConfig,
 };
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -164,11 +164,11 @@ impl Sampler {
         }
     }
 
-    /// One of the camera's triggers is active, or none: a camera with triggers is looked at only while one is. Its frames are
-    /// skipped otherwise, except for prompts that are asked once.
-    pub fn trigger(&self, camera: &CameraId, is_active: bool) {
+    /// Which looks of a camera with triggers are taken from now on. Its other frames are skipped, except for prompts that are
+    /// asked once.
+    pub fn trigger(&self, camera: &CameraId, looks: TriggeredLooks) {
         if let Some(sampled) = self.sampled(camera) {
-            sampled.trigger(is_active);
+            sampled.trigger(looks);
         }
     }
 

@@ -2,9 +2,11 @@
 //!
 //! One rule serves all sources: a trigger is active until a time. A signal of a moment sets it to `for` from now; one that something
 //! is on to `at_most` from now, and the one that it is over to `for` from now.
+//!
+//! Commands request looks of a camera although none of its triggers is active: all that are due until a time, or one.
 
 use spotter_core::{
-    CameraId, Mono, TriggerId, TriggerSignal,
+    CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerSignal, TriggeredLooks,
     config::{CameraConfig, TriggerConfig, TriggerSource},
 };
 
@@ -18,6 +20,24 @@ pub struct TriggerSet {
 struct TriggeredCamera {
     id: CameraId,
     triggers: Vec<TriggerState>,
+    requested: RequestedLooks,
+}
+
+/// The looks that commands request of a camera.
+#[derive(Clone, Debug, Default)]
+struct RequestedLooks {
+    all_until: Mono,
+    one_until: Mono,
+    /// The frame of that one look, once a prompt has an answer.
+    answered: Option<u64>,
+}
+
+/// The one look that a command requested has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedLookEnd {
+    pub camera: CameraId,
+    /// False: it was late or failed, and is still requested.
+    pub is_answered: bool,
 }
 
 /// One trigger.
@@ -131,9 +151,11 @@ impl TriggerSet {
                 },
                 None => TriggerState::new(config),
             };
+            let old = before.iter().find(|old| old.id == camera.id);
             self.cameras.push(TriggeredCamera {
                 id: camera.id.clone(),
                 triggers: camera.triggers.iter().map(state).collect(),
+                requested: old.map(|old| old.requested.clone()).unwrap_or_default(),
             });
         }
     }
@@ -177,6 +199,83 @@ impl TriggerSet {
                     .collect(),
             }),
         }
+    }
+
+    /// A command requests all looks of a camera that are due until then. No effect on a camera without triggers.
+    pub fn request_looks(&mut self, camera: &CameraId, until: Mono) {
+        if let Some(requested) = self.requested(camera) {
+            requested.all_until = until;
+        }
+    }
+
+    /// A command requests one look of a camera, until then. No effect on a camera without triggers.
+    pub fn request_one_look(&mut self, camera: &CameraId, until: Mono) {
+        if let Some(requested) = self.requested(camera) {
+            (requested.one_until, requested.answered) = (until, None);
+        }
+    }
+
+    fn requested(&mut self, camera: &CameraId) -> Option<&mut RequestedLooks> {
+        let mut cameras = self.cameras.iter_mut();
+        let camera = cameras.find(|known| known.id == *camera)?;
+        Some(&mut camera.requested)
+    }
+
+    /// A look has news: is it the end of one that a command requested? A question that is asked once has looks of its own.
+    pub fn on_look(&mut self, news: &LookNews) -> Option<RequestedLookEnd> {
+        let is_due = |prompt: &Prompt| prompt.revision != Prompt::ONCE;
+        let (frame, is_answered) = match news {
+            LookNews::Answer { frame, answer, .. } => {
+                let requested = self.requested(&frame.camera)?;
+                if is_due(&answer.prompt) {
+                    requested.answered = Some(frame.number);
+                }
+                return None;
+            }
+            LookNews::ShortAnswered(_) => return None,
+            LookNews::Ended(Outcome::Answered(frame)) => (frame, true),
+            LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
+                if !look.prompts.iter().any(|prompt| is_due(prompt)) {
+                    return None;
+                }
+                (&look.frame, false)
+            }
+        };
+        let camera = frame.camera.clone();
+        let requested = self.requested(&camera)?;
+        if requested.one_until == Mono::default() {
+            return None;
+        }
+        if is_answered {
+            requested
+                .answered
+                .take_if(|number| *number == frame.number)?;
+            requested.one_until = Mono::default();
+        }
+        Some(RequestedLookEnd {
+            camera,
+            is_answered,
+        })
+    }
+
+    /// The cameras that have triggers, with their looks at `now`.
+    pub fn looks(&self, now: Mono) -> impl Iterator<Item = (&CameraId, TriggeredLooks)> {
+        self.cameras.iter().map(move |camera| {
+            let is_active = camera.triggers.iter().any(|trigger| trigger.is_active(now));
+            let RequestedLooks {
+                all_until,
+                one_until,
+                ..
+            } = camera.requested;
+            let looks = if is_active || now < all_until {
+                TriggeredLooks::All
+            } else if now < one_until {
+                TriggeredLooks::One
+            } else {
+                TriggeredLooks::None
+            };
+            (&camera.id, looks)
+        })
     }
 
     /// Every trigger with its camera and source.

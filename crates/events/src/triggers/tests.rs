@@ -1,8 +1,9 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 
 use super::*;
+use spotter_core::{Answer, AnswerBody, Frame, Look, StageTimes, Task, testing::frame_at};
 
 const HOLD_S: u64 = 20;
 const AT_MOST_S: u64 = 100;
@@ -114,6 +115,115 @@ fn signal_for_an_unknown_trigger_names_those_that_exist() {
     );
     let text = say(&gate.id, "horn");
     assert_eq!(text, "camera gate has no trigger horn; it has bell, app");
+}
+
+/// The looks of the only camera.
+fn looks(set: &TriggerSet, second: u64) -> TriggeredLooks {
+    set.looks(at(second)).next().unwrap().1
+}
+
+fn frame(camera: &CameraId, number: u64) -> Frame {
+    Frame {
+        number,
+        ..frame_at(camera, Duration::ZERO)
+    }
+}
+
+fn asked(revision: u32) -> Arc<Prompt> {
+    let object = "person".to_owned();
+    Arc::new(Prompt {
+        id: spotter_core::PromptId::new("person").unwrap(),
+        revision,
+        task: Task::Detect { object },
+        view: Default::default(),
+    })
+}
+
+fn answered(frame: &Frame, revision: u32) -> LookNews {
+    let answer = Answer {
+        prompt: asked(revision),
+        region: None,
+        body: AnswerBody::Boxes(Vec::new()),
+        truncated: false,
+        unchanged: false,
+        marks: StageTimes::default(),
+    };
+    LookNews::Answer {
+        frame: frame.clone(),
+        model_size: (1, 1),
+        answer,
+    }
+}
+
+fn late(frame: &Frame, revision: u32) -> LookNews {
+    LookNews::Ended(Outcome::Late(Look {
+        frame: frame.clone(),
+        prompts: vec![asked(revision)],
+        moved: None,
+        strips: Vec::new(),
+        start_by: at(0),
+        answer_by: at(0),
+    }))
+}
+
+#[test]
+fn requested_looks_are_taken_until_their_time_without_a_trigger() {
+    let gate = gate(&["bell"]);
+    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+    assert_eq!(looks(&set, 0), TriggeredLooks::None);
+    set.request_looks(&gate.id, at(10));
+    assert_eq!(looks(&set, 9), TriggeredLooks::All);
+    assert!(active(&set, 9).is_empty());
+    assert_eq!(looks(&set, 10), TriggeredLooks::None);
+    // A trigger goes on after them, and a reload changes nothing.
+    set.request_looks(&gate.id, at(25));
+    set.signal(&gate.id, &id("bell"), TriggerSignal::Momentary, at(20))
+        .unwrap();
+    set.change(std::slice::from_ref(&gate));
+    assert_eq!(looks(&set, 39), TriggeredLooks::All);
+    assert_eq!(looks(&set, 40), TriggeredLooks::None);
+}
+
+#[test]
+fn one_requested_look_ends_with_its_answers() {
+    let gate = gate(&["bell"]);
+    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
+    let ended = |frame: &Frame| LookNews::Ended(Outcome::Answered(frame.clone()));
+    let end = |is_answered| {
+        Some(RequestedLookEnd {
+            camera: gate.id.clone(),
+            is_answered,
+        })
+    };
+    let frames: Vec<Frame> = (1..4).map(|number| frame(&gate.id, number)).collect();
+    // Without a request, looks end and nothing follows.
+    for news in [
+        answered(&frames[0], 1),
+        ended(&frames[0]),
+        late(&frames[0], 1),
+    ] {
+        assert_eq!(set.on_look(&news), None);
+    }
+    set.request_one_look(&gate.id, at(30));
+    assert_eq!(looks(&set, 0), TriggeredLooks::One);
+    // The look of a question that is asked once is another one.
+    for news in [
+        answered(&frames[1], Prompt::ONCE),
+        ended(&frames[1]),
+        late(&frames[1], Prompt::ONCE),
+        answered(&frames[2], 1),
+        LookNews::ShortAnswered(frames[2].clone()),
+        ended(&frames[1]),
+    ] {
+        assert_eq!(set.on_look(&news), None, "{news:?}");
+    }
+    assert_eq!(set.on_look(&late(&frames[1], 1)), end(false));
+    assert_eq!(looks(&set, 29), TriggeredLooks::One);
+    assert_eq!(set.on_look(&ended(&frames[2])), end(true));
+    assert_eq!(looks(&set, 1), TriggeredLooks::None);
+    // Without an answer it ends by time.
+    set.request_one_look(&gate.id, at(30));
+    assert_eq!(looks(&set, 30), TriggeredLooks::None);
 }
 
 proptest! {

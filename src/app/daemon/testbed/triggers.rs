@@ -105,6 +105,7 @@ async fn begins_and_ends() {
         }
         is_not_looked_at(&testbed).await;
         assert_eq!(frames(&testbed, "looked"), 0);
+        requests_looks(&testbed).await;
 
         say(&testbed, BELL, single);
         until_states(&testbed, ["ON", "OFF", "ON"]).await;
@@ -177,6 +178,27 @@ async fn begins_and_ends() {
     let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
     assert_eq!(server.memory().connections, 1, "the connection stays");
+}
+
+/// Commands to a camera that waits for a trigger: a snapshot is of one look, and `look` has its time.
+async fn requests_looks(testbed: &Testbed) {
+    let request = |request: &str| testbed.say("cmd", request);
+    let has_snapshot = || {
+        let topic = "spotter/edge1/cam/gate/snapshot/thing";
+        let mut messages = testbed.broker.consumed().into_iter();
+        messages.any(|message| message.topic == topic && message.payload.starts_with(&[0xff, 0xd8]))
+    };
+    request(r#"{"op": "snapshot", "cam": "gate"}"#);
+    until("a snapshot", has_snapshot).await;
+    until("its look is counted", || frames(testbed, "looked") > 0).await;
+    is_not_looked_at(testbed).await;
+    assert_eq!(frames(testbed, "looked"), 1);
+    assert_eq!(states(testbed), ["OFF", "OFF", "None"]);
+    request(r#"{"op": "look", "cam": "gate", "seconds": 1, "rate": 10}"#);
+    until_states(testbed, ["OFF", "OFF", "ON"]).await;
+    until_states(testbed, ["OFF", "OFF", "None"]).await;
+    assert!(frames(testbed, "looked") > 2);
+    is_not_looked_at(testbed).await;
 }
 
 #[test]
