@@ -4,8 +4,8 @@
 //! ```text
 //!                     ┌─ EngineSupervisor ──▶ answers ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
 //!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
-//!   (select loop)     ├─ broker, ONVIF, API: signals ──▶ Triggers ──▶ Sampler, CameraSupervisor, AnswerRouter
-//!                     ├─ every second ──▶ Triggers, CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
+//!   (select loop)     ├─ broker, ONVIF, API: signals; time ──▶ Triggers ──▶ Sampler, CameraSupervisor, AnswerRouter
+//!                     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
 //!                     └─ signals: stop, reload
 //! ```
 //!
@@ -403,6 +403,8 @@ impl Daemon {
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
     async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<RunEnd> {
         let mut second = interval(Duration::from_secs(1));
+        // That none is active yet.
+        self.follow_triggers();
         loop {
             let restart = tokio::select! {
                 event = self.engines.next() => {
@@ -424,8 +426,11 @@ impl Daemon {
                     self.poster.post(&event);
                     None
                 }
-                call = self.triggers.next() => {
-                    self.on_trigger(&call);
+                call = self.triggers.next(self.context.clock.now()) => {
+                    match call {
+                        Some(call) => self.on_trigger(&call),
+                        None => self.follow_triggers(),
+                    }
                     None
                 }
                 request = next_trigger(&mut self.api) => {
@@ -654,7 +659,6 @@ impl Daemon {
             let running = self.engines.running_count();
             fleet.tick(running);
         }
-        self.follow_triggers();
         let clock = &self.context.clock;
         for switched in self.cameras.tick(&self.publisher, clock).await {
             self.answers.switched(&switched);

@@ -13,11 +13,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::pending,
     sync::Arc,
     time::Duration,
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 
 use super::onvif_events::OnvifEvents;
 use spotter_core::{
@@ -97,12 +98,19 @@ impl Triggers {
         triggers
     }
 
-    /// The next signal of a source that runs beside the daemon's loop, for [`signal`](Self::signal). Dropping the future loses nothing.
-    pub async fn next(&mut self) -> TriggerCall {
-        match self.calls.recv().await {
-            Some(call) => call,
-            // Not reached: the ONVIF events have a sender.
-            None => std::future::pending().await,
+    /// The next signal of a source that runs beside the daemon's loop, for [`signal`](Self::signal); `None` when a trigger or requested looks
+    /// end before: the caller then [follows](Self::follow). Dropping the future loses nothing.
+    pub async fn next(&mut self, now: Mono) -> Option<TriggerCall> {
+        let end = self.set.next_end(now);
+        let ended = async {
+            match end {
+                Some(end) => sleep(end.since(now)).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Some(call) = self.calls.recv() => Some(call),
+            () = ended => None,
         }
     }
 
@@ -207,7 +215,7 @@ impl Triggers {
         !calls.is_empty()
     }
 
-    /// Publishes what changed, and returns the cameras whose looks begin or end. After each signal, and once a second.
+    /// Publishes what changed, and returns the cameras whose looks begin or end. After each signal, and when [`next`](Self::next) says so.
     pub fn follow(&mut self, now: Mono) -> Vec<LookSwitch> {
         let mut switches = Vec::new();
         for (camera, reports) in self.set.reports(now) {

@@ -84,6 +84,23 @@ async fn message_triggers_every_camera_that_reads_its_topic() {
 }
 
 #[tokio::test]
+async fn end_of_a_trigger_wakes_the_loop_at_its_time() {
+    let (mut triggers, _) = triggers();
+    let is_awake = async |triggers: &mut Triggers, now: Mono| {
+        tokio::select! {
+            biased;
+            call = triggers.next(now) => call.is_none(),
+            () = sleep(Duration::from_millis(50)) => false,
+        }
+    };
+    let before_end = Mono::default().after(Duration::from_millis(5_999));
+    assert!(!is_awake(&mut triggers, before_end).await, "none is active");
+    assert!(triggers.on_message(&message("{\"action\":\"single\"}"), at(1)));
+    assert!(is_awake(&mut triggers, before_end).await);
+    assert!(!is_awake(&mut triggers, at(6)).await, "it has ended");
+}
+
+#[tokio::test]
 async fn late_requested_look_is_requested_again() {
     let (mut triggers, cameras) = triggers();
     followed(&mut triggers, 1);

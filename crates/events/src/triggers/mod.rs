@@ -278,6 +278,16 @@ impl TriggerSet {
         })
     }
 
+    /// The next time after `now` at which a trigger or requested looks end, if nothing is said before.
+    pub fn next_end(&self, now: Mono) -> Option<Mono> {
+        let ends = self.cameras.iter().flat_map(|camera| {
+            let requested = [camera.requested.all_until, camera.requested.one_until];
+            let triggers = camera.triggers.iter().map(|trigger| trigger.until);
+            triggers.chain(requested)
+        });
+        ends.filter(|end| now < *end).min()
+    }
+
     /// Every trigger with its camera and source.
     pub fn sources(&self) -> impl Iterator<Item = (&CameraId, &TriggerId, &TriggerSource)> {
         self.cameras.iter().flat_map(|camera| {

@@ -46,6 +46,8 @@ fn trigger_of_a_moment_ends_after_its_time() {
     ring(0).unwrap();
     // Again, so its time begins again.
     ring(15).unwrap();
+    assert_eq!(set.next_end(at(16)), Some(at(35)));
+    assert_eq!(set.next_end(at(35)), None);
     assert_eq!(active(&set, 34), ["bell"]);
     assert!(active(&set, 35).is_empty());
     set.signal(&gate.id, &id("bell"), TriggerSignal::Off, at(36))
@@ -172,6 +174,7 @@ fn requested_looks_are_taken_until_their_time_without_a_trigger() {
     let mut set = TriggerSet::new(std::slice::from_ref(&gate));
     assert_eq!(looks(&set, 0), TriggeredLooks::None);
     set.request_looks(&gate.id, at(10));
+    assert_eq!(set.next_end(at(0)), Some(at(10)));
     assert_eq!(looks(&set, 9), TriggeredLooks::All);
     assert!(active(&set, 9).is_empty());
     assert_eq!(looks(&set, 10), TriggeredLooks::None);
@@ -205,6 +208,7 @@ fn one_requested_look_ends_with_its_answers() {
         assert_eq!(set.on_look(&news), None);
     }
     set.request_one_look(&gate.id, at(30));
+    assert_eq!(set.next_end(at(0)), Some(at(30)));
     assert_eq!(looks(&set, 0), TriggeredLooks::One);
     // The look of a question that is asked once is another one.
     for news in [
