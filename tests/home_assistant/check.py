@@ -70,6 +70,7 @@ def all_states():
             yield of + f"prompt/{prompt}/text", "some words"
             yield of + f"prompt/{prompt}/enabled", "ON"
     yield "cam/front_door/dwell/drive/person", "ON"
+    yield "cam/front_door/trigger/bell", "ON"
     yield "cam/front_door/line/kerb/to_road/person", "5"
     yield "cam/front_door/line/kerb/to_house/person", "7"
     yield "status", "online"
@@ -216,7 +217,7 @@ class Check:
             "front_door_door_open_yes": "on", "front_door_weather_answer": "sun",
             "front_door_scene_answer": LONG[:255].strip(), "front_door_enabled": "on",
             "front_door_rate": "2.5", "front_door_motion_gate": "off", "front_door_person_prompt": "some words",
-            "front_door_person_dwell_drive": "on", "front_door_person_line_kerb_to_road": "5",
+            "front_door_person_dwell_drive": "on", "front_door_trigger_bell": "on", "front_door_person_line_kerb_to_road": "5",
             "front_door_person_line_kerb_to_house": "7", "front_door_person_min_score": "0.4", "front_door_state": "streaming", "front_door_problem": "off",
             "latency_p95": "88.0", "gpu_use": "71.0", "cameras_online": "2", "config_problem": "off", "too_late": "on",
             "mode": "night",
@@ -243,8 +244,9 @@ class Check:
             health = json.dumps({**HEALTH, "reason": reason})
             await self.publish(self.spotter.publish, BASE + "cam/front_door/health", health)
             await self.until("problem", lambda: {reason: self.shown(of + "problem")} if self.shown(of + "problem") != problem else {})
+        await self.publish(self.spotter.publish, BASE + "cam/front_door/trigger/bell", "OFF")
         await self.publish(self.spotter.publish, BASE + "cam/front_door/status", "offline")
-        there = {"enabled": "on", "state": "streaming", "person_present": "unavailable", "rate": "unavailable"}
+        there = {"enabled": "on", "state": "streaming", "trigger_bell": "off", "person_present": "unavailable", "rate": "unavailable"}
         await self.until("camera away", lambda: {k: self.shown(of + k) for k, v in there.items() if self.shown(of + k) != v})
         await self.publish(self.spotter.publish, BASE + "status", "offline")
         await self.until("node away", lambda: {k: self.shown(of + k) for k in there if self.shown(of + k) != "unavailable"})

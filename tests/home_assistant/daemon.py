@@ -18,6 +18,7 @@ import paho.mqtt.client as paho
 import check
 
 OF = "spotter_edge1_street_"
+TRIGGER = "home/watch"
 # The model on a slow processor, and traffic of the street that has to come by.
 LIMIT_S = 240
 
@@ -33,6 +34,10 @@ class Told:
         self.client.subscribe("homeassistant/device/+/config", 1)
         self.client.loop_start()
 
+    def say(self, topic, payload):
+        """A message of another program."""
+        self.client.publish(topic, payload, 1, retain=True).wait_for_publish(LIMIT_S)
+
     def on_message(self, _client, _userdata, message):
         if message.payload:
             self.entities.update(check.entities({"records": [(message.topic, json.loads(message.payload))]}))
@@ -43,15 +48,24 @@ class Daemon(check.Check):
         super().__init__(hass, None)
         self.told = told
 
+    async def triggered(self, payload, state, **others):
+        """A message of another program, and what became of the trigger that reads it."""
+        await self.publish(self.told.say, TRIGGER, payload)
+        await self.shows(f"{TRIGGER} {payload}: the trigger is {state}", {"trigger_watch": state, **others})
+
     async def all_leave_unknown(self):
         began = time.monotonic()
 
+        def known():
+            # A button is unknown until it is pressed.
+            return [u for u, entity in self.told.entities.items() if "payload_press" not in entity]
+
         def amiss():
-            shown = {unique_id: self.shown(unique_id) for unique_id in self.told.entities}
+            shown = {unique_id: self.shown(unique_id) for unique_id in known()}
             return {u: s for u, s in shown.items() if s in (None, "unknown", "unavailable")} or ([] if shown else ["no record"])
 
         await self.until("entities of the daemon", amiss, LIMIT_S)
-        print(f"daemon: {len(self.told.entities)} entities left unknown within {time.monotonic() - began:.0f} s", flush=True)
+        print(f"daemon: {len(known())} of {len(self.told.entities)} entities left unknown within {time.monotonic() - began:.0f} s", flush=True)
 
     async def call(self, domain, service, key, **data):
         entity = {"entity_id": self.ids()[OF + key]}
@@ -61,6 +75,18 @@ class Daemon(check.Check):
         shown = lambda: {key: (self.shown(OF + key), state) for key, state in wanted.items() if self.shown(OF + key) != state}
         await self.until(what, shown)
         print(f"daemon: {what}", flush=True)
+
+    async def counts(self):
+        """Cars cross the line both ways, and a button sets its counts to 0."""
+        event = self.hass.states.get(self.ids()[OF + "car_crossing_middle"])
+        counts = {way: self.shown(f"{OF}car_line_middle_{way}") for way in ("in", "out")}
+        assert event.attributes["count"] >= 1 and event.attributes["event_type"] in counts, event
+        assert any(int(count) > 0 for count in counts.values()), counts
+        # No car crosses while the camera waits.
+        await self.triggered("OFF", "off", car_count="unknown")
+        await self.call("button", "press", "line_middle_reset")
+        await self.shows("counts at a line are reset", {f"car_line_middle_{way}": "0" for way in counts})
+        await self.triggered("ON", "on")
 
     async def settings(self):
         """Each is confirmed by the daemon, and the last two show what they do."""
@@ -90,8 +116,12 @@ async def run(host, port):
         hass = await check.home_assistant(directory, host, port)
         try:
             daemon = Daemon(hass, told)
+            await daemon.shows("a camera waits for its trigger", {"trigger_watch": "off", "person_present": "unknown"})
+            await daemon.triggered("ON", "on")
             await daemon.all_leave_unknown()
+            await daemon.counts()
             await daemon.settings()
+            await daemon.triggered("OFF", "off", person_present="unknown")
         finally:
             await hass.async_stop(force=True)
 
