@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use spotter::ops::{
     facts::{CameraFacts, EngineFacts, Facts},
     metrics::Metrics,
-    page::{BoundPage, DaemonHealth, PageInputs, ServedPage},
+    page::{BoundPage, DaemonHealth, DaemonStatus, PageInputs, ServedPage},
 };
 use spotter_core::{CameraId, Latency};
 
@@ -158,6 +158,9 @@ fn page_without_script_shows_the_values_of_status_json() {
         "127.0.0.1:2020, 2 tokens",
         "<p>No box has: vault.</p>",
         "<summary>2 cameras</summary><p>gate, yard</p>",
+        "points=\"0.4600,0.5500 0.4200,0.9500\"",
+        "<tspan class=\"ink0\">12</tspan> <tspan class=\"plain\">in</tspan>",
+        "<tspan class=\"plain\">corner</tspan>",
     ] {
         assert!(page.contains(part), "{part} is not in\n{page}");
     }
@@ -169,6 +172,14 @@ fn page_without_script_shows_the_values_of_status_json() {
     );
     assert!(json["cameras"][0]["look"]["found"][0]["place"]["box"][3].is_number());
     assert_eq!(json["cameras"][1]["state"], "auth_failed");
+    let camera = &json["cameras"][0];
+    assert_eq!(camera["prompts"][0]["lines"]["kerb"]["out"], 9);
+    let kerb = serde_json::json!({"id": "kerb", "points": [[0.46, 0.55], [0.42, 0.95]], "directions": ["in", "out"]});
+    assert_eq!(camera["lines"], serde_json::json!([kerb]));
+    assert_eq!(
+        camera["zones"][0]["polygon"][2],
+        serde_json::json!([0.99, 0.97])
+    );
     assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
     assert_eq!(json["webhooks"][0]["waiting"], 12);
     assert_eq!(json["api"]["answered"], 1203);
@@ -331,15 +342,42 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     assert!(nameless.is_empty(), "{nameless:#?}");
 }
 
-/// The picture of the README.
+/// Of all words over pictures: those that cover another one of their picture, and those that are cut off at its edge.
+const UNREADABLE: &str = "[...document.querySelectorAll('.still')].flatMap((still) => { \
+     const whole = still.getBoundingClientRect(); \
+     const words = [...still.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()]); \
+     const covers = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom; \
+     return words.filter(([, at], index) => words.slice(index + 1).some(([, other]) => covers(at, other)) \
+       || at.left < whole.left || at.right > whole.right || at.top < whole.top || at.bottom > whole.bottom) \
+       .map(([text]) => text) })";
+
+/// The README's picture has as many words over it as are readable at all.
 #[test]
-#[ignore = "rewrites target/tmp/status-page.png for docs/status-page.png"]
-fn readme_picture_is_drawn() {
+fn words_over_a_picture_do_not_cover_each_other() {
+    let served = serve(Painted::new(readme()), Metrics::default());
+    let mut browser = Browser::start();
+    for (width, height) in [(320, 568), (390, 844), (1200, 900)] {
+        browser.open(&format!("http://{}/", served.address), width, height);
+        let words = browser.says("document.querySelectorAll('.still text').length");
+        assert!(words.as_u64() > Some(6), "{words} words");
+        assert_eq!(browser.says(UNREADABLE), serde_json::json!([]), "{width}");
+    }
+}
+
+/// A camera with people, cars, a zone and a line.
+fn readme() -> DaemonStatus {
     let mut status = site(1);
     if let Some(look) = &mut status.cameras[0].look {
         look.answers.pop();
     }
-    let served = serve(Painted::new(status), Metrics::default());
+    status
+}
+
+/// The picture of the README.
+#[test]
+#[ignore = "rewrites target/tmp/status-page.png for docs/status-page.png"]
+fn readme_picture_is_drawn() {
+    let served = serve(Painted::new(readme()), Metrics::default());
     let mut browser = Browser::start();
     browser.open(&format!("http://{}/", served.address), 900, 640);
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-page.png");

@@ -13,7 +13,8 @@ use spotter::ops::page::{
 };
 use spotter_core::{
     CameraId, DetectionBody, DirectionId, FrameCounters, LineId, Location, NormBox, NormPoint,
-    Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime,
+    Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime, ZoneId,
+    config::{LineConfig, ZoneConfig, ZonePoint},
 };
 use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
@@ -243,6 +244,8 @@ fn camera(id: &str, index: usize) -> CameraStatus {
         },
         look: (index != 2).then(|| look(age_ms)),
         prompts: prompts(age_ms, index != 2),
+        zones: vec![zone()],
+        lines: vec![line()],
         latency: if good {
             latency(index)
         } else {
@@ -369,10 +372,29 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     .to_vec()
 }
 
+fn zone() -> ZoneConfig {
+    ZoneConfig {
+        id: ZoneId::new("corner").expect("an id"),
+        polygon: vec![(0.68, 0.55), (0.99, 0.55), (0.99, 0.97), (0.66, 0.97)],
+        point: ZonePoint::Bottom,
+    }
+}
+
+/// Across the pavement.
+fn line() -> LineConfig {
+    LineConfig {
+        id: LineId::new("kerb").expect("an id"),
+        points: vec![(0.46, 0.55), (0.42, 0.95)],
+        directions: DirectionId::in_and_out(),
+        point: ZonePoint::Bottom,
+        reset: None,
+    }
+}
+
 fn lines(prompt: &str) -> Vec<LineStatus> {
     let [into, out] = DirectionId::in_and_out();
     let door = LineStatus {
-        line: LineId::new("door").expect("an id"),
+        line: line().id,
         counts: vec![(into, 12), (out, 9)],
     };
     Some(door)

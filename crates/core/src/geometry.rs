@@ -94,11 +94,16 @@ impl NormBox {
         (self.x0..=self.x1).contains(&point.x) && (self.y0..=self.y1).contains(&point.y)
     }
 
-    /// Intersection over union, 0..1; 0 for two empty boxes.
-    pub fn iou(&self, other: &Self) -> f64 {
+    /// The area that both have, as a share of the picture.
+    pub fn intersection(&self, other: &Self) -> f64 {
         let width = (self.x1.min(other.x1) - self.x0.max(other.x0)).max(0.0);
         let height = (self.y1.min(other.y1) - self.y0.max(other.y0)).max(0.0);
-        let shared = width * height;
+        width * height
+    }
+
+    /// Intersection over union, 0..1; 0 for two empty boxes.
+    pub fn iou(&self, other: &Self) -> f64 {
+        let shared = self.intersection(other);
         let union = self.area() + other.area() - shared;
         if union > 0.0 { shared / union } else { 0.0 }
     }

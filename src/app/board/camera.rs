@@ -246,6 +246,8 @@ impl CameraBoard {
             id: self.id.to_string(),
             look,
             prompts: self.prompts.iter().map(prompt).collect(),
+            zones: self.config.zones.clone(),
+            lines: self.config.lines.clone(),
             latency: self.minute.status(now),
             ..CameraStatus::default()
         }

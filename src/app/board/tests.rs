@@ -261,6 +261,24 @@ fn camera_without_an_active_trigger_waits_and_is_fine() {
 }
 
 #[test]
+fn zones_and_lines_follow_a_reload() {
+    let (board, _, _) = board();
+    let shown = |board: &Board| {
+        let camera = board.status(false).cameras.swap_remove(0);
+        let ids = camera.zones.iter().map(|zone| zone.id.to_string());
+        let points = camera.lines.iter().map(|line| line.points.clone());
+        (ids.collect::<Vec<_>>(), points.collect::<Vec<_>>())
+    };
+    assert_eq!(shown(&board), (vec![], vec![]));
+    let drawn = "[camera.gate.zone.drive]\npolygon = [[0, 0], [1, 0], [1, 1]]\n\
+         [camera.gate.line.door]\npoints = [[0.2, 0.5], [0.8, 0.5]]\n";
+    let config = test_support::config(&format!("{CONFIG}{drawn}"));
+    board.change(&config.cameras, &CameraAssignment::new());
+    let door = vec![(0.2, 0.5), (0.8, 0.5)];
+    assert_eq!(shown(&board), (vec!["drive".into()], vec![door]));
+}
+
+#[test]
 fn webhook_shows_what_its_receiver_answered_last() {
     let (board, clock, _) = board();
     let reason = || "flows:443 answered with HTTP 503".to_owned();

@@ -6,8 +6,9 @@ use spotter_core::FrameCounters;
 use spotter_mqtt::{CameraClockHealth, CameraHealth};
 
 use super::{
+    overlay::{INKS, overlay},
     parts::{self, chip, facts, known, pill, since},
-    plot::{self, INKS},
+    plot,
     status::{CameraStatus, DaemonStatus, LookStatus, MinuteLatency, PromptStatus},
     words::{ago, clock_time, counted, duration, machine_time, millis, number, state},
 };
@@ -68,7 +69,7 @@ fn picture(camera: &CameraStatus) -> Markup {
                 @if look.pictured {
                     img src=(format!("/camera/{}.jpg?look={}", camera.id, look.frame)) alt=(alt(camera, look))
                         width=(width) height=(height) decoding="async";
-                    (plot::overlay(look, &camera.prompts))
+                    (overlay(camera, look))
                 } @else { p { "No picture yet; one follows within a second of the next look" } }
             }
             figcaption {

@@ -14,6 +14,8 @@ mod card;
 mod fleet;
 mod guard;
 mod html;
+mod names;
+mod overlay;
 mod parts;
 mod plot;
 mod serve;

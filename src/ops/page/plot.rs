@@ -5,15 +5,10 @@
 use maud::{Markup, html};
 
 use super::{
-    status::{
-        COLUMNS, EngineStatus, LookBar, LookStatus, MarkPlace, MinuteLatency, PictureMark,
-        PromptStatus, STAGES,
-    },
+    status::{COLUMNS, EngineStatus, LookBar, MinuteLatency, STAGES},
     words::{counted, millis},
 };
 
-/// Number of colours of prompts.
-pub const INKS: usize = 6;
 /// Parts of a look's way through the engine, as the classes of their colours, which are those of the stages.
 const PHASES: [usize; 4] = [2, 3, 4, 5];
 /// Units of a drawing's coordinates across.
@@ -22,10 +17,6 @@ const WIDTH: f64 = 300.0;
 const PLOT_HEIGHT: f64 = 56.0;
 /// Units of a lane of the timeline down.
 const LANE_HEIGHT: f64 = 12.0;
-/// With more things than this in a picture, names would hide it; their colours are those of the prompts.
-const NAMED: usize = 6;
-/// Characters of a name that are shown in a picture.
-const NAME_CHARS: usize = 14;
 /// Lanes that are drawn at most.
 const LANES: usize = 16;
 
@@ -139,65 +130,8 @@ fn in_lanes(bars: &[LookBar]) -> (Vec<(&LookBar, usize)>, usize) {
     (placed, lanes)
 }
 
-/// Boxes and points over the picture. Positions are percentages, so the widths of lines and letters do not scale with the
-/// picture. Hidden from screen readers, which have the table of answers.
-pub fn overlay(look: &LookStatus, prompts: &[PromptStatus]) -> Markup {
-    let marks = look.marks();
-    html! {
-        svg.overlay aria-hidden="true" focusable="false" {
-            @for found in &marks { (mark(found, prompts, marks.len() <= NAMED)) }
-        }
-    }
-}
-
-fn mark(found: &PictureMark, prompts: &[PromptStatus], named: bool) -> Markup {
-    let prompt = prompts.get(found.prompt).filter(|_| named);
-    let percent = |share: f64| format!("{}%", two(share * 100.0));
-    let (left, top) = match found.place {
-        MarkPlace::Box([x0, y0, ..]) => (x0, y0),
-        MarkPlace::Point([x, y]) => (x, y),
-    };
-    // Above the box, or in it where there is no room.
-    let dy = if top < 0.08 { 15 } else { -5 };
-    // Text in the right part of the picture ends where its thing ends.
-    let (anchor, at, dx) = match found.place {
-        MarkPlace::Box([_, _, x1, _]) if left > 0.7 => ("end", x1, -2),
-        MarkPlace::Box(_) => ("start", left, 2),
-        MarkPlace::Point(_) if left > 0.7 => ("end", left, -9),
-        MarkPlace::Point(_) => ("start", left, 9),
-    };
-    html! {
-        g class=(format!("ink{}", found.prompt % INKS)) {
-            @match found.place {
-                MarkPlace::Box([x0, y0, x1, y1]) => {
-                    @for line in ["under", "line"] {
-                        rect class=(line) x=(percent(x0)) y=(percent(y0)) width=(percent(x1 - x0)) height=(percent(y1 - y0)) rx="2" {}
-                    }
-                }
-                MarkPlace::Point([x, y]) => {
-                    @for line in ["under", "line"] {
-                        circle class=(line) cx=(percent(x)) cy=(percent(y)) r="5" {}
-                    }
-                }
-            }
-            text x=(percent(at)) y=(percent(top)) dx=(dx) dy=(dy) text-anchor=(anchor) {
-                @if let Some(prompt) = prompt { (short(prompt.prompt.id.as_str())) " " }
-                (format!("{:.0}", found.score * 100.0))
-            }
-        }
-    }
-}
-
-/// The first characters of a name.
-fn short(name: &str) -> String {
-    match name.char_indices().nth(NAME_CHARS) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
-    }
-}
-
 /// Rounded to two decimals.
-fn two(value: f64) -> f64 {
+pub fn two(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
@@ -229,16 +163,5 @@ mod tests {
         assert_eq!(in_lanes(&[]).1, 1);
         let crowd: Vec<LookBar> = (0..40).map(|_| bar(0.0, 1.0)).collect();
         assert_eq!(in_lanes(&crowd).1, LANES);
-    }
-
-    #[test]
-    fn user_text_is_escaped_and_long_names_are_cut() {
-        assert_eq!(short("<script>"), "<script>");
-        let drawn = html! { (short("<script>")) }.into_string();
-        assert_eq!(short(&"ä".repeat(15)), "ä".repeat(14) + "…");
-        assert!(
-            drawn.contains("&lt;script&gt;") && !drawn.contains("<script>"),
-            "{drawn}"
-        );
     }
 }

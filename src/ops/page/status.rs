@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{api::ApiLine, fleet::FleetStatus, webhooks::WebhookLine};
 use spotter_core::{
     DetectionBody, DirectionId, FrameCounters, LineId, Location, Prompt, StreamCounters, ZoneId,
+    config::{LineConfig, ZoneConfig},
 };
 use spotter_mqtt::{CameraHealth, ConfigReport};
 
@@ -94,6 +95,12 @@ pub struct CameraStatus {
     pub look: Option<LookStatus>,
     /// In the order of the configuration.
     pub prompts: Vec<PromptStatus>,
+    /// Drawn over the picture, as are the lines.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "zone_keys")]
+    pub zones: Vec<ZoneConfig>,
+    /// Their counts are with the prompts.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "line_keys")]
+    pub lines: Vec<LineConfig>,
     /// Over the last minute.
     pub latency: MinuteLatency,
     #[serde(serialize_with = "frame_keys")]
@@ -405,6 +412,22 @@ fn found_keys<S: Serializer>(answers: &[LookAnswer], serializer: S) -> Result<S:
         marks.serialize_element(&mark)?;
     }
     marks.end()
+}
+
+fn zone_keys<S: Serializer>(zones: &[ZoneConfig], serializer: S) -> Result<S::Ok, S::Error> {
+    let keys = |zone: &ZoneConfig| json!({"id": zone.id.as_str(), "polygon": zone.polygon});
+    serializer.collect_seq(zones.iter().map(keys))
+}
+
+fn line_keys<S: Serializer>(lines: &[LineConfig], serializer: S) -> Result<S::Ok, S::Error> {
+    let keys = |line: &LineConfig| {
+        json!({
+            "id": line.id.as_str(),
+            "points": line.points,
+            "directions": line.directions.each_ref().map(DirectionId::as_str),
+        })
+    };
+    serializer.collect_seq(lines.iter().map(keys))
 }
 
 impl Serialize for PromptStatus {
