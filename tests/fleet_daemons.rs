@@ -1,4 +1,5 @@
-//! Three boxes with one list of cameras, a real nats-server and a real broker: one is killed, one is stopped, and the cameras keep their topics.
+//! Three boxes with one list of cameras, a real nats-server and a real broker: one is killed, one is stopped, and the cameras keep their topics,
+//! their triggers and their webhooks.
 
 #![expect(
     clippy::expect_used,
@@ -8,18 +9,27 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+};
 
 use serde_json::{Value, json};
+use spotter_scripted::receiver::ScriptedReceiver;
 use support::{
     DONE, Program,
     broker::{publish, retained},
+    free_address,
     room::Room,
     until,
 };
 
 const BOXES: [&str; 3] = ["edge1", "edge2", "edge3"];
 const CAMERAS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+
+/// A topic of another program, which all cameras except the first read.
+const PIR: &str = "home/pir";
 
 /// Who has a camera, and since which epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +41,17 @@ struct Owner {
 /// A list of these cameras.
 fn list(cameras: &[&str]) -> String {
     let camera = |id: &&str| {
-        format!("[camera.{id}]\nurl = \"test://\"\nprompt.ball.detect = \"white ball\"\n")
+        let triggers = match *id {
+            "c0" => String::new(),
+            _ => format!(
+                "trigger.pir = {{ mqtt = \"{PIR}\", value = \"ON\", off = \"OFF\", for = \"1s\" }}\n\
+                 trigger.app = {{ http = true, for = \"1s\" }}\n"
+            ),
+        };
+        format!(
+            "[camera.{id}]\nurl = \"test://\"\n{triggers}\
+             prompt.ball = {{ detect = \"white ball\", events = {{ confirm = \"1 of 1\" }} }}\n"
+        )
     };
     let cameras: String = cameras.iter().map(camera).collect();
     format!("[defaults]\nrate = 1\nfirst_frame = \"60s\"\nstall = \"60s\"\n{cameras}")
@@ -73,6 +93,144 @@ fn wait_until_watched(room: &Room, boxes: &[&str], cameras: &[&str]) -> BTreeMap
     owners
 }
 
+/// What stays of a box when it has ended.
+struct BoxSurroundings {
+    /// Of its webhook.
+    receiver: ScriptedReceiver,
+    api: SocketAddr,
+}
+
+impl BoxSurroundings {
+    fn new() -> Self {
+        Self {
+            receiver: ScriptedReceiver::start(),
+            api: free_address(),
+        }
+    }
+
+    fn start(&self, room: &Room, name: &str) -> Program {
+        let url = self.receiver.url();
+        let tables = format!(
+            "[webhook.log]\nurl = \"{url}\"\n[api]\nlisten = \"{}\"\n",
+            self.api
+        );
+        room.start_with(name, &tables)
+    }
+
+    /// The events that its webhook had posted, in order.
+    fn posted(&self) -> Vec<PostedEvent> {
+        let requests = self.receiver.requests().into_iter();
+        let event = requests.map(|request| {
+            let body: Value = serde_json::from_slice(&request.body).expect("JSON");
+            PostedEvent::of(&body).expect("an event of a fleet")
+        });
+        event.collect()
+    }
+
+    /// The answer to a call that triggers a camera; `None` while the API does not listen.
+    fn call(&self, camera: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.api).ok()?;
+        let path = format!("/v1/cameras/{camera}/trigger/app");
+        let host = self.api;
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    fn wait_for_call(&self, camera: &str, parts: &[&str]) {
+        until("an answer to a call", || {
+            let answer = self.call(camera)?;
+            let is_wanted = parts.iter().all(|part| answer.contains(part));
+            is_wanted.then_some(())
+        });
+    }
+}
+
+/// An event as it was posted or published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PostedEvent {
+    id: String,
+    camera: String,
+    epoch: u64,
+    is_new: bool,
+}
+
+impl PostedEvent {
+    fn of(json: &Value) -> Option<Self> {
+        Some(Self {
+            id: json["id"].as_str()?.to_owned(),
+            camera: json["cam"].as_str()?.to_owned(),
+            epoch: json["epoch"].as_u64()?,
+            is_new: json["type"] == "new",
+        })
+    }
+}
+
+/// Waits until each camera has an event of this ownership at the receiver of its owner.
+fn wait_until_posted(boxes: &BTreeMap<&str, BoxSurroundings>, owners: &BTreeMap<String, Owner>) {
+    for (camera, owner) in owners {
+        let node = owner.node.as_deref().expect("an owner");
+        until("an event at the receiver of the owner", || {
+            let posted = boxes[node].posted();
+            let is_it = |event: &PostedEvent| {
+                event.is_new && event.camera == *camera && event.epoch == owner.epoch
+            };
+            posted.iter().any(is_it).then_some(())
+        });
+    }
+}
+
+/// Each event is posted once, by the box that owned its camera then. All are posted, but for some of the last ones of a killed box.
+fn each_event_is_posted_once(room: &Room, boxes: &BTreeMap<&str, BoxSurroundings>, killed: &str) {
+    let heard = room.consumer.all();
+    let of_kind = |kind: &'static str| {
+        let of_cameras = heard
+            .iter()
+            .filter(|heard| heard.topic.starts_with("spotter/hall/cam/"));
+        of_cameras.filter(move |heard| heard.topic.split('/').nth(4) == Some(kind))
+    };
+    let owners = of_kind("owner")
+        .filter(|heard| !heard.payload.is_empty())
+        .map(|heard| {
+            let camera = heard.topic.split('/').nth(3).unwrap_or_default();
+            let node = heard.json()["node"].as_str().map(str::to_owned);
+            ((camera.to_owned(), epoch_of(&heard.payload)), node)
+        });
+    let mut nodes: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for (ownership, node) in owners {
+        nodes.entry(ownership).or_default().extend(node);
+    }
+    let owned_by = |event: &PostedEvent, name: &str| {
+        let ownership = (event.camera.clone(), Some(event.epoch));
+        nodes
+            .get(&ownership)
+            .is_some_and(|nodes| nodes.contains(name))
+    };
+    let published: BTreeSet<PostedEvent> = of_kind("event")
+        .filter_map(|heard| PostedEvent::of(&heard.json()))
+        .collect();
+    for (name, surroundings) in boxes {
+        let posted = surroundings.posted();
+        let ids: BTreeSet<&String> = posted.iter().map(|event| &event.id).collect();
+        assert_eq!(ids.len(), posted.len(), "{name} posted an event twice");
+        let foreign: Vec<_> = posted
+            .iter()
+            .filter(|event| !owned_by(event, name))
+            .collect();
+        assert!(foreign.is_empty(), "{name} did not own {foreign:?}");
+        let mut missing = published.iter().filter(|event| owned_by(event, name));
+        let missing = missing.find(|event| !ids.contains(&event.id));
+        assert!(
+            *name == killed || missing.is_none(),
+            "{name} did not post {missing:?}"
+        );
+    }
+}
+
 fn epoch_of(payload: &str) -> Option<u64> {
     let message: Value = serde_json::from_str(payload).ok()?;
     message["epoch"].as_u64()
@@ -82,8 +240,15 @@ fn epoch_of(payload: &str) -> Option<u64> {
 fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     let room = Room::new();
     room.apply(&list(&CAMERAS));
-    let mut programs: BTreeMap<&str, Program> = BOXES.map(|name| (name, room.start(name))).into();
+    publish(room.address, PIR, "ON", &["-r"]);
+    let boxes: BTreeMap<&str, BoxSurroundings> =
+        BOXES.map(|name| (name, BoxSurroundings::new())).into();
+    let programs = boxes
+        .iter()
+        .map(|(name, its)| (*name, its.start(&room, name)));
+    let mut programs: BTreeMap<&str, Program> = programs.collect();
     let first = wait_until_watched(&room, &BOXES, &CAMERAS);
+    wait_until_posted(&boxes, &first);
     let nodes: BTreeSet<&str> = first.values().filter_map(|o| o.node.as_deref()).collect();
     let killed = *BOXES
         .iter()
@@ -96,6 +261,15 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         its.map(|(camera, _)| camera.clone()).collect()
     };
     let moving = its(&first, killed);
+
+    // A call is for the owner of the camera; another box says who that is.
+    let owner = first["c1"].node.as_deref().expect("an owner");
+    let other = BOXES.into_iter().find(|name| *name != owner);
+    let of_owner = format!("camera c1 is watched by node {owner}");
+    let other = &boxes[other.expect("there are three")];
+    other.wait_for_call("c1", &["HTTP/1.1 421 ", &of_owner]);
+    other.wait_for_call("c9", &["HTTP/1.1 404 ", "no camera c9 has triggers"]);
+    boxes[owner].wait_for_call("c1", &["HTTP/1.1 204 "]);
 
     // A command reaches the owner, and one box answers.
     let from = room.consumer.now();
@@ -134,6 +308,19 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     // What the command changed is known to the next owner.
     room.consumer
         .wait_after(from, &format!("cam/{camera}/rate"), |text| text == "2");
+    wait_until_posted(&boxes, &second);
+
+    // The new owners read the triggers' topic, of which the retained message was enough until now.
+    for payload in ["OFF", "ON"] {
+        let from = room.consumer.now();
+        publish(room.address, PIR, payload, &["-r"]);
+        for camera in &CAMERAS[1..] {
+            let topic = format!("spotter/hall/cam/{camera}/trigger/pir");
+            room.consumer
+                .wait_after(from, &topic, |text| text == payload);
+        }
+    }
+    wait_until_watched(&room, &others, &CAMERAS);
 
     // A stop hands over: the last message of the old epoch comes before the first of the new one.
     let [stopped, last] = others[..] else {
@@ -146,6 +333,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         .terminate()
         .expect(DONE);
     let third = wait_until_watched(&room, &[last], &CAMERAS);
+    wait_until_posted(&boxes, &third);
     for camera in &moving {
         let heard = room.consumer.all();
         let prefix = format!("spotter/hall/cam/{camera}/");
@@ -176,4 +364,5 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         owners.values().all(|owner| owner.node.is_none()),
         "{owners:?}"
     );
+    each_event_is_posted_once(&room, &boxes, killed);
 }

@@ -31,4 +31,4 @@ mod trigger_call;
 
 pub use queue::{BegunRequest, RequestQueue, UnansweredRequest};
 pub use serve::ServedApi;
-pub use trigger_call::TriggerRequest;
+pub use trigger_call::{RefusedCall, TriggerRequest};

@@ -1,17 +1,21 @@
 //! Calls that trigger a camera: from a path and a body to a signal, and the daemon's reply.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{error::ApiError, queue::UnansweredRequest};
-use spotter_core::{CameraId, TriggerId, TriggerSignal};
+use spotter_core::{CameraId, NodeId, TriggerId, TriggerSignal};
 use spotter_events::triggers::UnknownTrigger;
 
 /// Bytes of a body.
 pub const BODY_MAX: usize = 1024;
 /// Calls that wait for the daemon's loop.
 const WAITING_MAX: usize = 16;
+/// When to call again for a camera without an owner.
+const NO_NODE_PAUSE: Duration = Duration::from_secs(5);
 
 /// A call that waits for the daemon.
 #[derive(Debug)]
@@ -20,7 +24,33 @@ pub struct TriggerRequest {
     pub trigger: TriggerId,
     pub signal: TriggerSignal,
     /// Closed when the client has disconnected.
-    pub reply: oneshot::Sender<Result<(), UnknownTrigger>>,
+    pub reply: oneshot::Sender<Result<(), RefusedCall>>,
+}
+
+/// Why a call triggers nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefusedCall {
+    #[error(transparent)]
+    Unknown(#[from] UnknownTrigger),
+    #[error("camera {camera} is watched by node {owner} of the fleet; call the API of that node")]
+    OtherNode { camera: CameraId, owner: NodeId },
+    #[error(
+        "no node of the fleet watches camera {camera} now; call the API of its next owner, which the topic cam/{camera}/owner names"
+    )]
+    NoNode { camera: CameraId },
+}
+
+impl From<RefusedCall> for ApiError {
+    fn from(why: RefusedCall) -> Self {
+        let text = why.to_string();
+        match why {
+            RefusedCall::Unknown(_) => Self::new(StatusCode::NOT_FOUND, text),
+            RefusedCall::OtherNode { .. } => Self::new(StatusCode::MISDIRECTED_REQUEST, text),
+            RefusedCall::NoNode { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, text).after(NO_NODE_PAUSE)
+            }
+        }
+    }
 }
 
 /// Hands calls to the daemon.
@@ -48,7 +78,7 @@ impl TriggerCaller {
         let replied = replied.await;
         // The daemon ended.
         let replied = replied.map_err(|_| ApiError::from(UnansweredRequest::Stopping))?;
-        replied.map_err(|error| not_found(error.to_string()))
+        replied.map_err(ApiError::from)
     }
 }
 
@@ -111,25 +141,34 @@ mod tests {
     async fn call_waits_for_the_reply_of_the_daemon() {
         let (caller, mut calls) = TriggerCaller::new();
         let daemon = async {
-            for is_known in [true, false] {
-                let call = calls.recv().await.unwrap();
-                let unknown = UnknownTrigger::Camera {
-                    camera: call.camera.clone(),
-                    with_triggers: vec![call.camera],
-                };
-                let reply = is_known.then_some(()).ok_or(unknown);
-                call.reply.send(reply).unwrap();
+            let camera = CameraId::new("gate").unwrap();
+            let owner = NodeId::new("edge2").unwrap();
+            let unknown = UnknownTrigger::Camera {
+                camera: camera.clone(),
+                with_triggers: vec![camera.clone()],
+            };
+            for reply in [
+                Ok(()),
+                Err(unknown.into()),
+                Err(RefusedCall::OtherNode {
+                    camera: camera.clone(),
+                    owner,
+                }),
+                Err(RefusedCall::NoNode { camera }),
+            ] {
+                calls.recv().await.unwrap().reply.send(reply).unwrap();
             }
         };
         let client = async {
-            let known = caller.call("gate", "app", b"").await;
-            let unknown = caller.call("gate", "app", b"").await.unwrap_err();
-            let wrong = caller.call("Gate", "app", b"").await.unwrap_err();
-            (known, unknown.status, wrong.status)
+            let mut said = Vec::new();
+            for camera in ["gate", "gate", "gate", "gate", "Gate"] {
+                let called = caller.call(camera, "app", b"").await;
+                said.push(called.map_err(|error| error.status.as_u16()));
+            }
+            said
         };
         let (said, ()) = tokio::join!(client, daemon);
-        let not_found = StatusCode::NOT_FOUND;
-        assert_eq!(said, (Ok(()), not_found, not_found));
+        assert_eq!(said, [Ok(()), Err(404), Err(421), Err(503), Err(404)]);
         drop(calls);
         let late = caller.call("gate", "app", b"").await.unwrap_err();
         assert!(late.retry_after.is_some());

@@ -44,7 +44,7 @@ use super::{
     report::RunReport,
     triggers::{LookSwitch, TriggerCall, Triggers},
 };
-use crate::api::{ServedApi, TriggerRequest};
+use crate::api::{RefusedCall, ServedApi, TriggerRequest};
 use crate::ops::{
     notify,
     page::BoundPage,
@@ -261,7 +261,7 @@ impl Daemon {
         EventPoster::check(&file.webhooks)?;
         let page = BoundPage::bind(file.http.listen).await?;
         let fleet = match &file.fleet {
-            Some(fleet) => Some(FleetStart::read(fleet, &file.node.state_dir).await),
+            Some(fleet) => Some(FleetStart::read(fleet, &file).await),
             None => None,
         };
         let (now, wall) = (context.clock.now(), context.clock.wall());
@@ -618,7 +618,14 @@ impl Daemon {
             trigger: request.trigger,
             signal: request.signal,
         };
-        let result = self.triggers.called(&call, self.context.clock.now());
+        let fleet = self.fleet.as_ref();
+        let result = match fleet.and_then(|fleet| fleet.call_refusal(&call.camera)) {
+            Some(refusal) => Err(refusal),
+            None => {
+                let called = self.triggers.called(&call, self.context.clock.now());
+                called.map_err(RefusedCall::from)
+            }
+        };
         if result.is_ok() {
             self.follow_triggers();
         }

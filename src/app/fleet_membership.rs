@@ -26,16 +26,17 @@ use super::{
     fleet_file::FleetFile,
     node_reporter::NodeReporter,
 };
-use crate::ops::facts::FleetFacts;
+use crate::{api::RefusedCall, ops::facts::FleetFacts};
 use spotter_core::{
     CameraId, Clock, Epoch, Mono, NodeId,
-    config::{Environment, FleetConfig, SharedCamera, SharedCameraList, camera_list},
+    config::{Config, Environment, FleetConfig, SharedCamera, SharedCameraList, camera_list},
 };
 use spotter_events::overrides::StoredOverrides;
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     store::{FleetStore, StoreSettings},
+    summary::FleetSummary,
 };
 use spotter_mqtt::{DELAYED_AFTER, Identity, Publisher};
 
@@ -60,10 +61,13 @@ pub struct FleetStart {
     store: Arc<FleetStore>,
     file: FleetFile,
     list: Option<ListRevision>,
+    /// Calls can trigger this node's cameras.
+    has_api: bool,
 }
 
 /// See the module's documentation.
 pub struct FleetMembership {
+    node: NodeId,
     /// Of the fleet.
     name: NodeId,
     commands: mpsc::Sender<MemberCommand>,
@@ -71,6 +75,7 @@ pub struct FleetMembership {
     /// Received, and not handled yet.
     waiting: VecDeque<MemberEvent>,
     file: FleetFile,
+    has_api: bool,
     costs: CostBasis,
     /// Of the list that is followed.
     list_revision: u64,
@@ -88,6 +93,8 @@ pub struct FleetMembership {
     store_state: StoreState,
     /// Of the whole fleet, by the last view.
     seen: FleetFacts,
+    /// Which node has which camera, by the last view.
+    summary: FleetSummary,
     capacity_hz: f64,
     leaving_since: Option<Mono>,
 }
@@ -123,8 +130,8 @@ pub struct FleetEffect {
 
 impl FleetStart {
     /// Reads the list from the store, or from the disk when the store cannot be reached within some seconds. Blocks on the disk.
-    pub async fn read(fleet: &FleetConfig, state_dir: &std::path::Path) -> Self {
-        let mut file = FleetFile::open(state_dir, &fleet.name);
+    pub async fn read(fleet: &FleetConfig, config: &Config) -> Self {
+        let mut file = FleetFile::open(&config.node.state_dir, &fleet.name);
         let store = FleetStore::new(StoreSettings::of(fleet));
         let list = match store.list().await {
             Ok(Some(list)) => {
@@ -141,19 +148,21 @@ impl FleetStart {
             store: Arc::new(store),
             file,
             list,
+            has_api: config.api.is_some(),
         }
     }
 
     /// The cameras of the list, for which engines are opened.
     pub fn cameras(&self) -> Vec<SharedCamera> {
-        let list = self.list.as_ref().map(read_list);
+        let list = self.list.as_ref();
+        let list = list.map(|list| read_list(list, self.has_api));
         list.and_then(Result::ok).unwrap_or_default().cameras
     }
 }
 
-fn read_list(list: &ListRevision) -> Result<SharedCameraList, Vec<String>> {
+fn read_list(list: &ListRevision, has_api: bool) -> Result<SharedCameraList, Vec<String>> {
     let name = format!("the fleet's list, revision {}", list.revision);
-    let read = camera_list(&name, &list.text, &Environment::process());
+    let read = camera_list(&name, &list.text, &Environment::process(), has_api);
     read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
@@ -178,11 +187,13 @@ impl FleetMembership {
         let member = Member::new(settings, start.store, Arc::clone(clock), sender);
         tokio::spawn(member.run(received));
         Self {
+            node: identity.node.clone(),
             name: fleet.name.clone(),
             commands,
             events,
             waiting: VecDeque::new(),
             file: start.file,
+            has_api: start.has_api,
             costs,
             list_revision: 0,
             listed: BTreeMap::new(),
@@ -196,6 +207,7 @@ impl FleetMembership {
                 name: fleet.name.to_string(),
                 ..FleetFacts::default()
             },
+            summary: FleetSummary::default(),
             capacity_hz: 0.0,
             leaving_since: None,
         }
@@ -262,6 +274,7 @@ impl FleetMembership {
                 self.seen.living_nodes = living.count() as u64;
                 self.seen.unowned = summary.unowned.len() as u64;
                 self.seen.missing_hz = summary.missing_hz;
+                self.summary = summary.clone();
                 context.board.show_fleet(self.name.clone(), summary);
             }
             MemberEvent::Connected => {
@@ -288,7 +301,7 @@ impl FleetMembership {
     }
 
     fn on_list(&mut self, list: &ListRevision, context: &mut FleetContext<'_>) -> bool {
-        let read = match read_list(list) {
+        let read = match read_list(list, self.has_api) {
             Ok(read) => read,
             Err(errors) => {
                 for error in &errors {
@@ -461,6 +474,27 @@ impl FleetMembership {
             node,
             epoch,
         });
+    }
+
+    /// Why a call for a camera of the list is not for this node; `None`: it is, or no node knows the camera.
+    pub fn call_refusal(&self, camera: &CameraId) -> Option<RefusedCall> {
+        let is_listed = self.listed.contains_key(camera) || self.refused.contains_key(camera);
+        if self.own.contains_key(camera) || !is_listed {
+            return None;
+        }
+        let living = self.summary.nodes.iter().filter(|node| node.is_living);
+        let owner = self.summary.owners.get(camera);
+        let owner = owner.filter(|owner| living.clone().any(|node| node.node == **owner));
+        Some(match owner {
+            Some(owner) if *owner != self.node => RefusedCall::OtherNode {
+                camera: camera.clone(),
+                owner: owner.clone(),
+            },
+            // Or it is about to be this node's.
+            _ => RefusedCall::NoNode {
+                camera: camera.clone(),
+            },
+        })
     }
 
     /// Begins to hand all cameras over, once.

@@ -94,7 +94,7 @@ impl Triggers {
             followed: BTreeMap::new(),
             not_json: BTreeSet::new(),
         };
-        triggers.subscribe();
+        triggers.subscribe(&BTreeSet::new());
         triggers
     }
 
@@ -116,19 +116,26 @@ impl Triggers {
 
     /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of them.
     pub fn change(&mut self, cameras: &[CameraConfig]) {
-        self.set.change(cameras);
+        let unheard = self.set.change(cameras).into_iter();
+        // The broker may have sent what is retained there for another camera, or for this one before it was elsewhere.
+        let again = unheard.filter_map(|source| match source {
+            TriggerSource::Mqtt(mqtt) => mqtt.off.and(Some(mqtt.topic)),
+            TriggerSource::Onvif(_) | TriggerSource::Http => None,
+        });
+        let again = again.collect();
         self.onvif.change(cameras);
         self.shown.clear();
         self.followed.clear();
         self.not_json.clear();
-        self.subscribe();
+        self.subscribe(&again);
     }
 
-    fn subscribe(&self) {
+    /// To all topics; of those in `again`, what is retained is wanted once more.
+    fn subscribe(&self, again: &BTreeSet<String>) {
         let topics = self.topics().map(|(.., mqtt)| mqtt.topic.clone());
         let topics: BTreeSet<String> = topics.collect();
         self.publisher
-            .listen_to_triggers(topics.into_iter().collect());
+            .listen_to_triggers(topics.into_iter().collect(), again);
     }
 
     fn topics(&self) -> impl Iterator<Item = (&CameraId, &TriggerId, &MqttTrigger)> {

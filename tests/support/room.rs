@@ -43,12 +43,17 @@ impl Room {
 
     /// A box with the embedded model.
     pub fn start(&self, name: &str) -> Program {
+        self.start_with(name, "")
+    }
+
+    /// The same with these tables in its file.
+    pub fn start_with(&self, name: &str, tables: &str) -> Program {
         let state = self.directory.path().join(name);
         let text = format!(
             "node = {{ name = \"{name}\", state_dir = {state:?} }}\nhttp.listen = \"off\"\n\
              model = {{ path = \"embedded\", budget = \"60s\" }}\n\
              mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n\
-             fleet = {{ name = \"hall\", url = \"{}\" }}\n",
+             fleet = {{ name = \"hall\", url = \"{}\" }}\n{tables}",
             self.address,
             self.nats_url()
         );

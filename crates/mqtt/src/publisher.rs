@@ -368,10 +368,10 @@ impl Publisher {
         self.change_filters(|wanted| wanted.commands = filters);
     }
 
-    /// Subscribes also to these topics of other programs and no others, with their retained messages. One that the broker rejects is
-    /// logged and in [`rejected_filters`](Self::rejected_filters).
-    pub fn listen_to_triggers(&self, topics: Vec<String>) {
-        self.change_filters(|wanted| wanted.triggers = topics);
+    /// Subscribes also to these topics of other programs and no others, with their retained messages; of those in `again`, the broker sends
+    /// the retained message once more. One that the broker rejects is logged and in [`rejected_filters`](Self::rejected_filters).
+    pub fn listen_to_triggers(&self, topics: Vec<String>, again: &BTreeSet<String>) {
+        self.change_filters(|wanted| wanted.change_triggers(topics, again));
     }
 
     fn change_filters(&self, change: impl FnOnce(&mut WantedFilters)) {

@@ -37,7 +37,8 @@ pub fn check_camera_list(
     text: &str,
     environment: &Environment,
 ) -> Result<SharedCameraList, ConfigProblems> {
-    let (list, problems) = read(name, text, environment, ReadPurpose::CheckElsewhere);
+    let scope = Scope::new(environment, Path::new(""), ReadPurpose::CheckElsewhere);
+    let (list, problems) = read(name, text, &scope);
     match problems.iter().any(is_error) {
         true => Err(ConfigProblems::new(name, problems)),
         false => Ok(SharedCameraList {
@@ -48,12 +49,18 @@ pub fn check_camera_list(
 }
 
 /// Reads a list to watch its cameras. One that this node cannot watch does not keep it from the others; an error outside of the cameras does.
+/// `has_api`: this node has an API that triggers with `http` can be called at.
 pub fn camera_list(
     name: &str,
     text: &str,
     environment: &Environment,
+    has_api: bool,
 ) -> Result<SharedCameraList, ConfigProblems> {
-    let (mut list, problems) = read(name, text, environment, ReadPurpose::Run);
+    let scope = Scope {
+        has_api,
+        ..Scope::new(environment, Path::new(""), ReadPurpose::Run)
+    };
+    let (mut list, problems) = read(name, text, &scope);
     let mut warnings = Vec::new();
     for problem in &problems {
         match (camera_of(&problem.key), is_error(problem)) {
@@ -79,20 +86,14 @@ fn camera_of(key: &str) -> Option<CameraId> {
     CameraId::new(id).ok()
 }
 
-fn read(
-    name: &str,
-    text: &str,
-    environment: &Environment,
-    purpose: ReadPurpose,
-) -> (SharedCameraList, Vec<ConfigProblem>) {
+/// A list is for all who may read it in the store, so it has no plain secrets.
+fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Vec<ConfigProblem>) {
     let notes = Notes::new(name, text);
     let mut list = SharedCameraList::default();
     if let Some(document) = syntax::parse(&notes, text) {
         let mut reader = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
         check_schema(&mut reader);
-        // A list is for all who may read it in the store, so it has no plain secrets.
-        let scope = Scope::new(environment, Path::new(""), purpose);
-        list.cameras = camera::fleet_cameras(&scope, &mut reader);
+        list.cameras = camera::fleet_cameras(scope, &mut reader);
         reader.finish();
     }
     (list, notes.into_list())
@@ -123,7 +124,7 @@ mod tests {
         let yard = "[camera.yard]\nurl = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = { env = \"ABSENT\" }\n";
         let door = "[camera.door]\nurl = \"rtsp://192.0.2.3/a\"\nnew_key = 1\n";
         let text = format!("{GATE}{PROMPT}{yard}{PROMPT}{door}{PROMPT}");
-        let list = camera_list("list", &text, &environment()).unwrap();
+        let list = camera_list("list", &text, &environment(), true).unwrap();
         assert_eq!(list.cameras.len(), 1);
         let reasons: Vec<&str> = list.refused.values().map(String::as_str).collect();
         assert!(reasons[0].contains("new_key: unknown key"), "{reasons:?}");
@@ -131,6 +132,19 @@ mod tests {
         // An operator who applies it sees the key; the secret is for the nodes.
         let problems = check_camera_list("list", &text, &environment()).unwrap_err();
         assert_eq!(problems.errors(), 1);
+    }
+
+    #[test]
+    fn camera_that_is_triggered_by_calls_needs_an_api() {
+        let text = format!("{GATE}{PROMPT}trigger.app.http = true\n");
+        let refused = |has_api| {
+            let list = camera_list("list", &text, &environment(), has_api).unwrap();
+            list.refused.into_values().collect::<Vec<_>>()
+        };
+        assert!(refused(true).is_empty());
+        assert!(refused(false)[0].contains("add [api]"));
+        // An operator who applies it does not know the nodes' files.
+        assert!(check_camera_list("list", &text, &environment()).is_ok());
     }
 
     #[test]
@@ -142,7 +156,7 @@ mod tests {
             ("[camera", "not TOML"),
         ] {
             let text = format!("{text}{}", if text.ends_with('\n') { GATE } else { "" });
-            let problems = camera_list("list", &text, &environment()).unwrap_err();
+            let problems = camera_list("list", &text, &environment(), true).unwrap_err();
             assert!(problems.to_string().contains(said), "{problems}");
         }
     }

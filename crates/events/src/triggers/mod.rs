@@ -135,8 +135,10 @@ impl TriggerSet {
         set
     }
 
-    /// Replaces the triggers. One that has the same source as before stays active; other times apply from its next signal on.
-    pub fn change(&mut self, cameras: &[CameraConfig]) {
+    /// Replaces the triggers. One that has the same source as before stays active; other times apply from its next signal on. Returns the
+    /// sources of all others, which have said nothing yet.
+    pub fn change(&mut self, cameras: &[CameraConfig]) -> Vec<TriggerSource> {
+        let mut unheard = Vec::new();
         let before = std::mem::take(&mut self.cameras);
         let known = |camera: &CameraId, config: &TriggerConfig| {
             let old = before.iter().find(|old| old.id == *camera)?;
@@ -149,7 +151,10 @@ impl TriggerSet {
                     config: config.clone(),
                     ..old.clone()
                 },
-                None => TriggerState::new(config),
+                None => {
+                    unheard.push(config.source.clone());
+                    TriggerState::new(config)
+                }
             };
             let old = before.iter().find(|old| old.id == camera.id);
             self.cameras.push(TriggeredCamera {
@@ -158,6 +163,7 @@ impl TriggerSet {
                 requested: old.map(|old| old.requested.clone()).unwrap_or_default(),
             });
         }
+        unheard
     }
 
     /// The source of a trigger says something.

@@ -92,9 +92,10 @@ fn change_keeps_what_has_the_same_source() {
         set.signal(gate, &id(name), TriggerSignal::Momentary, at(0))
             .unwrap();
     }
-    cameras[0].triggers[1].source = TriggerSource::Onvif("motion".into());
+    let motion = TriggerSource::Onvif("motion".into());
+    cameras[0].triggers[1].source = motion.clone();
     cameras[0].triggers[0].hold = Duration::from_secs(1);
-    set.change(&cameras);
+    assert_eq!(set.change(&cameras), [motion]);
     assert_eq!(active(&set, 1), ["bell"]);
     cameras[0].triggers.clear();
     set.change(&cameras);

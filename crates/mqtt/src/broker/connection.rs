@@ -1,6 +1,6 @@
 //! One connection from CONNECT to its end: sends what is due, handles answers, and ends when there are none.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use tokio::{
     sync::{mpsc::error::TrySendError, watch},
@@ -105,6 +105,8 @@ pub(super) struct BrokerConnection<'a> {
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
     wanted_filters: Vec<String>,
     subscribed_filters: Vec<String>,
+    /// As in [`WantedFilters::triggers`], of this connection.
+    subscribed_since: BTreeMap<String, u64>,
     liveness: ConnectionLiveness,
     limits: BrokerLimits,
     late_will: LateWill,
@@ -136,6 +138,7 @@ impl<'a> BrokerConnection<'a> {
             answers: JoinSet::new(),
             wanted_filters: Vec::new(),
             subscribed_filters: Vec::new(),
+            subscribed_since: BTreeMap::new(),
             liveness: ConnectionLiveness::new(target.timing.clone(), task.clock.now()),
             limits: BrokerLimits::default(),
             late_will: LateWill::default(),
@@ -207,7 +210,13 @@ impl<'a> BrokerConnection<'a> {
         self.wanted_filters = vec![self.target.status_topic.clone()];
         self.wanted_filters.extend(self.target.owner_filter.clone());
         let others = self.filters.borrow_and_update();
-        let others = others.commands.iter().chain(&others.triggers);
+        // A repeated subscription makes the broker send the retained message again.
+        let (before, triggers) = (&self.subscribed_since, &others.triggers);
+        let is_same = |filter: &String| before.get(filter) == triggers.get(filter);
+        self.subscribed_filters
+            .retain(|filter| !triggers.contains_key(filter) || is_same(filter));
+        self.subscribed_since.clone_from(triggers);
+        let others = others.commands.iter().chain(others.triggers.keys());
         for filter in others {
             if !self.wanted_filters.contains(filter) {
                 self.wanted_filters.push(filter.clone());
@@ -341,7 +350,7 @@ impl<'a> BrokerConnection<'a> {
 
     fn is_of_trigger(&self, filter: &str) -> bool {
         let wanted = self.filters.borrow();
-        wanted.triggers.iter().any(|topic| topic == filter)
+        wanted.triggers.contains_key(filter)
     }
 
     fn subscribe(&mut self, filter: String) {

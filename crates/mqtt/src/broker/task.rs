@@ -1,7 +1,7 @@
 //! The task that keeps a connection to the broker: one after the other, with a pause in between.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     mem::discriminant,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -82,8 +82,28 @@ impl Shared {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WantedFilters {
     pub(crate) commands: Vec<String>,
-    /// Topics of other programs.
-    pub(crate) triggers: Vec<String>,
+    /// Topics of other programs, with the number of the change since which each is to be subscribed to: a higher one than that of the
+    /// subscription asks for the retained message again.
+    pub(crate) triggers: BTreeMap<String, u64>,
+    /// Of the last change.
+    changes: u64,
+}
+
+impl WantedFilters {
+    /// Wants these topics and no others; of those in `again`, the retained message is wanted again.
+    pub(crate) fn change_triggers(&mut self, topics: Vec<String>, again: &BTreeSet<String>) {
+        let before = std::mem::take(&mut self.triggers);
+        let this_change = self.changes + 1;
+        let topics = topics.into_iter().map(|topic| {
+            let known = before.get(&topic).filter(|_| !again.contains(&topic));
+            let since = known.copied().unwrap_or(this_change);
+            (topic, since)
+        });
+        self.triggers = topics.collect();
+        if self.triggers.values().any(|since| *since == this_change) {
+            self.changes = this_change;
+        }
+    }
 }
 
 pub(crate) struct BrokerTask {

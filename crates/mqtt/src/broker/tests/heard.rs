@@ -1,6 +1,6 @@
 //! Inbound messages, from a scripted broker.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::{join, sync::mpsc, time::timeout};
 
@@ -85,7 +85,8 @@ async fn topics_of_triggers(is_old: bool) {
     let publisher = start(&broker);
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec![COMMANDS.into()]);
-    publisher.listen_to_triggers(vec![bell.into(), pir.into()]);
+    let none = BTreeSet::new();
+    publisher.listen_to_triggers(vec![bell.into(), pir.into()], &none);
     broker.until_retained(STATUS, "online").await;
     let commands = if is_old { 0 } else { 2 };
     let mut all = vec![
@@ -108,11 +109,17 @@ async fn topics_of_triggers(is_old: bool) {
     assert_eq!(next(&mut inbox).await.topic, bell);
 
     // The commands stay as they are.
-    publisher.listen_to_triggers(vec![bell.into()]);
+    publisher.listen_to_triggers(vec![bell.into()], &none);
     until("no topic is rejected", || {
         publisher.rejected_filters().is_empty()
     })
     .await;
+    // A repeated subscription, for the retained message.
+    publisher.listen_to_triggers(vec![bell.into()], &none);
+    publisher.listen_to_triggers(vec![bell.into()], &[bell.to_owned()].into());
+    let mut with_repeated = all.clone();
+    with_repeated.push((bell, 0));
+    until_subscribed(&broker, connection, &with_repeated).await;
     broker.cut();
     away(&publisher, "").await;
     broker.forget();
