@@ -11,8 +11,11 @@ use crate::{CameraId, ModeId, NO_MODE, PromptId, Setting};
 
 /// All modes in the order of the file.
 pub(super) fn modes(root: &mut Reader<'_>) -> Vec<ModeConfig> {
-    let tables = root.tables(&keys::root::MODE, ModeId::new).into_iter();
-    tables.map(|(id, table)| mode(root, id, table)).collect()
+    let mut modes = Vec::new();
+    for (id, table) in root.tables(&keys::root::MODE, ModeId::new) {
+        modes.push(mode(root, id, table, &modes));
+    }
+    modes
 }
 
 /// In a fleet, a node has no cameras of its own that a mode could change.
@@ -26,13 +29,28 @@ pub(super) fn no_modes(root: &mut Reader<'_>) -> Vec<ModeConfig> {
     Vec::new()
 }
 
-fn mode(root: &Reader<'_>, id: ModeId, mut table: Reader<'_>) -> ModeConfig {
+/// `earlier`: the modes before it in the file, which are active first.
+fn mode(
+    root: &Reader<'_>,
+    id: ModeId,
+    mut table: Reader<'_>,
+    earlier: &[ModeConfig],
+) -> ModeConfig {
     if id.as_str() == NO_MODE {
         table.error(format!(
             "{NO_MODE:?} is the word for no mode; choose another name"
         ));
     }
-    let schedule = table.parsed(&keys::mode::SCHEDULE, schedule);
+    let hours = table.get(&keys::mode::SCHEDULE);
+    let schedule = hours.as_ref().and_then(|hours| hours.parsed(schedule));
+    if let (Some(hours), Some(schedule)) = (&hours, &schedule) {
+        let earlier = earlier.iter().filter_map(|mode| mode.schedule.as_ref());
+        if schedule.is_within(&earlier.collect::<Vec<_>>()) {
+            hours.warning(
+                "never makes the mode active: earlier modes in the file have all of its times; move the mode before them",
+            );
+        }
+    }
     let cameras = table.tables(&keys::mode::CAMERA, CameraId::new);
     table.finish();
     let settings = cameras.into_iter().flat_map(|(camera, table)| {

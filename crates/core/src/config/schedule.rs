@@ -27,6 +27,11 @@ impl WeeklySchedule {
         let yesterday = local.date().checked_sub(1.day()).map_or(today, |date| {
             date.weekday().to_monday_zero_offset() as usize % 7
         });
+        self.covers_minute(yesterday, today, minute)
+    }
+
+    /// The same by the clock of the zone; days are counted from Monday.
+    fn covers_minute(&self, yesterday: usize, today: usize, minute: u16) -> bool {
         let over_midnight = self.to_minute <= self.from_minute;
         if over_midnight {
             (self.days[today] && minute >= self.from_minute)
@@ -34,6 +39,18 @@ impl WeeklySchedule {
         } else {
             self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
         }
+    }
+
+    /// True when each moment of this schedule is in one of `others`. Those of another zone are not compared, because the difference
+    /// between the clocks changes.
+    pub(super) fn is_within(&self, others: &[&Self]) -> bool {
+        let same_zone = others.iter().filter(|other| other.zone == self.zone);
+        let mut minutes =
+            (0..7).flat_map(|day| (0..MINUTES_A_DAY).map(move |minute| (day, minute)));
+        minutes.all(|(today, minute)| {
+            let covers = |schedule: &Self| schedule.covers_minute((today + 6) % 7, today, minute);
+            !covers(self) || same_zone.clone().any(|other| covers(other))
+        })
     }
 
     /// The moments of the week after `after` at which [`covers`](Self::covers) may change, in any order: starts and ends of spans, and
