@@ -285,12 +285,12 @@ impl StatusSource for Board {
         state.status(now, wall)
     }
 
-    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>> {
+    fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>> {
         let state = self.lock();
         let mut cameras = state.cameras.iter();
         cameras
             .find(|board| board.id.as_str() == camera)?
-            .thumbnail()
+            .thumbnail(look)
     }
 }
 

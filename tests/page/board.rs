@@ -63,7 +63,7 @@ impl StatusSource for Painted {
         status
     }
 
-    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>> {
+    fn thumbnail(&self, camera: &str, _: Option<u64>) -> Option<Arc<Thumbnail>> {
         let known = self.status.cameras.iter().any(|c| c.id == camera);
         known.then(|| Arc::clone(&self.thumbnail))
     }

@@ -18,7 +18,7 @@ pub const THUMBNAIL_UNWATCHED: Duration = Duration::from_secs(30);
 /// Bounds the memory; the first prompts are shown.
 const PROMPTS_MAX: usize = 32;
 
-/// Memory: answers of at most two looks, one JPEG of some 40 kB, and the latencies of a minute.
+/// Memory: answers of at most two looks, two JPEGs of some 40 kB, and the latencies of a minute.
 pub struct CameraBoard {
     pub id: CameraId,
     pub minute: Minute,
@@ -27,6 +27,8 @@ pub struct CameraBoard {
     line_counts: BTreeMap<(PromptId, LineId, DirectionId), u64>,
     last: Option<BoardLook>,
     pictured: Option<PicturedLook>,
+    /// The thumbnail before: a browser that has the page with its look asks for it a moment later.
+    previous: Option<Arc<Thumbnail>>,
     /// Its thumbnail is being made.
     pending: Option<BoardLook>,
     thumbnail_at: Option<Mono>,
@@ -79,6 +81,7 @@ impl CameraBoard {
             line_counts: BTreeMap::new(),
             last: None,
             pictured: None,
+            previous: None,
             pending: None,
             thumbnail_at: None,
         }
@@ -190,15 +193,19 @@ impl CameraBoard {
         let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
             return;
         };
-        self.pictured = Some(PicturedLook {
+        let before = self.pictured.replace(PicturedLook {
             look,
             thumbnail: Arc::new(thumbnail),
         });
+        self.previous = before.map(|before| before.thumbnail);
     }
 
-    pub fn thumbnail(&self) -> Option<Arc<Thumbnail>> {
-        let pictured = self.pictured.as_ref()?;
-        Some(Arc::clone(&pictured.thumbnail))
+    /// The one of this look if it is the last or the previous one, else the last one.
+    pub fn thumbnail(&self, look: Option<u64>) -> Option<Arc<Thumbnail>> {
+        let last = &self.pictured.as_ref()?.thumbnail;
+        let previous = self.previous.as_ref();
+        let previous = previous.filter(|previous| Some(previous.frame) == look);
+        Some(Arc::clone(previous.unwrap_or(last)))
     }
 
     /// The camera's looks and answers; the caller adds health and frame counters. A browser gets the look with the

@@ -120,7 +120,7 @@ fn shown(board: &Board, people: bool) -> (u64, f64, bool) {
 async fn thumbnail(board: &Board, frame: u64) {
     let copied = || {
         board
-            .thumbnail("gate")
+            .thumbnail("gate", None)
             .is_some_and(|thumbnail| thumbnail.frame == frame)
     };
     while !copied() {
@@ -140,9 +140,9 @@ async fn thumbnail_is_made_at_once_then_every_half_minute() {
     clock.advance(WATCHED_FOR);
     look(&board, &gate, 3, 0.3);
     thumbnail(&board, 3).await;
-    let jpeg = board.thumbnail("gate").unwrap().jpeg.clone();
+    let jpeg = board.thumbnail("gate", None).unwrap().jpeg.clone();
     assert_eq!(&jpeg[..2], [0xff, 0xd8]);
-    assert!(board.thumbnail("yard").is_none(), "no look yet");
+    assert!(board.thumbnail("yard", None).is_none(), "no look yet");
 }
 
 #[tokio::test]
@@ -160,6 +160,12 @@ async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
     look(&board, &gate, 5, 0.5);
     thumbnail(&board, 5).await;
     assert_eq!(shown(&board, true), (5, 0.5, true));
+    // A browser that has the page of before asks for its picture.
+    let frames = [None, Some(3), Some(4), Some(5)].map(|look| {
+        let thumbnail = board.thumbnail("gate", look).unwrap();
+        thumbnail.frame
+    });
+    assert_eq!(frames, [5, 3, 5, 5]);
 
     clock.advance(WATCHED_FOR);
     look(&board, &gate, 6, 0.6);

@@ -45,8 +45,9 @@ pub trait StatusSource: Send + Sync {
     /// a lock and some copies.
     fn status(&self, people: bool) -> DaemonStatus;
 
-    /// The picture of the look that [`DaemonStatus`] shows of a camera; `None` before its first look.
-    fn thumbnail(&self, camera: &str) -> Option<Arc<Thumbnail>>;
+    /// The picture of the look that [`DaemonStatus`] shows of a camera, or of the frame `look` if the one that was shown before is of it;
+    /// `None` before the camera's first look.
+    fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>>;
 }
 
 /// A small picture of a frame.

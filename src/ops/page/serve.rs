@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use axum::{
     Router,
     extract::{Path, State},
-    http::{StatusCode, header},
+    http::{StatusCode, Uri, header},
     middleware,
     response::{Html, IntoResponse},
     routing::get,
@@ -144,11 +144,14 @@ async fn show_status(State(inputs): State<PageInputs>) -> impl IntoResponse {
 async fn show_picture(
     State(inputs): State<PageInputs>,
     Path(picture): Path<String>,
+    uri: Uri,
 ) -> Result<impl IntoResponse, StatusCode> {
     let camera = picture.strip_suffix(".jpg").ok_or(StatusCode::NOT_FOUND)?;
+    let look = uri.query().and_then(|query| query.strip_prefix("look="));
+    let look = look.and_then(|look| look.parse().ok());
     let thumbnail = inputs
         .source
-        .thumbnail(camera)
+        .thumbnail(camera, look)
         .ok_or(StatusCode::NOT_FOUND)?;
     let kind = [(header::CONTENT_TYPE, "image/jpeg")];
     Ok((kind, thumbnail.jpeg.clone()))
