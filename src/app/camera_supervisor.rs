@@ -6,11 +6,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::health_report::{HealthDigest, OffReason, health_message, is_meant_to_stream};
+use self::health_report::{HealthDigest, HealthReason, health_message, is_meant_to_stream};
 use super::engine_supervisor::EngineSupervisor;
 use crate::ops::facts::CameraFacts;
-use spotter_cameras::ingest::{self, CameraHandle, Health, Phase};
-use spotter_core::{CameraId, Clock, FrameCounters, Mono, WallTime, config};
+use spotter_cameras::{
+    ingest::{self, CameraHandle, Health, Phase},
+    sampler::StripShortage,
+};
+use spotter_core::{CameraId, Clock, FrameCounters, LogThrottle, Mono, PromptId, WallTime, config};
 use spotter_mqtt::{Off, Publisher, Update};
 
 /// Grace for closing the session of a camera that was removed from the configuration.
@@ -32,6 +35,7 @@ pub struct CameraSupervisor {
     /// Sessions of removed cameras that are being closed.
     closing: JoinSet<CameraId>,
     closing_ids: Vec<CameraId>,
+    shortages_logged: LogThrottle<CameraId>,
 }
 
 struct SupervisedCamera {
@@ -47,6 +51,8 @@ struct SupervisedCamera {
     /// The last state that [`switched`](Self::switched) reported.
     was_on: bool,
     has_warned_of_gop: bool,
+    /// Why prompts have no strips, though it streams.
+    no_strips: Option<String>,
     published: Option<(HealthDigest, Mono)>,
 }
 
@@ -64,6 +70,7 @@ impl CameraSupervisor {
             cameras: started.collect(),
             closing: JoinSet::new(),
             closing_ids: Vec::new(),
+            shortages_logged: LogThrottle::default(),
         }
     }
 
@@ -142,6 +149,29 @@ impl CameraSupervisor {
         switched
     }
 
+    /// Of which cameras no strips can be made. Call it before [`tick`](Self::tick), which publishes it.
+    pub fn set_shortages(
+        &mut self,
+        shortages: &[(CameraId, StripShortage)],
+        clock: &Arc<dyn Clock>,
+    ) {
+        for watched in &mut self.cameras {
+            let text = watched.no_strips(shortages, clock.wall());
+            let id = &watched.camera.id;
+            match (&watched.no_strips, &text) {
+                (None, Some(text)) => {
+                    if let Some(suppressed) = self.shortages_logged.admit(id.clone(), clock.now()) {
+                        let suppressed = (suppressed > 0).then_some(suppressed);
+                        tracing::warn!(camera = %id, suppressed, "{text}");
+                    }
+                }
+                (Some(_), None) => tracing::info!(camera = %id, "strips can be made again"),
+                _ => {}
+            }
+            watched.no_strips = text;
+        }
+    }
+
     /// A camera with triggers is looked at from now on, or not. The connection stays. Returns the camera if that switches it.
     pub fn trigger(&mut self, camera: &CameraId, is_looked_at: bool) -> Option<CameraSwitch> {
         let mut all = self.cameras.iter_mut();
@@ -176,13 +206,16 @@ impl CameraSupervisor {
         too_many_abandoned(cameras.map(|watched| (&watched.camera.id, abandoned(watched))))
     }
 
-    /// One line for each camera that should stream and does not. A camera that its schedule has switched off and a file that
-    /// has ended are not among them.
+    /// One line for each camera that should stream and does not, or of whose frames no strips can be made. A camera that its schedule
+    /// has switched off and a file that has ended are not among them.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         self.cameras.iter().filter_map(|camera| {
             let health = camera.health.borrow();
-            let is_fine = health.phase == Phase::Streaming || !is_meant_to_stream(health.phase);
             let why = camera.reason(&health);
+            let is_fine = match health.phase {
+                Phase::Streaming => why.is_none(),
+                phase => !is_meant_to_stream(phase),
+            };
             let why = why.map_or_else(|| health.phase.as_str().to_owned(), |why| why.to_string());
             (!is_fine).then(|| format!("camera {}: {why}", camera.camera.id))
         })
@@ -220,6 +253,7 @@ impl SupervisedCamera {
             is_waiting: !camera.triggers.is_empty(),
             was_on: true,
             has_warned_of_gop: false,
+            no_strips: None,
             published: None,
         }
     }
@@ -318,8 +352,36 @@ impl SupervisedCamera {
         self.health.borrow().phase == Phase::Streaming
     }
 
-    fn reason(&self, health: &Health) -> Option<OffReason> {
-        OffReason::of(health, self.off)
+    fn reason(&self, health: &Health) -> Option<HealthReason> {
+        match (health.phase, &self.no_strips) {
+            (Phase::Streaming, no_strips) => no_strips.as_deref().map(HealthReason::no_strips),
+            _ => HealthReason::of(health, self.off),
+        }
+    }
+
+    /// Why there are no strips. A camera that has just connected fills them first.
+    fn no_strips(&self, shortages: &[(CameraId, StripShortage)], now: WallTime) -> Option<String> {
+        let health = self.health.borrow();
+        let streams_s = now.seconds_since(health.since);
+        let is_lasting = |shortage: &StripShortage| {
+            health.phase == Phase::Streaming
+                && streams_s >= 2.0 * shortage.shape.patience().as_secs_f64()
+        };
+        let its = shortages.iter().filter(|(id, _)| *id == self.camera.id);
+        let lines = its.filter(|(_, shortage)| is_lasting(shortage));
+        let lines = lines.map(|(_, shortage)| {
+            let prompts: Vec<&str> = shortage.prompts.iter().map(PromptId::as_str).collect();
+            let StripShortage {
+                shape, frame_every, ..
+            } = shortage;
+            let why = config::advice::no_strip(*shape, *frame_every, self.camera.decode);
+            format!(
+                "no question about a strip is asked ({}): {why}",
+                prompts.join(", ")
+            )
+        });
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
 
     fn warn_of_rare_key_frames(&mut self, gop_s: Option<f64>) {

@@ -667,6 +667,8 @@ impl Daemon {
             fleet.tick(running);
         }
         let clock = &self.context.clock;
+        let shortages = self.engines.sampler().strip_shortages();
+        self.cameras.set_shortages(&shortages, clock);
         for switched in self.cameras.tick(&self.publisher, clock).await {
             self.answers.switched(&switched);
         }

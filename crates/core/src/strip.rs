@@ -39,6 +39,16 @@ impl StripShape {
         self.over / u32::from(self.frames).saturating_sub(1).max(1)
     }
 
+    /// The longest time between two frames of a camera of which strips can be made.
+    pub fn longest_interval(self) -> Duration {
+        2 * self.spacing()
+    }
+
+    /// A camera that streams for this time without a strip sends frames that make none.
+    pub fn patience(self) -> Duration {
+        2 * self.over + Duration::from_secs(10)
+    }
+
     /// The longest side of a panel, pixels.
     pub fn panel_max(self) -> usize {
         let side = self.side();

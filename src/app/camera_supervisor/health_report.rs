@@ -24,8 +24,8 @@ pub struct HealthDigest {
 }
 
 impl HealthDigest {
-    /// `reason`: why the camera does not stream.
-    pub fn of(health: &Health, reason: Option<&OffReason>) -> Self {
+    /// `reason`: why the camera does not stream, or what its frames do not suffice for.
+    pub fn of(health: &Health, reason: Option<&HealthReason>) -> Self {
         Self {
             phase: health.phase,
             reason: reason.map(|reason| reason.code),
@@ -49,13 +49,13 @@ pub fn is_meant_to_stream(phase: Phase) -> bool {
     !matches!(phase, Phase::Disabled | Phase::Ended)
 }
 
-/// Why a camera does not stream: a short code and a text, without any login.
-pub struct OffReason {
+/// Why a camera does not stream, or what its frames do not suffice for: a short code and a text, without any login.
+pub struct HealthReason {
     code: &'static str,
     text: String,
 }
 
-impl OffReason {
+impl HealthReason {
     /// `off`: why the configuration has it off.
     pub fn of(health: &Health, off: Option<Off>) -> Option<Self> {
         let off = match health.phase {
@@ -70,6 +70,11 @@ impl OffReason {
         Some(Self::new(failure.fault.code(), &failure.text))
     }
 
+    /// It streams, and no strips can be made of its frames.
+    pub fn no_strips(text: &str) -> Self {
+        Self::new("no_strips", text)
+    }
+
     fn new(code: &'static str, text: &str) -> Self {
         Self {
             code,
@@ -78,17 +83,17 @@ impl OffReason {
     }
 }
 
-impl fmt::Display for OffReason {
+impl fmt::Display for HealthReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code, self.text)
     }
 }
 
-pub fn health_message(health: &Health, reason: Option<&OffReason>) -> CameraHealth {
+pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraHealth {
     let stream = &health.stream;
     CameraHealth {
         state: health.phase.as_str().into(),
-        reason: reason.map(OffReason::to_string),
+        reason: reason.map(HealthReason::to_string),
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,
         next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),

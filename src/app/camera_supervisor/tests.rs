@@ -5,7 +5,7 @@ use crate::app::test_support;
 use spotter_cameras::ingest::{
     Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
-use spotter_core::{ManualClock, NodeId, SystemClock};
+use spotter_core::{ManualClock, NodeId, StripShape, SystemClock};
 use spotter_mqtt::Identity;
 
 /// A camera that does not answer.
@@ -32,6 +32,7 @@ fn supervisor(camera: SupervisedCamera) -> CameraSupervisor {
         cameras: vec![camera],
         closing: JoinSet::new(),
         closing_ids: Vec::new(),
+        shortages_logged: LogThrottle::default(),
     }
 }
 
@@ -231,4 +232,54 @@ fn eight_abandoned_pipelines_need_a_new_process() {
         why.contains("8 camera pipelines") && why.contains("gate 3, dock 5"),
         "{why}"
     );
+}
+
+/// A source that shows a picture.
+struct Slow;
+
+impl Opener for Slow {
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
+        outlet.events.try_send(SourceEvent::FirstFrame).unwrap();
+        Ok(Arc::new(Over))
+    }
+}
+
+#[tokio::test]
+async fn camera_too_slow_for_strips_says_so_while_it_streams() {
+    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let (watched, mut health) = watched(Slow, &camera);
+    until(&mut health, |phase| phase == Phase::Streaming).await;
+    let since = health.borrow().since;
+    let mut cameras = supervisor(watched);
+    let shortage = StripShortage {
+        prompts: vec![PromptId::new("scene").unwrap()],
+        shape: StripShape {
+            frames: 9,
+            over: Duration::from_secs(4),
+        },
+        frame_every: Duration::from_secs(3),
+    };
+    let shortages = [(camera.id.clone(), shortage)];
+    let manual = ManualClock::at(since.plus_seconds(35.0));
+    let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+    cameras.set_shortages(&shortages, &clock);
+    assert_eq!(
+        cameras.troubles().count(),
+        0,
+        "it may still fill its strips"
+    );
+    manual.advance(Duration::from_secs(2));
+    cameras.set_shortages(&shortages, &clock);
+    let text = "no_strips: no question about a strip is asked (scene): 9 frames over 4 s need a frame every 1 s, the camera sends \
+                one every 3 s; set over = \"15s\" or more, or fewer frames";
+    let reason = ("streaming".to_owned(), Some(text.to_owned()));
+    assert_eq!(published(&cameras.cameras[0]), reason);
+    let troubles = Vec::from_iter(cameras.troubles());
+    assert_eq!(troubles, [format!("camera gate: {text}")]);
+    cameras.set_shortages(&[], &clock);
+    assert_eq!(
+        published(&cameras.cameras[0]),
+        ("streaming".to_owned(), None)
+    );
+    assert_eq!(cameras.troubles().count(), 0);
 }

@@ -8,15 +8,16 @@
 //!
 //! A copy is taken of the first frame after each beat, so the copies are apart by the spacing on average at any rate of the
 //! camera. A strip is ready when a copy is near to its age in the strip, for the oldest: a camera that has just connected has none, and of
-//! one that was away for longer than the strip the copies are too old.
+//! one that was away for longer than the strip the copies are too old. At least half of its panels show frames of their own: of a camera that
+//! sends fewer, the model would see a scene in which nothing moves. A camera of whose frames no strip is ever made is reported.
 //!
 //! Pure: the caller makes copies and drawings.
 
 use std::{collections::VecDeque, time::Duration};
 
 use spotter_core::{
-    ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PlacedPicture, PromptRegion,
-    PromptView, RegionBox, StripShape, Task,
+    ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PlacedPicture, PromptId,
+    PromptRegion, PromptView, RegionBox, StripShape, Task,
     config::{CameraConfig, PromptConfig},
     shrunk,
 };
@@ -77,12 +78,33 @@ pub struct KeptFrames {
 #[derive(Debug)]
 struct StripRing {
     source: StripSource,
+    prompts: Vec<PromptId>,
     /// Of the copies' frames.
     kind: Option<FrameKind>,
     /// The oldest first.
     copies: VecDeque<FrameCopy>,
     /// The next beat.
     due: Option<Mono>,
+    /// Frames since the last strip, or since the last report that there is none.
+    unready: Option<UnreadyFrames>,
+    /// How far frames are apart of which there was no strip for its patience.
+    shortage: Option<Duration>,
+}
+
+/// Frames of which no strip can be made.
+#[derive(Clone, Copy, Debug)]
+struct UnreadyFrames {
+    since: Mono,
+    count: u32,
+}
+
+/// A camera's frames make no strip, so that prompts are not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripShortage {
+    pub prompts: Vec<PromptId>,
+    pub shape: StripShape,
+    /// From one frame to the next, in the mean.
+    pub frame_every: Duration,
 }
 
 impl StripSource {
@@ -140,20 +162,19 @@ impl KeptFrames {
     /// The camera has other prompts. Copies that are still needed stay.
     pub fn change(&mut self, camera: &CameraConfig) {
         let mut before = std::mem::take(&mut self.rings);
-        let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-        for source in enabled.filter_map(StripSource::of) {
-            if self.rings.iter().any(|ring| ring.source == source) {
+        for prompt in camera.prompts.iter().filter(|prompt| prompt.enabled) {
+            let Some(source) = StripSource::of(prompt) else {
+                continue;
+            };
+            if let Some(ring) = self.rings.iter_mut().find(|ring| ring.source == source) {
+                ring.prompts.push(prompt.id.clone());
                 continue;
             }
             let same = before.iter().position(|ring| ring.source == source);
-            self.rings.push(match same {
-                Some(same) => before.swap_remove(same),
-                None => StripRing {
-                    source,
-                    kind: None,
-                    copies: VecDeque::new(),
-                    due: None,
-                },
+            let ring = same.map_or_else(|| StripRing::new(source), |at| before.swap_remove(at));
+            self.rings.push(StripRing {
+                prompts: vec![prompt.id.clone()],
+                ..ring
             });
         }
     }
@@ -166,9 +187,23 @@ impl KeptFrames {
     }
 
     /// The copies to be taken of a frame that was received `at` this time.
-    pub fn take_due(&mut self, at: Mono) -> Vec<StripSource> {
-        let due = self.rings.iter_mut().filter_map(|ring| ring.take_due(at));
+    pub fn take_due(&mut self, frame: &Picture, at: Mono) -> Vec<StripSource> {
+        let due = self.rings.iter_mut().filter_map(|ring| {
+            ring.count(frame, at);
+            ring.take_due(at)
+        });
         due.collect()
+    }
+
+    /// The strips of which none could be made for long, though frames arrive.
+    pub fn shortages(&self) -> impl Iterator<Item = StripShortage> {
+        self.rings.iter().filter_map(|ring| {
+            Some(StripShortage {
+                prompts: ring.prompts.clone(),
+                shape: ring.source.shape,
+                frame_every: ring.shortage?,
+            })
+        })
     }
 
     /// Keeps a copy of `frame`, which was received `at` this time.
@@ -221,18 +256,56 @@ impl KeptFrames {
         at: Mono,
     ) -> Option<impl Iterator<Item = &Picture>> {
         let ring = self.ring(view)?;
-        if ring.kind != Some(FrameKind::of(frame)) {
-            return None;
-        }
-        // Frames that arrived after the look's are no part of its past.
-        let past = ring.copies.iter().filter(|copy| copy.at <= at);
-        let ages: Vec<Duration> = past.map(|copy| at.since(copy.at)).collect();
-        let chosen = chosen(&ages, ring.source.shape)?;
+        let chosen = ring.chosen(frame, at)?;
         Some(chosen.into_iter().map(|index| &ring.copies[index].picture))
     }
 }
 
 impl StripRing {
+    fn new(source: StripSource) -> Self {
+        Self {
+            source,
+            prompts: Vec::new(),
+            kind: None,
+            copies: VecDeque::new(),
+            due: None,
+            unready: None,
+            shortage: None,
+        }
+    }
+
+    /// The places of the copies that a strip shows before its newest frame, the oldest first.
+    fn chosen(&self, frame: &Picture, at: Mono) -> Option<Vec<usize>> {
+        if self.kind != Some(FrameKind::of(frame)) {
+            return None;
+        }
+        // Frames that arrived after the look's are no part of its past.
+        let past = self.copies.iter().filter(|copy| copy.at <= at);
+        let ages: Vec<Duration> = past.map(|copy| at.since(copy.at)).collect();
+        chosen(&ages, self.source.shape)
+    }
+
+    /// Counts a frame of which no strip can be made.
+    fn count(&mut self, frame: &Picture, at: Mono) {
+        if self.chosen(frame, at).is_some() {
+            (self.unready, self.shortage) = (None, None);
+            return;
+        }
+        let unready = self.unready.get_or_insert(UnreadyFrames {
+            since: at,
+            count: 0,
+        });
+        let time = at.since(unready.since);
+        if unready.count > 0 && time >= self.source.shape.patience() {
+            self.shortage = Some(time / unready.count);
+            *unready = UnreadyFrames {
+                since: at,
+                count: 0,
+            };
+        }
+        unready.count += 1;
+    }
+
     fn take_due(&mut self, at: Mono) -> Option<StripSource> {
         let spacing = self.source.shape.spacing();
         let beat = self.due.unwrap_or(at);
@@ -258,7 +331,7 @@ impl StripRing {
 }
 
 /// Of copies with these ages, falling, those that a strip shows before its newest frame. `None`: the oldest of them is not as old as
-/// the strip, give or take one spacing.
+/// the strip, give or take one spacing, or fewer than half of the strip's frames are different ones.
 fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
     let spacing = shape.spacing();
     let nearest = |wanted: Duration| {
@@ -269,7 +342,13 @@ fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
     let steps = (1..u32::from(shape.frames)).rev();
     let chosen: Vec<usize> = steps.map_while(|step| nearest(spacing * step)).collect();
     let oldest = ages[*chosen.first()?];
-    (oldest.abs_diff(shape.over) <= spacing).then_some(chosen)
+    let reaches_back = oldest.abs_diff(shape.over) <= spacing;
+    let mut different = chosen.clone();
+    different.dedup();
+    // The copy of the newest frame is no other frame.
+    different.retain(|index| !ages[*index].is_zero());
+    let is_half = 2 * (different.len() + 1) >= usize::from(shape.frames);
+    (reaches_back && is_half).then_some(chosen)
 }
 
 #[cfg(test)]
@@ -320,7 +399,7 @@ mod tests {
         let mut taken = Vec::new();
         for millis in (from..=to).step_by(interval as usize) {
             let frame = grey((millis / 100) as u8);
-            for source in kept.take_due(at(millis)) {
+            for source in kept.take_due(&frame, at(millis)) {
                 let copy = source.copy(&frame).draw().unwrap();
                 kept.keep(source, &frame, copy, at(millis));
                 taken.push(millis);
@@ -401,9 +480,50 @@ mod tests {
             let panels = panels(&one_a_second, millis).unwrap();
             assert!(panels.is_sorted(), "{panels:?}");
         }
-        let mut too_slow = kept(vec![query()]);
-        frames(&mut too_slow, 10_000, 0, 100_000);
-        assert_eq!(panels(&too_slow, 100_000), None);
+        // Of two different frames, nine panels would show a scene in which nothing moves.
+        for interval in [4000, 10_000] {
+            let mut too_slow = kept(vec![query()]);
+            for millis in (0..=100_000).step_by(interval as usize) {
+                frames(&mut too_slow, interval, millis, millis);
+                assert_eq!(panels(&too_slow, millis), None, "{millis}");
+            }
+        }
+    }
+
+    /// From one frame to the next, of the strips of which none could be made.
+    fn shortage(kept: &KeptFrames) -> Option<Duration> {
+        let shortages = Vec::from_iter(kept.shortages());
+        shortages.first().map(|shortage| shortage.frame_every)
+    }
+
+    #[test]
+    fn frames_without_a_strip_are_reported_until_there_is_one() {
+        let twin = PromptConfig {
+            id: PromptId::new("twin").unwrap(),
+            ..query()
+        };
+        let mut kept = kept(vec![query(), twin]);
+        // Filling is no shortage.
+        frames(&mut kept, 100, 0, 20_000);
+        assert_eq!(shortage(&kept), None);
+        frames(&mut kept, 3000, 30_000, 45_000);
+        assert_eq!(shortage(&kept), None, "for less than 18 s");
+        frames(&mut kept, 3000, 48_000, 48_000);
+        let expected = StripShortage {
+            prompts: ["scene", "twin"]
+                .map(|id| PromptId::new(id).unwrap())
+                .into(),
+            shape: NINE,
+            frame_every: ms(3000),
+        };
+        assert_eq!(Vec::from_iter(kept.shortages()), [expected]);
+        // The figure follows the camera.
+        frames(&mut kept, 6000, 51_000, 75_000);
+        assert_eq!(shortage(&kept), Some(ms(5250)));
+        frames(&mut kept, 500, 76_000, 78_000);
+        assert!(shortage(&kept).is_some());
+        frames(&mut kept, 500, 78_500, 78_500);
+        assert_eq!(shortage(&kept), None);
     }
 
     #[test]
@@ -442,7 +562,7 @@ mod tests {
             ..query()
         };
         kept.change(&camera(vec![off]));
-        assert!(kept.take_due(at(6000)).is_empty() && kept.rings.is_empty());
+        assert!(kept.take_due(&grey(0), at(6000)).is_empty() && kept.rings.is_empty());
     }
 
     #[test]
@@ -460,7 +580,7 @@ mod tests {
         }
         let frame = Picture::from_rgb(1920, 1080, bytes).unwrap();
         for step in 0..9 {
-            let source = kept.take_due(at(step * 500)).remove(0);
+            let source = kept.take_due(&frame, at(step * 500)).remove(0);
             let copy = source.copy(&frame).draw().unwrap();
             assert_eq!(copy.size(), (748, 420));
             kept.keep(source, &frame, copy, at(step * 500));

@@ -38,6 +38,7 @@ mod slot;
 mod stage;
 mod strip_maker;
 
+pub use kept_frames::StripShortage;
 pub use limits::TimeLimits;
 pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;
 pub use share::CameraShare;

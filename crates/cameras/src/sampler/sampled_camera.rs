@@ -154,7 +154,7 @@ impl SampledCamera {
         frame.picture = filter.mask.paint(&frame.picture);
         // The copies were there when the prompts were chosen, so it is the frame that cannot be read.
         let Some(strips) = self.strips.strips(&prompts, &frame) else {
-            self.lock().fail(prompts);
+            self.lock().fail(prompts, now);
             return None;
         };
         Some(Look {

@@ -8,6 +8,9 @@ use spotter_core::{
     SkippedSinceLast,
 };
 
+/// A prompt that is asked once waits for its frame for this time: longer than a strip needs, and than an answer is waited for.
+const ONCE_LIMIT: Duration = Duration::from_secs(120);
+
 /// One camera. The newest frame wins.
 ///
 /// The camera's rate is the ceiling of its looks. A look is due when one of the prompts is; the others that will be
@@ -20,7 +23,7 @@ pub struct FrameSlot {
     cadence: Cadence,
     prompts: Vec<PromptEntry>,
     /// Asked once, of the next frame.
-    once: Vec<Arc<Prompt>>,
+    once: Vec<OncePrompt>,
     counters: FrameCounters,
 }
 
@@ -35,6 +38,13 @@ enum LookStart {
     Once,
     /// The rates, until its triggers end.
     Triggered,
+}
+
+#[derive(Debug)]
+struct OncePrompt {
+    prompt: Arc<Prompt>,
+    /// Nothing waits for its answer after this time.
+    until: Mono,
 }
 
 #[derive(Debug)]
@@ -170,8 +180,9 @@ impl FrameSlot {
     }
 
     /// A prompt is to be asked once, of the next frame, at any pace.
-    pub fn ask_once(&mut self, prompt: Arc<Prompt>) {
-        self.once.push(prompt);
+    pub fn ask_once(&mut self, prompt: Arc<Prompt>, now: Mono) {
+        let until = now.after(ONCE_LIMIT);
+        self.once.push(OncePrompt { prompt, until });
     }
 
     /// Every prompt is due on the next frame.
@@ -186,7 +197,7 @@ impl FrameSlot {
     /// A prompt is to be asked once of this frame, so it is looked at with or without motion. `is_ready` says whether what a prompt
     /// sees is there.
     pub fn is_urgent(&self, is_ready: impl Fn(&PromptView) -> bool) -> bool {
-        self.once.iter().any(|prompt| is_ready(&prompt.view))
+        self.once.iter().any(|once| is_ready(&once.prompt.view))
     }
 
     /// When the next look is due; `None` without prompts.
@@ -224,6 +235,7 @@ impl FrameSlot {
     /// A frame came from ingest. True when it waits for the engine now; with the frame that is no longer needed, so that the
     /// caller frees the decoder's memory outside of the lock.
     pub fn put(&mut self, frame: Frame, now: Mono) -> (bool, Option<Frame>) {
+        self.once.retain(|once| now < once.until);
         if self.due().is_none_or(|due| now < due) {
             self.counters.arrive_and_end(FrameEnd::Skipped);
             return (false, Some(frame));
@@ -299,8 +311,8 @@ impl FrameSlot {
                 self.starts = LookStart::Waiting;
             }
         }
-        let ready = (self.once).extract_if(.., |prompt| is_ready(&prompt.view));
-        prompts.extend(ready);
+        let ready = (self.once).extract_if(.., |once| is_ready(&once.prompt.view));
+        prompts.extend(ready.map(|once| once.prompt));
         if prompts.is_empty() && is_still {
             self.let_go(FrameEnd::Gated, now);
             return TakenLook::default();
@@ -331,9 +343,11 @@ impl FrameSlot {
     }
 
     /// A look with these prompts could not be made of its frame. Those that are asked once are asked of the next one.
-    pub fn fail(&mut self, mut prompts: Vec<Arc<Prompt>>) {
+    pub fn fail(&mut self, mut prompts: Vec<Arc<Prompt>>, now: Mono) {
         let once = prompts.extract_if(.., |prompt| prompt.revision == Prompt::ONCE);
-        self.once.extend(once);
+        for prompt in once {
+            self.ask_once(prompt, now);
+        }
         self.close_texts(&prompts);
         self.end(FrameEnd::Failed, prompts.iter().map(|prompt| &prompt.id));
     }

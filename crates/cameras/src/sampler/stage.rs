@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{limits::TimeLimits, sampled_camera::SampledCamera, share::CameraShare};
+use super::{
+    kept_frames::StripShortage, limits::TimeLimits, sampled_camera::SampledCamera,
+    share::CameraShare,
+};
 use crate::lock;
 use spotter_core::{
     CameraId, Clock, DeviceCanvas, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt,
@@ -152,7 +155,7 @@ impl Sampler {
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
         let sampled = self.sampled(camera);
         if let Some(sampled) = &sampled {
-            sampled.lock().ask_once(prompt);
+            sampled.lock().ask_once(prompt, self.clock.now());
         }
         sampled.is_some()
     }
@@ -193,6 +196,16 @@ impl Sampler {
     pub fn counters(&self) -> Vec<(CameraId, FrameCounters)> {
         let entry = |sampled: &Arc<SampledCamera>| (sampled.id.clone(), sampled.lock().counters());
         self.cameras().iter().map(entry).collect()
+    }
+
+    /// The strips of which none could be made for long, though their camera sends frames.
+    pub fn strip_shortages(&self) -> Vec<(CameraId, StripShortage)> {
+        let all = self.cameras();
+        let shortages = all.iter().flat_map(|sampled| {
+            let its = sampled.strips.shortages().into_iter();
+            its.map(|shortage| (sampled.id.clone(), shortage))
+        });
+        shortages.collect()
     }
 
     fn cameras(&self) -> Arc<[Arc<SampledCamera>]> {

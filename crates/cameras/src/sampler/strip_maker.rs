@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::{
-    kept_frames::{KeptFrames, StripSource},
+    kept_frames::{KeptFrames, StripShortage, StripSource},
     mask::Mask,
 };
 use crate::lock;
@@ -72,7 +72,7 @@ impl StripMaker {
     pub fn due_copies(&self, frame: &Frame) -> Option<DueCopies> {
         let mut state = lock(&self.0);
         let at = frame.times.received;
-        let sources = state.kept.take_due(at);
+        let sources = state.kept.take_due(&frame.picture, at);
         (!sources.is_empty()).then(|| DueCopies {
             sources,
             picture: frame.picture.clone(),
@@ -104,6 +104,11 @@ impl StripMaker {
                 state.kept.keep(source, &picture, copy, at);
             }
         }
+    }
+
+    /// As [`KeptFrames::shortages`].
+    pub fn shortages(&self) -> Vec<StripShortage> {
+        lock(&self.0).kept.shortages().collect()
     }
 
     /// As [`KeptFrames::is_ready`].

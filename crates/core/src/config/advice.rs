@@ -1,6 +1,12 @@
 //! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
 
-use super::{CameraConfig, Config, DEFAULT_MODEL, DevicePreference, FramePlace, ModelSettings};
+use std::time::Duration;
+
+use super::{
+    CameraConfig, Config, DEFAULT_MODEL, Decode, DevicePreference, FramePlace, ModelSettings,
+    defaults::STRIP_OVER_RANGE,
+};
+use crate::StripShape;
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub(super) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
@@ -39,6 +45,37 @@ pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<St
             "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
         )
     })
+}
+
+/// Why no strip can be made of a camera's frames, `every` apart, and what to do.
+pub fn no_strip(shape: StripShape, every: Duration, decode: Decode) -> String {
+    let StripShape { frames, over } = shape;
+    let seconds = |time: Duration| shown(time.as_secs_f64());
+    let over = seconds(over);
+    if every <= shape.longest_interval() {
+        return format!(
+            "the camera's frames have gaps or change their size too often for {frames} frames over {over} s"
+        );
+    }
+    // A quarter more than is needed: cameras keep their interval only roughly.
+    let needed = |frames: u8| (every * u32::from(frames - 1) / 2).mul_f64(1.25);
+    let reachable = |frames: u8| {
+        let over = needed(frames).as_secs_f64().ceil();
+        (Duration::from_secs_f64(over) <= *STRIP_OVER_RANGE.end()).then_some(over)
+    };
+    let remedy = match (reachable(frames), reachable(4)) {
+        (Some(over), _) => format!("set over = \"{over}s\" or more, or fewer frames"),
+        (None, Some(over)) => format!("set frames = 4 and over = \"{over}s\" or more"),
+        (None, None) => "remove frames".to_owned(),
+    };
+    let decode = match decode {
+        Decode::KeyFrames => ", or decode = \"all\"",
+        Decode::All => "",
+    };
+    let (needed, every) = (seconds(shape.longest_interval()), seconds(every));
+    format!(
+        "{frames} frames over {over} s need a frame every {needed} s, the camera sends one every {every} s; {remedy}{decode}"
+    )
 }
 
 /// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.

@@ -243,7 +243,7 @@ fn unreadable_frame_does_not_become_a_black_panel() {
             false => FakeDevicePlanes::new(planes),
         })
     };
-    for tenth in 1..=60 {
+    for tenth in 1..=40 {
         bench.clock.advance(ms(100));
         bench.put_picture(0, picture(tenth > 35));
         assert!(bench.share.try_next().is_none(), "{tenth}");
@@ -254,4 +254,46 @@ fn unreadable_frame_does_not_become_a_black_panel() {
     bench.put_picture(0, picture(false));
     let look = bench.look();
     assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
+}
+
+#[test]
+fn questions_for_which_no_strip_comes_are_dropped() {
+    let mut camera = person("gate");
+    camera.prompts[0].enabled = false;
+    camera.prompts.push(asking("scene", PromptRegion::Whole));
+    let mut bench = Bench::new(&[camera.clone()]);
+    let shortages = |bench: &Bench| bench.sampler.strip_shortages();
+    let question = Arc::new(Prompt {
+        id: PromptId::new("describe-1").unwrap(),
+        revision: Prompt::ONCE,
+        task: asking("scene", PromptRegion::Whole).task,
+        view: PromptView {
+            strip: Some(NINE),
+            ..PromptView::default()
+        },
+    });
+    bench.sampler.ask_once(&bench.cameras[0].clone(), question);
+    // A frame every four seconds.
+    for second in (4..=160).step_by(4) {
+        bench.clock.advance(ms(4000));
+        bench.put(0);
+        assert!(bench.share.try_next().is_none(), "{second}");
+        assert_eq!(
+            shortages(&bench).len(),
+            usize::from(second > 20),
+            "{second}"
+        );
+    }
+    let (gate, shortage) = shortages(&bench).remove(0);
+    assert_eq!(
+        (gate, shortage.frame_every),
+        (bench.cameras[0].clone(), ms(4000))
+    );
+    // The camera becomes fast, and only its prompt is asked.
+    let looks = watch(&mut bench, 60);
+    assert!(
+        looks.iter().all(|(_, ids, _)| *ids == ["scene"]),
+        "{looks:?}"
+    );
+    assert!(!looks.is_empty() && shortages(&bench).is_empty());
 }

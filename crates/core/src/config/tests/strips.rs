@@ -68,3 +68,43 @@ fn wrong_strips_are_reported_at_their_keys() {
         assert_eq!(said(&prompt(lines)), [expected]);
     }
 }
+
+#[test]
+fn strips_that_cannot_be_made_have_a_remedy() {
+    let said = |frames, every, decode| {
+        let over = Duration::from_secs(4);
+        advice::no_strip(
+            StripShape { frames, over },
+            Duration::from_secs(every),
+            decode,
+        )
+    };
+    for (frames, every, decode, expected) in [
+        (
+            9,
+            3,
+            Decode::All,
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 3 s; set over = \"15s\" or more, or fewer frames",
+        ),
+        (
+            9,
+            20,
+            Decode::KeyFrames,
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 20 s; set frames = 4 and over = \"38s\" or more, or decode = \"all\"",
+        ),
+        (
+            4,
+            40,
+            Decode::All,
+            "4 frames over 4 s need a frame every 2.67 s, the camera sends one every 40 s; remove frames",
+        ),
+        (
+            9,
+            1,
+            Decode::All,
+            "the camera's frames have gaps or change their size too often for 9 frames over 4 s",
+        ),
+    ] {
+        assert_eq!(said(frames, every, decode), expected);
+    }
+}
