@@ -101,7 +101,7 @@ impl EngineSlot {
         let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
         let device_map = frames_on(reaches_frames, model);
         let canvas = match device_map {
-            Some(_) => drawing_on(device.clone()).await,
+            Some(_) => drawing_on(device.clone(), card.strip_bytes).await,
             None => None,
         };
         let limits = TimeLimits::new(model.budget, look);
@@ -274,8 +274,8 @@ impl LostEngine {
 }
 
 /// As [`canvas_on`], without blocking.
-async fn drawing_on(device: ModelDevice) -> Option<Arc<dyn DeviceCanvas>> {
-    let opened = spawn_blocking(move || canvas_on(&device)).await;
+async fn drawing_on(device: ModelDevice, bytes: usize) -> Option<Arc<dyn DeviceCanvas>> {
+    let opened = spawn_blocking(move || canvas_on(&device, bytes)).await;
     opened.ok().flatten()
 }
 

@@ -353,6 +353,10 @@ fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use spotter_core::PictureLayout;
+
     use super::*;
 
     const NINE: StripShape = StripShape {
@@ -544,6 +548,33 @@ mod tests {
         assert_eq!(kept.rings[0].copies.len(), 1);
         kept.forget();
         assert!(kept.rings[0].copies.is_empty());
+    }
+
+    #[test]
+    fn copies_take_the_memory_that_the_documentation_says() {
+        let page = include_str!("../../../../docs/gpu.md");
+        let picture = {
+            let size = (1920, 1080);
+            let layout = PictureLayout {
+                format: PixelFormat::Nv12,
+                size,
+                strides: [size.0, size.0, 0],
+                colour: (ColourMatrix::Bt709, ColourRange::Limited),
+            };
+            let planes = vec![vec![0; size.0 * size.1], vec![0; size.0 * size.1 / 2]];
+            Picture::new(layout, Arc::new(planes)).unwrap()
+        };
+        for (task, part) in [("query", KeptPart::Whole), ("describe", KeptPart::Cut)] {
+            for frames in [9, 4] {
+                let shape = StripShape { frames, ..NINE };
+                let (width, height) = StripSource { shape, part }.copy(&picture).size;
+                let one = (width * height * 3 / 2) as f64 / 1024.0;
+                let all = one * (usize::from(frames) + SPARE) as f64 / 1024.0;
+                let row =
+                    format!("| `{task}`, `frames = {frames}` | {one:.0} KiB | {all:.1} MiB |");
+                assert!(page.contains(&row), "docs/gpu.md has no row {row}");
+            }
+        }
     }
 
     #[test]

@@ -7,12 +7,15 @@
 //! A canvas belongs to the device of an engine, but the threads of the decoders and the daemon draw on it, one at a time: it has a stream and
 //! scratch memory of its own, and reads nothing of the engine. Each drawing is complete when [`CudaCanvas::draw`] returns, so a step may
 //! copy it without an event.
+//!
+//! The number of cameras and strips is not known when the memory of the GPU is planned, so a canvas has a limit: what does not fit is drawn
+//! on the host, as without a canvas.
 
 use std::{
     path::Path,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -34,17 +37,61 @@ pub struct CudaCanvas {
     drawing: Mutex<DrawingState>,
     /// The driver rejected a drawing, which was logged.
     is_rejected: AtomicBool,
+    /// A drawing did not fit into the memory, which was logged.
+    is_full: AtomicBool,
 }
 
 struct DrawingState {
     kernels: Kernels,
+    memory: Arc<CanvasMemory>,
     /// Planes of frames, one after the other.
     scratch: Buffer<u8>,
+    /// Of the scratch.
+    taken: Vec<TakenMemory>,
+}
+
+/// How much of the GPU's memory a canvas and its pictures take.
+struct CanvasMemory {
+    limit: usize,
+    taken: AtomicUsize,
+}
+
+/// A part of a [`CanvasMemory`], given back when it is dropped.
+struct TakenMemory {
+    of: Arc<CanvasMemory>,
+    bytes: usize,
+}
+
+impl CanvasMemory {
+    fn new(limit: usize) -> Arc<Self> {
+        let taken = AtomicUsize::new(0);
+        Arc::new(Self { limit, taken })
+    }
+
+    fn take(self: &Arc<Self>, bytes: usize) -> Result<TakenMemory, CudaError> {
+        let more = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.limit);
+        let taken = (self.taken).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        match taken {
+            Ok(_) => Ok(TakenMemory {
+                of: Arc::clone(self),
+                bytes,
+            }),
+            Err(_) => Err(CudaError::StripsFull {
+                mib: self.limit >> 20,
+            }),
+        }
+    }
+}
+
+impl Drop for TakenMemory {
+    fn drop(&mut self) {
+        self.of.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl CudaCanvas {
-    /// Loads its kernel; `cache` is the folder of compiled kernels.
-    pub fn new(gpu: &Gpu, cache: &Path) -> Result<Self, CudaError> {
+    /// Loads its kernel; `cache` is the folder of compiled kernels. It and its pictures take at most `limit` bytes.
+    pub fn new(gpu: &Gpu, cache: &Path, limit: usize) -> Result<Self, CudaError> {
         let stream = gpu
             .context
             .new_stream()
@@ -52,9 +99,12 @@ impl CudaCanvas {
         Ok(Self {
             drawing: Mutex::new(DrawingState {
                 scratch: Buffer::zeros(&stream, 1)?,
+                taken: Vec::new(),
+                memory: CanvasMemory::new(limit),
                 kernels: Kernels::load_file(gpu, stream, cache, "frame.cu")?,
             }),
             is_rejected: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
         })
     }
 }
@@ -70,7 +120,11 @@ impl DeviceCanvas for CudaCanvas {
         match state.draw(layout, &sources) {
             Ok(picture) => Some(picture),
             Err(error) => {
-                if !self.is_rejected.swap(true, Ordering::Relaxed) {
+                let is_logged = match error {
+                    CudaError::StripsFull { .. } => &self.is_full,
+                    _ => &self.is_rejected,
+                };
+                if !is_logged.swap(true, Ordering::Relaxed) {
                     tracing::warn!("strips are made on the host: {error}");
                 }
                 None
@@ -106,7 +160,7 @@ impl DrawingState {
     ) -> Result<Picture, CudaError> {
         let stream = Arc::clone(&self.kernels.stream);
         let _current = CurrentContext::new(stream.context())?;
-        let drawn = Self::planes(layout, &stream).and_then(|planes| {
+        let drawn = self.planes(layout, &stream).and_then(|planes| {
             self.fill(layout, &planes, sources)?;
             Ok(planes)
         });
@@ -116,7 +170,11 @@ impl DrawingState {
     }
 
     /// Memory for a picture of this layout.
-    fn planes(layout: PictureLayout, stream: &Arc<CudaStream>) -> Result<DrawnPlanes, CudaError> {
+    fn planes(
+        &self,
+        layout: PictureLayout,
+        stream: &Arc<CudaStream>,
+    ) -> Result<DrawnPlanes, CudaError> {
         let (mut offsets, mut lens, mut bytes) = ([0; 3], [0; 3], 0);
         for index in 0..3 {
             let (width, height) = layout.size;
@@ -125,6 +183,7 @@ impl DrawingState {
             offsets[index] = bytes;
             bytes += lens[index];
         }
+        let taken = self.memory.take(bytes)?;
         let buffer = Arc::new(Buffer::zeros(stream, bytes)?);
         Ok(DrawnPlanes {
             memory: ForeignMemory::of_buffer(Arc::clone(&buffer), stream),
@@ -133,6 +192,7 @@ impl DrawingState {
             offsets,
             lens,
             host: OnceLock::new(),
+            _taken: taken,
         })
     }
 
@@ -176,8 +236,11 @@ impl DrawingState {
 
     /// The old scratch is freed on its stream, behind the work that uses it.
     fn make_room(&mut self, bytes: usize) -> Result<(), CudaError> {
-        if self.scratch.start().len() < bytes {
+        let there = self.scratch.start().len();
+        if there < bytes {
+            let taken = self.memory.take(bytes - there)?;
             self.scratch = Buffer::zeros(&self.kernels.stream, bytes)?;
+            self.taken.push(taken);
         }
         Ok(())
     }
@@ -192,6 +255,8 @@ struct DrawnPlanes {
     lens: [usize; 3],
     /// The host's copy, or zeros, because the copy failed.
     host: OnceLock<Result<Vec<u8>, Vec<u8>>>,
+    /// Given back behind the buffer.
+    _taken: TakenMemory,
 }
 
 impl DrawnPlanes {
@@ -233,5 +298,21 @@ impl Planes for DrawnPlanes {
 
     fn fetch(&self) -> bool {
         self.on_host().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_with_the_picture() {
+        let memory = CanvasMemory::new(3 << 20);
+        let taken: Vec<_> = (0..3).map(|_| memory.take(1 << 20).unwrap()).collect();
+        let error = memory.take(1).err().unwrap();
+        assert!(error.to_string().contains("fill the 3 MiB"), "{error}");
+        assert!(memory.take(usize::MAX).is_err() && memory.take(0).is_ok());
+        drop(taken);
+        assert!(memory.take(3 << 20).is_ok());
     }
 }

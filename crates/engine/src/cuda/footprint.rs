@@ -96,11 +96,6 @@ impl Footprint {
     pub fn running(&self) -> usize {
         self.steady() + self.unreturned
     }
-
-    /// The most that is held at a time.
-    pub fn total(&self) -> usize {
-        self.running().max(self.calibration)
-    }
 }
 
 /// Of a page of the KV cache.

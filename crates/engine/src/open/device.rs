@@ -70,6 +70,8 @@ pub struct LoadedDevice {
     pub gpu: Option<GpuId>,
     /// Looks that may be inside the engine at once.
     pub permits: usize,
+    /// Bytes of the GPU's memory that are planned for strips.
+    pub strip_bytes: usize,
 }
 
 /// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
@@ -201,6 +203,7 @@ impl ModelDevice {
                     label,
                     gpu: None,
                     permits: CPU_PERMITS,
+                    strip_bytes: 0,
                 })
             }
             Self::Gpu { index, gpu } => {
@@ -218,6 +221,7 @@ impl ModelDevice {
                         precision,
                         measured: measured.measured(),
                         has_fp8: opened.has_fp8(),
+                        keeps_frames: settings.frames == config::FramePlace::Gpu,
                         memory,
                     })
                 };
@@ -262,6 +266,7 @@ impl ModelDevice {
                     label,
                     gpu: Some(gpu),
                     permits: plan.permits(),
+                    strip_bytes: plan.strips,
                 })
             }
         }
@@ -324,12 +329,14 @@ pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::Fr
         .then_some(cuda::take_frame as cuda::FrameImport)
 }
 
-/// What draws strips of frames that stay on the GPU of an engine; `None`: they are made on the host. Blocks for a moment.
-pub fn canvas_on(device: &ModelDevice) -> Option<Arc<dyn DeviceCanvas>> {
+/// What draws strips of frames that stay on the GPU of an engine, in so many `bytes` of its memory; `None`: they are made on the host.
+/// Blocks for a moment.
+pub fn canvas_on(device: &ModelDevice, bytes: usize) -> Option<Arc<dyn DeviceCanvas>> {
     let ModelDevice::Gpu { index, .. } = device else {
         return None;
     };
-    let canvas = cuda::open(*index).and_then(|gpu| CudaCanvas::new(&gpu, &cuda::kernel_cache()));
+    let on = |gpu| CudaCanvas::new(&gpu, &cuda::kernel_cache(), bytes);
+    let canvas = cuda::open(*index).and_then(on);
     match canvas {
         Ok(canvas) => Some(Arc::new(canvas)),
         Err(error) => {

@@ -168,17 +168,27 @@ fn device_pictures_are_copied_on_the_host_without_a_canvas() {
     panic!("no look");
 }
 
-/// Draws as the host does, and counts; rejects pictures that are not on a device.
-#[derive(Default)]
-struct CountingCanvas(AtomicUsize);
+/// Draws as the host does, and counts; rejects pictures that are not on a device, and drawings beyond its room.
+struct CountingCanvas {
+    drawn: AtomicUsize,
+    room: usize,
+}
+
+impl CountingCanvas {
+    fn of(room: usize) -> Arc<Self> {
+        let drawn = AtomicUsize::new(0);
+        Arc::new(Self { drawn, room })
+    }
+}
 
 impl DeviceCanvas for CountingCanvas {
     fn draw(&self, drawing: &Drawing) -> Option<Picture> {
         let mut pictures = drawing.pictures.iter();
-        if !pictures.all(|placed| placed.picture.on_device().is_some()) {
+        let is_full = self.drawn.load(Ordering::Relaxed) >= self.room;
+        if is_full || !pictures.all(|placed| placed.picture.on_device().is_some()) {
             return None;
         }
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.drawn.fetch_add(1, Ordering::Relaxed);
         // On a device again.
         let drawn = drawing.draw()?;
         let plane = |index: usize, rows: usize| {
@@ -197,7 +207,7 @@ fn engine_draws_strips_until_it_is_lost() {
     let mut camera = person("gate");
     camera.prompts = vec![asking("scene", PromptRegion::Whole)];
     let mut bench = Bench::new(&[camera]);
-    let canvas = Arc::new(CountingCanvas::default());
+    let canvas = CountingCanvas::of(usize::MAX);
     let share = bench.sampler.share_drawn_on(limits(), Some(canvas.clone()));
     bench.share = share;
     let look = |bench: &mut Bench, assign: bool| {
@@ -214,7 +224,7 @@ fn engine_draws_strips_until_it_is_lost() {
                 let on_device = look.strips[0].picture.on_device().is_some();
                 bench.sampler.news(&answer(&look, "scene"));
                 bench.answer(look);
-                return (tenth, on_device, canvas.0.load(Ordering::Relaxed));
+                return (tenth, on_device, canvas.drawn.load(Ordering::Relaxed));
             }
         }
         panic!("no look");
@@ -229,6 +239,33 @@ fn engine_draws_strips_until_it_is_lost() {
         tenth >= 35 && !on_device,
         "copies of the lost engine were forgotten"
     );
+}
+
+#[test]
+fn strip_is_made_of_copies_on_device_and_host() {
+    let mut camera = person("gate");
+    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
+    let mut bench = Bench::new(&[camera]);
+    // Room for four of eight copies.
+    let canvas = CountingCanvas::of(4);
+    let share = bench.sampler.share_drawn_on(limits(), Some(canvas.clone()));
+    bench.share = share;
+    bench.sampler.assign(&bench.share, &bench.cameras);
+    for tenth in 1..=45u8 {
+        bench.clock.advance(ms(100));
+        let planes = vec![vec![tenth; 4], vec![128; 2]];
+        bench.put_picture(0, Arc::new(FakeDevicePlanes::new(planes)));
+        if let Some(look) = bench.share.try_next() {
+            let strip = &look.strips[0].picture;
+            let panel = |index: usize| strip.row(0, index / 3 * 6)[index % 3 * 6];
+            let panels: Vec<u8> = (0..9).map(panel).collect();
+            assert_eq!(panels, [1, 1, 6, 11, 16, 21, 26, 31, 36]);
+            assert!(strip.on_device().is_none());
+            assert_eq!(canvas.drawn.load(Ordering::Relaxed), 4);
+            return;
+        }
+    }
+    panic!("no look");
 }
 
 #[test]

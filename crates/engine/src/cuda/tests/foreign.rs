@@ -241,7 +241,7 @@ fn alone(picture: &Picture, size: (usize, usize)) -> Drawing {
 fn strips_drawn_on_the_gpu_are_those_of_the_host() {
     let rig = rig();
     let mut random = Random::new(13);
-    let canvas = CudaCanvas::new(&rig.gpu, &CACHE).unwrap();
+    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
     let other = Other::new(rig.gpu.context.cu_device(), 2);
     let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
     let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
@@ -308,6 +308,27 @@ fn strips_drawn_on_the_gpu_are_those_of_the_host() {
         let want = alone(&on_host.part(part), size).draw().unwrap();
         assert!(bytes(&got) == bytes(&want), "{part:?} to {size:?}");
     }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn canvas_without_room_leaves_drawings_to_the_host() {
+    let rig = rig();
+    let mut random = Random::new(14);
+    // A plane of a frame, three pictures of 640 x 360, and not a fourth.
+    let limit = 1280 * ROWS + 3 * (640 * 360 * 3 / 2) + 1000;
+    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, limit).unwrap();
+    let other = Other::new(rig.gpu.context.cu_device(), 1);
+    let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
+    let on_gpu = other.put(&on_host);
+    let draw = || canvas.draw(&alone(&on_gpu, (640, 360)));
+    let mut drawn: Vec<Picture> = (0..3).map(|_| draw().unwrap()).collect();
+    assert!(draw().is_none());
+    let want = alone(&on_host, (640, 360)).draw().unwrap();
+    drawn.pop();
+    drawn.push(draw().unwrap());
+    assert!(draw().is_none());
+    assert!(drawn.iter().all(|picture| bytes(picture) == bytes(&want)));
 }
 
 fn region_of(width: usize, height: usize) -> PixelRect {

@@ -8,8 +8,8 @@ const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, Gp
 /// Of a GPU's memory, what the driver and a desktop leave.
 const FREE_PERCENT: usize = 93;
 /// The beginning of the table in `docs/gpu.md`, up to its rows.
-const TABLE: &str = "| card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+const TABLE: &str = "| card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left | strips |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
@@ -26,6 +26,7 @@ fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> P
         precision,
         measured: None,
         has_fp8: true,
+        keeps_frames: false,
         memory,
     }
 }
@@ -96,6 +97,41 @@ fn plan_keeps_to_its_memory_and_grows_with_it() {
         }
         assert_eq!(images, 8, "{precision:?}");
     }
+}
+
+/// The same where frames stay on the GPU.
+fn plan_with_strips(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
+    MemoryPlan::new(PlanInputs {
+        keeps_frames: true,
+        ..inputs(&ModelConfig::default(), precision, memory)
+    })
+}
+
+#[test]
+fn strips_take_a_share_of_what_images_leave() {
+    for precision in PRECISIONS {
+        for gib in [6, 8, 16, 80] {
+            let memory = card(gib);
+            let on_host = plan_of(precision, memory).unwrap();
+            let plan = plan_with_strips(precision, memory).unwrap();
+            assert!(
+                plan.total() <= memory.usable(),
+                "{precision:?} {gib}: {plan}"
+            );
+            assert!(
+                (1..=STRIPS_MAX).contains(&plan.strips),
+                "{precision:?} {gib}: {plan}"
+            );
+            assert_eq!(on_host.strips, 0);
+            assert_eq!(plan.capacity.images, on_host.capacity.images);
+        }
+    }
+    let strips = |gib| {
+        plan_with_strips(GpuPrecision::Bf16, card(gib))
+            .unwrap()
+            .strips
+    };
+    assert!(strips(6) < strips(8) && strips(16) == STRIPS_MAX);
 }
 
 #[test]
@@ -181,12 +217,20 @@ fn table_of_the_documentation_is_that_of_the_plan() {
                 Ok(plan) => {
                     let part = plan.footprint;
                     let left = memory.free - part.running() - DRIVER_BYTES;
-                    let sizes =
-                        [part.weights, part.scratch, part.cache, part.kept, left].map(shown);
+                    let strips = plan_with_strips(precision, memory).unwrap().strips;
+                    let sizes = [
+                        part.weights,
+                        part.scratch,
+                        part.cache,
+                        part.kept,
+                        left,
+                        strips,
+                    ]
+                    .map(shown);
                     let (images, looks) = (plan.capacity.images, plan.permits());
                     format!("{images} | {looks} | {}", sizes.join(" | "))
                 }
-                Err(_) => "does not fit | – | – | – | – | – | –".to_owned(),
+                Err(_) => "does not fit | – | – | – | – | – | – | –".to_owned(),
             };
             let _ = writeln!(table, "| {gib_of_card} GB | {name} | {row} |");
         }
