@@ -165,6 +165,7 @@ fn events() -> Vec<Vec<u8>> {
     let steps = [
         EventStep::New,
         EventStep::Update(UpdateReason::Minute),
+        EventStep::Update(UpdateReason::Described),
         EventStep::Update(UpdateReason::Dwell),
         EventStep::Update(UpdateReason::DwellEnd),
         EventStep::End(EndReason::Restart),
