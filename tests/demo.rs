@@ -50,6 +50,13 @@ const PROMPTS: [(&str, &str, Class, Option<Colour>); 5] = [
     ("light", "traffic light", Class::TrafficLight, None),
 ];
 
+/// A question about each car, over the seconds before its event too.
+const DESCRIBE: &str = "prompt.car.describe = \"What colour is the car?\"\nprompt.car.frames = 4\nprompt.car.over = \"3s\"\n";
+/// Looks from a camera's first frame until its strips are full, and some more.
+const FILLING_LOOKS: usize = 12;
+/// Looks from an event to its description, at the most; a strip that began with the event would take six.
+const DESCRIBED_LOOKS: usize = 3;
+
 /// What has to be reached over the run (IoU 0.5).
 const F1_MIN: f64 = 0.9;
 /// Frames that a run needs, however long they take: at two looks a second 20 s.
@@ -80,6 +87,7 @@ fn config(directory: &tempfile::TempDir, broker: SocketAddr) -> PathBuf {
     for (id, words, ..) in PROMPTS {
         text += &format!("prompt.{id}.detect = \"{words}\"\n");
     }
+    text += DESCRIBE;
     file(directory.path(), "demo.toml", text)
 }
 
@@ -227,6 +235,7 @@ fn demo_publishes_the_drawn_objects() {
     the_times_are_true(&detections, &viewer);
     it_is_documented(&heard);
     the_states_are_true(&heard, &detections, &truth);
+    the_descriptions_come_at_once(&heard);
     people_can_read_it(&ended.stdout, &heard);
     nothing_is_wrong(&ended);
     // A later consumer receives all states and no streams.
@@ -408,6 +417,39 @@ fn the_states_are_true(heard: &[Heard], detections: &[Detection], truth: &Truth)
         assert_eq!((present, counted.to_owned()), expected, "{id}");
     }
     assert!(known.len() >= SETTLED_PROMPTS, "{known:?}");
+}
+
+/// The film of a description has the seconds before the event, so nothing has to be waited for.
+fn the_descriptions_come_at_once(heard: &[Heard]) {
+    let mut looks = 0;
+    let (mut begun, mut waited) = (BTreeMap::new(), Vec::new());
+    for heard in heard {
+        looks += usize::from(heard.topic.ends_with("/det/light"));
+        if !heard.topic.ends_with("/cam/street/event/car") {
+            continue;
+        }
+        let event = heard.json();
+        let track = event["event"].as_str().expect("a track").to_owned();
+        if event["type"] == "new" {
+            begun.insert(track, looks);
+        } else if event["reason"] == "described" {
+            let words = event["description"].as_str().expect("words");
+            assert!(!words.is_empty(), "{event}");
+            let began = begun.get(&track).copied().expect("the event has begun");
+            waited.push((began, looks - began));
+        }
+    }
+    println!(
+        "descriptions (begin, looks waited): {waited:?} of {} events",
+        begun.len()
+    );
+    let filled = waited.iter().filter(|(began, _)| *began >= FILLING_LOOKS);
+    let filled: Vec<usize> = filled.map(|(_, looks)| *looks).collect();
+    assert!(!filled.is_empty(), "{waited:?} of {begun:?}");
+    assert!(
+        filled.iter().all(|looks| *looks <= DESCRIBED_LOOKS),
+        "{waited:?}"
+    );
 }
 
 /// One line for each detection, with its topic at the end.

@@ -161,5 +161,9 @@ pub fn micro_model() -> crate::service::EngineModel {
     let config = golden_model::config(&set);
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");
-    crate::service::EngineModel { config, tokenizer }
+    crate::service::EngineModel {
+        config,
+        tokenizer,
+        explains_strips: true,
+    }
 }

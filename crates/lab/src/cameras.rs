@@ -295,6 +295,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
     let model = EngineModel {
         config: loaded.config,
         tokenizer: loaded.tokenizer,
+        explains_strips: true,
     };
     Ok(Engine::new(Box::new(device), model, bounds, clock))
 }

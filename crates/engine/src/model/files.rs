@@ -57,6 +57,8 @@ pub struct LoadedModel {
     pub record: Option<ModelRecord>,
     /// True when no `model.toml` says which files these should be: only a look can show whether they fit together.
     pub is_unknown: bool,
+    /// The embedded demonstration model.
+    pub is_embedded: bool,
 }
 
 /// The files of a model, found but not read.
@@ -131,6 +133,7 @@ impl ModelFiles {
             tokenizer,
             record: self.record.record().cloned(),
             is_unknown: self.record.is_unknown(),
+            is_embedded: matches!(self.record, FileRecord::Embedded),
         })
     }
 

@@ -136,6 +136,7 @@ impl Engine {
         let model = EngineModel {
             config: loaded.config,
             tokenizer: loaded.tokenizer,
+            explains_strips: !loaded.is_embedded,
         };
         let mut engine = Self::new(placed.backend, model, bounds, clock);
         let reuse = reuse_rule(settings);
@@ -227,6 +228,7 @@ fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<Loade
         calibration: CalibrationState::Missing,
         record: None,
         is_unknown: false,
+        is_embedded: false,
     })
 }
 

@@ -73,6 +73,8 @@ pub enum EngineNews {
 pub struct EngineModel {
     pub config: ModelConfig,
     pub tokenizer: Tokenizer,
+    /// A question about a strip begins with how the strip is read. Not for a model that understands its few forms of questions alone.
+    pub explains_strips: bool,
 }
 
 /// A model on a device, answering looks.

@@ -98,9 +98,17 @@ impl RequestMaker {
     }
 
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
-        let EngineModel { config, tokenizer } = &self.model;
+        let EngineModel {
+            config,
+            tokenizer,
+            explains_strips,
+        } = &self.model;
+        let task = match explains_strips {
+            true => explained(prompt),
+            false => Cow::Borrowed(&prompt.task),
+        };
         let asked = (config.family)
-            .prompt(&explained(prompt), config, tokenizer)
+            .prompt(&task, config, tokenizer)
             .map_err(|e| prompt_error(prompt, &e))?;
         let allowed = match &prompt.task {
             Task::Query { choices, .. } => {

@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, EngineNews, handle};
+use super::{Engine, EngineError, EngineNews, handle, requests::RequestMaker};
 use crate::{
     scheduler::{
         Options,
@@ -476,18 +476,22 @@ fn strip_is_its_own_image_with_its_own_words() {
         strips: vec![strip(grey(0))],
         ..look.clone()
     };
-    let requests = maker.requests(&asked, false).expect("valid prompts");
     let fed = |request: &LookRequest| {
         request.asks[0]
             .sequence
             .feed()
             .map(|next| next.inputs.len())
     };
-    let tokens: Vec<usize> = requests
-        .iter()
-        .filter_map(|(_, request)| fed(request))
-        .collect();
-    assert!(tokens[1] > tokens[0] + 10, "{tokens:?}");
+    let tokens = |maker: &RequestMaker| -> Vec<usize> {
+        let requests = maker.requests(&asked, false).expect("valid prompts");
+        let fed = requests.iter().filter_map(|(_, request)| fed(request));
+        fed.collect()
+    };
+    let explained = tokens(&maker);
+    assert!(explained[1] > explained[0] + 10, "{explained:?}");
+    let mut plain = (*maker).clone();
+    plain.model.explains_strips = false;
+    assert_eq!(tokens(&plain), [explained[0]; 2]);
     asked.strips.clear();
     let missing = maker
         .requests(&asked, false)

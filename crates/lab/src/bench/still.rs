@@ -400,7 +400,11 @@ fn engine(size: (usize, usize), clock: &ManualClock) -> anyhow::Result<Engine> {
         max_tokens: 8,
     };
     let tokenizer = load_model(&config::ModelSource::Embedded)?.tokenizer;
-    let model = EngineModel { config, tokenizer };
+    let model = EngineModel {
+        config,
+        tokenizer,
+        explains_strips: true,
+    };
     let mut engine = Engine::new(Box::new(device), model, bounds, Arc::new(clock.clone()));
     let options = Options {
         reuse: Some(REUSE),

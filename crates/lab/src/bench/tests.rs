@@ -56,7 +56,11 @@ fn engine(model: LoadedModel, clock: &Arc<dyn Clock>) -> Engine {
         max_objects: 2,
         max_tokens: 4,
     };
-    let model = EngineModel { config, tokenizer };
+    let model = EngineModel {
+        config,
+        tokenizer,
+        explains_strips: true,
+    };
     let mut engine = Engine::new(backend, model, bounds, Arc::clone(clock));
     engine.restart(bounds, options);
     engine

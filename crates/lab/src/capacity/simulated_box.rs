@@ -330,6 +330,7 @@ impl SimulatedModel {
         Ok(Self(EngineModel {
             config: loaded.config,
             tokenizer: loaded.tokenizer,
+            explains_strips: true,
         }))
     }
 }

@@ -114,24 +114,52 @@ fn masks_are_black_in_every_panel() {
     }
 }
 
+/// The question that `describe` asks once about an object in the upper left quarter.
+fn describing() -> Arc<Prompt> {
+    Arc::new(Prompt {
+        id: PromptId::new("describe-1").unwrap(),
+        revision: Prompt::ONCE,
+        task: asking("scene", PromptRegion::Whole).task,
+        view: PromptView {
+            region: PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5))),
+            strip: Some(NINE),
+            ..PromptView::default()
+        },
+    })
+}
+
+#[test]
+fn question_about_an_object_sees_the_seconds_before_it() {
+    let mut camera = person("gate");
+    camera.prompts[0].describe = Some("What happens?".into());
+    camera.prompts[0].strip = Some(NINE);
+    let mut bench = Bench::new(&[camera]);
+    watch(&mut bench, 60);
+    bench
+        .sampler
+        .ask_once(&bench.cameras[0].clone(), describing());
+    let looks = watch(&mut bench, 1);
+    let (number, ids, strips) = &looks[0];
+    assert!(
+        (*number, ids.last().unwrap().as_str()) == (61, "describe-1"),
+        "{looks:?}"
+    );
+    let strip = &strips[0].picture;
+    let grey = |index: usize| strip.row(0, index / 3 * 24)[index % 3 * 34 * 3];
+    let greys: Vec<u8> = (0..9).map(grey).collect();
+    // Each frame is as grey as its number, and one.
+    assert_eq!(greys, [22, 27, 32, 37, 42, 47, 52, 57, 62]);
+}
+
 #[test]
 fn question_about_an_object_waits_without_opening_the_gate() {
     let mut camera = gated(person("gate"));
     camera.prompts[0].describe = Some("What happens?".into());
     camera.prompts[0].strip = Some(NINE);
-    let view = PromptView {
-        region: PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5))),
-        strip: Some(NINE),
-        ..PromptView::default()
-    };
-    let question = Arc::new(Prompt {
-        id: PromptId::new("describe-1").unwrap(),
-        revision: Prompt::ONCE,
-        task: asking("scene", PromptRegion::Whole).task,
-        view,
-    });
     let mut bench = Bench::new(&[camera]);
-    bench.sampler.ask_once(&bench.cameras[0].clone(), question);
+    bench
+        .sampler
+        .ask_once(&bench.cameras[0].clone(), describing());
     let mut asked = Vec::new();
     for tenth in 1..=60 {
         bench.clock.advance(ms(100));
@@ -300,16 +328,9 @@ fn questions_for_which_no_strip_comes_are_dropped() {
     camera.prompts.push(asking("scene", PromptRegion::Whole));
     let mut bench = Bench::new(&[camera.clone()]);
     let shortages = |bench: &Bench| bench.sampler.strip_shortages();
-    let question = Arc::new(Prompt {
-        id: PromptId::new("describe-1").unwrap(),
-        revision: Prompt::ONCE,
-        task: asking("scene", PromptRegion::Whole).task,
-        view: PromptView {
-            strip: Some(NINE),
-            ..PromptView::default()
-        },
-    });
-    bench.sampler.ask_once(&bench.cameras[0].clone(), question);
+    bench
+        .sampler
+        .ask_once(&bench.cameras[0].clone(), describing());
     // A frame every four seconds.
     for second in (4..=160).step_by(4) {
         bench.clock.advance(ms(4000));

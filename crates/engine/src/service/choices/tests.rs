@@ -16,8 +16,8 @@ use spotter_street::{Street, draw};
 
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.
 fn babbling_engine() -> Engine {
-    let EngineModel { config, tokenizer } = micro_model();
-    let weights = weights(&golden_set("md2-micro"), &config);
+    let model = micro_model();
+    let weights = weights(&golden_set("md2-micro"), &model.config);
     let capacity = CpuSettings {
         precision: CpuPrecision::F32,
         slots: 2,
@@ -28,18 +28,13 @@ fn babbling_engine() -> Engine {
         kept_crops: 0,
     };
     let clock = Arc::new(ManualClock::default());
-    let backend = CpuBackend::new(&config, weights, capacity, clock.clone()).unwrap();
+    let backend = CpuBackend::new(&model.config, weights, capacity, clock.clone()).unwrap();
     // Shorter than most choices: it is not theirs.
     let bounds = Bounds {
         max_objects: 5,
         max_tokens: 3,
     };
-    Engine::new(
-        Box::new(backend),
-        EngineModel { config, tokenizer },
-        bounds,
-        clock,
-    )
+    Engine::new(Box::new(backend), model, bounds, clock)
 }
 
 fn texts(choices: &[&str]) -> Vec<String> {
@@ -117,7 +112,9 @@ fn free_answer_that_is_a_choice_keeps_its_score() {
 
 #[test]
 fn both_spellings_of_each_choice_are_allowed_completely() {
-    let EngineModel { config, tokenizer } = micro_model();
+    let EngineModel {
+        config, tokenizer, ..
+    } = micro_model();
     let (eos, vocab) = (config.tokenizer.eos_id, config.text.vocab_size);
     let choices = texts(&["open", "open wide", "shut"]);
     let allowed = allowed(&choices, &tokenizer).unwrap().unwrap();
