@@ -1,17 +1,7 @@
 //! Against a scripted camera on loopback.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use rustls::{
-    ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
@@ -24,9 +14,12 @@ use crate::{
     watch::watch_with,
 };
 use spotter_core::{SystemClock, config::Secret};
-use spotter_scripted::onvif::{
-    CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
-    ScriptedOnvifCamera,
+use spotter_scripted::{
+    onvif::{
+        CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
+        ScriptedOnvifCamera,
+    },
+    tls::{certificates, tls_server},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -385,35 +378,12 @@ async fn slow_camera_and_absent_one_have_different_reasons() {
     assert!(watched.lost().await.contains("has no event service"));
 }
 
-fn self_signed(directory: &Path) -> Arc<ServerConfig> {
-    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out camera.pem -days 2 -subj /CN=camera";
-    let done = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .stderr(Stdio::null())
-        .status();
-    assert!(done.expect("tests need openssl").success());
-    let certificate = CertificateDer::from_pem_file(directory.join("camera.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(&fs::read(directory.join("key.pem")).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    Arc::new(config)
-}
-
 #[tokio::test]
 async fn certificate_of_its_own_is_accepted_by_the_setting_alone() {
     let directory = tempfile::tempdir().unwrap();
-    let config = self_signed(directory.path());
-    let scripted =
-        ScriptedOnvifCamera::start_with_tls(demanding(OnvifLoginScheme::Md5(100)), move |stream| {
-            let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-            Some(Box::new(StreamOwned::new(connection, stream)))
-        });
+    certificates(directory.path());
+    let script = demanding(OnvifLoginScheme::Md5(100));
+    let scripted = ScriptedOnvifCamera::start_with_tls(script, tls_server(directory.path()));
     let checked = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
     let mut watched = Watched::start(checked.clone(), quick());
     let reason = watched.lost().await;

@@ -11,3 +11,4 @@ pub mod hub;
 pub mod onvif;
 pub mod receiver;
 pub mod rtsp;
+pub mod tls;

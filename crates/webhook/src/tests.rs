@@ -1,18 +1,7 @@
 //! Webhooks against a real receiver on loopback.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
-use rustls::{
-    ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -27,10 +16,13 @@ use spotter_core::{
     EndReason, EventStep, SystemClock, WebhookId,
     config::{EventFilter, EventKind, Secret, WebhookConfig, signing_key},
 };
-use spotter_scripted::receiver::{
-    ReceivedRequest,
-    ReceiverFault::{self, Close, Silence, Status},
-    ScriptedReceiver,
+use spotter_scripted::{
+    receiver::{
+        ReceivedRequest,
+        ReceiverFault::{self, Close, Silence, Status},
+        ScriptedReceiver,
+    },
+    tls::{certificates, tls_server},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -410,59 +402,11 @@ async fn webhook_gets_the_events_that_it_wants() {
     assert_eq!(numbers(&received(&receiver, 1).await), [2]);
 }
 
-fn openssl(directory: &Path, arguments: &str) {
-    let done = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .stderr(Stdio::null())
-        .status();
-    assert!(
-        done.expect("tests need openssl").success(),
-        "openssl {arguments}"
-    );
-}
-
-/// Two authorities, and a certificate of the first for localhost.
-fn certificates(directory: &Path) {
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    for ca in ["ca", "other"] {
-        openssl(
-            directory,
-            &format!("req -x509 {key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"),
-        );
-    }
-    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
-    fs::write(directory.join("names"), names).unwrap();
-    for arguments in [
-        &format!("req {key} -keyout server.key -out server.csr -subj /CN=server"),
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile names",
-    ] {
-        openssl(directory, arguments);
-    }
-}
-
-fn tls_receiver(directory: &Path) -> ScriptedReceiver {
-    let certificate = CertificateDer::from_pem_file(directory.join("server.pem")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(directory.join("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
-    let config = Arc::new(config);
-    ScriptedReceiver::start_with(move |stream| {
-        let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-        Some(Box::new(StreamOwned::new(connection, stream)))
-    })
-}
-
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_reads_it_again() {
     let (site, folder) = (Site::new(), tempfile::tempdir().unwrap());
     certificates(folder.path());
-    let receiver = tls_receiver(folder.path());
+    let receiver = ScriptedReceiver::start_with(tls_server(folder.path()));
     let ca = folder.path().join("chosen.pem");
     fs::copy(folder.path().join("other.pem"), &ca).unwrap();
     let url = format!("https://localhost:{}/hook", receiver.address().port());

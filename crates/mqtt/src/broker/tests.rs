@@ -1,12 +1,6 @@
 //! Against a real broker (mosquitto as a child process on loopback) and against a scripted one.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use rumqttc::{PublishOptions, QoS};
 use tokio::{
@@ -29,6 +23,7 @@ use spotter_core::{
     config::{MqttConfig, MqttTls, Secret},
     testing::mqtt,
 };
+use spotter_scripted::tls::certificates;
 
 mod again;
 mod delivery_audit;
@@ -231,45 +226,6 @@ async fn rejected_login_is_reported_and_a_correct_one_connects() {
     settings.broker.password = Some(Secret::new("right".into()));
     let (accepted, _task) = start(&settings);
     online(&accepted).await;
-}
-
-fn openssl(directory: &Path, arguments: &str) {
-    let done = Command::new("openssl")
-        .current_dir(directory)
-        .args(arguments.split_whitespace())
-        .stderr(Stdio::null())
-        .status();
-    let done = done.expect("tests need openssl");
-    assert!(done.success(), "openssl {arguments}");
-}
-
-/// A certificate of `who` (`server`, `client`), signed by an authority (`ca`, `other`).
-fn sign(directory: &Path, who: &str, authority: &str, certificate: &str) {
-    openssl(
-        directory,
-        &format!(
-            "x509 -req -in {who}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -out {certificate} -days 2 -extfile names"
-        ),
-    );
-}
-
-/// Two authorities, and certificates of the first for localhost, made by the openssl command.
-fn certificates(directory: &Path) {
-    let run = |arguments: &str| openssl(directory, arguments);
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    for ca in ["ca", "other"] {
-        run(&format!(
-            "req -x509 {key} -keyout {ca}.key -out {ca}.pem -days 2 -subj /CN={ca}"
-        ));
-    }
-    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
-    fs::write(directory.join("names"), names).unwrap();
-    for who in ["server", "client"] {
-        run(&format!(
-            "req {key} -keyout {who}.key -out {who}.csr -subj /CN={who}"
-        ));
-        sign(directory, who, "ca", &format!("{who}.pem"));
-    }
 }
 
 const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/server.key";

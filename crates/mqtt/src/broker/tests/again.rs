@@ -6,15 +6,16 @@ use tokio::join;
 
 use super::{
     super::rig::Mosquitto,
-    OURS, STATUS, TLS, away, certificates, is_untrusted, mqtt, online, publish_states, reach,
+    OURS, STATUS, TLS, away, is_untrusted, mqtt, online, publish_states, reach,
     scripted::{broker, comes_back, two_turns},
-    sign, start, start_at, trusting, until, with_tls,
+    start, start_at, trusting, until, with_tls,
 };
 use crate::{BrokerState, Publisher, testing::camera_status};
 use spotter_core::{
     ManualClock,
     config::{MqttTls, Secret},
 };
+use spotter_scripted::tls::{certificates, sign};
 
 /// Requests an attempt and waits until it has failed.
 async fn tries_in_vain(publisher: &Publisher) {
