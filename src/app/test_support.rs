@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use super::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock, Frame, FrameTimes, Mono, Picture, WallTime,
+    CameraId, Clock, Frame, Mono, Picture,
     config::{self, CameraConfig, Config, Environment},
+    testing::frame_at,
 };
 use spotter_engine::{
     open::ModelCard,
@@ -78,17 +79,9 @@ pub async fn fragile_engines(
 /// The frame `number` of a camera, received `now`.
 pub fn frame(camera: &CameraId, number: u64, now: Mono) -> Frame {
     Frame {
-        camera: camera.clone(),
         number,
         camera_size: (2, 2),
-        key: false,
-        times: FrameTimes {
-            received: now,
-            received_wall: WallTime::default(),
-            decoded: now,
-            capture: None,
-            rtp: None,
-        },
         picture: Picture::from_rgb(2, 2, vec![0; 12]).unwrap(),
+        ..frame_at(camera, Duration::from_nanos(now.as_nanos()))
     }
 }
