@@ -166,72 +166,31 @@ impl CommandHandler {
         asked: CommandRequest,
         context: CommandContext<'_>,
     ) -> CommandEffect {
-        let requester = Requester {
-            head: asked.head,
-            to: asked.reply_to,
+        let Some((requester, command)) = self.accept(asked, &context) else {
+            return CommandEffect::Nothing;
         };
-        if let Some(id) = &requester.head.id {
-            match self.recent.register(id, self.clock.now()) {
-                RequestStatus::New => {}
-                RequestStatus::Running => return CommandEffect::Nothing,
-                RequestStatus::Answered(reply) => {
-                    self.send(&reply, requester.to);
-                    return CommandEffect::Nothing;
-                }
-            }
-        }
-        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
-        let command = match asked.command {
-            Ok(command) => {
-                tracing::info!(op, camera, field = requester.head.field, "command");
-                command
-            }
-            Err(refusal) => {
-                tracing::debug!(op, camera, %refusal, "command refused");
-                if refusal.code == RefusalCode::UnknownMode {
-                    context.reporter.confirm_mode(context.config);
-                }
-                self.reply(requester, Err(refusal));
-                return CommandEffect::Nothing;
-            }
-        };
-        match &command {
-            Command::SetMode { mode } => {
-                let (now, wall) = (self.clock.now(), self.clock.wall());
-                if let Err(refusal) = context.config.switch_mode(mode.as_ref(), now, wall) {
-                    context.reporter.confirm_mode(context.config);
-                    self.reply(requester, Err(refusal));
-                    return CommandEffect::Nothing;
-                }
-                return CommandEffect::CamerasChanged(CameraChange { requester, command });
-            }
-            Command::Set { .. }
+        let result = match &command {
+            Command::SetMode { .. }
+            | Command::Set { .. }
             | Command::Look { .. }
             | Command::AddPrompt { .. }
             | Command::RemovePrompt { .. }
             | Command::ResetOverrides { .. } => {
-                if let Err(refusal) = context.config.execute(&command, self.clock.now()) {
-                    if let Command::Set { camera, setting } = &command {
-                        let reporter = context.reporter;
-                        reporter.confirm_setting(context.config, camera, setting);
+                return match self.change_cameras(&command, context) {
+                    Ok(()) => CommandEffect::CamerasChanged(CameraChange { requester, command }),
+                    Err(refusal) => {
+                        self.reply(requester, Err(refusal));
+                        CommandEffect::Nothing
                     }
-                    self.reply(requester, Err(refusal));
-                    return CommandEffect::Nothing;
-                }
-                return CommandEffect::CamerasChanged(CameraChange { requester, command });
+                };
             }
             Command::Reload => return CommandEffect::Reload(requester),
             Command::Ask { camera, question } => {
-                if let Err(refusal) = self.ask(camera, question, &requester, &context) {
-                    self.reply(requester, Err(refusal));
+                match self.ask(camera, question, &requester, &context) {
+                    // Its answer is the reply.
+                    Ok(()) => return CommandEffect::Nothing,
+                    Err(refusal) => Err(refusal),
                 }
-            }
-            Command::Reconnect { camera } => {
-                let active = context.require_active(camera);
-                if active.is_ok() {
-                    context.cameras.reconnect(camera).await;
-                }
-                self.reply(requester, active.map(|()| ReplyValue::Done));
             }
             Command::Snapshot { camera } => {
                 let active = context.require_active(camera);
@@ -243,30 +202,93 @@ impl CommandHandler {
                 self.reply(requester, active.map(|()| ReplyValue::Done));
                 return CommandEffect::LookRequested;
             }
+            Command::Reconnect { camera } => match context.require_active(camera) {
+                Ok(()) => {
+                    context.cameras.reconnect(camera).await;
+                    Ok(ReplyValue::Done)
+                }
+                Err(refusal) => Err(refusal),
+            },
             Command::ResetLine { camera, line } => {
                 let known = context.config.camera(camera);
                 let known = known.and_then(|camera| require_line(camera, line));
-                if known.is_ok() {
+                known.map(|()| {
                     context.answers.reset_line(camera, line);
+                    ReplyValue::Done
+                })
+            }
+            Command::Get { what } => Ok(match what {
+                RequestedInfo::Info => ReplyValue::Info(Box::new(context.reporter.info().clone())),
+                RequestedInfo::Settings => ReplyValue::Settings(context.config.settings()),
+                RequestedInfo::Overrides => ReplyValue::Overrides(context.config.differences()),
+            }),
+            Command::LogLevel { level, lasting } => self.set_log_level(*level, *lasting),
+        };
+        self.reply(requester, result);
+        CommandEffect::Nothing
+    }
+
+    /// A command that is to be executed. `None`: it has its reply, or will have it.
+    fn accept(
+        &mut self,
+        asked: CommandRequest,
+        context: &CommandContext<'_>,
+    ) -> Option<(Requester, Command)> {
+        let requester = Requester {
+            head: asked.head,
+            to: asked.reply_to,
+        };
+        if let Some(id) = &requester.head.id {
+            match self.recent.register(id, self.clock.now()) {
+                RequestStatus::New => {}
+                RequestStatus::Running => return None,
+                RequestStatus::Answered(reply) => {
+                    self.send(&reply, requester.to);
+                    return None;
                 }
-                self.reply(requester, known.map(|()| ReplyValue::Done));
-            }
-            Command::Get { what } => {
-                let value = match what {
-                    RequestedInfo::Info => {
-                        ReplyValue::Info(Box::new(context.reporter.info().clone()))
-                    }
-                    RequestedInfo::Settings => ReplyValue::Settings(context.config.settings()),
-                    RequestedInfo::Overrides => ReplyValue::Overrides(context.config.differences()),
-                };
-                self.reply(requester, Ok(value));
-            }
-            Command::LogLevel { level, lasting } => {
-                let result = self.set_log_level(*level, *lasting);
-                self.reply(requester, result);
             }
         }
-        CommandEffect::Nothing
+        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
+        match asked.command {
+            Ok(command) => {
+                tracing::info!(op, camera, field = requester.head.field, "command");
+                Some((requester, command))
+            }
+            Err(refusal) => {
+                tracing::debug!(op, camera, %refusal, "command refused");
+                if refusal.code == RefusalCode::UnknownMode {
+                    context.reporter.confirm_mode(context.config);
+                }
+                self.reply(requester, Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// Changes the effective cameras. When it is refused, the value that remains is published again for entities of Home Assistant.
+    fn change_cameras(
+        &self,
+        command: &Command,
+        context: CommandContext<'_>,
+    ) -> Result<(), Refusal> {
+        let CommandContext {
+            config, reporter, ..
+        } = context;
+        let now = self.clock.now();
+        let changed = match command {
+            Command::SetMode { mode } => config.switch_mode(mode.as_ref(), now, self.clock.wall()),
+            other => config.execute(other, now),
+        };
+        if changed.is_err() {
+            match command {
+                Command::SetMode { .. } => reporter.confirm_mode(config),
+                Command::Set { camera, setting } => {
+                    reporter.confirm_setting(config, camera, setting);
+                }
+                _ => {}
+            }
+        }
+        changed
     }
 
     /// Replies to a command whose change is applied to all stages.

@@ -48,12 +48,14 @@ pub type CalibrationPictures = fn() -> Vec<Picture>;
 
 /// What [`ModelDevice::place`] puts on a device.
 pub struct ModelToPlace<'a> {
+    pub settings: &'a config::ModelSettings,
     pub config: &'a ModelConfig,
     pub weights: Weights,
     /// What the user's pictures showed of the model's layers.
     pub measured: &'a CalibrationState,
     pub bounds: Bounds,
     pub calibration: CalibrationPictures,
+    pub clock: Arc<dyn Clock>,
 }
 
 /// A device with a model on it.
@@ -171,106 +173,123 @@ impl ModelDevice {
     }
 
     /// Puts the model there. Blocks while weights are converted or copied.
-    pub fn place(
-        self,
-        settings: &config::ModelSettings,
-        model: ModelToPlace<'_>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<LoadedDevice, String> {
-        let ModelToPlace {
-            config,
-            weights,
-            measured,
-            bounds,
-            calibration,
-        } = model;
+    pub fn place(self, model: ModelToPlace<'_>) -> Result<LoadedDevice, String> {
         let label = self.label();
         match self {
-            Self::Cpu(device) => {
-                let precision = cpu_precision(settings, measured.measured());
-                let (name, layers) = match precision {
-                    cpu::CpuPrecision::F32 => ("f32", None),
-                    cpu::CpuPrecision::Int8(_) => ("int8", Some(measured.about_int8("f32"))),
-                };
-                log_layers(layers.as_deref(), measured);
-                let cpu_settings = cpu_settings(config, bounds, precision);
-                let backend = CpuBackend::new(config, weights, cpu_settings, clock);
-                Ok(LoadedDevice {
-                    backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: name,
-                    layers,
-                    device,
-                    label,
-                    gpu: None,
-                    permits: CPU_PERMITS,
-                    strip_bytes: 0,
-                })
-            }
-            Self::Gpu { index, gpu } => {
-                // Kept open: the driver's context is there when the free memory is read, and stays.
-                let opened = cuda::open(index).map_err(|e| e.to_string())?;
-                let memory = GpuMemory {
-                    total: opened.memory_bytes,
-                    free: opened.free_bytes().map_err(|e| e.to_string())?,
-                    limit: settings.memory.map(|bytes| bytes as usize),
-                };
-                let plan = |precision| {
-                    MemoryPlan::new(PlanInputs {
-                        config,
-                        bounds,
-                        precision,
-                        measured: measured.measured(),
-                        has_fp8: opened.has_fp8(),
-                        keeps_frames: settings.frames == config::FramePlace::Gpu,
-                        memory,
-                    })
-                };
-                let fits = |precision| plan(precision).is_ok();
-                let chosen = chosen_precision(settings, index, config, fits, clock.as_ref())?;
-                let plan = plan(chosen.precision)?;
-                tracing::info!("{plan}");
-                let pictures;
-                let (precision, layers) = match chosen.precision {
-                    GpuPrecision::Bf16 => (cuda::Precision::Bf16, None),
-                    GpuPrecision::Int8 => {
-                        (cuda::Precision::Int8, Some(measured.about_int8("bf16")))
-                    }
-                    GpuPrecision::Fp8 => {
-                        pictures = calibration();
-                        if pictures.is_empty() {
-                            return Err(NO_CALIBRATION.into());
-                        }
-                        (
-                            cuda::Precision::Fp8(&pictures),
-                            Some(measured.about_fp8(pictures.len())),
-                        )
-                    }
-                };
-                log_layers(layers.as_deref(), measured);
-                let settings = cuda::CudaSettings {
-                    gpu: index,
-                    cache: &cuda::kernel_cache(),
-                    capacity: plan.capacity,
-                    precision,
-                    measured: measured.measured(),
-                };
-                let backend = CudaBackend::new(settings, config, weights, clock);
-                Ok(LoadedDevice {
-                    backend: Box::new(backend.map_err(|e| e.to_string())?),
-                    precision: chosen.precision.name(),
-                    layers,
-                    device: match chosen.reason {
-                        Some(reason) => format!("{label}, {reason}"),
-                        None => label.clone(),
-                    },
-                    label,
-                    gpu: Some(gpu),
-                    permits: plan.permits(),
-                    strip_bytes: plan.strips,
-                })
-            }
+            Self::Cpu(device) => place_on_cpu(label, device, model),
+            Self::Gpu { index, gpu } => place_on_gpu(label, index, gpu, model),
         }
     }
+}
+
+fn place_on_cpu(
+    label: String,
+    device: String,
+    model: ModelToPlace<'_>,
+) -> Result<LoadedDevice, String> {
+    let ModelToPlace {
+        settings,
+        config,
+        weights,
+        measured,
+        bounds,
+        calibration: _,
+        clock,
+    } = model;
+    let precision = cpu_precision(settings, measured.measured());
+    let (name, layers) = match precision {
+        cpu::CpuPrecision::F32 => ("f32", None),
+        cpu::CpuPrecision::Int8(_) => ("int8", Some(measured.about_int8("f32"))),
+    };
+    log_layers(layers.as_deref(), measured);
+    let cpu_settings = cpu_settings(config, bounds, precision);
+    let backend = CpuBackend::new(config, weights, cpu_settings, clock);
+    Ok(LoadedDevice {
+        backend: Box::new(backend.map_err(|e| e.to_string())?),
+        precision: name,
+        layers,
+        device,
+        label,
+        gpu: None,
+        permits: CPU_PERMITS,
+        strip_bytes: 0,
+    })
+}
+
+fn place_on_gpu(
+    label: String,
+    index: u32,
+    gpu: GpuId,
+    model: ModelToPlace<'_>,
+) -> Result<LoadedDevice, String> {
+    let ModelToPlace {
+        settings,
+        config,
+        weights,
+        measured,
+        bounds,
+        calibration,
+        clock,
+    } = model;
+    // Kept open: the driver's context is there when the free memory is read, and stays.
+    let opened = cuda::open(index).map_err(|e| e.to_string())?;
+    let memory = GpuMemory {
+        total: opened.memory_bytes,
+        free: opened.free_bytes().map_err(|e| e.to_string())?,
+        limit: settings.memory.map(|bytes| bytes as usize),
+    };
+    let plan = |precision| {
+        MemoryPlan::new(PlanInputs {
+            config,
+            bounds,
+            precision,
+            measured: measured.measured(),
+            has_fp8: opened.has_fp8(),
+            keeps_frames: settings.frames == config::FramePlace::Gpu,
+            memory,
+        })
+    };
+    let fits = |precision| plan(precision).is_ok();
+    let chosen = chosen_precision(settings, index, config, fits, clock.as_ref())?;
+    let plan = plan(chosen.precision)?;
+    tracing::info!("{plan}");
+    let pictures;
+    let (precision, layers) = match chosen.precision {
+        GpuPrecision::Bf16 => (cuda::Precision::Bf16, None),
+        GpuPrecision::Int8 => (cuda::Precision::Int8, Some(measured.about_int8("bf16"))),
+        GpuPrecision::Fp8 => {
+            pictures = calibration();
+            if pictures.is_empty() {
+                return Err(NO_CALIBRATION.into());
+            }
+            (
+                cuda::Precision::Fp8(&pictures),
+                Some(measured.about_fp8(pictures.len())),
+            )
+        }
+    };
+    log_layers(layers.as_deref(), measured);
+    let settings = cuda::CudaSettings {
+        gpu: index,
+        cache: &cuda::kernel_cache(),
+        capacity: plan.capacity,
+        precision,
+        measured: measured.measured(),
+    };
+    let backend = CudaBackend::new(settings, config, weights, clock);
+    Ok(LoadedDevice {
+        backend: Box::new(backend.map_err(|e| e.to_string())?),
+        precision: chosen.precision.name(),
+        layers,
+        device: match chosen.reason {
+            Some(reason) => format!("{label}, {reason}"),
+            None => label.clone(),
+        },
+        label,
+        gpu: Some(gpu),
+        permits: plan.permits(),
+        strip_bytes: plan.strips,
+    })
 }
 
 /// Logs the line about layers in 8 bits; a calibration that cannot be used is a warning.

@@ -112,13 +112,15 @@ impl Engine {
     ) -> Result<(Self, ModelCard), String> {
         let bounds = bounds(settings);
         let model = ModelToPlace {
+            settings,
             config: &loaded.config,
             weights: loaded.weights,
             measured: &loaded.calibration,
             bounds,
             calibration,
+            clock: Arc::clone(&clock),
         };
-        let placed = device.place(settings, model, Arc::clone(&clock))?;
+        let placed = device.place(model)?;
         let mut card = ModelCard {
             name: loaded.name.into(),
             sha256: loaded.weights_sha256,
@@ -181,13 +183,15 @@ pub fn build_backend(
     let device = device::choose_one(settings)?;
     let loaded = model_or_noise(settings, noise)?;
     let model = ModelToPlace {
+        settings,
         config: &loaded.config,
         weights: loaded.weights,
         measured: &loaded.calibration,
         bounds: bounds(settings),
         calibration,
+        clock,
     };
-    let placed = device.place(settings, model, clock)?;
+    let placed = device.place(model)?;
     Ok(Bare {
         placed,
         config: loaded.config,
