@@ -69,6 +69,7 @@ pub struct Triggers {
     shown: BTreeMap<(CameraId, TriggerId), bool>,
     /// Of the cameras with triggers, as the stages know it.
     followed: BTreeMap<CameraId, TriggeredLooks>,
+    followed_at: Mono,
     /// Triggers whose payloads are not JSON: logged once.
     not_json: BTreeSet<(CameraId, TriggerId)>,
 }
@@ -92,6 +93,7 @@ impl Triggers {
             calls,
             shown: BTreeMap::new(),
             followed: BTreeMap::new(),
+            followed_at: Mono::default(),
             not_json: BTreeSet::new(),
         };
         triggers.subscribe(&BTreeSet::new());
@@ -101,7 +103,8 @@ impl Triggers {
     /// The next signal of a source that runs beside the daemon's loop, for [`signal`](Self::signal); `None` when a trigger or requested looks
     /// end before: the caller then [follows](Self::follow). Dropping the future loses nothing.
     pub async fn next(&mut self, now: Mono) -> Option<TriggerCall> {
-        let end = self.set.next_end(now);
+        // The loop may have been busy at an end, which is then past.
+        let end = self.set.next_end(self.followed_at);
         let ended = async {
             match end {
                 Some(end) => sleep(end.since(now)).await,
@@ -224,6 +227,7 @@ impl Triggers {
 
     /// Publishes what changed, and returns the cameras whose looks begin or end. After each signal, and when [`next`](Self::next) says so.
     pub fn follow(&mut self, now: Mono) -> Vec<LookSwitch> {
+        self.followed_at = now;
         let mut switches = Vec::new();
         for (camera, reports) in self.set.reports(now) {
             for report in &reports {
