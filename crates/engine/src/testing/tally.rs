@@ -46,11 +46,6 @@ impl Share {
     pub fn wrong(self) -> usize {
         self.of - self.right
     }
-
-    /// True for this part or more; false for none at all.
-    pub fn is_at_least(self, part: f64) -> bool {
-        self.of > 0 && self.right as f64 >= part * self.of as f64
-    }
 }
 
 impl std::fmt::Display for Share {
@@ -234,7 +229,4 @@ fn a_decision_is_right_open_or_wrong() {
     assert_eq!(found, [(true, true), (false, false)]);
     let share = Share::of(bins.iter().map(|bin| bin.right));
     assert_eq!((share.right, share.of, share.wrong()), (1, 2, 1));
-    assert!(
-        share.is_at_least(0.5) && !share.is_at_least(0.51) && !Share::default().is_at_least(0.5)
-    );
 }
