@@ -187,23 +187,14 @@ fn place_on_cpu(
     device: String,
     model: ModelToPlace<'_>,
 ) -> Result<LoadedDevice, String> {
-    let ModelToPlace {
-        settings,
-        config,
-        weights,
-        measured,
-        bounds,
-        calibration: _,
-        clock,
-    } = model;
-    let precision = cpu_precision(settings, measured.measured());
+    let precision = cpu_precision(model.settings, model.measured.measured());
     let (name, layers) = match precision {
         cpu::CpuPrecision::F32 => ("f32", None),
-        cpu::CpuPrecision::Int8(_) => ("int8", Some(measured.about_int8("f32"))),
+        cpu::CpuPrecision::Int8(_) => ("int8", Some(model.measured.about_int8("f32"))),
     };
-    log_layers(layers.as_deref(), measured);
-    let cpu_settings = cpu_settings(config, bounds, precision);
-    let backend = CpuBackend::new(config, weights, cpu_settings, clock);
+    log_layers(layers.as_deref(), model.measured);
+    let cpu_settings = cpu_settings(model.config, model.bounds, precision);
+    let backend = CpuBackend::new(model.config, model.weights, cpu_settings, model.clock);
     Ok(LoadedDevice {
         backend: Box::new(backend.map_err(|e| e.to_string())?),
         precision: name,
