@@ -52,11 +52,28 @@ impl fmt::Display for ProcessUse {
     }
 }
 
-/// What the open descriptors of the process are.
+/// What the open descriptors of the process are; of sockets the line of the kernel's table that has their addresses and state.
 pub(super) fn descriptors() -> Vec<String> {
+    let tables = ["tcp", "udp", "unix"].map(|table| {
+        let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
+        (table, text)
+    });
+    let socket = |target: &str| {
+        let inode = target.strip_prefix("socket:[")?.strip_suffix(']')?;
+        tables.iter().find_map(|(table, text)| {
+            let line = text
+                .lines()
+                .find(|line| line.split_whitespace().any(|field| field == inode))?;
+            Some(format!("{table} {}", line.trim()))
+        })
+    };
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets.map(|target| target.display().to_string()).collect()
+    let shown = targets.map(|target| {
+        let target = target.display().to_string();
+        socket(&target).unwrap_or(target)
+    });
+    shown.collect()
 }
 
 /// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times
