@@ -2,7 +2,7 @@
 
 use std::{fmt, fs};
 
-use super::{MORE_FILES, MORE_THREADS};
+use super::{MORE_FILES, MORE_FILES_OVER_UDP, MORE_THREADS, MORE_THREADS_OVER_UDP};
 use crate::ops::process;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,15 @@ impl ProcessUse {
     /// True when it has no more threads and descriptors than `before`, but for those of pools.
     pub(super) fn is_near(self, before: Self) -> bool {
         self.threads <= before.threads + MORE_THREADS && self.files <= before.files + MORE_FILES
+    }
+
+    /// With so many more cameras over UDP.
+    pub(super) fn with_cameras_over_udp(self, cameras: u64) -> Self {
+        Self {
+            threads: self.threads + cameras * MORE_THREADS_OVER_UDP,
+            files: self.files + cameras * MORE_FILES_OVER_UDP,
+            ..self
+        }
     }
 
     /// The minimum of each figure over several moments.

@@ -24,6 +24,8 @@ pub(super) struct Scenario {
 pub(super) struct SoakUse {
     pub(super) before: ProcessUse,
     pub(super) during: Vec<ProcessUse>,
+    /// After the faults, as [`Scenario::needed`].
+    pub(super) needed: ProcessUse,
     pub(super) after: ProcessUse,
     pub(super) recovered_after: Duration,
     pub(super) settings: Settings,
@@ -51,11 +53,13 @@ impl Scenario {
         self.soak.faults_are_over.store(true, Ordering::Relaxed);
         let recovered_after = self.recover().await;
         let after = self.use_after_faults(before).await;
+        let needed = self.needed(before);
         let settings = self.settle().await;
         signal("-TERM");
         SoakUse {
             before,
             during,
+            needed,
             after,
             recovered_after,
             settings,
@@ -90,13 +94,23 @@ impl Scenario {
         ProcessUse::least(&moments)
     }
 
+    /// What the process needs for the cameras as they are connected now; `before` all were connected over TCP.
+    pub(super) fn needed(&self, before: ProcessUse) -> ProcessUse {
+        let is_over_udp = |camera: &&&str| {
+            let health = self.testbed.retained(&format!("cam/{camera}/health"));
+            health.is_some_and(|health| health.contains("\"transport\":\"udp\""))
+        };
+        let over_udp = CAMERAS.iter().filter(is_over_udp).count();
+        before.with_cameras_over_udp(over_udp as u64)
+    }
+
     /// Measures again while the last pipelines are torn down. What is still in use after that was leaked; its descriptors are
     /// printed.
     async fn use_after_faults(&self, before: ProcessUse) -> ProcessUse {
         let began = self.clock.now();
         loop {
             let after = self.idle_use().await;
-            if after.is_near(before) {
+            if after.is_near(self.needed(before)) {
                 return after;
             }
             if self.clock.now().since(began) > TORN_DOWN_WITHIN {
