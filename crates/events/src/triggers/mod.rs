@@ -27,8 +27,14 @@ struct TriggeredCamera {
 #[derive(Clone, Debug, Default)]
 struct RequestedLooks {
     all_until: Mono,
-    one_until: Mono,
-    /// The frame of that one look, once a prompt has an answer.
+    one: Option<RequestedLook>,
+}
+
+/// One look that a command requests.
+#[derive(Clone, Debug)]
+struct RequestedLook {
+    until: Mono,
+    /// Its frame, once a prompt has an answer.
     answered: Option<u64>,
 }
 
@@ -217,7 +223,10 @@ impl TriggerSet {
     /// A command requests one look of a camera, until then. No effect on a camera without triggers.
     pub fn request_one_look(&mut self, camera: &CameraId, until: Mono) {
         if let Some(requested) = self.requested(camera) {
-            (requested.one_until, requested.answered) = (until, None);
+            requested.one = Some(RequestedLook {
+                until,
+                answered: None,
+            });
         }
     }
 
@@ -232,9 +241,9 @@ impl TriggerSet {
         let is_due = |prompt: &Prompt| prompt.revision != Prompt::ONCE;
         let (frame, is_answered) = match news {
             LookNews::Answer { frame, answer, .. } => {
-                let requested = self.requested(&frame.camera)?;
+                let one = self.requested(&frame.camera)?.one.as_mut()?;
                 if is_due(&answer.prompt) {
-                    requested.answered = Some(frame.number);
+                    one.answered = Some(frame.number);
                 }
                 return None;
             }
@@ -249,14 +258,10 @@ impl TriggerSet {
         };
         let camera = frame.camera.clone();
         let requested = self.requested(&camera)?;
-        if requested.one_until == Mono::default() {
-            return None;
-        }
+        let one = requested.one.as_mut()?;
         if is_answered {
-            requested
-                .answered
-                .take_if(|number| *number == frame.number)?;
-            requested.one_until = Mono::default();
+            one.answered.take_if(|number| *number == frame.number)?;
+            requested.one = None;
         }
         Some(RequestedLookEnd {
             camera,
@@ -268,14 +273,10 @@ impl TriggerSet {
     pub fn looks(&self, now: Mono) -> impl Iterator<Item = (&CameraId, TriggeredLooks)> {
         self.cameras.iter().map(move |camera| {
             let is_active = camera.triggers.iter().any(|trigger| trigger.is_active(now));
-            let RequestedLooks {
-                all_until,
-                one_until,
-                ..
-            } = camera.requested;
-            let looks = if is_active || now < all_until {
+            let RequestedLooks { all_until, one } = &camera.requested;
+            let looks = if is_active || now < *all_until {
                 TriggeredLooks::All
-            } else if now < one_until {
+            } else if one.as_ref().is_some_and(|one| now < one.until) {
                 TriggeredLooks::One
             } else {
                 TriggeredLooks::None
@@ -287,9 +288,10 @@ impl TriggerSet {
     /// The next time after `now` at which a trigger or requested looks end, if nothing is said before.
     pub fn next_end(&self, now: Mono) -> Option<Mono> {
         let ends = self.cameras.iter().flat_map(|camera| {
-            let requested = [camera.requested.all_until, camera.requested.one_until];
+            let RequestedLooks { all_until, one } = &camera.requested;
             let triggers = camera.triggers.iter().map(|trigger| trigger.until);
-            triggers.chain(requested)
+            let one = one.as_ref().map(|one| one.until);
+            triggers.chain([*all_until]).chain(one)
         });
         ends.filter(|end| now < *end).min()
     }
