@@ -313,26 +313,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::FakeDevicePlanes;
+    use crate::testing::{FakeDevicePlanes, planar_picture};
 
     /// A picture whose bytes all differ from their neighbours, with padded rows.
     fn numbered(format: PixelFormat, size: (usize, usize)) -> Picture {
-        let (mut planes, mut strides) = (Vec::new(), [0; 3]);
-        for (index, stride) in strides.iter_mut().enumerate() {
-            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
-                break;
-            };
-            *stride = row_bytes + 5;
-            let byte = |at: usize| (at * 7 + index) as u8;
-            planes.push((0..*stride * rows).map(byte).collect::<Vec<_>>());
-        }
-        let layout = PictureLayout {
-            format,
-            size,
-            strides,
-            colour: (ColourMatrix::Bt709, ColourRange::Limited),
-        };
-        Picture::new(layout, Arc::new(planes)).unwrap()
+        planar_picture(format, size, 5, |plane, at| (at * 7 + plane) as u8)
     }
 
     proptest! {

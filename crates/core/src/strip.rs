@@ -285,39 +285,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{ColourMatrix, ColourRange, PixelFormat, PixelRect, testing::cases};
+    use crate::{
+        PixelFormat, PixelRect,
+        testing::{cases, planar_picture},
+    };
 
     fn shape(frames: u8) -> StripShape {
         StripShape {
             frames,
             over: Duration::from_secs(4),
         }
-    }
-
-    fn yuv(
-        format: PixelFormat,
-        size: (usize, usize),
-        bytes: impl Fn(usize, usize) -> u8,
-    ) -> Picture {
-        let (mut planes, mut strides) = (Vec::new(), [0; 3]);
-        for (index, stride) in strides.iter_mut().enumerate() {
-            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
-                break;
-            };
-            *stride = row_bytes + 3;
-            planes.push(
-                (0..*stride * rows)
-                    .map(|at| bytes(index, at))
-                    .collect::<Vec<_>>(),
-            );
-        }
-        let layout = PictureLayout {
-            format,
-            size,
-            strides,
-            colour: (ColourMatrix::Bt709, ColourRange::Limited),
-        };
-        Picture::new(layout, Arc::new(planes)).unwrap()
     }
 
     fn pixel(picture: &Picture, x: usize, y: usize) -> &[u8] {
@@ -370,7 +347,7 @@ mod tests {
     #[test]
     fn lines_of_video_are_black_without_colour() {
         for format in [PixelFormat::Nv12, PixelFormat::I420] {
-            let picture = yuv(format, (8, 6), |_, _| 200);
+            let picture = planar_picture(format, (8, 6), 3, |_, _| 200);
             let strip = shape(4).drawing(&vec![picture; 4]).unwrap().draw().unwrap();
             assert_eq!(strip.size(), (20, 16));
             assert_eq!(
@@ -392,7 +369,10 @@ mod tests {
     #[test]
     fn pictures_that_do_not_fit_together_are_not_drawn() {
         let rgb = Picture::from_rgb(8, 6, vec![0; 8 * 6 * 3]).unwrap();
-        let mixed = [yuv(PixelFormat::Nv12, (8, 6), |_, _| 200), rgb.clone()];
+        let mixed = [
+            planar_picture(PixelFormat::Nv12, (8, 6), 3, |_, _| 200),
+            rgb.clone(),
+        ];
         assert!(shape(4).drawing(&mixed).unwrap().draw().is_none());
         let outside = Drawing {
             size: (8, 6),
@@ -416,7 +396,7 @@ mod tests {
             corner in (0usize..6, 0usize..6),
             to in (1usize..20, 1usize..20),
         ) {
-            let picture = yuv(format, size, |plane, at| (at * 31 + plane * 7) as u8);
+            let picture = planar_picture(format, size, 3, |plane, at| (at * 31 + plane * 7) as u8);
             let part = PixelRect { left: corner.0 * 2, top: corner.1 * 2, width: 40, height: 40 };
             let picture = picture.part(part);
             let placed = PlacedPicture { picture, left: 2, top: 4, size: (to.0 * 2, to.1 * 2) };

@@ -1,18 +1,18 @@
-//! What tests of several crates share: a configured camera and broker, a frame, and a picture on a device. Panics name what
+//! What tests of several crates share: a configured camera and broker, a frame, and pictures on the host and on a device. Panics name what
 //! is wrong, as tests do.
 
 use std::{
     collections::BTreeMap,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use crate::{
-    CameraId, DevicePlanes, Frame, FrameTimes, Mono, Picture, Planes, PromptId, PromptRegion, Task,
-    WallTime,
+    CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, Mono, Picture,
+    PictureLayout, PixelFormat, Planes, PromptId, PromptRegion, Task, WallTime,
     config::{
         BrokerAccess, CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig,
         MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
@@ -25,6 +25,34 @@ pub fn cases(few: u32) -> u32 {
     let factor = std::env::var("SPOTTER_CASES_FACTOR").ok();
     let factor = factor.map(|text| text.parse::<u32>().expect("SPOTTER_CASES_FACTOR: a number"));
     few.saturating_mul(factor.unwrap_or(1))
+}
+
+/// A picture whose rows have `gap` bytes between them, in colours that are not the default; `byte` gives the bytes of its
+/// planes by plane and place.
+pub fn planar_picture(
+    format: PixelFormat,
+    size: (usize, usize),
+    gap: usize,
+    byte: impl Fn(usize, usize) -> u8,
+) -> Picture {
+    let rows = |plane| format.plane_size(plane, size.0, size.1);
+    let strides = [0, 1, 2].map(|plane| rows(plane).map_or(0, |(bytes, _)| bytes + gap));
+    let plane = |plane: usize| {
+        let (_, count) = rows(plane)?;
+        Some(
+            (0..strides[plane] * count)
+                .map(|i| byte(plane, i))
+                .collect(),
+        )
+    };
+    let planes: Vec<Vec<u8>> = (0..3).map_while(plane).collect();
+    let layout = PictureLayout {
+        format,
+        size,
+        strides,
+        colour: (ColourMatrix::Bt709, ColourRange::Limited),
+    };
+    Picture::new(layout, Arc::new(planes)).expect("planes of this layout")
 }
 
 /// A broker on this machine, in clear, that keeps next to nothing for events.

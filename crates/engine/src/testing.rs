@@ -17,13 +17,10 @@ pub mod tally;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use half::bf16;
 use safetensors::{Dtype, SafeTensors};
-
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureLayout, PixelFormat};
 
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -79,34 +76,6 @@ pub(crate) use golden_tests;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A picture whose rows have `gap` bytes between them, in colours that are not the default; `byte` gives the bytes of its
-/// planes by plane and place.
-pub fn planar_picture(
-    format: PixelFormat,
-    size: (usize, usize),
-    gap: usize,
-    byte: impl Fn(usize, usize) -> u8,
-) -> Picture {
-    let rows = |plane| format.plane_size(plane, size.0, size.1);
-    let strides = [0, 1, 2].map(|plane| rows(plane).map_or(0, |(bytes, _)| bytes + gap));
-    let plane = |plane: usize| {
-        let (_, count) = rows(plane)?;
-        Some(
-            (0..strides[plane] * count)
-                .map(|i| byte(plane, i))
-                .collect(),
-        )
-    };
-    let planes: Vec<Vec<u8>> = (0..3).map_while(plane).collect();
-    let layout = PictureLayout {
-        format,
-        size,
-        strides,
-        colour: (ColourMatrix::Bt709, ColourRange::Limited),
-    };
-    Picture::new(layout, Arc::new(planes)).unwrap()
 }
 
 /// The bytes of a file.

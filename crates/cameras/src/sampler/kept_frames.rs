@@ -353,9 +353,7 @@ fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use spotter_core::PictureLayout;
+    use spotter_core::testing::planar_picture;
 
     use super::*;
 
@@ -553,17 +551,7 @@ mod tests {
     #[test]
     fn copies_take_the_memory_that_the_documentation_says() {
         let page = include_str!("../../../../docs/gpu.md");
-        let picture = {
-            let size = (1920, 1080);
-            let layout = PictureLayout {
-                format: PixelFormat::Nv12,
-                size,
-                strides: [size.0, size.0, 0],
-                colour: (ColourMatrix::Bt709, ColourRange::Limited),
-            };
-            let planes = vec![vec![0; size.0 * size.1], vec![0; size.0 * size.1 / 2]];
-            Picture::new(layout, Arc::new(planes)).unwrap()
-        };
+        let picture = planar_picture(PixelFormat::Nv12, (1920, 1080), 0, |_, _| 0);
         for (task, part) in [("query", KeptPart::Whole), ("describe", KeptPart::Cut)] {
             for frames in [9, 4] {
                 let shape = StripShape { frames, ..NINE };

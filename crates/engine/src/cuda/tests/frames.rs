@@ -11,9 +11,8 @@ use crate::{
         stage::FrameStage,
     },
     model::{VisionConfig, crops, normalise_table, tiling},
-    testing::planar_picture,
 };
-use spotter_core::{Picture, PixelFormat};
+use spotter_core::{Picture, PixelFormat, testing::planar_picture};
 
 /// Smooth enough that scaling matters, with edges.
 pub(super) fn picture(random: &mut Random, format: PixelFormat, size: (usize, usize)) -> Picture {

@@ -5,10 +5,9 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::testing::planar_picture;
 use spotter_core::{
     CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, PromptRegion, PromptView,
-    ScoreSource, Task,
+    ScoreSource, Task, testing::planar_picture,
 };
 
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
