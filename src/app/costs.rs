@@ -60,6 +60,7 @@ impl CostBasis {
         let sizes = SeenSizes {
             frame: size,
             moved: Some(smallest_moved(size)),
+            pixels_max: usize::MAX,
             strip: |view: &PromptView, seen| Some(view.strip?.size(seen)),
         };
         let views = views(seen, &sizes, &self.model.vision);

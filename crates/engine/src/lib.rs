@@ -44,7 +44,8 @@
 //! # Invariants
 //!
 //! - The scheduler is pure: it has no device, no thread and no clock, and does not know which backend runs.
-//! - Answers do not depend on what else runs, on drafts, on the depth of the pipeline or on evictions.
+//! - On the CPU and the simulator, answers do not depend on what else runs, on drafts, on the depth of the pipeline or on evictions. On a
+//!   GPU they do, a little: [`cuda`] says why.
 //! - A backend is used by one thread. A GPU backend is built on the thread that uses it.
 //! - No look enters without a permit, so no queue of old frames forms.
 //! - Absent on purpose: cameras, MQTT, tracks, and the drawn street (tests alone use it).

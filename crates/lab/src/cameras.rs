@@ -278,6 +278,8 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         images: 1,
         positions: 2 * context,
         tokens: 2 * context,
+        picks: usize::MAX,
+        picture_pixels: usize::MAX,
         kept_crops: 0,
     };
     let simulated = SimModel {

@@ -71,7 +71,7 @@ impl CpuBackend {
             }
             CpuPrecision::F32 | CpuPrecision::Int8(_) => linear(weights),
         };
-        let unreadable = |error: WeightsError| BackendError(error.to_string());
+        let unreadable = |error: WeightsError| BackendError::Device(error.to_string());
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),
@@ -102,7 +102,7 @@ impl CpuBackend {
         let (answer, seen) = std::sync::mpsc::sync_channel(1);
         let look = move |device: &mut CpuDevice| answer.send(look(device)).unwrap();
         self.stream.send(StreamCommand::Inspect(Box::new(look)))?;
-        seen.recv().map_err(|e| BackendError(e.to_string()))
+        seen.recv().map_err(|e| BackendError::Device(e.to_string()))
     }
 
     /// Stops the stream where it is until the other end of `gate` is dropped.
@@ -143,7 +143,7 @@ fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimi
     let needs = config.prefix_positions() + 1;
     let positions = capacity.pages.saturating_mul(capacity.page_tokens);
     if positions < needs {
-        return Err(BackendError(format!(
+        return Err(BackendError::Device(format!(
             "the cache has {} pages of {} positions, one look needs {needs} positions or more",
             capacity.pages, capacity.page_tokens
         )));
@@ -154,7 +154,7 @@ fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimi
         ("images", capacity.images),
     ] {
         if count == 0 {
-            return Err(BackendError(format!(
+            return Err(BackendError::Device(format!(
                 "the backend has 0 {what}, needs one or more"
             )));
         }
@@ -169,6 +169,8 @@ fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimi
         images: capacity.images,
         positions: usize::MAX,
         tokens: usize::MAX,
+        picks: usize::MAX,
+        picture_pixels: usize::MAX,
         kept_crops: capacity.kept_crops,
     })
 }

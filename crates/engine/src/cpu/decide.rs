@@ -84,7 +84,7 @@ impl Outputs {
         };
         match is_number(&picked) {
             true => Ok(picked),
-            false => Err(BackendError(format!(
+            false => Err(BackendError::Step(format!(
                 "decision {index} of the step came from values that are not numbers; a page was read that was never written, or the weights are damaged"
             ))),
         }

@@ -47,6 +47,8 @@ pub(super) struct SlotState {
     decided: Vec<PickResult>,
     /// A step whose masks are missing.
     waiting: Option<UndecidedStep>,
+    /// Why the step whose masks are missing failed.
+    failed: Option<BackendError>,
 }
 
 /// A step after its forward pass.
@@ -67,8 +69,26 @@ struct PreparedPicture {
 }
 
 impl CpuDevice {
-    /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest.
+    /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest, and has its error.
     pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<StepResult>, BackendError> {
+        let wants_masks = step.rows.iter().any(Row::wants_mask);
+        let result = self.pass(slot, step);
+        let Err(error) = result else {
+            return result;
+        };
+        let place = &mut self.slots[slot.0];
+        // Rows that carry one of the step's on are zombies.
+        place.decided.clear();
+        match wants_masks {
+            true => {
+                place.failed = Some(error);
+                Ok(None)
+            }
+            false => Err(error),
+        }
+    }
+
+    fn pass(&mut self, slot: SlotId, step: Step) -> Result<Option<StepResult>, BackendError> {
         let started = self.clock.now();
         let pictures = step.images.iter().map(|image| self.prepare(image));
         let pictures: Vec<PreparedPicture> = pictures.collect::<Result<_, _>>()?;
@@ -131,9 +151,12 @@ impl CpuDevice {
     ) -> Result<StepResult, BackendError> {
         let began = self.clock.now();
         let place = &mut self.slots[slot.0];
-        // The caller's side lets no masks through that no step waits for; a step that failed waits no more.
+        if let Some(error) = place.failed.take() {
+            return Err(error);
+        }
+        // The caller's side lets no masks through that no step waits for.
         let Some(mut waiting) = place.waiting.take() else {
-            return Err(BackendError(format!(
+            return Err(BackendError::Step(format!(
                 "slot {} has no step that waits for masks",
                 slot.0
             )));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Results wait in a queue of their own for each slot, with room for the one that a slot can have, so the thread never
-//! waits for a reader. At its first error, or when it panics, the thread ends; it is joined, and its error is that
+//! waits for a reader. A step that fails has its error as its result. When the thread panics, it is joined, and the panic is the error
 //! of every later call.
 
 use std::{
@@ -33,14 +33,17 @@ pub(super) enum StreamCommand {
     Inspect(Box<dyn FnOnce(&mut CpuDevice) + Send>),
 }
 
+/// What a slot's step gave.
+type SlotResult = Result<StepResult, BackendError>;
+
 /// The thread and the ways to it.
 pub(super) struct CpuStream {
     /// `None` only while it is being dropped.
     commands: Option<SyncSender<StreamCommand>>,
     /// One for each slot.
-    results: Vec<Receiver<StepResult>>,
+    results: Vec<Receiver<SlotResult>>,
     /// `None` once it was joined.
-    thread: Option<JoinHandle<Result<(), BackendError>>>,
+    thread: Option<JoinHandle<()>>,
     /// Why it is gone, once it was joined.
     gone: String,
 }
@@ -51,17 +54,18 @@ impl CpuStream {
         let (senders, results): (Vec<_>, Vec<_>) = (0..slots).map(|_| sync_channel(1)).unzip();
         let body = move || {
             for command in inbox {
-                if let Some((slot, committed)) = answer(&mut device, command)? {
+                if let Some((slot, result)) = answer(&mut device, command) {
                     // Fails when the backend is being dropped; then the results are not needed.
-                    let _ = senders[slot.0].send(committed);
+                    let _ = senders[slot.0].send(result);
                 }
             }
-            Ok(())
         };
         let thread = Builder::new()
             .name("cpu-stream".into())
             .spawn(body)
-            .map_err(|e| BackendError(format!("starting the thread of the CPU's stream: {e}")))?;
+            .map_err(|e| {
+                BackendError::Device(format!("starting the thread of the CPU's stream: {e}"))
+            })?;
         Ok(Self {
             commands: Some(commands),
             results,
@@ -81,19 +85,19 @@ impl CpuStream {
 
     /// Waits for the results of the step in `slot`, which was launched and has all its masks.
     pub fn receive(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.results[slot.0].recv().map_err(|_| self.ended())
+        let result = self.results[slot.0].recv();
+        result.map_err(|_| self.ended())?
     }
 
     /// Why the thread is gone.
     fn ended(&mut self) -> BackendError {
         if let Some(thread) = self.thread.take() {
             self.gone = match thread.join() {
-                Ok(Err(BackendError(reason))) => reason,
-                Ok(Ok(())) => "the CPU's stream ended before its caller".into(),
+                Ok(()) => "the CPU's stream ended before its caller".into(),
                 Err(panic) => format!("the CPU's stream panicked: {}", words(panic.as_ref())),
             };
         }
-        BackendError(self.gone.clone())
+        BackendError::Device(self.gone.clone())
     }
 }
 
@@ -108,25 +112,19 @@ impl Drop for CpuStream {
     }
 }
 
-/// Runs one command; results when it completed a step.
-fn answer(
-    device: &mut CpuDevice,
-    command: StreamCommand,
-) -> Result<Option<(SlotId, StepResult)>, BackendError> {
-    let committed = |slot| move |committed| (slot, committed);
+/// Runs one command; a result when that was the last of a step.
+fn answer(device: &mut CpuDevice, command: StreamCommand) -> Option<(SlotId, SlotResult)> {
     match command {
         // Inside of the pool: from outside, each of a step's hundreds of parallel parts would wake a worker and wait for it.
         StreamCommand::Run(slot, step) => {
-            let result = rayon::scope(|_| device.run(slot, step));
-            Ok(result?.map(committed(slot)))
+            let result = rayon::scope(|_| device.run(slot, step)).transpose()?;
+            Some((slot, result))
         }
-        StreamCommand::Finalize(slot, masks) => {
-            device.finalize(slot, &masks).map(committed(slot)).map(Some)
-        }
+        StreamCommand::Finalize(slot, masks) => Some((slot, device.finalize(slot, &masks))),
         #[cfg(test)]
         StreamCommand::Inspect(look) => {
             look(device);
-            Ok(None)
+            None
         }
     }
 }

@@ -98,6 +98,6 @@ impl FeatureStore {
             .entries
             .get(entry.0 as usize)
             .and_then(Option::as_deref);
-        kept.ok_or_else(|| BackendError(format!("{entry:?} is read and was never filled")))
+        kept.ok_or_else(|| BackendError::Step(format!("{entry:?} is read and was never filled")))
     }
 }

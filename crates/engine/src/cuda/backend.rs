@@ -19,6 +19,7 @@ use super::{
     record::DecisionRecord,
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams, record},
+    stage::FrameStage,
     weights::{GpuWeights, WeightFormat},
 };
 use crate::{
@@ -85,13 +86,16 @@ pub enum Precision<'a> {
     Int8,
 }
 
-/// Pixels of expected frames; buffers grow for larger ones.
+/// Pixels of the largest picture that a step has room for. The model sees some 1.1 million of a picture, so more would show it nothing.
 pub(super) const FRAME_PIXELS: usize = 1920 * 1080;
 /// Positions of rows in a step, for each row that it may have.
 const POSITIONS_PER_ROW: usize = 128;
 /// Tokens that drafts may choose in a step, for each row that it may have: two answers of a hundred for 32 rows. Each takes 0.2 MB, for its
 /// logits.
 const DRAFTED_TOKENS_PER_ROW: usize = 7;
+
+/// Decisions in a step, for each row that it may have: drafts of fifty objects each, and their ends.
+const PICKS_PER_ROW: usize = 160;
 
 /// Crops that the encoder computes together while fp8 is calibrated.
 const CALIBRATED_CROPS: usize = 5;
@@ -307,11 +311,16 @@ impl CudaBackend {
             let tiling = view_tiling(job.picture.size(), &job.view, &self.config.vision);
             let crops = places.place(&job.sources(tiling.crops())?);
             let most = self.network.vision.room.crops;
-            if first + crops.len() > source.len || places.batch() > most {
-                return Err(BackendError(format!(
-                    "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
-                    first + crops.len()
-                )));
+            let has_room = first + crops.len() <= source.len && places.batch() <= most;
+            if !has_room || !FramePreprocessor::has_room(tiling, &self.config.vision, FRAME_PIXELS)
+            {
+                return Err(BackendError::Image {
+                    image: index,
+                    reason: format!(
+                        "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
+                        first + crops.len()
+                    ),
+                });
             }
             let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
             block[image.start + index * 3..][..3].copy_from_slice(&words);
@@ -366,11 +375,89 @@ impl Backend for CudaBackend {
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         check(&step, &self.limits, self.vocab)?;
         self.flights.launch(slot, &step.rows)?;
-        self.queue(slot, &step)
+        self.queue(slot, &step).map_err(|error| {
+            self.flights.remove_newest();
+            self.abandon(slot, error)
+        })
     }
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         self.flights.finalize(slot, &masks)?;
+        self.queue_masked(slot, &masks).map_err(|error| {
+            self.flights.remove_newest();
+            self.abandon(slot, error)
+        })
+    }
+
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
+        self.flights.commit(slot)?;
+        let buffers = &self.slots[slot.0];
+        let records = buffers.results()?;
+        let decided = |picks: &Range<usize>| {
+            let records = &records[picks.clone()];
+            records.iter().map(DecisionRecord::picked).collect()
+        };
+        let counts = &buffers.step.counts;
+        let picked: Option<Vec<Vec<PickResult>>> = counts.row_picks.iter().map(decided).collect();
+        let before = self.last.map(|(slot, set)| self.slots[slot.0].end_of(set));
+        let times = self.clock.times(buffers.events(), before, counts)?;
+        self.last = Some((slot, buffers.event_set));
+        let buffers = &mut self.slots[slot.0];
+        buffers.frames.release();
+        let picked = picked.ok_or_else(|| {
+            BackendError::Step(format!(
+                "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
+                self.gpu.name
+            ))
+        })?;
+        Ok(StepResult {
+            picked,
+            model_sizes: buffers.step.model_sizes.clone(),
+            crops_encoded: buffers.step.crops_encoded,
+            crops_reused: buffers.step.crops_reused,
+            times,
+        })
+    }
+
+    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
+        let Some(wanted) = self.graphs.unrecorded() else {
+            return Ok(false);
+        };
+        if let Err(error) = self.record_shape(&wanted) {
+            self.graphs.leave_unrecorded(wanted.shape);
+            // A lost device does not end its work.
+            self.streams.drain()?;
+            tracing::warn!(
+                "steps of one shape stay slower, because it cannot be recorded: {error}"
+            );
+        }
+        Ok(true)
+    }
+
+    fn graph_use(&self) -> GraphUse {
+        self.graphs.use_counts()
+    }
+}
+
+impl CudaBackend {
+    /// The error of a step that was not queued to its end. What was queued of it ends before its slot is used again; the device is lost
+    /// when it does not end.
+    fn abandon(&mut self, slot: SlotId, error: BackendError) -> BackendError {
+        if let Err(lost) = self.streams.drain() {
+            return lost.into();
+        }
+        let buffers = &mut self.slots[slot.0];
+        buffers.frames.release();
+        // The next step takes the set again, because the end of the last step may be in the other one.
+        buffers.next_events();
+        match error {
+            BackendError::Device(reason) => BackendError::Step(reason),
+            error => error,
+        }
+    }
+
+    /// Queues the masks of a step, its tokens and the copy of its results.
+    fn queue_masked(&mut self, slot: SlotId, masks: &[RowMask]) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         let of_row = |row: &Option<usize>| {
             let wanted = masks.iter().find(|mask| Some(mask.row) == *row);
@@ -386,50 +473,6 @@ impl Backend for CudaBackend {
         Ok(buffers.download(&self.streams)?)
     }
 
-    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.flights.commit(slot)?;
-        let buffers = &self.slots[slot.0];
-        let records = buffers.results()?;
-        let decided = |picks: &Range<usize>| {
-            let records = &records[picks.clone()];
-            records.iter().map(DecisionRecord::picked).collect()
-        };
-        let counts = &buffers.step.counts;
-        let picked: Option<Vec<Vec<PickResult>>> = counts.row_picks.iter().map(decided).collect();
-        let picked = picked.ok_or_else(|| {
-            BackendError(format!(
-                "a step on {} gave values that are not numbers; a page was read that was never written, or the weights are damaged",
-                self.gpu.name
-            ))
-        })?;
-        let before = self.last.map(|(slot, set)| self.slots[slot.0].end_of(set));
-        let times = self.clock.times(buffers.events(), before, counts)?;
-        let committed = StepResult {
-            picked,
-            model_sizes: buffers.step.model_sizes.clone(),
-            crops_encoded: buffers.step.crops_encoded,
-            crops_reused: buffers.step.crops_reused,
-            times,
-        };
-        self.last = Some((slot, buffers.event_set));
-        self.slots[slot.0].frames.release();
-        Ok(committed)
-    }
-
-    fn prepare_shape(&mut self) -> Result<bool, BackendError> {
-        let Some(wanted) = self.graphs.unrecorded() else {
-            return Ok(false);
-        };
-        self.record_shape(&wanted)?;
-        Ok(true)
-    }
-
-    fn graph_use(&self) -> GraphUse {
-        self.graphs.use_counts()
-    }
-}
-
-impl CudaBackend {
     /// Queues the work of a shape on the compute stream, as a step with these counts would.
     fn record_shape(&mut self, wanted: &UnrecordedShape) -> Result<(), CudaError> {
         let UnrecordedShape { shape, counts } = wanted;
@@ -520,7 +563,7 @@ pub(super) fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
 
 /// Bytes of the frames of a step.
 pub(super) fn frame_bytes(capacity: CudaCapacity) -> usize {
-    capacity.images * FRAME_PIXELS * 3 / 2
+    capacity.images * FrameStage::bytes_for(FRAME_PIXELS)
 }
 
 /// Values of the features of a crop.
@@ -541,6 +584,7 @@ pub(super) fn limits(
             pages_min(config)
         )));
     }
+    let positions = (capacity.rows * POSITIONS_PER_ROW).max(text.max_context);
     Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
@@ -549,8 +593,10 @@ pub(super) fn limits(
         context: text.max_context,
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
-        positions: (capacity.rows * POSITIONS_PER_ROW).max(text.max_context),
+        positions,
         tokens: capacity.rows * (1 + DRAFTED_TOKENS_PER_ROW),
+        picks: positions.min(capacity.rows * PICKS_PER_ROW),
+        picture_pixels: FRAME_PIXELS,
         kept_crops: capacity.kept_crops,
     })
 }

@@ -64,26 +64,33 @@ pub enum CudaError {
     /// A frame that a decoder left on a GPU.
     #[error("a frame cannot be read from the memory of a GPU: {0}")]
     Frame(&'static str),
+    /// A step or a picture is larger than the buffers that were planned.
+    #[error("{0}")]
+    TooLarge(String),
+    /// A kernel and the program disagree about the kernel's arguments.
+    #[error("{0}; the program is wrong, report this")]
+    Arguments(String),
     /// The kernels do not support the shape of the model.
     #[error("this model does not run on the GPU: {0}; use device = \"cpu\"")]
     Shape(String),
 }
 
 impl From<CudaError> for BackendError {
-    /// The message has what was tried, the answer of the driver, and what to do. After most of these errors the process cannot use
-    /// that GPU any more.
+    /// The message has what was tried, the answer of the driver, and what to do. After most errors of the driver the process cannot use
+    /// that GPU any more; [`CudaBackend`](super::CudaBackend) finds out where that is not certain.
     fn from(error: CudaError) -> Self {
         use cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        let remedy = match &error {
+        match &error {
             CudaError::Driver { source, .. } if source.0 == CUDA_ERROR_OUT_OF_MEMORY => {
-                "; end other programs that use the GPU's memory, then restart Spotter"
+                Self::Step(format!(
+                    "{error}; end other programs that use the GPU's memory, or lower model.memory and restart Spotter"
+                ))
             }
-            CudaError::Driver { .. } | CudaError::Product { .. } => {
-                "; restart Spotter, and if the error repeats, look for \"Xid\" in the kernel's log (dmesg)"
-            }
-            _ => "",
-        };
-        Self(format!("{error}{remedy}"))
+            CudaError::Driver { .. } | CudaError::Product { .. } => Self::Device(format!(
+                "{error}; restart Spotter, and if the error repeats, look for \"Xid\" in the kernel's log (dmesg)"
+            )),
+            _ => Self::Step(error.to_string()),
+        }
     }
 }
 

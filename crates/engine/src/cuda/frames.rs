@@ -5,8 +5,8 @@
 //!                  └─▶ tiles' size, once ─────▶ patches of crops 1 …
 //! ```
 //!
-//! The tables of a size (which source pixels make which pixel) are made when the size is first used, and kept; scratch buffers grow and
-//! stay. After that nothing is allocated.
+//! The tables of a size (which source pixels make which pixel) are made when the size is first used, and some are kept. The scratch
+//! buffers have room for every picture that a step takes, and never grow.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,6 +19,10 @@ use super::{
     memory::Buffer,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps};
+
+/// Tables of sizes that are kept; cameras have few sizes, the API's pictures may have any. Each takes about as many bytes as 24 times the
+/// pixels of the side.
+const TAPS_MAX: usize = 64;
 
 /// Scales and cuts frames.
 pub struct FramePreprocessor {
@@ -33,6 +37,8 @@ pub struct FramePreprocessor {
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
+    /// Pixels of each of these three.
+    room: usize,
 }
 
 /// What is made of a frame.
@@ -52,7 +58,7 @@ struct FrameCut {
 }
 
 impl FramePreprocessor {
-    /// With buffers for pictures of `pixels` pixels; they grow for larger ones.
+    /// With buffers for pictures of up to `pixels` pixels.
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &VisionConfig,
@@ -69,7 +75,14 @@ impl FramePreprocessor {
             rgb: bytes()?,
             between: bytes()?,
             scaled: bytes()?,
+            room: pixels,
         })
+    }
+
+    /// True when buffers of `pixels` pixels have room for pictures that are cut in this way.
+    pub fn has_room(tiling: Tiling, config: &VisionConfig, pixels: usize) -> bool {
+        let (width, height) = tiling.resized(config);
+        width * height <= pixels && config.crop_size * config.crop_size <= pixels
     }
 
     /// Bytes of those buffers.
@@ -86,7 +99,13 @@ impl FramePreprocessor {
         out: StridedRows,
     ) -> Result<(), CudaError> {
         let PixelSize { width, height } = frame.size;
-        grow(&mut self.rgb, &self.stream, width * height * 3)?;
+        if width * height > self.room || !Self::has_room(crops.tiling, &self.config, self.room) {
+            return Err(CudaError::TooLarge(format!(
+                "a picture of {width} x {height} pixels in {} crops is larger than the {} pixels that the GPU has room for",
+                crops.tiling.crops(),
+                self.room
+            )));
+        }
         kernels.rgb_from_planes(frame, self.rgb.start())?;
         let WantedCrops { tiling, wanted } = crops;
         let (whole, parts) = wanted.split_at(1.min(wanted.len()));
@@ -116,24 +135,14 @@ impl FramePreprocessor {
         let to = PixelSize { width, height };
         let (across, down) = ((from.width, to.width), (from.height, to.height));
         self.make_tables([across, down], tiling)?;
-        let most = from.width.max(to.width) * from.height.max(to.height) * 3;
-        grow(&mut self.between, &self.stream, most)?;
-        grow(&mut self.scaled, &self.stream, most)?;
         let (across, down) = (&self.taps[&across], &self.taps[&down]);
         let (rgb, between, scaled) = (self.rgb.start(), self.between.start(), self.scaled.start());
         let pass = |taps, from, to| ScalePass { taps, from, to };
+        let half = half_scaled(from, to);
         if is_down_first((from.width, from.height), (to.width, to.height)) {
-            let half = PixelSize {
-                width: from.width,
-                height: to.height,
-            };
             kernels.scale_down(rgb, between, &pass(down, from, half))?;
             kernels.scale_across(between, scaled, &pass(across, half, to))?;
         } else {
-            let half = PixelSize {
-                width: to.width,
-                height: from.height,
-            };
             kernels.scale_across(rgb, between, &pass(across, from, half))?;
             kernels.scale_down(between, scaled, &pass(down, half, to))?;
         }
@@ -165,6 +174,10 @@ impl FramePreprocessor {
         scalings: [(usize, usize); 2],
         tiling: Tiling,
     ) -> Result<(), CudaError> {
+        if self.taps.len() + scalings.len() > TAPS_MAX {
+            // Freed on the stream, behind the work that uses them.
+            self.taps.clear();
+        }
         for scaling in scalings {
             if !self.taps.contains_key(&scaling) {
                 let made = self.taps_of(scaling.0, scaling.1)?;
@@ -202,10 +215,35 @@ impl FramePreprocessor {
     }
 }
 
-/// Makes room for `bytes`. The old buffer is freed on its stream, behind the work that uses it.
-fn grow(buffer: &mut Buffer<u8>, stream: &Arc<CudaStream>, bytes: usize) -> Result<(), CudaError> {
-    if buffer.start().len() < bytes {
-        *buffer = Buffer::zeros(stream, bytes)?;
+/// The size between the two passes of a scaling.
+fn half_scaled(from: PixelSize, to: PixelSize) -> PixelSize {
+    match is_down_first((from.width, from.height), (to.width, to.height)) {
+        true => PixelSize {
+            width: from.width,
+            height: to.height,
+        },
+        false => PixelSize {
+            width: to.width,
+            height: from.height,
+        },
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn picture_between_passes_is_no_larger_than_both_ends(
+            from in (1_usize..3000, 1_usize..3000), to in (1_usize..2000, 1_usize..2000),
+        ) {
+            let size = |(width, height)| PixelSize { width, height };
+            let pixels = |size: PixelSize| size.width * size.height;
+            let (from, to) = (size(from), size(to));
+            prop_assert!(pixels(half_scaled(from, to)) <= pixels(from).max(pixels(to)));
+        }
+    }
 }

@@ -58,6 +58,8 @@ struct GraphEntry {
     counts: StepCounts,
     /// `None` until it is recorded.
     graph: Option<CudaGraph>,
+    /// False after a recording that failed.
+    is_recordable: bool,
     last_use: u64,
     /// Times that it was queued kernel by kernel.
     queued: u64,
@@ -103,6 +105,7 @@ impl Graphs {
         let entry = self.entries.entry(shape).or_insert_with(|| GraphEntry {
             counts: counts.clone(),
             graph: None,
+            is_recordable: true,
             last_use,
             queued: 0,
         });
@@ -126,7 +129,7 @@ impl Graphs {
         let unrecorded = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.graph.is_none());
+            .filter(|(_, entry)| entry.graph.is_none() && entry.is_recordable);
         let (shape, entry) = unrecorded.max_by_key(|(_, entry)| (entry.queued, entry.last_use))?;
         Some(UnrecordedShape {
             shape: *shape,
@@ -146,6 +149,13 @@ impl Graphs {
             self.use_counts.recorded += 1;
         }
         Ok(())
+    }
+
+    /// Queues the work of that shape kernel by kernel from now on, because it could not be recorded.
+    pub fn leave_unrecorded(&mut self, shape: GraphShape) {
+        if let Some(entry) = self.entries.get_mut(&shape) {
+            entry.is_recordable = false;
+        }
     }
 
     pub fn use_counts(&self) -> GraphUse {

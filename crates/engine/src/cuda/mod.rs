@@ -5,6 +5,11 @@
 //!           tables     copies  patches   products, kernels
 //! ```
 //!
+//! A row's numbers depend a little on its step. Steps of up to 2, 8, 16 and 32 positions have kernels of their own, larger ones run kernel by
+//! kernel with an algorithm of cuBLASLt for each number of rows, and each adds up in another order: hidden states in bf16 differ by 0.22 %
+//! of their norm (fp8 0.34 %). Equal steps give equal bits. But what else runs, drafts, evictions and the depth of the pipeline make other
+//! steps, so where two choices are nearly equally likely, the answer may be the other one.
+//!
 //! Belongs here: everything that uses CUDA, and all `unsafe` of the crate; each block states why it is sound. [`foreign`] uses
 //! GStreamer too, which has the address of a decoder's buffer. Not here: when a step runs (`scheduler`) and what is in it (`model`).
 //! Nothing is linked: driver, NVRTC and cuBLASLt are found at run time, and [`library`] reports what is missing.

@@ -90,7 +90,7 @@ impl TableLayout {
     pub fn new(limits: &BackendLimits) -> Self {
         let row_positions = limits.positions;
         let positions = row_positions + limits.images * limits.prefix_positions;
-        let picks = row_positions.min(limits.rows * 160);
+        let picks = limits.picks;
         // At worst each row is a tile of its own, and the last tile of each row is not full.
         let tiles = limits.rows + row_positions / TILE;
         let pages = limits.rows * limits.context.div_ceil(PAGE) * 2;
@@ -187,7 +187,7 @@ pub fn write(
     let row_positions: usize = step.rows.iter().map(|row| row.inputs.positions()).sum();
     let picks: usize = step.rows.iter().map(|row| row.picks.len()).sum();
     if row_positions > layout.row_positions || picks > layout.picks {
-        return Err(BackendError(format!(
+        return Err(BackendError::Step(format!(
             "a step of {row_positions} positions and {picks} decisions is more than the GPU's {} and {}; use shorter prompts",
             layout.row_positions, layout.picks
         )));
@@ -247,7 +247,7 @@ impl TableWriter<'_> {
         let start = self.page_words;
         for page in pages {
             if self.page_words == self.layout.pages.len {
-                return Err(BackendError(
+                return Err(BackendError::Step(
                     "a step's page tables are longer than the GPU's; use shorter prompts".into(),
                 ));
             }
@@ -378,7 +378,7 @@ impl TableWriter<'_> {
             MaskSource::Host => &[],
         };
         if banned.len() > BANNED || token == self.layout.token_rows.len {
-            return Err(BackendError(format!(
+            return Err(BackendError::Step(format!(
                 "a step with {} banned ids in a row and {token} tokens is more than the GPU's {BANNED} and {}",
                 banned.len(),
                 self.layout.token_rows.len

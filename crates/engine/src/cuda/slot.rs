@@ -108,7 +108,7 @@ pub struct GpuSlot {
 }
 
 impl GpuSlot {
-    /// Room for one step with masks of `vocab` tokens; the one for `frame_bytes` of decoded frames grows for steps with more.
+    /// Room for one step with masks of `vocab` tokens and `frame_bytes` of decoded frames.
     pub fn new(
         streams: &Streams,
         layout: &TableLayout,

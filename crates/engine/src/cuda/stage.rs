@@ -31,7 +31,12 @@ pub struct FrameStage {
 }
 
 impl FrameStage {
-    /// Room for `bytes` of frames; it grows when a step has more.
+    /// Bytes that a picture of so many pixels takes at most, in any format and shape.
+    pub fn bytes_for(pixels: usize) -> usize {
+        pixels * 3 + 3 * ALIGNED
+    }
+
+    /// Room for `bytes` of frames.
     pub fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, CudaError> {
         Ok(Self {
             host: PinnedBuffer::zeros(bytes)?,
@@ -50,8 +55,11 @@ impl FrameStage {
     ) -> Result<Vec<PlanarFrame>, CudaError> {
         self.release();
         let needed: usize = pictures.iter().map(|picture| bytes(picture)).sum();
-        if needed > self.host.as_slice().len() {
-            *self = Self::new(copies, needed.next_power_of_two())?;
+        let room = self.host.as_slice().len();
+        if needed > room {
+            return Err(CudaError::TooLarge(format!(
+                "the pictures of a step take {needed} bytes, its buffers have {room}; use smaller pictures"
+            )));
         }
         self.used = 0;
         let mut staged = vec![None; pictures.len()];
@@ -225,6 +233,18 @@ fn bytes(picture: &Picture) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_core::{PixelFormat, testing::planar_picture};
+
+    #[test]
+    fn every_picture_takes_at_most_the_planned_bytes() {
+        for format in [PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420] {
+            for size in [(1, 1), (1, 400), (400, 1), (2, 2), (33, 15), (640, 363)] {
+                let picture = planar_picture(format, size, 0, |_, i| i as u8);
+                let planned = FrameStage::bytes_for(size.0 * size.1);
+                assert!(bytes(&picture) <= planned, "{format:?} {size:?}");
+            }
+        }
+    }
 
     #[test]
     fn pieces_hold_each_plane_row_once_in_order() {

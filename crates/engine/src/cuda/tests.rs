@@ -14,6 +14,7 @@ mod golden;
 mod inside;
 mod int8;
 mod layers;
+mod limits;
 mod products;
 mod quiet;
 mod reuse;

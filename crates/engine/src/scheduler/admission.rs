@@ -124,6 +124,12 @@ impl AdmittedLook {
         waiting.filter(move |job| !(job.is_text && texts_wait))
     }
 
+    /// It begins again without an image in the cache.
+    fn take_prefix(&mut self) -> Option<Arc<[PageId]>> {
+        (self.image, self.verdict) = (None, None);
+        self.prefix.take()
+    }
+
     /// What its texts follow in the cache. A look with a picture has an image once it has a prefix.
     pub fn root(&self) -> PrefixRoot {
         self.image.map_or(PrefixRoot::Nothing, PrefixRoot::Image)
@@ -296,6 +302,18 @@ impl Admission {
     /// Remembers an answer as the draft of the next one.
     pub fn remember_answer(&mut self, key: DraftKey, decisions: Vec<Decision>) {
         self.drafts.remember(key, decisions);
+    }
+
+    /// Forgets all answers that would be drafts.
+    pub fn forget_answers(&mut self) {
+        self.drafts = Drafts::default();
+    }
+
+    /// Takes the pages of all looks that use one of these images, which were not written. They are encoded again.
+    pub fn take_prefixes_of(&mut self, images: &[ImageNumber]) -> Vec<Arc<[PageId]>> {
+        let uses = |look: &&mut AdmittedLook| look.image.is_some_and(|i| images.contains(&i));
+        let looks = self.looks.values_mut().filter(uses);
+        looks.filter_map(AdmittedLook::take_prefix).collect()
     }
 
     /// Gives every waiting prompt the last answer of its kind, as far as the context reaches.

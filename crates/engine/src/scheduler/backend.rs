@@ -25,6 +25,10 @@
 //! 6. An entry of features is read only after an image filled it, in an earlier step or before in the same one: an image that fills
 //!    an entry fills it for the images behind it, and those before it read what was there.
 //!
+//! A call may fail ([`BackendError`]). What fails with it is part of the error: a look, the looks of the step, or the device. After an
+//! error of `launch` nothing of the step runs and the slot is free. After an error of `finalize` or `commit` the slot is free, and what
+//! the step was to write is undefined.
+//!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
 pub use crate::model::DecoderInput;
@@ -60,6 +64,10 @@ pub struct BackendLimits {
     pub positions: usize,
     /// Tokens chosen in one step ([`Pick::Token`]); at least the rows. What is beyond is for drafts.
     pub tokens: usize,
+    /// Decisions in one step ([`Row::picks`]); at least the rows. What is beyond is for drafts.
+    pub picks: usize,
+    /// Pixels of a picture. Larger ones are scaled before they are admitted.
+    pub picture_pixels: usize,
     /// Crops whose features the backend keeps, in entries `0..kept_crops`.
     pub kept_crops: usize,
 }
@@ -121,7 +129,7 @@ impl ImageJob {
         match self.crops.len() {
             0 => Ok(vec![CropSource::Encoded(None); count]),
             given if given == count => Ok(self.crops.clone()),
-            given => Err(BackendError(format!(
+            given => Err(BackendError::Step(format!(
                 "an image of {count} crops has sources for {given}"
             ))),
         }
@@ -338,10 +346,24 @@ impl StepTimes {
     }
 }
 
-/// A device that cannot go on. The engine fails what is in flight and stops.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BackendError(pub String);
+/// Why a device did not run a step, by what fails with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// The device does not take a picture of the step: the picture's look fails, the step's other rows run in another step. An error of
+    /// [`Backend::launch`] alone.
+    #[error("{reason}")]
+    Image {
+        /// Index in the step.
+        image: usize,
+        reason: String,
+    },
+    /// The device did not run the step: the looks of its rows fail, and the device is used further.
+    #[error("{0}")]
+    Step(String),
+    /// The device is lost: every look fails, and the engine stops.
+    #[error("{0}")]
+    Device(String),
+}
 
 /// A device that runs steps.
 pub trait Backend {

@@ -25,7 +25,7 @@ use super::{
 };
 use spotter_core::Mono;
 
-/// What has to be known at a step's commit.
+/// What has to be known at a step's commit, and when it fails.
 pub struct StepRecord {
     pub(super) rows: Vec<RowRecord>,
     pub(super) images: Vec<LookId>,
@@ -46,6 +46,8 @@ pub(super) struct StepDraft {
     prefilled: Vec<JobId>,
     /// Tokens that drafts may choose in it, beside one of each row.
     spare_tokens: usize,
+    /// Decisions of drafts that it has room for, beside one of each row.
+    spare_picks: usize,
     /// Rows that are no free texts.
     short_rows: usize,
     /// Other steps in flight.
@@ -59,6 +61,7 @@ impl StepDraft {
         let row = self.step.rows.len();
         let tokens = request.picks.iter().filter(|pick| pick.is_token()).count();
         self.spare_tokens -= tokens.saturating_sub(1);
+        self.spare_picks -= request.picks.len().saturating_sub(1);
         self.short_rows += usize::from(!job.is_text);
         let slot = self.slot;
         job.launched(&request, RowRef { slot, row });
@@ -97,6 +100,7 @@ impl BatchPlanner {
             },
             prefilled: Vec::new(),
             spare_tokens: self.limits.tokens - self.limits.rows,
+            spare_picks: self.limits.picks - self.limits.rows,
             short_rows: 0,
             others,
         }
@@ -147,7 +151,7 @@ impl BatchPlanner {
             if is_text && texts == 0 {
                 continue;
             }
-            self.fit_draft(inside, i, draft.spare_tokens);
+            self.fit_draft(inside, i, draft);
             let job = inside.active.at(i);
             let Some(request) = job.decode(carry) else {
                 continue;
@@ -171,9 +175,11 @@ impl BatchPlanner {
         }
     }
 
-    /// Shortens the draft of job `i` to the pages that are free, and to a step that has `spare_tokens` left.
-    fn fit_draft(&self, inside: &mut WorkingSet, i: usize, spare_tokens: usize) {
-        inside.active.at_mut(i).shorten_drafted_tokens(spare_tokens);
+    /// Shortens the draft of job `i` to the pages that are free, and to what the step has left.
+    fn fit_draft(&self, inside: &mut WorkingSet, i: usize, draft: &StepDraft) {
+        let job = inside.active.at_mut(i);
+        job.shorten_drafted_tokens(draft.spare_tokens);
+        job.shorten_draft(draft.spare_picks);
         let job = inside.active.at(i);
         if let Some(needed) = job.end_without_draft() {
             let pages = job.kv.own.len() + inside.kv.available();
@@ -359,6 +365,7 @@ impl BatchPlanner {
             return false;
         };
         job.shorten_drafted_tokens(draft.spare_tokens);
+        job.shorten_draft(draft.spare_picks);
         let own = inside.kv.find_text(look.root(), &job.prompt());
         let known = own.len() * self.limits.page_tokens;
         job.kv.own = own;

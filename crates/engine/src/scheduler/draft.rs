@@ -1,4 +1,4 @@
-//! The previous answer as the draft of the next one: lossless speculative decoding for cameras that mostly stand still.
+//! The previous answer as the draft of the next one: speculative decoding for cameras that mostly stand still.
 //!
 //! ```text
 //!   fed        … prompt │ x1    y1    s1
@@ -12,7 +12,8 @@
 //! An answer that found nothing is a draft too: the end is expected right behind the prompt, so no row runs ahead of it.
 //!
 //! A draft is always verified: each position decides by itself what should be at the next one, and only decisions that
-//! were fed what was decided count. So answers are the same with and without it.
+//! were fed what was decided count. So answers are the same with and without it, where a row's numbers do not depend on the other rows of
+//! its step: on the CPU and the simulator. On a GPU ([`cuda`](crate::cuda)), a step with a draft has more positions and may run in other kernels.
 
 use std::collections::HashMap;
 

@@ -240,6 +240,17 @@ impl KvPool {
         }
     }
 
+    /// No text is known and no image kept any more. Looks that use them stay holders of their pages.
+    pub fn forget_all(&mut self) {
+        let images = std::mem::take(&mut self.images).into_values();
+        let texts = std::mem::take(&mut self.texts).into_values();
+        let mut pages: Vec<PageId> = texts.map(|text| text.page).collect();
+        pages.extend(images.flat_map(|image| image.pages.to_vec()));
+        // A map has no order, and runs should be alike.
+        pages.sort();
+        self.release(pages);
+    }
+
     /// One holder more.
     pub fn share(&mut self, pages: &[PageId]) {
         self.pool.share(pages);

@@ -28,6 +28,7 @@
 //! | `admission`, `active` | looks with waiting prompts; prompts with rows and pages |
 //! | `batch` | fills the next step |
 //! | `settlement` | what the results of a step mean |
+//! | `failure` | what follows from a step without results |
 //! | [`schedule`] | all of these together; `working_set` changes looks, jobs and pages together |
 //! | [`draft`] | the previous answer rides along and is verified |
 //! | [`still`] | what a camera's unchanged picture does not need to have computed again |
@@ -48,6 +49,7 @@ mod batch;
 pub mod constraint;
 pub mod decision;
 pub mod draft;
+mod failure;
 mod job;
 pub mod kv;
 pub mod pace;

@@ -102,6 +102,16 @@ impl<T> Pipeline<T> {
         self.flights.front().map(|flight| &flight.load)
     }
 
+    /// The newest step was not launched after all; its slot is free.
+    pub fn not_launched(&mut self) -> Option<T> {
+        self.flights.pop_back().map(|flight| flight.load)
+    }
+
+    /// What is known of all steps in flight, the oldest first.
+    pub fn loads(&self) -> impl Iterator<Item = &T> {
+        self.flights.iter().map(|flight| &flight.load)
+    }
+
     /// The results of [`Self::oldest`] were read; its slot is free.
     pub fn committed(&mut self) -> Option<T> {
         self.oldest()?;

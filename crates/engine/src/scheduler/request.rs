@@ -69,6 +69,20 @@ pub struct UnfitPrompt {
     pub what: String,
 }
 
+/// Why a look ends without its answers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookFault {
+    /// It never fits.
+    #[error(transparent)]
+    Prompt(UnfitPrompt),
+    /// The device does not take its picture.
+    #[error("{0}")]
+    Picture(String),
+    /// A step of it has no results.
+    #[error("{0}")]
+    Step(String),
+}
+
 /// What happened to a look.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LookEvent {
@@ -88,11 +102,13 @@ pub enum LookEvent {
     Answered { look: LookId },
     /// It was not started in time, or not answered in time.
     Late { look: LookId },
-    /// It can never be answered.
-    Failed { look: LookId, why: UnfitPrompt },
+    /// It cannot be answered.
+    Failed { look: LookId, why: LookFault },
 }
 
-/// How the engine works; every combination gives the same answers, except with [`PictureDetail::Cells`](super::still::PictureDetail).
+/// How the engine works. On a device whose numbers do not depend on what is in a step (the CPU, the simulator), every combination gives the
+/// same answers, except with [`PictureDetail::Cells`](super::still::PictureDetail). On a GPU a combination makes other steps, and some
+/// decisions differ ([`cuda`](crate::cuda)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Steps in flight: 1 blocks, 2 is the pipeline, more runs ahead. The backend's slots bound it.

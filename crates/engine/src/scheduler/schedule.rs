@@ -20,9 +20,9 @@
 use super::{
     backend::{BackendLimits, PageId, Row, RowMask, SlotId, Step, StepResult},
     batch::{BatchPlanner, StepRecord},
+    failure,
     pipeline::Pipeline,
     request::{LookEvent, LookId, LookRequest, Options, Work},
-    sequence::UnexpectedPick,
     settlement,
     working_set::WorkingSet,
 };
@@ -144,14 +144,27 @@ impl Scheduler {
         Some((slot, masks))
     }
 
-    /// Settles the results of the oldest step, and returns the number of its images. An error means that the backend broke its
-    /// contract.
-    pub fn committed(&mut self, results: StepResult, now: Mono) -> Result<usize, UnexpectedPick> {
+    /// Settles the results of the oldest step, and returns the number of its images.
+    pub fn committed(&mut self, results: StepResult, now: Mono) -> usize {
         let Some(record) = self.pipeline.committed() else {
-            return Ok(0);
+            return 0;
         };
-        settlement::settle(&mut self.inside, &record, &results, now)?;
-        Ok(record.images.len())
+        settlement::settle(&mut self.inside, &record, &results, now);
+        record.images.len()
+    }
+
+    /// The device did not launch the step of [`Self::next_step`]: its looks fail, or, with the index of a picture, one of them.
+    pub fn not_launched(&mut self, image: Option<usize>, reason: &str) {
+        if let Some(record) = self.pipeline.not_launched() {
+            failure::not_launched(&mut self.inside, &record, image, reason);
+        }
+    }
+
+    /// The device has no results of the oldest step, which has its masks: the looks of it and of the steps behind it fail.
+    pub fn lost(&mut self, reason: &str) {
+        if let Some(record) = self.pipeline.committed() {
+            failure::lost(&mut self.inside, &record, self.pipeline.loads(), reason);
+        }
     }
 
     /// Steps of the looks that were answered since the last call.

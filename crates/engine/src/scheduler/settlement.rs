@@ -6,7 +6,7 @@ use super::{
     decision::Decision,
     draft,
     job::JobState,
-    request::{LookEvent, PromptResult},
+    request::{LookEvent, LookFault, PromptResult},
     sequence::UnexpectedPick,
     still::KnownAnswer,
     working_set::WorkingSet,
@@ -29,13 +29,13 @@ pub(super) fn masks(inside: &WorkingSet, record: &StepRecord, vocab: usize) -> V
     masks
 }
 
-/// Settles the results of a step. An error means that the backend broke its contract.
+/// Settles the results of a step. A row whose decision is none that it can have fails its look.
 pub(super) fn settle(
     inside: &mut WorkingSet,
     record: &StepRecord,
     results: &StepResult,
     now: Mono,
-) -> Result<(), UnexpectedPick> {
+) {
     inside.work.crops_encoded += results.crops_encoded as u64;
     inside.work.crops_reused += results.crops_reused as u64;
     share_time(inside, record, results);
@@ -45,21 +45,27 @@ pub(super) fn settle(
             look.image_times = Some(results.times);
         }
     }
-    for (row, picked) in record.rows.iter().zip(&results.picked) {
+    for (index, row) in record.rows.iter().enumerate() {
         let Some(i) = inside.active.index_of(row.job) else {
             continue;
         };
-        if advance(inside, i, row, picked)? {
-            mark(inside, i, record.launched, now);
-            report_objects(inside, i);
-            if inside.active.at(i).sequence.has_ended() {
-                finish(inside, i);
+        let picked = results.picked.get(index).map_or(&[][..], Vec::as_slice);
+        match advance(inside, i, row, picked) {
+            Ok(false) => {}
+            Ok(true) => {
+                mark(inside, i, record.launched, now);
+                report_objects(inside, i);
+                if inside.active.at(i).sequence.has_ended() {
+                    finish(inside, i);
+                }
+                inside.report_end(row.job.0);
             }
-            inside.report_end(row.job.0);
+            Err(unexpected) => {
+                inside.fail_look(row.job.0, LookFault::Step(unexpected.to_string()));
+            }
         }
     }
     inside.sweep();
-    Ok(())
 }
 
 /// Adds the step, and the device's time for it, to its looks: of the images by their pixels, of the rows in equal parts.
@@ -100,6 +106,9 @@ fn advance(
     }
     let decided: Vec<_> = picked.iter().map(|picked| Decision::of(*picked)).collect();
     let drafted = row.draft.as_deref().unwrap_or_default();
+    if picked.is_empty() {
+        job.sequence.advance(PickResult::Nothing)?;
+    }
     let accepted = draft::accepted(drafted, &decided);
     for picked in &picked[..(accepted + 1).min(picked.len())] {
         job.sequence.advance(*picked)?;

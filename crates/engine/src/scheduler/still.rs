@@ -257,6 +257,15 @@ impl KeptPictures {
         }
     }
 
+    /// Forgets all pictures.
+    pub fn forget_all(&mut self) {
+        let kept = std::mem::take(&mut self.views).into_values();
+        let entries = kept.flat_map(|kept| kept.crops.into_iter().map(|crop| crop.entry));
+        self.free.extend(entries);
+        // A map has no order, and runs should be alike.
+        self.free.sort_by(|a, b| b.cmp(a));
+    }
+
     fn forget(&mut self, view: &ViewKey) -> Option<ImageNumber> {
         let kept = self.views.remove(view)?;
         self.free.extend(kept.crops.iter().map(|crop| crop.entry));

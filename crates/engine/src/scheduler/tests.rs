@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod equality;
+mod limits;
 mod load;
 mod still;
 mod texts;

@@ -7,6 +7,9 @@
 //! The order is one for all depths: launch when a slot is free, bring masks as soon as everything before is committed, and
 //! wait for the device only when there is nothing else to do. The host's work for step t (decisions, answers, the plan and
 //! the masks of the next steps) happens while the device runs step t+1.
+//!
+//! A step that the device does not run fails its looks with the device's reason, and the loop goes on. It ends when the device is lost,
+//! or completes none of [`LOST_STEPS_MAX`] steps in a row.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,20 +18,18 @@ use super::{
     pace::Pace,
     request::{LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
-    sequence::UnexpectedPick,
     timeline::{Host, TimeSpan, Timeline},
 };
 use spotter_core::{Clock, Mono};
 
-/// The engine must stop; what is in flight is lost.
+/// Steps without results, one after the other, after which the device counts as lost. Steps that it did not launch do not count: that
+/// can be because of what is asked.
+const LOST_STEPS_MAX: u32 = 8;
+
+/// The device is lost: the engine must stop, and what is in flight is lost too.
 #[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    #[error("device: {0}")]
-    Backend(#[from] BackendError),
-    /// The device broke its contract.
-    #[error(transparent)]
-    Unexpected(#[from] UnexpectedPick),
-}
+#[error("device: {0}")]
+pub struct DeviceError(String);
 
 /// A scheduler with the device that it drives.
 pub struct Worker {
@@ -37,6 +38,8 @@ pub struct Worker {
     clock: Arc<dyn Clock>,
     pace: Pace,
     timeline: Option<Timeline>,
+    /// Steps without results since the last one with results.
+    lost_steps: u32,
 }
 
 impl Worker {
@@ -53,6 +56,7 @@ impl Worker {
             clock,
             pace: Pace::default(),
             timeline: None,
+            lost_steps: 0,
         }
     }
 
@@ -120,7 +124,7 @@ impl Worker {
         if !launched || self.scheduler.pipeline().is_full() {
             // The host is about to wait for a long step, so a recording delays nothing.
             if self.scheduler.waits_for_images() {
-                self.backend.prepare_shape()?;
+                self.prepare_shape()?;
             }
             self.commit()?;
             self.finalize()?;
@@ -130,7 +134,15 @@ impl Worker {
 
     /// Prepares a shape of steps for a faster launch, while the engine is idle. False when nothing is left to prepare.
     pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
-        Ok(self.backend.prepare_shape()?)
+        match self.backend.prepare_shape() {
+            Ok(is_prepared) => Ok(is_prepared),
+            Err(BackendError::Device(reason)) => Err(DeviceError(reason)),
+            // Steps of that shape stay as slow as they are.
+            Err(error) => {
+                tracing::warn!("a shape of steps cannot be prepared for faster launches: {error}");
+                Ok(false)
+            }
+        }
     }
 
     /// How parts of steps were launched so far.
@@ -145,15 +157,39 @@ impl Worker {
         };
         let planned = self.spent(Host::Plan, began);
         self.backend.release(&self.scheduler.take_freed());
-        self.backend.launch(slot, step)?;
+        match self.backend.launch(slot, step) {
+            Ok(()) => {}
+            Err(BackendError::Image { image, reason }) => {
+                self.scheduler.not_launched(Some(image), &reason);
+            }
+            Err(BackendError::Step(reason)) => self.scheduler.not_launched(None, &reason),
+            Err(BackendError::Device(reason)) => return Err(DeviceError(reason)),
+        }
         self.spent(Host::Launch, planned);
         Ok(true)
+    }
+
+    /// The oldest step has no results.
+    fn lose_step(&mut self, error: BackendError) -> Result<(), DeviceError> {
+        self.lost_steps += 1;
+        match error {
+            BackendError::Device(reason) => Err(DeviceError(reason)),
+            error if self.lost_steps == LOST_STEPS_MAX => Err(DeviceError(format!(
+                "{LOST_STEPS_MAX} steps in a row have no results; the last one: {error}"
+            ))),
+            error => {
+                self.scheduler.lost(&error.to_string());
+                Ok(())
+            }
+        }
     }
 
     fn finalize(&mut self) -> Result<(), DeviceError> {
         let began = self.clock.now();
         if let Some((slot, masks)) = self.scheduler.masks() {
-            self.backend.finalize(slot, masks)?;
+            if let Err(error) = self.backend.finalize(slot, masks) {
+                return self.lose_step(error);
+            }
             self.spent(Host::Finalize, began);
         }
         Ok(())
@@ -164,12 +200,16 @@ impl Worker {
             return Ok(());
         };
         let began = self.clock.now();
-        let results = self.backend.commit(slot)?;
+        let results = match self.backend.commit(slot) {
+            Ok(results) => results,
+            Err(error) => return self.lose_step(error),
+        };
+        self.lost_steps = 0;
         let times = results.times;
         // From the device's end on it is the host's time: to notice, to fetch, to settle.
         let arrived = times.ended().max(began).min(self.clock.now());
         self.book(Host::Wait, began, arrived);
-        let images = self.scheduler.committed(results, self.clock.now())?;
+        let images = self.scheduler.committed(results, self.clock.now());
         self.pace.step(images, times.ended().since(times.started));
         for steps in self.scheduler.take_look_steps() {
             self.pace.look(steps);

@@ -6,7 +6,9 @@ use super::{
     backend::BackendLimits,
     job::{JobId, JobState},
     kv::{KvPool, OutOfPages},
-    request::{LookEvent, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work},
+    request::{
+        LookEvent, LookFault, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work,
+    },
     still::{ImageNumber, KeptPictures},
 };
 use spotter_core::{Mono, StageTimes};
@@ -193,7 +195,11 @@ impl WorkingSet {
 
     fn fail(&mut self, job: JobId, what: String) {
         let (look, prompt) = job;
-        let why = UnfitPrompt { prompt, what };
+        self.fail_look(look, LookFault::Prompt(UnfitPrompt { prompt, what }));
+    }
+
+    /// Ends a look without its answers.
+    pub fn fail_look(&mut self, look: LookId, why: LookFault) {
         self.close(look);
         self.events.push(LookEvent::Failed { look, why });
     }

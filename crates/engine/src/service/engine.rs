@@ -14,7 +14,7 @@ use crate::{
     model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
-        request::{LookEvent, LookId, Options, PromptResult, UnfitPrompt},
+        request::{LookEvent, LookFault, LookId, Options, PromptResult, UnfitPrompt},
         sequence::Bounds,
         worker::{DeviceError, Worker},
     },
@@ -113,13 +113,15 @@ impl Engine {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let vocabulary = model.config.text.vocab_size;
+        let worker = Worker::new(backend, vocabulary, Options::default(), clock);
         let maker = RequestMaker {
             model,
             bounds,
             reuse: None,
+            picture_pixels: worker.limits().picture_pixels,
         };
         Self {
-            worker: Worker::new(backend, vocabulary, Options::default(), clock),
+            worker,
             maker: Arc::new(maker),
             inside: HashMap::new(),
             look_of_view: HashMap::new(),
@@ -288,8 +290,16 @@ impl Engine {
     }
 
     /// Why a view failed, with the prompt's index in the look.
-    fn failure(&self, view: LookId, why: UnfitPrompt) -> Option<LookFailure> {
+    fn failure(&self, view: LookId, why: LookFault) -> Option<LookFailure> {
         let AdmittedViews { look, views } = self.inside.get(self.look_of_view.get(&view)?)?;
+        let why = match why {
+            LookFault::Prompt(why) => why,
+            LookFault::Picture(reason) => return Some(LookFailure::Unfit(reason)),
+            LookFault::Step(reason) => {
+                let text = format!("a step of the look has no results: {reason}");
+                return Some(LookFailure::Engine(text));
+            }
+        };
         let why = UnfitPrompt {
             prompt: *views.seen(view)?.prompts.get(why.prompt)?,
             ..why

@@ -8,7 +8,7 @@ use std::{borrow::Cow, sync::Arc};
 use super::{
     choices,
     engine::{EngineError, EngineModel, prompt_error},
-    views::{LookView, SeenSizes, views},
+    views::{LookView, SeenSizes, fitted, views},
 };
 use crate::scheduler::{
     draft::DraftKey,
@@ -25,13 +25,16 @@ pub struct RequestMaker {
     pub bounds: Bounds,
     /// `None`: pictures are not compared.
     pub reuse: Option<ReuseRule>,
+    /// Pixels of the largest picture that the device takes.
+    pub picture_pixels: usize,
 }
 
 /// The views of a look, each with its request.
 pub type ViewRequests = Vec<(LookView, LookRequest)>;
 
 impl RequestMaker {
-    /// One request for each view of the look. Measures the pictures, on the calling thread. With `objects` every object is
+    /// One request for each view of the look. Scales down pictures that are too large for the device, and measures the pictures, on
+    /// the calling thread. With `objects` every object is
     /// reported as it is found.
     pub fn requests(&self, look: &Look, objects: bool) -> Result<ViewRequests, EngineError> {
         let vision = &self.model.config.vision;
@@ -39,6 +42,7 @@ impl RequestMaker {
             let picture = seen
                 .picture(look)
                 .ok_or_else(|| missing_strip(look, &seen))?;
+            let picture = fitted(picture, self.picture_pixels);
             let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
             if crops > limit {
                 let (width, height) = picture.size();
@@ -71,6 +75,7 @@ impl RequestMaker {
         let sizes = SeenSizes {
             frame: look.frame.picture.size(),
             moved: look.moved,
+            pixels_max: self.picture_pixels,
             strip: |view: &PromptView, _| Some(look.strip_of(view)?.picture.size()),
         };
         let views = views(seen, &sizes, vision).into_iter();

@@ -83,7 +83,7 @@ impl Backend for Scripted {
         seen.pictures.extend(sizes);
         seen.rows += step.rows.len();
         if self.fail_at_step == Some(seen.steps) {
-            return Err(BackendError("the device fell off the bus".into()));
+            return Err(BackendError::Device("the device fell off the bus".into()));
         }
         assert!(!step.rows.is_empty() && step.rows.len() <= self.limits.rows);
         let mut own = HashSet::new();
@@ -131,7 +131,7 @@ impl Backend for Scripted {
     }
 
     fn finalize(&mut self, _: SlotId, _: Vec<RowMask>) -> Result<(), BackendError> {
-        Err(BackendError("no row wants a mask".into()))
+        Err(BackendError::Step("no row wants a mask".into()))
     }
 
     fn commit(&mut self, _: SlotId) -> Result<StepResult, BackendError> {
@@ -190,6 +190,8 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 1,
     positions: 400,
     tokens: 400,
+    picks: usize::MAX,
+    picture_pixels: usize::MAX,
     kept_crops: 0,
 };
 

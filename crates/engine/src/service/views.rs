@@ -2,7 +2,9 @@
 //! same view share its encoding. Pure.
 
 use crate::model::{Tiling, VisionConfig, view_tiling};
-use spotter_core::{Look, NormBox, Picture, PixelRect, PromptView, RegionBox};
+use spotter_core::{
+    Drawing, Look, NormBox, Picture, PixelRect, PlacedPicture, PromptView, RegionBox,
+};
 
 /// Prompts of a look that see the same pixels in the same crops.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub struct SeenSizes<F> {
     pub frame: (usize, usize),
     /// As [`Look::moved`].
     pub moved: Option<RegionBox>,
+    /// Pixels of the largest picture that the device takes; larger ones are scaled down ([`fitted`]).
+    pub pixels_max: usize,
     /// The size of the strip that a view sees, if it sees one, when its part of a frame has this size.
     pub strip: F,
 }
@@ -53,6 +57,7 @@ pub fn views(
         let part = view.part(sizes.frame, sizes.moved);
         let size = part.map_or(sizes.frame, |part| (part.width, part.height));
         let size = (sizes.strip)(&view, size).unwrap_or(size);
+        let size = fitted_size(size, sizes.pixels_max);
         let tiling = view_tiling(size, &view, vision);
         let is_same = |other: &LookView| {
             (other.part, other.tiling, other.view.strip) == (part, tiling, view.strip)
@@ -71,12 +76,77 @@ pub fn views(
     views
 }
 
+/// A picture as it is, or scaled down to `pixels_max` pixels, each the mean of the pixels that it covers. Scaled on the host, on this
+/// thread. A picture that cannot be read stays as it is.
+pub fn fitted(picture: Picture, pixels_max: usize) -> Picture {
+    let size = fitted_size(picture.size(), pixels_max);
+    if size == picture.size() {
+        return picture;
+    }
+    let placed = PlacedPicture {
+        picture: picture.clone(),
+        left: 0,
+        top: 0,
+        size,
+    };
+    let drawing = Drawing {
+        size,
+        pictures: vec![placed],
+    };
+    drawing.draw().unwrap_or(picture)
+}
+
+/// The size of a picture of `size` with at most `pixels_max` pixels. A size that has more becomes even and keeps its shape.
+fn fitted_size(size: (usize, usize), pixels_max: usize) -> (usize, usize) {
+    let pixels = size.0.saturating_mul(size.1);
+    if pixels <= pixels_max {
+        return size;
+    }
+    let scale = (pixels_max as f64 / pixels as f64).sqrt();
+    let even = |side: f64| (side as usize / 2 * 2).max(2);
+    let (width, height) = (even(size.0 as f64 * scale), even(size.1 as f64 * scale));
+    // A side of one pixel became two.
+    let most = |other: usize| even(pixels_max as f64 / other as f64);
+    (width.min(most(height)), height.min(most(width)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
 
-    use spotter_core::{PromptRegion, StripShape};
+    use proptest::prelude::*;
+
+    use spotter_core::{PixelFormat, PromptRegion, StripShape, testing::planar_picture};
+
+    proptest! {
+        #[test]
+        fn fitted_size_has_its_pixels_and_its_shape(
+            size in (1_usize..9000, 1_usize..9000), pixels_max in 16_usize..3_000_000,
+        ) {
+            let (width, height) = fitted_size(size, pixels_max);
+            prop_assert!(width * height <= pixels_max, "{width} x {height}");
+            if size.0 * size.1 <= pixels_max {
+                prop_assert_eq!((width, height), size);
+            } else if width.min(height) >= 100 {
+                let stretch = (width as f64 / height as f64) / (size.0 as f64 / size.1 as f64);
+                prop_assert!((stretch - 1.0).abs() < 0.03, "{width} x {height}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_picture_is_scaled_in_its_own_format() {
+        for format in [PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420] {
+            let picture = planar_picture(format, (641, 363), 5, |plane, _| 60 + plane as u8);
+            assert_eq!(fitted(picture.clone(), 641 * 363).size(), (641, 363));
+            let small = fitted(picture.clone(), 50_000);
+            assert_eq!((small.size(), small.format()), ((296, 168), format));
+            let colour = (picture.matrix(), picture.range());
+            assert_eq!((small.matrix(), small.range()), colour);
+            assert!(small.row(0, 100).iter().all(|byte| *byte == 60));
+        }
+    }
 
     #[test]
     fn prompts_that_see_the_same_share_a_view() {
@@ -112,6 +182,7 @@ mod tests {
             let sizes = SeenSizes {
                 frame: (1920, 1080),
                 moved,
+                pixels_max: usize::MAX,
                 strip: |view: &PromptView, seen| Some(view.strip?.size(seen)),
             };
             let views = views(all, &sizes, &vision);

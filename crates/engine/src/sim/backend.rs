@@ -122,7 +122,8 @@ impl SimBackend {
             None => (&kv.prefix[..], position),
         };
         let page = pages.get(at / tokens);
-        let page = page.ok_or_else(|| BackendError(format!("position {position} has no page")))?;
+        let page =
+            page.ok_or_else(|| BackendError::Step(format!("position {position} has no page")))?;
         Ok(page.0 as usize * tokens + at % tokens)
     }
 
@@ -133,7 +134,7 @@ impl SimBackend {
         for (crop, source) in crops.iter().zip(sources) {
             let of_crop = match source {
                 CropSource::Kept(entry) => self.kept[entry.0 as usize].ok_or_else(|| {
-                    BackendError(format!("{entry:?} is read and was never filled"))
+                    BackendError::Step(format!("{entry:?} is read and was never filled"))
                 })?,
                 CropSource::Encoded(keep) => {
                     let encoded = crop.digest(&image.picture);
@@ -172,14 +173,14 @@ impl SimBackend {
         let flight = flight.filter(|flight| flight.finalized);
         let picked = flight.and_then(|flight| flight.results.picked.get(from.row));
         let picked = picked.ok_or_else(|| {
-            BackendError(format!(
+            BackendError::Step(format!(
                 "row {} of slot {} is not in flight, or not decided",
                 from.row, from.slot.0
             ))
         })?;
         match picked[..] {
             [one] => Ok(Decision::of(one).map(|decision| vec![decision.input()])),
-            _ => Err(BackendError("a carried row has one pick".into())),
+            _ => Err(BackendError::Step("a carried row has one pick".into())),
         }
     }
 
@@ -196,7 +197,7 @@ impl SimBackend {
         for position in 0..row.position {
             let cell = self.cells[self.cell(&row.kv, position)?];
             let cell = cell.ok_or_else(|| {
-                BackendError(format!(
+                BackendError::Step(format!(
                     "position {position} is read and was never written, or was released"
                 ))
             })?;
@@ -253,7 +254,7 @@ impl SimBackend {
 
     fn flight(&mut self, slot: SlotId) -> Result<&mut Option<SimStep>, BackendError> {
         let flight = self.slots.get_mut(slot.0);
-        flight.ok_or_else(|| BackendError(format!("slot {} does not exist", slot.0)))
+        flight.ok_or_else(|| BackendError::Step(format!("slot {} does not exist", slot.0)))
     }
 }
 
@@ -264,10 +265,12 @@ impl Backend for SimBackend {
 
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         if self.flight(slot)?.is_some() {
-            return Err(BackendError(format!("slot {} is not free", slot.0)));
+            return Err(BackendError::Step(format!("slot {} is not free", slot.0)));
         }
         if self.slots.iter().flatten().any(|flight| !flight.finalized) {
-            return Err(BackendError("a step before it waits for its masks".into()));
+            return Err(BackendError::Step(
+                "a step before it waits for its masks".into(),
+            ));
         }
         check(&step, &self.limits, self.model.vocab)?;
         let mut results = StepResult::default();
@@ -304,7 +307,10 @@ impl Backend for SimBackend {
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         let flight = self.flight(slot)?.take();
         let Some(mut flight) = flight.filter(|flight| !flight.finalized) else {
-            return Err(BackendError(format!("slot {} wants no masks", slot.0)));
+            return Err(BackendError::Step(format!(
+                "slot {} wants no masks",
+                slot.0
+            )));
         };
         flight.finalized = true;
         let times = &mut flight.results.times;
@@ -317,7 +323,10 @@ impl Backend for SimBackend {
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         let flight = self.flight(slot)?.take();
         let Some(flight) = flight.filter(|flight| flight.finalized) else {
-            return Err(BackendError(format!("slot {} has no results", slot.0)));
+            return Err(BackendError::Step(format!(
+                "slot {} has no results",
+                slot.0
+            )));
         };
         let now = self.clock.now();
         let until = now

@@ -1,5 +1,6 @@
 //! The caller's side of the contract (`engine::backend`): which slots are in flight, and which call may come next.
-//! Pure; no call that it refuses changes anything.
+//! Pure; no call that it refuses changes anything. A refusal means that scheduler and device disagree about what is in flight: the engine
+//! must start again.
 
 use std::collections::VecDeque;
 
@@ -70,6 +71,13 @@ impl Flights {
         };
         self.order.push_back(slot);
         Ok(())
+    }
+
+    /// The newest step will have no results.
+    pub fn remove_newest(&mut self) {
+        if let Some(slot) = self.order.pop_back() {
+            self.slots[slot.0] = SlotUse::Free;
+        }
     }
 
     /// The step's masks are there.
@@ -143,7 +151,7 @@ impl Flights {
 
     fn slot(&self, slot: SlotId) -> Result<&SlotUse, BackendError> {
         self.slots.get(slot.0).ok_or_else(|| {
-            BackendError(format!(
+            BackendError::Device(format!(
                 "slot {} does not exist, the backend has {}",
                 slot.0,
                 self.slots.len()
@@ -161,7 +169,7 @@ fn decides(row: &Row) -> Decides {
 }
 
 fn violation<T>(message: String) -> Result<T, BackendError> {
-    Err(BackendError(message))
+    Err(BackendError::Device(message))
 }
 
 #[cfg(test)]

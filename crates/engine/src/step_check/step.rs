@@ -12,10 +12,12 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
     let positions = step.rows.iter().map(|row| row.inputs.positions());
     at_most("positions of rows", positions.sum(), limits.positions)?;
     let picks = step.rows.iter().flat_map(|row| &row.picks);
+    at_most("decisions", picks.clone().count(), limits.picks)?;
     let tokens = picks.filter(|pick| pick.is_token()).count();
     at_most("tokens to choose", tokens, limits.tokens)?;
     let mut written = WrittenPages(vec![false; limits.pages]);
     for (i, image) in step.images.iter().enumerate() {
+        check_size(i, image, limits)?;
         let who = format!("image {i} of the step");
         room(&who, &image.pages, limits.prefix_positions, limits)?;
         written.add(&who, &image.pages)?;
@@ -30,6 +32,20 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
         written.add(&who, row.kv.own.get(read_only..).unwrap_or_default())?;
     }
     Ok(())
+}
+
+fn check_size(index: usize, image: &ImageJob, limits: &BackendLimits) -> Result<(), BackendError> {
+    let (width, height) = image.picture.size();
+    match width.saturating_mul(height) > limits.picture_pixels {
+        true => Err(BackendError::Image {
+            image: index,
+            reason: format!(
+                "a picture of {width} x {height} pixels is larger than the {} that the device takes; scale it down",
+                limits.picture_pixels
+            ),
+        }),
+        false => Ok(()),
+    }
 }
 
 fn check_entries(who: &str, image: &ImageJob, limits: &BackendLimits) -> Result<(), BackendError> {
@@ -157,5 +173,5 @@ fn at_most(what: &str, found: usize, limit: usize) -> Result<(), BackendError> {
 }
 
 fn violation<T>(message: String) -> Result<T, BackendError> {
-    Err(BackendError(message))
+    Err(BackendError::Step(message))
 }

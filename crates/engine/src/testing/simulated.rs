@@ -28,6 +28,8 @@ pub fn device(objects: u64) -> SimBackend {
         images: 1,
         positions: 400,
         tokens: 400,
+        picks: usize::MAX,
+        picture_pixels: usize::MAX,
         kept_crops: 0,
     };
     let model = SimModel {
@@ -68,8 +70,80 @@ impl Backend for FragileDevice {
     }
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         let left = self.steps_left.checked_sub(1);
-        self.steps_left = left.ok_or_else(|| BackendError("it fell off the bus".into()))?;
+        self.steps_left = left.ok_or_else(|| BackendError::Device("it fell off the bus".into()))?;
         self.device.commit(slot)
+    }
+    fn release(&mut self, pages: &[PageId]) {
+        self.device.release(pages);
+    }
+}
+
+/// The calls of a device that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceCall {
+    Launch,
+    Finalize,
+    Commit,
+}
+
+/// A simulated device whose calls fail by a script. After a call that fails, the pages that the step was to write are empty.
+pub struct FaultyDevice<F> {
+    device: SimBackend,
+    fault: F,
+    /// Of the step in each slot.
+    written: Vec<Vec<PageId>>,
+}
+
+impl<F: FnMut(DeviceCall) -> Option<BackendError>> FaultyDevice<F> {
+    pub fn new(device: SimBackend, fault: F) -> Self {
+        let slots = device.limits().slots;
+        Self {
+            device,
+            fault,
+            written: vec![Vec::new(); slots],
+        }
+    }
+
+    fn lose(&mut self, slot: SlotId, error: BackendError) -> BackendError {
+        let written = std::mem::take(&mut self.written[slot.0]);
+        self.device.release(&written);
+        error
+    }
+}
+
+impl<F: FnMut(DeviceCall) -> Option<BackendError>> Backend for FaultyDevice<F> {
+    fn limits(&self) -> BackendLimits {
+        self.device.limits()
+    }
+    fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
+        if let Some(error) = (self.fault)(DeviceCall::Launch) {
+            return Err(error);
+        }
+        let images = step.images.iter().flat_map(|image| image.pages.to_vec());
+        let rows = step.rows.iter().flat_map(|row| {
+            let read_only =
+                (row.position - row.kv.prefix_positions) / self.device.limits().page_tokens;
+            row.kv.own[read_only..].to_vec()
+        });
+        self.written[slot.0] = images.chain(rows).collect();
+        self.device.launch(slot, step)
+    }
+    fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.device.finalize(slot, masks)?;
+        match (self.fault)(DeviceCall::Finalize) {
+            Some(error) => {
+                self.device.commit(slot)?;
+                Err(self.lose(slot, error))
+            }
+            None => Ok(()),
+        }
+    }
+    fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
+        let results = self.device.commit(slot)?;
+        match (self.fault)(DeviceCall::Commit) {
+            Some(error) => Err(self.lose(slot, error)),
+            None => Ok(results),
+        }
     }
     fn release(&mut self, pages: &[PageId]) {
         self.device.release(pages);

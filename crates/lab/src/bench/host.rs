@@ -44,6 +44,8 @@ const LIMITS: BackendLimits = BackendLimits {
     images: LOOKS,
     positions: 4096,
     tokens: 4096,
+    picks: usize::MAX,
+    picture_pixels: usize::MAX,
     kept_crops: 0,
 };
 

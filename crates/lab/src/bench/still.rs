@@ -385,6 +385,8 @@ fn engine(size: (usize, usize), clock: &ManualClock) -> anyhow::Result<Engine> {
         images: 1,
         positions: 2 * config.text.max_context,
         tokens: 2 * config.text.max_context,
+        picks: usize::MAX,
+        picture_pixels: usize::MAX,
         kept_crops: crops,
     };
     let model = SimModel {

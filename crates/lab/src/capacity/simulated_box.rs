@@ -349,6 +349,8 @@ fn simulated_backend(setup: &BoxSetup, clock: ManualClock) -> SimBackend {
         images: setup.device.images_a_step,
         positions: ROWS * context,
         tokens: ROWS * context,
+        picks: usize::MAX,
+        picture_pixels: usize::MAX,
         kept_crops: 0,
     };
     let model = SimModel {

@@ -112,6 +112,8 @@ impl SceneDevice {
                 images: 2,
                 positions: 800,
                 tokens: 800,
+                picks: usize::MAX,
+                picture_pixels: usize::MAX,
                 kept_crops: 0,
             },
             vocab: config.text.vocab_size as u32,
@@ -202,7 +204,7 @@ impl SceneDevice {
         let picked = flight.and_then(|flight| flight.picked.get(from.row));
         match picked.map(Vec::as_slice) {
             Some([one]) => Ok(Decision::of(*one).map(|one| vec![one.input()])),
-            _ => Err(BackendError(format!("{from:?} is not in flight"))),
+            _ => Err(BackendError::Step(format!("{from:?} is not in flight"))),
         }
     }
 }
@@ -239,7 +241,7 @@ impl Backend for SceneDevice {
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
         let Some(mut flight) = self.slots[slot.0].take() else {
-            return Err(BackendError(format!("{slot:?} is empty")));
+            return Err(BackendError::Step(format!("{slot:?} is empty")));
         };
         flight.finalized = true;
         self.sample(&mut flight, &masks);
@@ -252,7 +254,8 @@ impl Backend for SceneDevice {
             std::thread::sleep(Duration::from_millis(10));
         }
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);
-        let flight = flight.ok_or_else(|| BackendError(format!("{slot:?} has no results")))?;
+        let flight =
+            flight.ok_or_else(|| BackendError::Step(format!("{slot:?} has no results")))?;
         Ok(StepResult {
             picked: flight.picked,
             model_sizes: vec![(84, 84); flight.step.images.len()],

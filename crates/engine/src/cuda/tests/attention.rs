@@ -31,6 +31,8 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 256,
     tokens: 16,
+    picks: usize::MAX,
+    picture_pixels: usize::MAX,
     kept_crops: 0,
 };
 

@@ -5,6 +5,7 @@ use std::{
     any::Any,
     ptr,
     sync::{Arc, Mutex},
+    thread,
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use crate::{
         foreign::{ForeignMemory, take_frame},
         frames::FramePreprocessor,
         library,
+        memory::Buffer,
         stage::FrameStage,
     },
     model::VisionConfig,
@@ -37,6 +39,8 @@ use spotter_core::{
 /// Bytes from row to row of these frames.
 const PITCH: usize = 1536;
 const ROWS: usize = 720;
+/// Of a step with some frames.
+const STAGED_BYTES: usize = 4 * PITCH * ROWS * 3;
 /// Bytes whose filling takes longer than all work of the test with a frame.
 const SCRATCH: usize = 1 << 30;
 
@@ -193,8 +197,9 @@ fn staged_patches(
 fn frames_of_another_context_give_the_patches_of_the_host() {
     let rig = rig();
     let mut random = Random::new(11);
-    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
-    let stage = || FrameStage::new(&rig.stream, 64).unwrap();
+    let mut frames =
+        FramePreprocessor::new(&rig.stream, &VisionConfig::default(), PITCH * ROWS).unwrap();
+    let stage = || FrameStage::new(&rig.stream, STAGED_BYTES).unwrap();
     let (mut slots, mut of_host) = ([stage(), stage()], stage());
     let other = Other::new(rig.gpu.context.cu_device(), 4);
     for number in 0..100 {
@@ -243,8 +248,9 @@ fn strips_drawn_on_the_gpu_are_those_of_the_host() {
     let mut random = Random::new(13);
     let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
     let other = Other::new(rig.gpu.context.cu_device(), 2);
-    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
-    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    let mut frames =
+        FramePreprocessor::new(&rig.stream, &VisionConfig::default(), PITCH * ROWS).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, STAGED_BYTES).unwrap();
     for count in [4, 9] {
         let shape = StripShape {
             frames: count,
@@ -331,6 +337,46 @@ fn canvas_without_room_leaves_drawings_to_the_host() {
     assert!(drawn.iter().all(|picture| bytes(picture) == bytes(&want)));
 }
 
+/// A decoder's thread has a context of its own, or none. Without a current context the driver does not free, and the error would be that of
+/// the engine's next call.
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn picture_dropped_on_another_thread_is_freed_in_its_own_context() {
+    let rig = rig();
+    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
+    let other = Other::new(rig.gpu.context.cu_device(), 1);
+    let on_host = picture(&mut Random::new(15), PixelFormat::Nv12, (1280, ROWS));
+    let on_gpu = other.put(&on_host);
+    let drawn: Vec<Picture> = (0..4)
+        .map(|_| canvas.draw(&alone(&on_gpu, (640, 360))).unwrap())
+        .collect();
+    let foreign = other.context;
+    let current = || {
+        let mut context = ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        done(unsafe { sys::cuCtxGetCurrent(&mut context) });
+        context as usize
+    };
+    thread::spawn(move || {
+        let mut drawn = drawn.into_iter();
+        drop(drawn.next());
+        assert_eq!(current(), 0, "the thread has no context, as before");
+        // SAFETY: the context exists as long as the test.
+        done(unsafe { sys::cuCtxPushCurrent_v2(foreign as CUcontext) });
+        drop(drawn);
+        assert_eq!(current(), foreign, "the decoder's context is still current");
+    })
+    .join()
+    .unwrap();
+    rig.gpu.context.check_err().unwrap();
+    // More than the memory of a GPU, if it were not freed.
+    for _ in 0..200 {
+        let buffer = Buffer::<u8>::zeros(&rig.stream, 1 << 30).unwrap();
+        thread::spawn(move || drop(buffer)).join().unwrap();
+        rig.gpu.context.check_err().unwrap();
+    }
+}
+
 fn region_of(width: usize, height: usize) -> PixelRect {
     PixelRect {
         left: 100,
@@ -346,8 +392,9 @@ fn gstreamer_gpu_frames_give_the_patches_of_host_frames() {
     let rig = rig();
     let pictures = uploaded(20, take_frame);
     assert_eq!(pictures.len(), 20);
-    let mut frames = FramePreprocessor::new(&rig.stream, &VisionConfig::default(), 64).unwrap();
-    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    let mut frames =
+        FramePreprocessor::new(&rig.stream, &VisionConfig::default(), PITCH * ROWS).unwrap();
+    let mut stage = FrameStage::new(&rig.stream, STAGED_BYTES).unwrap();
     for (number, picture) in pictures.iter().enumerate() {
         let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);
         assert!(!picture.is_on_host(), "fetched to the host");

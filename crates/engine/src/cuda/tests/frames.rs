@@ -53,8 +53,9 @@ fn frames_become_the_patches_of_the_cpu() {
     let rig = rig();
     let mut random = Random::new(10);
     let config = VisionConfig::default();
-    let mut frames = FramePreprocessor::new(&rig.stream, &config, 64).unwrap();
-    let mut stage = FrameStage::new(&rig.stream, 64).unwrap();
+    let mut frames = FramePreprocessor::new(&rig.stream, &config, 1280 * 720).unwrap();
+    let bytes = 2 * FrameStage::bytes_for(1280 * 720);
+    let mut stage = FrameStage::new(&rig.stream, bytes).unwrap();
     for (format, size) in [
         (PixelFormat::Nv12, (1280, 720)),
         (PixelFormat::I420, (641, 363)),

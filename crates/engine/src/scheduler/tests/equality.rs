@@ -1,4 +1,4 @@
-//! An answer is the answer that the same request gets alone, with other requests around it.
+//! An answer is the answer that the same request gets alone, with other requests around it, and with steps that fail.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,15 +12,16 @@ use super::{BOUNDS, grammar};
 use crate::{
     model::{SequenceOutput, Skill, Tiling},
     scheduler::{
-        backend::{BackendLimits, DecoderInput},
+        backend::{Backend, BackendError, BackendLimits, DecoderInput},
         constraint::Choices,
         draft::DraftKey,
-        request::{Ask, Decide, LookEvent, LookId, LookRequest, MeasuredView, Options},
+        request::{Ask, Decide, LookEvent, LookFault, LookId, LookRequest, MeasuredView, Options},
         sequence::Sequence,
         still::{PictureDetail, PictureMeasure, ReuseRule, ViewKey},
         worker::Worker,
     },
     sim::{SimBackend, SimCosts, SimModel, strips},
+    testing::simulated::{DeviceCall, FaultyDevice},
 };
 use spotter_core::{
     CameraId, Clock as _, ManualClock, Mono, Picture, Prompt, PromptId, Task, WallTime,
@@ -36,10 +37,12 @@ pub(super) const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 400,
     tokens: 100,
+    picks: 100,
+    picture_pixels: usize::MAX,
     kept_crops: 20,
 };
 
-const MODEL: SimModel = SimModel {
+pub(super) const MODEL: SimModel = SimModel {
     vocab: 24,
     objects: 4,
     crops: 3,
@@ -160,6 +163,16 @@ pub(super) fn worker(
     options: Options,
     crop: Duration,
 ) -> (Worker, ManualClock) {
+    worker_on(limits, options, crop, |device| Box::new(device))
+}
+
+/// The same on what `wrap` makes of the device.
+pub(super) fn worker_on(
+    limits: BackendLimits,
+    options: Options,
+    crop: Duration,
+    wrap: impl FnOnce(SimBackend) -> Box<dyn Backend>,
+) -> (Worker, ManualClock) {
     let clock = ManualClock::at(WallTime::default());
     let ms = Duration::from_millis;
     let costs = SimCosts {
@@ -169,7 +182,7 @@ pub(super) fn worker(
     let backend = SimBackend::new(limits, MODEL, costs, clock.clone());
     let shared = Arc::new(clock.clone());
     (
-        Worker::new(Box::new(backend), MODEL.vocab, options, shared),
+        Worker::new(wrap(backend), MODEL.vocab, options, shared),
         clock,
     )
 }
@@ -203,9 +216,40 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
     }
 }
 
-/// Runs a schedule; every look ends in one way, and each answer is the one that it gets alone.
-fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), TestCaseError> {
-    let (mut worker, clock) = worker(limits, options, Duration::ZERO);
+/// The reason of a scripted fault.
+const SCRIPTED: &str = "the script says so";
+/// Fewer steps in a row than those after which a device counts as lost.
+const LOST_MAX: usize = 5;
+
+/// A fault for each call of the device, as long as there are any: which of the images, or the step.
+fn script(faults: Vec<Option<u8>>) -> impl FnMut(DeviceCall) -> Option<BackendError> {
+    let (mut faults, mut lost) = (faults.into_iter(), 0);
+    move |call| {
+        let reason = SCRIPTED.to_owned();
+        let fault = faults.next().flatten().filter(|_| lost < LOST_MAX);
+        let error = fault.map(|fault| match (call, usize::from(fault)) {
+            (DeviceCall::Launch, image @ 0..2) => BackendError::Image { image, reason },
+            _ => BackendError::Step(reason),
+        });
+        match (call, &error) {
+            (DeviceCall::Launch, _) | (DeviceCall::Finalize, None) => {}
+            (_, Some(_)) => lost += 1,
+            (DeviceCall::Commit, None) => lost = 0,
+        }
+        error
+    }
+}
+
+/// Runs a schedule; every look ends in one way, and each answer is the one that it gets alone. Looks fail by `faults` alone.
+fn check(
+    plans: &[Plan],
+    limits: BackendLimits,
+    options: Options,
+    faults: Vec<Option<u8>>,
+) -> Result<(), TestCaseError> {
+    let (mut worker, clock) = worker_on(limits, options, Duration::ZERO, |device| {
+        Box::new(FaultyDevice::new(device, script(faults)))
+    });
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
     let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
     let mut answers: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
@@ -276,9 +320,20 @@ fn check(plans: &[Plan], limits: BackendLimits, options: Options) -> Result<(), 
                     prop_assert!(plans[i].limits_ms.iter().any(Option::is_some));
                     ended += 1;
                 }
-                LookEvent::Failed { look, .. } => {
+                LookEvent::Failed { look, why } => {
                     let (i, _) = inside.remove(&look).expect("a look that is inside");
-                    prop_assert_eq!(alone(&plans[i], limits), None, "failed, but fits alone");
+                    match why {
+                        LookFault::Prompt(_) => {
+                            prop_assert_eq!(
+                                alone(&plans[i], limits),
+                                None,
+                                "failed, but fits alone"
+                            );
+                        }
+                        LookFault::Picture(why) | LookFault::Step(why) => {
+                            prop_assert_eq!(why, SCRIPTED);
+                        }
+                    }
                     ended += 1;
                 }
             }
@@ -309,7 +364,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: spotter_core::testing::cases(5_000), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20, kept_crops in 0_usize..12) {
-        check(&plans, BackendLimits { pages, rows, positions, tokens: rows + drafted, kept_crops, ..LIMITS }, options)?;
+    fn batched_answer_equals_the_answer_alone(plans in plans(), options in options(), pages in 10_usize..60, rows in 1_usize..7, positions in 60_usize..200, drafted in 0_usize..20, kept_crops in 0_usize..12, spare_picks in 0_usize..20) {
+        let limits = BackendLimits { pages, rows, positions, tokens: rows + drafted, picks: rows + spare_picks, kept_crops, ..LIMITS };
+        check(&plans, limits, options, Vec::new())?;
+    }
+
+    #[test]
+    fn failed_steps_fail_their_looks_and_nothing_else(plans in plans(), options in options(), pages in 20_usize..60, rows in 1_usize..7, kept_crops in 0_usize..12, faults in prop::collection::vec(prop::option::weighted(0.2, 0_u8..4), 0..60)) {
+        check(&plans, BackendLimits { pages, rows, kept_crops, ..LIMITS }, options, faults)?;
     }
 }
