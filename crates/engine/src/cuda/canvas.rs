@@ -186,9 +186,8 @@ impl DrawingState {
         let taken = self.memory.take(bytes)?;
         let buffer = Arc::new(Buffer::zeros(stream, bytes)?);
         Ok(DrawnPlanes {
-            memory: ForeignMemory::of_buffer(Arc::clone(&buffer), stream),
+            memory: ForeignMemory::of_buffer(Arc::clone(&buffer)),
             buffer,
-            stream: Arc::clone(stream),
             offsets,
             lens,
             host: OnceLock::new(),
@@ -203,10 +202,11 @@ impl DrawingState {
         planes: &DrawnPlanes,
         sources: &[DrawingSource<'_>],
     ) -> Result<(), CudaError> {
+        let stream = planes.buffer.stream();
         for index in 0..3 {
             let plane = planes.buffer.start().at(planes.offsets[index]);
             let black = layout.format.black(index, layout.colour.1);
-            fill(&planes.stream, plane, black, planes.lens[index])?;
+            fill(stream, plane, black, planes.lens[index])?;
             for source in sources {
                 let Some(scaling) = source.placed.scaling(index) else {
                     continue;
@@ -220,7 +220,7 @@ impl DrawingState {
                 };
                 self.make_room(row_bytes * scaling.from.1)?;
                 let scratch = self.scratch.start();
-                source.memory.copy_rows(&planes.stream, rows, scratch)?;
+                source.memory.copy_rows(stream, rows, scratch)?;
                 let stride = layout.strides[index];
                 let (column, row) = scaling.corner;
                 self.kernels.shrink_plane(&ShrunkPlane {
@@ -250,7 +250,6 @@ impl DrawingState {
 struct DrawnPlanes {
     memory: ForeignMemory,
     buffer: Arc<Buffer<u8>>,
-    stream: Arc<CudaStream>,
     offsets: [usize; 3],
     lens: [usize; 3],
     /// The host's copy, or zeros, because the copy failed.
@@ -263,8 +262,9 @@ impl DrawnPlanes {
     fn on_host(&self) -> &Result<Vec<u8>, Vec<u8>> {
         self.host.get_or_init(|| {
             let copy = || {
-                let _current = CurrentContext::new(self.stream.context())?;
-                self.buffer.to_host(&self.stream)
+                let stream = self.buffer.stream();
+                let _current = CurrentContext::new(stream.context())?;
+                self.buffer.to_host(stream)
             };
             copy().map_err(|error| {
                 tracing::warn!("a strip cannot be fetched from the GPU: {error}");

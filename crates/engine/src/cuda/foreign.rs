@@ -94,16 +94,15 @@ impl ForeignMemory {
         })
     }
 
-    /// Memory in the context of `stream`. All work that fills it is done before others see it.
-    pub fn of_buffer(buffer: Arc<Buffer<u8>>, stream: &CudaStream) -> Self {
+    /// Memory of the engine. All work that fills it is done before others see it.
+    pub fn of_buffer(buffer: Arc<Buffer<u8>>) -> Self {
         let start = buffer.start();
-        let context = Arc::clone(stream.context());
         Self {
-            context: context.cu_ctx(),
+            context: buffer.stream().context().cu_ctx(),
             address: start.address(),
             len: start.len(),
-            // The context must live as long as its handle is used here.
-            _keeper: Box::new((buffer, context)),
+            // It keeps its context too.
+            _keeper: Box::new(buffer),
         }
     }
 

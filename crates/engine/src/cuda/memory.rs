@@ -9,6 +9,7 @@
 use std::{
     cell::Cell,
     marker::PhantomData,
+    mem::ManuallyDrop,
     ops::Range,
     ptr::{self, NonNull},
     slice,
@@ -116,10 +117,10 @@ pub fn wait_between(
     from.elapsed_ms(to).map_err(tried(what))
 }
 
-/// Memory of the GPU.
+/// Memory of the GPU. Any thread may drop it.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    slice: CudaSlice<T>,
+    slice: ManuallyDrop<CudaSlice<T>>,
     address: u64,
     // Counted while it exists.
     _held: HeldBytes,
@@ -206,10 +207,15 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
         let address = slice.device_ptr(stream).0;
         let held = HeldBytes::new(slice.len() * size_of::<T>());
         Ok(Self {
-            slice,
+            slice: ManuallyDrop::new(slice),
             address,
             _held: held,
         })
+    }
+
+    /// The stream that it is freed on.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        self.slice.stream()
     }
 
     pub fn start(&self) -> Pointer<T> {
@@ -224,8 +230,21 @@ impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
     pub fn to_host(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, CudaError> {
         DriverCalls::count(0, 1);
         stream
-            .clone_dtoh(&self.slice)
+            .clone_dtoh(&*self.slice)
             .map_err(tried("copying from the GPU"))
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    /// Frees it on its stream, behind the work that uses it. The thread may be a decoder's, without a context or with one of its own, and
+    /// the driver frees in the context that is current; an error here would be that of the engine's next call.
+    fn drop(&mut self) {
+        // Behind the buffer, which may be the last to have it.
+        let context = Arc::clone(self.slice.stream().context());
+        // An error means that the context is gone, and the memory with it.
+        let _current = CurrentContext::new(&context);
+        // SAFETY: dropped here alone, once, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.slice) };
     }
 }
 
