@@ -5,10 +5,12 @@
 //!
 //! A plan (descriptors and an algorithm) is made once for each shape and kept. Rows are rounded up to a bucket, so that
 //! there are few shapes; the rows behind the last are computed and never read. For few rows the algorithm is the one that cuBLASLt
-//! estimates to be the fastest; for more it is the one that was the fastest in a measurement (`trial`), now or at an earlier start
-//! (`algorithm_cache`). Equal shapes have one plan, so equal steps give equal results.
+//! estimates to be the fastest; for more it is the one that was the fastest in a measurement (`trial`), while the engine starts or at an
+//! earlier start (`algorithm_cache`). A step measures nothing: a shape that was not expected has cuBLASLt's estimate. Equal shapes have
+//! one plan, so equal steps give equal results.
 
 mod algorithm_cache;
+mod handle;
 mod plan;
 mod product;
 mod trial;
@@ -23,14 +25,14 @@ use std::{
 
 use cudarc::{
     cublaslt::{result::CublasError, sys},
-    driver::{CudaStream, sys::CUstreamCaptureStatus},
+    driver::CudaStream,
 };
 
 use self::{
     algorithm_cache::AlgorithmCache,
+    handle::SharedHandle,
     plan::{
-        Algorithm, BlasHandle, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue,
-        ProductShape,
+        Algorithm, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue, ProductShape,
     },
     product::skew,
     trial::Trial,
@@ -53,13 +55,23 @@ const CANDIDATES: usize = 24;
 struct Plan {
     descriptors: Descriptors,
     algorithm: Algorithm,
+    chosen: Choice,
+}
+
+/// How an algorithm is chosen that no earlier start has chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// By running candidates, on 160 MB of memory and for up to 25 ms: while the engine starts.
+    Measured,
+    /// By cuBLASLt's own estimate, without any work of the GPU: in a step.
+    Estimated,
 }
 
 /// All plans, with the stream that products run on.
 pub struct Products {
     /// `None` when cuBLASLt has no algorithm for the shape.
     plans: RefCell<HashMap<ProductShape, Option<Rc<Plan>>>>,
-    handle: BlasHandle,
+    handle: SharedHandle,
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
     algorithms: RefCell<AlgorithmCache>,
@@ -79,7 +91,7 @@ impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
     pub fn new(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let handle = BlasHandle::of(&gpu.context).map_err(|source| CudaError::Product {
+        let handle = SharedHandle::of(&gpu.context).map_err(|source| CudaError::Product {
             what: "starting cuBLASLt".into(),
             source,
         })?;
@@ -113,7 +125,7 @@ impl Products {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
         }
         for shape in &shapes {
-            self.planned(shape)?;
+            self.planned(shape, Choice::Measured)?;
         }
         self.algorithms.borrow_mut().save();
         Ok(())
@@ -121,7 +133,7 @@ impl Products {
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
     pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
-        Ok(self.planned(&product.shape())?.is_some())
+        Ok(self.planned(&product.shape(), Choice::Estimated)?.is_some())
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
@@ -150,23 +162,24 @@ impl Products {
             numbers: NumberTypes::Bf16ToF32,
             skew: skew(x.start.address(), out.address()),
         };
-        let bias = linear.bias_f32.map(|bias| bias.address());
+        let bias = linear.bias_f32()?;
         let operands = Operands {
             weight: linear.bf16()?.address(),
-            bias: bias.unwrap_or(linear.bias.address()),
+            bias: bias.address(),
             x: x.start.address(),
             out: out.address(),
             scales: [0; 3],
         };
         let is_within_buffers = x.has_room_for(shape.rows, linear.inner)
             && out.len() >= shape.rows * linear.outputs
+            && bias.len() >= linear.outputs
             && linear.is_within_buffers();
         self.queue_checked(&shape, &operands, is_within_buffers)
     }
 
     fn queue(&self) -> ProductQueue<'_> {
         ProductQueue {
-            handle: self.handle,
+            handle: self.handle.raw(),
             workspace: self.workspace.start(),
             stream: &self.stream,
         }
@@ -185,8 +198,7 @@ impl Products {
             )));
         }
         let failed = refused("a product", shape);
-        let plan = self.planned(shape)?;
-        self.algorithms.borrow_mut().save();
+        let plan = self.planned(shape, Choice::Estimated)?;
         let plan = plan.ok_or(CublasError(NOT_SUPPORTED)).map_err(&failed)?;
         // SAFETY: the operands were checked above to reach over all rows, live as long as the backend and are used on
         // this stream alone, as is the workspace.
@@ -197,26 +209,36 @@ impl Products {
         queued.map_err(&failed)
     }
 
-    /// Plans the shape at its first use.
-    fn planned(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
-        if let Some(plan) = self.plans.borrow().get(shape) {
+    /// Plans the shape at its first use, and again when its algorithm was estimated and is to be measured.
+    fn planned(&self, shape: &ProductShape, choice: Choice) -> Result<Option<Rc<Plan>>, CudaError> {
+        let is_enough = |plan: &Option<Rc<Plan>>| {
+            let is_measured = |plan: &Rc<Plan>| plan.chosen == Choice::Measured;
+            choice == Choice::Estimated || plan.as_ref().is_none_or(is_measured)
+        };
+        if let Some(plan) = self
+            .plans
+            .borrow()
+            .get(shape)
+            .filter(|plan| is_enough(plan))
+        {
             return Ok(plan.clone());
         }
-        let plan = self.plan(shape)?;
+        let plan = self.plan(shape, choice)?;
         self.plans.borrow_mut().insert(*shape, plan.clone());
         Ok(plan)
     }
 
-    fn plan(&self, shape: &ProductShape) -> Result<Option<Rc<Plan>>, CudaError> {
+    fn plan(&self, shape: &ProductShape, choice: Choice) -> Result<Option<Rc<Plan>>, CudaError> {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
-        let algorithm = match self.algorithm(shape, &descriptors) {
+        let algorithm = match self.algorithm(shape, &descriptors, choice) {
             Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
         Ok(Some(Rc::new(Plan {
             descriptors,
             algorithm,
+            chosen: choice,
         })))
     }
 
@@ -225,23 +247,23 @@ impl Products {
         &self,
         shape: &ProductShape,
         descriptors: &Descriptors,
+        choice: Choice,
     ) -> Result<Algorithm, CublasError> {
+        let handle = self.handle.raw();
         if shape.rows < TIMED_ROWS {
-            return Ok(descriptors.candidates(self.handle, 1)?[0]);
+            return Ok(descriptors.candidates(handle, 1)?[0]);
         }
         let name = format!("{shape:?}");
         if let Some(data) = self.algorithms.borrow().get(&name) {
             let known = Algorithm { data };
-            if descriptors.can_run(self.handle, &known) {
+            if descriptors.can_run(handle, &known) {
                 return Ok(known);
             }
         }
-        let candidates = descriptors.candidates(self.handle, CANDIDATES)?;
-        // Recorded work does not run, and a wait would end the recording.
-        let status = self.stream.capture_status();
-        if status != Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE) {
-            return Ok(candidates[0]);
+        if choice == Choice::Estimated {
+            return Ok(descriptors.candidates(handle, 1)?[0]);
         }
+        let candidates = descriptors.candidates(handle, CANDIDATES)?;
         let trial = Trial::new(&self.stream, shape);
         match trial.and_then(|trial| trial.fastest(self.queue(), descriptors, &candidates)) {
             Ok(Some(fastest)) => {

@@ -13,7 +13,7 @@ use super::{
     error::CudaError,
     fp8::{self, Scales},
     kernels::{Int8Rows, Kernels, MatrixShape, StridedRows},
-    memory::{Buffer, wait_for_stream},
+    memory::{Buffer, Pointer, wait_for_stream},
     products::{LinearRef, WeightPointer},
 };
 use crate::model::{self, LargeLayer, ModelCalibration, ModelConfig};
@@ -227,6 +227,11 @@ impl GpuLinear {
             outputs: self.outputs,
             inner: self.inner,
         }
+    }
+
+    /// Its bias in f32, for results in f32.
+    pub fn bias_f32(&self) -> Pointer<f32> {
+        self.bias_f32.start()
     }
 
     /// Measures its inputs from now on.

@@ -115,13 +115,11 @@ impl RegionHeads {
         if counts.picks == 0 {
             return Ok(());
         }
-        let coord_or_end = weights.coord_or_end.at();
-        let bias = coord_or_end.bias_f32.unwrap_or(self.coords.start());
         let inputs = DecideInputs {
             hidden,
             norm: &weights.post_ln,
-            on_end_weight: coord_or_end.bf16()?,
-            on_end_bias: bias,
+            on_end_weight: weights.coord_or_end.at().bf16()?,
+            on_end_bias: weights.coord_or_end.bias_f32(),
             coords: self.coords.start(),
             sizes: self.sizes.start(),
         };

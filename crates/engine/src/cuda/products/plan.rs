@@ -1,10 +1,6 @@
 //! A product's shape as descriptors of cuBLASLt, and the algorithms that cuBLASLt offers for them.
 
-use std::{
-    collections::BTreeMap,
-    ffi::c_void,
-    sync::{Mutex, PoisonError},
-};
+use std::ffi::c_void;
 
 use cudarc::{
     cublaslt::{
@@ -14,36 +10,14 @@ use cudarc::{
             cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute, cudaDataType_t as Kind,
         },
     },
-    driver::{CudaContext, CudaStream},
+    driver::CudaStream,
 };
 
-use super::product::Epilogue;
+use super::{handle::BlasHandle, product::Epilogue};
 use crate::cuda::memory::Pointer;
 
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 pub const WORKSPACE_BYTES: usize = 32 << 20;
-
-/// The handle of cuBLASLt for a GPU, made once and kept until the process ends: to make or destroy one waits for all work in the GPU's
-/// context, and the driver then breaks off what another engine records there.
-#[derive(Clone, Copy)]
-pub(super) struct BlasHandle(sys::cublasLtHandle_t);
-
-// SAFETY: cuBLASLt's functions may be called with one handle by several threads at the same time.
-unsafe impl Send for BlasHandle {}
-
-impl BlasHandle {
-    /// The context is the calling thread's.
-    pub fn of(context: &CudaContext) -> Result<Self, CublasError> {
-        static HANDLES: Mutex<BTreeMap<usize, BlasHandle>> = Mutex::new(BTreeMap::new());
-        let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = handles.get(&context.ordinal()) {
-            return Ok(*handle);
-        }
-        let handle = Self(result::create_handle()?);
-        handles.insert(context.ordinal(), handle);
-        Ok(handle)
-    }
-}
 
 /// A descriptor of cuBLASLt, destroyed when dropped.
 pub(super) struct Owned<T: Copy> {

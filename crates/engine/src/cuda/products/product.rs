@@ -88,6 +88,16 @@ impl LinearRef {
         matches!(self.weight, WeightPointer::Int8(_))
     }
 
+    /// Its bias in f32; an error where it has none.
+    pub fn bias_f32(&self) -> Result<Pointer<f32>, CudaError> {
+        self.bias_f32.ok_or_else(|| {
+            CudaError::Shape(format!(
+                "a layer of {} outputs has no bias in f32 where one is needed",
+                self.outputs
+            ))
+        })
+    }
+
     /// Its weights in bf16; an error where they are in 8 bits.
     pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
         match self.weight {

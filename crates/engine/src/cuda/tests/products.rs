@@ -7,7 +7,7 @@ use half::bf16;
 use super::{Random, Rig, assert_close, f32s, linear, rig};
 use crate::cuda::{
     kernels::Activations,
-    memory::Buffer,
+    memory::{Buffer, DriverCalls},
     products::{Epilogue, Product, Products, bucket},
 };
 
@@ -87,7 +87,12 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let products = products(&rig, folder.path());
     let (places, sums) = case.sums();
-    // Timed at its first run: the previous values are added once, not once for each candidate.
+    let scratch = rig.room(bucket(ROWS) * OUTPUTS);
+    let planned = [Epilogue::Bias, Epilogue::BiasAdd];
+    products
+        .prepare(&planned.map(|epilogue| case.product(&scratch, epilogue)))
+        .unwrap();
+    // The previous values are added once, not once for each candidate.
     for (epilogue, more) in [(Epilogue::Bias, 0.0), (Epilogue::BiasAdd, 1.0)] {
         let got = run(&rig, &products, &case, epilogue);
         let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
@@ -124,9 +129,39 @@ fn stored_algorithm_gives_the_same_bits() {
     // A damaged file is ignored.
     fs::write(&file, kept.replace('[', "{")).unwrap();
     let third = products(&rig, folder.path());
+    third
+        .prepare(&[case.product(&out, Epilogue::Bias)])
+        .unwrap();
     let got = run(&rig, &third, &case, Epilogue::Bias);
     let (places, sums) = case.sums();
     let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
     assert_close("timed again", &got, &sums, 4e-3);
     assert_eq!(choices(&fs::read_to_string(&file).unwrap()), 1);
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn product_that_was_not_planned_allocates_and_measures_nothing() {
+    let rig = rig();
+    let case = Case::new(&rig);
+    let folder = tempfile::tempdir().unwrap();
+    let products = products(&rig, folder.path());
+    let out = rig.up(&vec![bf16::ONE; bucket(ROWS) * OUTPUTS]);
+    let before = DriverCalls::so_far();
+    products.run(&case.product(&out, Epilogue::Bias)).unwrap();
+    assert_eq!(DriverCalls::so_far(), before, "neither memory nor a wait");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "no choice is kept"
+    );
+    let (places, sums) = case.sums();
+    let got = rig.down(&out);
+    let got: Vec<f32> = places.iter().map(|&place| got[place]).collect();
+    assert_close("estimated", &got, &sums, 4e-3);
+    // Where it is expected later, it is measured then.
+    products
+        .prepare(&[case.product(&out, Epilogue::Bias)])
+        .unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
