@@ -68,19 +68,86 @@ const HEADERS: [KernelSource; 10] = [
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
+/// How a kernel declares a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    Pointer,
+    Int,
+    Float,
+    /// A structure, by value.
+    Value,
+}
+
+/// A kernel as its source declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelDeclaration {
+    pub name: &'static str,
+    pub parameters: Vec<ParameterKind>,
+}
+
 impl KernelSource {
-    /// Names of its kernels. A declaration is in one line.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
-        self.text.lines().filter_map(|line| {
-            let declares =
-                line.starts_with("extern \"C\" __global__") || line.starts_with("KERNEL ");
-            let head = match line.split_once("__launch_bounds__(") {
-                Some((_, rest)) => rest.split_once(')')?.1,
-                None => line,
-            };
-            let name = head.split_once('(')?.0.split_whitespace().last()?;
-            declares.then_some(name)
+    /// Its kernels. A declaration is in one line, as are the macros in it; an error is a line that cannot be read.
+    pub fn kernels(&self) -> impl Iterator<Item = Result<KernelDeclaration, &'static str>> {
+        let is_declaration = |line: &&str| {
+            line.starts_with("extern \"C\" __global__") || line.starts_with("KERNEL ")
+        };
+        let lines = self.text.lines().filter(is_declaration);
+        lines.map(|line| self.declaration(line).ok_or(line))
+    }
+
+    fn declaration(&self, line: &'static str) -> Option<KernelDeclaration> {
+        let head = match line.split_once("__launch_bounds__(") {
+            Some((_, rest)) => rest.split_once(')')?.1,
+            None => line,
+        };
+        let (name, rest) = head.split_once('(')?;
+        let (parameters, _) = rest.split_once(") {")?;
+        Some(KernelDeclaration {
+            name: name.split_whitespace().last()?,
+            parameters: self.parameters(parameters)?,
         })
+    }
+
+    /// Kinds of parameters, some of which may be a macro of the file.
+    fn parameters(&self, list: &str) -> Option<Vec<ParameterKind>> {
+        let mut kinds = Vec::new();
+        for parameter in list
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+        {
+            match parameter.split_whitespace().count() {
+                1 => kinds.extend(self.parameters(self.macro_text(parameter)?)?),
+                _ => kinds.push(ParameterKind::of(parameter)),
+            }
+        }
+        Some(kinds)
+    }
+
+    /// What a macro, perhaps with one argument, stands for.
+    fn macro_text(&self, used: &str) -> Option<&'static str> {
+        let name = used.split('(').next()?;
+        self.text.lines().find_map(|line| {
+            let rest = line.strip_prefix("#define ")?.strip_prefix(name)?;
+            match rest.strip_prefix('(') {
+                Some(rest) => Some(rest.split_once(") ")?.1),
+                None => rest.strip_prefix(' '),
+            }
+        })
+    }
+}
+
+impl ParameterKind {
+    /// Of a declaration such as `const float* x`.
+    fn of(parameter: &str) -> Self {
+        let mut words = parameter.split_whitespace();
+        let first = words.find(|word| !["const", "__grid_constant__"].contains(word));
+        match first {
+            _ if parameter.contains('*') => Self::Pointer,
+            Some("int") => Self::Int,
+            Some("float") => Self::Float,
+            _ => Self::Value,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use cudarc::{
 };
 
 use super::{
-    compile::{KernelSource, SOURCES, cached_code},
+    compile::{KernelDeclaration, KernelSource, ParameterKind, SOURCES, cached_code},
     decode,
     error::{CudaError, tried},
     library::Gpu,
@@ -58,6 +58,8 @@ pub struct Kernels {
 
 struct LoadedKernel {
     function: CudaFunction,
+    /// As its source declares them.
+    parameters: Vec<ParameterKind>,
     /// Dynamic shared memory of a block.
     shared_bytes: usize,
     /// The blocks wait for each other: all run at once, or the driver rejects the launch.
@@ -67,11 +69,13 @@ struct LoadedKernel {
 /// An argument of a launch, in the C type of the kernel's declaration.
 pub(crate) trait KernelArgument {
     type Declared;
+    const KIND: ParameterKind;
     fn declared(self) -> Self::Declared;
 }
 
 impl<T> KernelArgument for Pointer<T> {
     type Declared = u64;
+    const KIND: ParameterKind = ParameterKind::Pointer;
     fn declared(self) -> u64 {
         self.address()
     }
@@ -79,6 +83,7 @@ impl<T> KernelArgument for Pointer<T> {
 
 impl KernelArgument for Activations {
     type Declared = u64;
+    const KIND: ParameterKind = ParameterKind::Pointer;
     fn declared(self) -> u64 {
         self.address()
     }
@@ -86,6 +91,7 @@ impl KernelArgument for Activations {
 
 impl KernelArgument for usize {
     type Declared = i32;
+    const KIND: ParameterKind = ParameterKind::Int;
     fn declared(self) -> i32 {
         self as i32
     }
@@ -93,35 +99,102 @@ impl KernelArgument for usize {
 
 impl KernelArgument for f32 {
     type Declared = Self;
+    const KIND: ParameterKind = ParameterKind::Float;
     fn declared(self) -> Self {
         self
     }
 }
 
-/// An argument that a kernel declares as it is.
+/// An address that a kernel declares as a pointer.
+pub(crate) struct Address(pub u64);
+
+impl KernelArgument for Address {
+    type Declared = u64;
+    const KIND: ParameterKind = ParameterKind::Pointer;
+    fn declared(self) -> u64 {
+        self.0
+    }
+}
+
+/// A structure that a kernel declares as it is.
 pub(crate) struct ByValue<T>(pub T);
 
 impl<T> KernelArgument for ByValue<T> {
     type Declared = T;
+    const KIND: ParameterKind = ParameterKind::Value;
     fn declared(self) -> T {
         self.0
     }
 }
 
-pub(crate) fn address<T>(argument: &T) -> *mut c_void {
-    std::ptr::from_ref(argument).cast_mut().cast()
+/// An argument in memory, for the driver.
+pub(crate) struct Passed<T> {
+    kind: ParameterKind,
+    value: T,
+}
+
+impl<T> Passed<T> {
+    pub fn of<A: KernelArgument<Declared = T>>(argument: A) -> Self {
+        Self {
+            kind: A::KIND,
+            value: argument.declared(),
+        }
+    }
+
+    pub fn at(&self) -> PassedArgument {
+        let address = std::ptr::from_ref(&self.value).cast_mut().cast();
+        PassedArgument {
+            kind: self.kind,
+            address,
+        }
+    }
+}
+
+/// Where an argument is.
+#[derive(Clone, Copy)]
+pub(crate) struct PassedArgument {
+    kind: ParameterKind,
+    address: *mut c_void,
+}
+
+/// The most arguments of a launch.
+const ARGUMENTS_MAX: usize = 24;
+
+/// The arguments that a kernel reads of those that are passed to it: as many as it declares, of the same kinds. Behind them may be more,
+/// which the driver does not read.
+fn declared_arguments(
+    name: &str,
+    declared: &[ParameterKind],
+    passed: &[PassedArgument],
+) -> Result<[*mut c_void; ARGUMENTS_MAX], CudaError> {
+    let kinds = passed.iter().map(|argument| argument.kind);
+    let is_declared = declared.len() <= passed.len().min(ARGUMENTS_MAX)
+        && kinds
+            .zip(declared)
+            .all(|(passed, declared)| passed == *declared);
+    if !is_declared {
+        let passed: Vec<_> = passed.iter().map(|argument| argument.kind).collect();
+        return Err(CudaError::Arguments(format!(
+            "kernel {name} declares {declared:?}, the program passes {passed:?}"
+        )));
+    }
+    let mut addresses = [std::ptr::null_mut(); ARGUMENTS_MAX];
+    for (address, argument) in addresses.iter_mut().zip(passed) {
+        *address = argument.address;
+    }
+    Ok(addresses)
 }
 
 /// Queues a kernel by its name. The arguments must be those of its declaration, in order; behind them may be more, which the driver
-/// does not read.
+/// does not read. Their number and kinds are compared with the declaration.
 macro_rules! launch {
     ($kernels:expr, $name:expr, $grid:expr, $threads:expr, [$($argument:expr),* $(,)?]) => {
-        // SAFETY: the arguments have the order and the C types of the kernel's declaration, and stay alive for the call,
-        // which copies them. The memory that they point to was checked by the caller of this macro, lives as long as the
+        // SAFETY: the arguments have the order and the C types of the kernel's declaration, of which `launch` compares number and
+        // kinds, and stay alive for the call, which copies them. The memory that they point to was checked by the caller of this macro, lives as long as the
         // backend, and is only used on this stream or behind an event.
         unsafe {
-            $kernels.launch($name, $grid, $threads, &mut [
-                $($crate::cuda::kernels::address(&$crate::cuda::kernels::KernelArgument::declared($argument))),*
+            $kernels.launch($name, $grid, $threads, &[
+                $($crate::cuda::kernels::Passed::of($argument).at()),*
             ])
         }
     };
@@ -145,11 +218,12 @@ impl Kernels {
         name: &str,
         grid: (usize, usize, usize),
         threads: u32,
-        arguments: &mut [*mut c_void],
+        arguments: &[PassedArgument],
     ) -> Result<(), CudaError> {
         let Some((name, kernel)) = self.by_name.get_key_value(name) else {
             return Err(CudaError::Shape(format!("this GPU has no kernel {name}")));
         };
+        let mut arguments = declared_arguments(name, &kernel.parameters, arguments)?;
         let launch = match kernel.is_cooperative {
             true => result::launch_cooperative_kernel,
             false => result::launch_kernel,
@@ -162,7 +236,7 @@ impl Kernels {
                 (threads, 1, 1),
                 kernel.shared_bytes as u32,
                 self.stream.cu_stream(),
-                arguments,
+                &mut arguments,
             )
         }
         .map_err(tried(name))
@@ -203,10 +277,14 @@ impl Kernels {
             let code = cached_code(source, &gpu.arch, gpu.driver_version, cache)?;
             let module = gpu.context.load_module(Ptx::from_binary(code));
             let module = module.map_err(tried("loading a kernel into the GPU"))?;
-            for name in source.kernels() {
+            for declaration in source.kernels() {
+                let KernelDeclaration { name, parameters } = declaration.map_err(|line| {
+                    CudaError::Arguments(format!("{}: not a declaration: {line}", source.file))
+                })?;
                 let function = module.load_function(name);
                 let kernel = LoadedKernel {
                     function: function.map_err(tried("looking for a kernel in its module"))?,
+                    parameters,
                     shared_bytes: 0,
                     is_cooperative: source.file == "decode_step.cu",
                 };
@@ -246,5 +324,27 @@ impl Kernels {
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let allowed = kernel.function.set_attribute(attribute, bytes as i32);
         allowed.map_err(tried("requesting shared memory"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_are_not_the_declared_ones_are_refused() {
+        use ParameterKind::{Float, Int, Pointer};
+        let (rows, scale) = (Passed::of(3_usize), Passed::of(0.5_f32));
+        let x = Passed::of(Address(16));
+        let passed = [x.at(), rows.at(), scale.at()];
+        for declared in [&[Pointer, Int, Float][..], &[Pointer, Int], &[]] {
+            let read = declared_arguments("right", declared, &passed).unwrap();
+            assert_eq!(read[..3], passed.map(|argument| argument.address));
+        }
+        for declared in [&[Pointer, Float][..], &[Int], &[Pointer, Int, Float, Int]] {
+            let error = declared_arguments("wrong", declared, &passed).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("kernel wrong declares ["), "{text}");
+        }
     }
 }

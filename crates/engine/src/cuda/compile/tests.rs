@@ -5,7 +5,7 @@ use std::fs;
 use cudarc::nvrtc::sys::is_culib_present;
 use rayon::prelude::*;
 
-use super::{SOURCES, architectures, cached_code, compile};
+use super::{KernelSource, ParameterKind, SOURCES, architectures, cached_code, compile};
 
 /// As `CodeArch` names them, and PTX.
 const ARCHITECTURES: [&str; 11] = [
@@ -92,10 +92,62 @@ fn a_cache_that_cannot_be_written_costs_no_kernel() {
 
 #[test]
 fn every_kernel_has_one_name() {
-    let mut names: Vec<&str> = SOURCES.iter().flat_map(|s| s.kernels()).collect();
+    let kernels = SOURCES.iter().flat_map(|source| source.kernels());
+    let mut names: Vec<&str> = kernels.map(|kernel| kernel.unwrap().name).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count);
     assert!(count > 40, "{count}");
+}
+
+fn parameters(name: &str) -> Vec<ParameterKind> {
+    let mut kernels = SOURCES.iter().flat_map(|source| source.kernels());
+    let kernel = kernels.find_map(|kernel| kernel.ok().filter(|kernel| kernel.name == name));
+    kernel.unwrap().parameters
+}
+
+#[test]
+fn parameters_are_those_of_the_declaration_with_its_macros() {
+    use ParameterKind::{Float, Int, Pointer, Value};
+    let all = |kinds: &[(usize, ParameterKind)]| -> Vec<ParameterKind> {
+        let kinds = kinds.iter().flat_map(|(count, kind)| vec![*kind; *count]);
+        kinds.collect()
+    };
+    for (name, kinds) in [
+        ("gather_rows", vec![(3, Pointer), (1, Int)]),
+        ("layer_norm_e4m3", vec![(4, Pointer), (2, Int), (1, Float)]),
+        (
+            "rgb_from_planes",
+            vec![(3, Pointer), (3, Int), (1, Value), (1, Pointer), (2, Int)],
+        ),
+        (
+            "attend_dense_any",
+            vec![(2, Pointer), (4, Int), (2, Float), (1, Int)],
+        ),
+        (
+            "attend_wide_72_e4m3",
+            vec![(2, Value), (1, Pointer), (3, Int), (2, Float), (1, Int)],
+        ),
+        ("attend_own_e4m3", vec![(10, Pointer), (3, Int), (1, Float)]),
+        ("skinny_16_add_to_e4m3", vec![(6, Pointer), (7, Int)]),
+        ("decode_step_32_e4m3", vec![(1, Value)]),
+        ("decide", vec![(11, Pointer), (1, Int)]),
+    ] {
+        assert_eq!(parameters(name), all(&kinds), "{name}");
+    }
+}
+
+#[test]
+fn declaration_that_cannot_be_read_is_named() {
+    let source = KernelSource {
+        file: "wrong.cu",
+        text: "KERNEL one(ARGUMENTS, int rows) {\nextern \"C\" __global__ void two(int a) { }",
+    };
+    let kernels: Vec<_> = source.kernels().collect();
+    assert_eq!(kernels[0], Err("KERNEL one(ARGUMENTS, int rows) {"));
+    assert_eq!(
+        kernels[1].as_ref().unwrap().parameters,
+        [ParameterKind::Int]
+    );
 }

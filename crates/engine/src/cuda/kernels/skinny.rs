@@ -1,6 +1,6 @@
 //! Products of few rows with large weights.
 
-use super::{ByValue, Kernels, StridedRows, launch, require};
+use super::{Address, Kernels, StridedRows, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
@@ -108,11 +108,11 @@ impl Kernels {
             256,
             [
                 x.start,
-                ByValue(weight),
-                ByValue(scales),
+                Address(weight),
+                Address(scales),
                 linear.bias,
-                ByValue(out),
-                ByValue(out),
+                Address(out),
+                Address(out),
                 rows,
                 linear.inner,
                 x.stride,
