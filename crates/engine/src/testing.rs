@@ -13,6 +13,7 @@ pub mod rule;
 pub mod script;
 pub mod simulated;
 pub mod tally;
+pub mod wire;
 
 use std::{
     collections::BTreeMap,

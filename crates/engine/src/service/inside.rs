@@ -28,7 +28,10 @@ use super::{
     handle::{self, EngineEnd, EngineHandle, EngineStopped, SubmittedLook},
     look_limit::LookRule,
     process,
-    wire::{self, Hello, OpenReply, WireError, WireLookNews, WireNews, WireOrder, WireRequest},
+    wire::{
+        self, Hello, LookCount, OpenReply, WireError, WireLookNews, WireNews, WireOrder,
+        WireRequest,
+    },
 };
 use spotter_core::{Clock, LookNews, Prompt, SystemClock};
 
@@ -80,9 +83,7 @@ impl DaemonConnection {
         let mut socket = &self.socket;
         let heard = wire::write(&mut socket, &Hello::Hello).and_then(|()| wire::read(&mut socket));
         match heard {
-            Ok((WireOrder { now, what }, _)) => {
-                Ok(Some((what, Arc::new(SystemClock::showing(now)))))
-            }
+            Ok(WireOrder { now, what }) => Ok(Some((what, Arc::new(SystemClock::showing(now))))),
             Err(WireError::Closed(_)) => Ok(None),
             Err(error) => Err(InsideError::Daemon(error)),
         }
@@ -115,7 +116,7 @@ impl DaemonConnection {
         let mut input = BufReader::new(self.socket.try_clone()?);
         let (heard, requests) = mpsc::channel(1);
         let body = move || loop {
-            let request = wire::read(&mut input);
+            let request = wire::read_request(&mut input);
             let is_last = request.is_err();
             if heard.blocking_send(request).is_err() || is_last {
                 return;
@@ -147,7 +148,11 @@ impl DaemonConnection {
                 return wire::write(&mut out, &OpenReply::<T>::Failed { reason });
             }
         };
-        wire::write(&mut out, &OpenReply::Ready { permits, report })?;
+        let ready = OpenReply::Ready {
+            permits: LookCount::of(permits),
+            report,
+        };
+        wire::write(&mut out, &ready)?;
         let mut looks = Looks::new(engine, permits);
         let worked = looks.answer(&mut requests, &mut end, &mut out).await;
         drop(looks);
@@ -210,7 +215,7 @@ impl Looks {
                 EngineStopped(reason) = end.reason() => vec![WireNews::Stopped { reason }],
                 _ = beat.tick() => vec![WireNews::Beat { beats: self.engine.beats() }],
                 Ok(()) = places.changed() => {
-                    let count = *places.borrow_and_update();
+                    let count = LookCount::of(*places.borrow_and_update());
                     vec![WireNews::Places { count }]
                 }
                 Some(news) = self.begun.join_next() => self.news(news),
@@ -241,6 +246,10 @@ impl Looks {
                 let looks = self.by_id.values();
                 if looks.filter(|look| !look.short_answered).count() == self.permits {
                     let text = format!("more looks than the {} that may be inside", self.permits);
+                    return Err(WireError::Malformed(text));
+                }
+                if self.by_id.contains_key(&asked.id) {
+                    let text = format!("two looks with the number {}", asked.id);
                     return Err(WireError::Malformed(text));
                 }
                 let (id, engine) = (asked.id, self.engine.clone());

@@ -23,7 +23,7 @@ mod places;
 mod process;
 mod requests;
 mod views;
-mod wire;
+pub(crate) mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};

@@ -138,8 +138,8 @@ impl<E: FnMut() -> String> Link<E> {
     ) -> Result<(usize, T), EngineStopped> {
         let opened = self.order(what, clock);
         let reason = match opened {
-            Ok(OpenReply::Ready { permits, report }) if permits > 0 => {
-                return Ok((permits, report));
+            Ok(OpenReply::Ready { permits, report }) if usize::from(permits) > 0 => {
+                return Ok((permits.into(), report));
             }
             Ok(OpenReply::Ready { .. }) => "its process allows no looks".into(),
             Ok(OpenReply::Failed { reason }) => reason,
@@ -156,11 +156,11 @@ impl<E: FnMut() -> String> Link<E> {
         clock: &dyn Clock,
     ) -> Result<OpenReply<T>, WireError> {
         let mut socket = self.socket.as_ref();
-        let (Hello::Hello, _) = wire::read(&mut socket)?;
+        let Hello::Hello = wire::read(&mut socket)?;
         // The process counts on from the moment that it reads this, so it has to be waiting for it.
         let now = clock.now();
         wire::write(&mut socket, &WireOrder { now, what })?;
-        Ok(wire::read(&mut socket)?.0)
+        wire::read(&mut socket)
     }
 
     /// Works until the end. The [`EngineEnd`] learns the reason first, then waiting callers that nothing comes any more, and
@@ -206,12 +206,14 @@ impl<E: FnMut() -> String> Link<E> {
 /// Takes news until the last.
 fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places) -> LastNews {
     let mut input = BufReader::new(socket);
+    let most = *places.count().borrow();
     loop {
         match wire::read(&mut input) {
-            Ok((WireNews::Beat { beats: turns }, _)) => beats.store(turns, Ordering::Relaxed),
-            Ok((WireNews::Places { count }, _)) => places.set(count),
-            Ok((WireNews::Stopped { reason }, _)) => return LastNews::Reported(reason),
-            Ok((WireNews::Look { id, news }, _)) => {
+            Ok(WireNews::Beat { beats: turns }) => beats.store(turns, Ordering::Relaxed),
+            // The inbox has room for as many as it allowed at first.
+            Ok(WireNews::Places { count }) => places.set(usize::from(count).min(most)),
+            Ok(WireNews::Stopped { reason }) => return LastNews::Reported(reason),
+            Ok(WireNews::Look { id, news }) => {
                 // One that was cancelled may have news in the same moment.
                 if let Some(look) = inside.take(id)
                     && let Err(error) = look.hear(news).map(|look| inside.put_back(id, look))
@@ -308,7 +310,7 @@ impl WaitingLook {
                 LookNews::Answer {
                     frame: self.open.frame().clone(),
                     model_size,
-                    answer: answer.answer(asked, region),
+                    answer: answer.answer(asked, region)?,
                 }
             }
             WireLookNews::ShortAnswered => {

@@ -14,15 +14,17 @@
 //! ```
 //!
 //! Both ends are the same program, so there are no versions. Both check what they receive all the same: lengths are checked
-//! before memory is taken, and what cannot be read is an error that ends the connection.
+//! before memory is taken, values are checked by their types, and what cannot be read is an error that ends the connection.
 //!
 //! Belongs here: messages, and bytes to messages and back. Not here: which message is sent when (`inside`, `outside`).
 
 mod shape;
 
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
     sync::Arc,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -30,13 +32,50 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, LookFailure, LookNews, Mono, NormBox, NormPoint,
-    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape,
+    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
 const HEADER_MAX_BYTES: usize = 8 << 20;
+/// Bytes for which memory is taken before they have arrived.
+const READ_BYTES: usize = 4 << 20;
 /// Longest body, bytes: a packed picture of 16384 x 16384 pixels in NV12 fits.
 const BODY_MAX_BYTES: usize = 384 << 20;
+
+/// Looks that may be inside an engine at once, at most: many times those of the largest GPU.
+const LOOKS_MAX: usize = 1024;
+/// The longest time that a device spends on a look.
+const DEVICE_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Scores and places are sums of rounded numbers: they may be this far outside of 0..1.
+const ROUNDING: f64 = 1e-3;
+
+/// A number of looks, 0..=[`LOOKS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "usize", into = "usize")]
+pub struct LookCount(usize);
+
+impl TryFrom<usize> for LookCount {
+    type Error = String;
+    fn try_from(count: usize) -> Result<Self, String> {
+        match count <= LOOKS_MAX {
+            true => Ok(Self(count)),
+            false => Err(format!("{count} looks at once, limit {LOOKS_MAX}")),
+        }
+    }
+}
+
+impl From<LookCount> for usize {
+    fn from(count: LookCount) -> Self {
+        count.0
+    }
+}
+
+impl LookCount {
+    /// That number, or the most.
+    pub fn of(count: usize) -> Self {
+        Self(count.min(LOOKS_MAX))
+    }
+}
 
 /// Why a message cannot be had or given.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +119,7 @@ pub enum OpenReply<T> {
     /// The engine waits for looks.
     Ready {
         /// Looks that may be inside at once.
-        permits: usize,
+        permits: LookCount,
         /// More about it, for those who ordered it.
         report: T,
     },
@@ -137,7 +176,7 @@ pub enum WireNews {
     },
     /// How many looks may be inside from now on.
     Places {
-        count: usize,
+        count: LookCount,
     },
     /// The engine has stopped; nothing follows.
     Stopped {
@@ -212,7 +251,7 @@ fn write_with(
         .iter()
         .map(|picture| PictureShape::of(picture).bytes());
     let body = sizes.sum::<Result<usize, WireError>>()?;
-    let lengths = lengths(header.len(), body)?.map(u32::to_le_bytes);
+    let lengths = lengths(header.len(), body, BODY_MAX_BYTES)?.map(u32::to_le_bytes);
     // At once, for those who write straight into the connection.
     let beginning = [lengths.as_flattened(), &header].concat();
     out.write_all(&beginning).map_err(WireError::Closed)?;
@@ -222,21 +261,34 @@ fn write_with(
     out.flush().map_err(WireError::Closed)
 }
 
-/// Receives a message with its body. Blocks until all of it is there.
-pub fn read<M: DeserializeOwned>(input: &mut impl Read) -> Result<(M, Vec<u8>), WireError> {
+/// Receives a message without a body. Blocks until all of it is there.
+pub fn read<M: DeserializeOwned>(input: &mut impl Read) -> Result<M, WireError> {
+    read_with(input, 0).map(|(message, _)| message)
+}
+
+/// Receives a request, with the pictures of a look. Blocks until all of it is there.
+pub fn read_request(input: &mut impl Read) -> Result<(WireRequest, Vec<u8>), WireError> {
+    read_with(input, BODY_MAX_BYTES)
+}
+
+fn read_with<M: DeserializeOwned>(
+    input: &mut impl Read,
+    body_max: usize,
+) -> Result<(M, Vec<u8>), WireError> {
     let mut announced = [[0; 4]; 2];
     for length in &mut announced {
         input.read_exact(length).map_err(WireError::Closed)?;
     }
     let [header, body] = announced.map(|length| u32::from_le_bytes(length) as usize);
-    lengths(header, body)?;
+    lengths(header, body, body_max)?;
     let header = read_bytes(input, header)?;
     let message = serde_json::from_slice(&header).map_err(malformed)?;
     Ok((message, read_bytes(input, body)?))
 }
 
+/// Memory is taken as the bytes arrive, in steps of at most as many as there are.
 fn read_bytes(input: &mut impl Read, count: usize) -> Result<Vec<u8>, WireError> {
-    let mut bytes = Vec::with_capacity(count);
+    let mut bytes = Vec::with_capacity(count.min(READ_BYTES));
     let read = input.take(count as u64).read_to_end(&mut bytes);
     match read {
         Ok(read) if read == count => Ok(bytes),
@@ -246,14 +298,14 @@ fn read_bytes(input: &mut impl Read, count: usize) -> Result<Vec<u8>, WireError>
 }
 
 /// The lengths of header and body, if a message may have them.
-fn lengths(header: usize, body: usize) -> Result<[u32; 2], WireError> {
+fn lengths(header: usize, body: usize, body_max: usize) -> Result<[u32; 2], WireError> {
     let within = |part, bytes, limit| {
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= limit);
         length.ok_or(WireError::TooLong { part, bytes, limit })
     };
     Ok([
         within("header", header, HEADER_MAX_BYTES)?,
-        within("body", body, BODY_MAX_BYTES)?,
+        within("body", body, body_max)?,
     ])
 }
 
@@ -264,7 +316,10 @@ pub(super) fn malformed(reason: impl ToString) -> WireError {
 impl WireLook {
     /// The look, with the body of its message. Its frame has only the fields that an engine reads.
     pub fn look(self, mut body: Vec<u8>) -> Result<Look, WireError> {
-        let mut strips = Vec::new();
+        if self.prompts.is_empty() {
+            return Err(malformed("a look without prompts"));
+        }
+        let mut strips = VecDeque::new();
         // From the last one to the first, each a cut of the end of the body.
         for strip in self.strips.into_iter().rev() {
             let WireStrip {
@@ -274,14 +329,11 @@ impl WireLook {
             } = strip;
             let begin = body.len().saturating_sub(picture.bytes()?);
             let picture = picture.picture(body.split_off(begin))?;
-            strips.insert(
-                0,
-                Strip {
-                    shape,
-                    region,
-                    picture,
-                },
-            );
+            strips.push_front(Strip {
+                shape,
+                region,
+                picture,
+            });
         }
         let picture = self.picture.picture(body)?;
         let still = Look::still(picture, []).map_err(malformed)?;
@@ -293,7 +345,7 @@ impl WireLook {
             },
             prompts: self.prompts,
             moved: self.moved,
-            strips,
+            strips: strips.into(),
             start_by: self.start_by,
             answer_by: self.answer_by,
         })
@@ -314,7 +366,7 @@ impl WireLookNews {
         };
         let mut prompts = prompts.iter();
         let prompt = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
-        match prompt.filter(|_| are_numbers(&answer)) {
+        match prompt.filter(|_| numbers(&answer.body).all(f64::is_finite)) {
             Some(prompt) => Self::Answer {
                 prompt,
                 model_size,
@@ -342,33 +394,55 @@ impl WireLookNews {
 }
 
 impl WireAnswer {
-    /// The answer to a prompt that saw `region` of the picture.
-    pub fn answer(self, prompt: Arc<Prompt>, region: Option<NormBox>) -> Answer {
-        Answer {
+    /// The answer to a prompt that saw `region` of the picture. An error when it is none to such a prompt, or has numbers that no answer
+    /// has.
+    pub fn answer(self, prompt: Arc<Prompt>, region: Option<NormBox>) -> Result<Answer, WireError> {
+        let is_of_task = matches!(
+            (&prompt.task, &self.body),
+            (Task::Detect { .. }, AnswerBody::Boxes(_))
+                | (Task::Point { .. }, AnswerBody::Points(_))
+                | (
+                    Task::Query { .. } | Task::Caption { .. },
+                    AnswerBody::Text { .. }
+                )
+        );
+        if !is_of_task {
+            return Err(malformed("an answer of another kind than its prompt's"));
+        }
+        let is_share = |share: f64| (-ROUNDING..=1.0 + ROUNDING).contains(&share);
+        if !numbers(&self.body).all(is_share) || self.marks.device > DEVICE_TIME_MAX {
+            return Err(malformed("an answer with numbers that are out of range"));
+        }
+        Ok(Answer {
             prompt,
             region,
             body: self.body,
             truncated: self.truncated,
             unchanged: self.unchanged,
             marks: self.marks,
-        }
+        })
     }
 }
 
-/// JSON has no others.
-fn are_numbers(answer: &Answer) -> bool {
-    let scored = |score: f64, sharpness: f64| score.is_finite() && sharpness.is_finite();
-    match &answer.body {
-        AnswerBody::Boxes(found) => found.iter().all(|f| {
-            let NormBox { x0, y0, x1, y1 } = f.place;
-            [x0, y0, x1, y1].into_iter().all(f64::is_finite) && scored(f.score, f.sharpness)
-        }),
-        AnswerBody::Points(found) => found.iter().all(|f| {
-            let NormPoint { x, y } = f.place;
-            [x, y].into_iter().all(f64::is_finite) && scored(f.score, f.sharpness)
-        }),
-        AnswerBody::Text { score, .. } => score.is_finite(),
+/// All scores and places of an answer.
+fn numbers(body: &AnswerBody) -> impl Iterator<Item = f64> {
+    let mut numbers = Vec::new();
+    match body {
+        AnswerBody::Boxes(found) => {
+            for object in found {
+                let NormBox { x0, y0, x1, y1 } = object.place;
+                numbers.extend([x0, y0, x1, y1, object.score, object.sharpness]);
+            }
+        }
+        AnswerBody::Points(found) => {
+            for object in found {
+                let NormPoint { x, y } = object.place;
+                numbers.extend([x, y, object.score, object.sharpness]);
+            }
+        }
+        AnswerBody::Text { score, .. } => numbers.push(*score),
     }
+    numbers.into_iter()
 }
 
 #[cfg(test)]

@@ -106,8 +106,8 @@ impl Site {
 /// The engine's side of the opening, without an engine.
 fn open_by_hand(mut socket: &UnixStream) {
     wire::write(&mut socket, &Hello::Hello).unwrap();
-    let _: (WireOrder<()>, _) = wire::read(&mut socket).unwrap();
-    let (permits, report) = (PERMITS, ());
+    let _: WireOrder<()> = wire::read(&mut socket).unwrap();
+    let (permits, report) = (wire::LookCount::of(PERMITS), ());
     wire::write(&mut socket, &OpenReply::Ready { permits, report }).unwrap();
 }
 
@@ -209,7 +209,7 @@ async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
     let side = move || {
         let mut socket = &theirs;
         open_by_hand(socket);
-        while let Ok((request, _)) = wire::read(&mut socket) {
+        while let Ok((request, _)) = wire::read_request(&mut socket) {
             let said = match request {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
                 wire::WireRequest::Cancel { id } => format!("cancel {id}"),
@@ -346,11 +346,11 @@ impl Bare {
         let side = move || drop(sender.send(serve(theirs, gate_out)));
         spawn("engine-process", side).unwrap();
         let mut socket = &ours;
-        let (Hello::Hello, _) = wire::read(&mut socket).unwrap();
+        let Hello::Hello = wire::read(&mut socket).unwrap();
         let (now, what) = (START, usize::MAX);
         wire::write(&mut socket, &WireOrder { now, what }).unwrap();
-        let opened: OpenReply<usize> = wire::read(&mut socket).unwrap().0;
-        let (permits, report) = (PERMITS, what);
+        let opened: OpenReply<usize> = wire::read(&mut socket).unwrap();
+        let (permits, report) = (wire::LookCount::of(PERMITS), what);
         assert_eq!(opened, OpenReply::Ready { permits, report });
         Self {
             socket: ours,
@@ -364,7 +364,7 @@ impl Bare {
     }
 
     fn next(&self) -> WireNews {
-        wire::read(&mut &self.socket).unwrap().0
+        wire::read(&mut &self.socket).unwrap()
     }
 }
 
@@ -376,7 +376,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
         bare.ask(id);
     }
     let reason = loop {
-        match bare.next() {
+        match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
             WireNews::Stopped { reason } => break reason,
             WireNews::Beat { .. } | WireNews::Places { .. } => {}
             WireNews::Look { .. } => panic!("the gate is shut"),
@@ -408,7 +408,7 @@ fn a_look_that_is_cancelled_makes_room_for_another() {
     drop(bare.gate.0);
     let mut ended = Vec::new();
     while ended.len() < 2 {
-        match wire::read(&mut &bare.socket).unwrap().0 {
+        match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
             WireNews::Look { id, news } => {
                 if news.is_end() {
                     assert_eq!(news, WireLookNews::Answered);

@@ -7,20 +7,25 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use spotter_core::{
     CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, PromptRegion, PromptView,
-    ScoreSource, Task, testing::planar_picture,
+    ScoreSource, SystemClock, Task, testing::planar_picture,
+};
+
+use crate::testing::{
+    simulated,
+    wire::{daemon_reads, engine_reads},
 };
 
 fn carried<M: Serialize + DeserializeOwned>(message: &M) -> M {
     let mut bytes = Vec::new();
     write(&mut bytes, message).unwrap();
     let mut rest = &bytes[..];
-    let (carried, body) = read(&mut rest).unwrap();
-    assert!(rest.is_empty() && body.is_empty());
+    let carried = read(&mut rest).unwrap();
+    assert!(rest.is_empty());
     carried
 }
 
 fn error<M: DeserializeOwned>(mut bytes: &[u8]) -> WireError {
-    match read::<M>(&mut bytes) {
+    match read_with::<M>(&mut bytes, BODY_MAX_BYTES) {
         Ok(_) => panic!("{bytes:?} is no message"),
         Err(error) => error,
     }
@@ -72,7 +77,8 @@ fn look(picture: Picture) -> Look {
 }
 
 fn number() -> impl Strategy<Value = f64> {
-    prop_oneof![0.0..1.0, prop::num::f64::NORMAL, Just(0.0), Just(-0.0)]
+    let small = (0.0..1.0, 0..300).prop_map(|(share, tens): (f64, i32)| share * 10_f64.powi(-tens));
+    prop_oneof![0.0..1.0, small, Just(0.0), Just(-0.0), Just(1.0)]
 }
 
 fn source() -> impl Strategy<Value = ScoreSource> {
@@ -127,7 +133,7 @@ proptest! {
         asked.strips = [(PromptRegion::Whole, 22), (view.region, 7)].map(strip).to_vec();
         let mut bytes = Vec::new();
         write_look(&mut bytes, 7, &asked).unwrap();
-        let (WireRequest::Look(header), body) = read(&mut &bytes[..]).unwrap() else {
+        let (WireRequest::Look(header), body) = read_request(&mut &bytes[..]).unwrap() else {
             panic!("a look")
         };
         prop_assert_eq!(header.id, 7);
@@ -171,7 +177,17 @@ proptest! {
                 panic!("no answer")
             };
             prop_assert_eq!((its_index, model_size), (index, (84, 56)));
-            let answer = answer.answer(Arc::clone(prompt), asked.region_of(&prompt.view));
+            let region = asked.region_of(&prompt.view);
+            let is_of_task = match (&prompt.task, body) {
+                (Task::Detect { .. }, AnswerBody::Boxes(_)) | (Task::Point { .. }, AnswerBody::Points(_)) => true,
+                (Task::Query { .. } | Task::Caption { .. }, AnswerBody::Text { .. }) => true,
+                _ => false,
+            };
+            let Ok(answer) = answer.answer(Arc::clone(prompt), region) else {
+                prop_assert!(!is_of_task);
+                continue;
+            };
+            prop_assert!(is_of_task);
             // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
             prop_assert_eq!((answer.truncated, answer.unchanged, answer.marks), (truncated, unchanged, marks));
@@ -206,7 +222,7 @@ fn short_messages_arrive() {
     assert_eq!(carried(&order), order);
     for opened in [
         OpenReply::Ready {
-            permits: 8,
+            permits: LookCount::of(8),
             report: "cuda 1".to_owned(),
         },
         OpenReply::Failed {
@@ -241,6 +257,9 @@ fn impossible_lengths_are_rejected_before_allocation() {
     assert!(matches!(header, WireError::TooLong { part: "header", .. }));
     let body = error::<WireNews>(&lengths_of(2, u32::MAX));
     assert!(matches!(body, WireError::TooLong { part: "body", .. }));
+    // News have no body.
+    let body = read::<WireNews>(&mut &lengths_of(2, 1)[..]);
+    assert!(matches!(body, Err(WireError::TooLong { part: "body", .. })));
 }
 
 #[test]
@@ -248,7 +267,7 @@ fn picture_of_another_size_than_its_message_is_rejected() {
     let mut bytes = Vec::new();
     write_look(&mut bytes, 1, &look(picture(PixelFormat::I420, (5, 3), 0))).unwrap();
     let look_with = |change: &dyn Fn(&mut PictureShape), body: &[u8]| {
-        let (WireRequest::Look(mut asked), _) = read(&mut &bytes[..]).unwrap() else {
+        let (WireRequest::Look(mut asked), _) = read_request(&mut &bytes[..]).unwrap() else {
             panic!("a look")
         };
         change(&mut asked.picture);
@@ -324,4 +343,133 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
     assert!(
         matches!(news, WireLookNews::Failed(LookFailure::Engine(why)) if why.contains("no numbers"))
     );
+}
+
+/// Values that no message has in most of its places.
+fn hostile() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::json;
+    prop::sample::select(vec![
+        json!(null),
+        json!(true),
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(2),
+        json!(u32::MAX),
+        json!(u64::MAX),
+        json!(1e308),
+        json!(-0.5),
+        json!(""),
+        json!("x".repeat(100_000)),
+        json!("../\u{0}\n"),
+        json!([]),
+        json!({}),
+        json!([[[[1]]]]),
+        json!({ "secs": u64::MAX, "nanos": u32::MAX }),
+    ])
+}
+
+/// Puts `value` at a place of the tree, counted from its root.
+fn put(tree: &mut serde_json::Value, place: &mut usize, value: &serde_json::Value) {
+    if *place == 0 {
+        *tree = value.clone();
+    }
+    let Some(left) = place.checked_sub(1) else {
+        *place = usize::MAX;
+        return;
+    };
+    *place = left;
+    match tree {
+        serde_json::Value::Array(all) => all.iter_mut().for_each(|part| put(part, place, value)),
+        serde_json::Value::Object(all) => all.values_mut().for_each(|part| put(part, place, value)),
+        _ => {}
+    }
+}
+
+/// A message without its body, as a tree.
+fn tree(message: &[u8]) -> (serde_json::Value, &[u8]) {
+    let header = u32::from_le_bytes(*message.first_chunk().unwrap()) as usize;
+    let (header, body) = message[8..].split_at(header);
+    (serde_json::from_slice(header).unwrap(), body)
+}
+
+fn message(header: &serde_json::Value, body: &[u8]) -> Vec<u8> {
+    let header = serde_json::to_vec(header).unwrap();
+    let lengths = lengths_of(header.len() as u32, body.len() as u32);
+    [&lengths, &header, body].concat()
+}
+
+proptest! {
+    #[test]
+    fn look_with_hostile_values_is_refused_or_ends(place in 1_usize..80, value in hostile(), cut in 0_usize..3) {
+        let mut asked = look(picture(PixelFormat::Nv12, (6, 4), 0));
+        asked.moved = Some(RegionBox::new(NormBox::from_corners(0.1, 0.2, 0.9, 0.8)));
+        let region = PromptRegion::Motion;
+        let shape = StripShape { frames: 4, over: Duration::from_secs(2) };
+        let view = PromptView { region, crops_max: Some(3), width_max: Some(320), strip: Some(shape) };
+        asked.prompts[0] = Arc::new(Prompt { view, ..(*asked.prompts[0]).clone() });
+        asked.strips = vec![Strip { shape, region, picture: picture(PixelFormat::Nv12, (4, 4), 0) }];
+        let mut bytes = Vec::new();
+        write_look(&mut bytes, 1, &asked).unwrap();
+        let (mut header, body) = tree(&bytes);
+        put(&mut header, &mut place.clone(), &value);
+        let mut engine = simulated::engine(simulated::device(2), Arc::new(SystemClock::new()));
+        for look in engine_reads(&message(&header, &body[cut..])) {
+            prop_assert!(!look.prompts.is_empty());
+            // Refused for its prompts, or answered, or late; never a panic, and nothing waits for ever.
+            let _ = engine.submit(look, false);
+            for _ in 0..200 {
+                engine.turn().unwrap();
+            }
+            prop_assert!(engine.is_idle());
+        }
+    }
+
+    #[test]
+    fn news_with_hostile_values_are_refused_or_in_range(place in 1_usize..40, value in hostile(), bodies in vec(body(), 4)) {
+        let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
+        let mut bytes = Vec::new();
+        write(&mut bytes, &Hello::Hello).unwrap();
+        let ready = OpenReply::Ready { permits: LookCount::of(2), report: "cpu" };
+        write(&mut bytes, &ready).unwrap();
+        for (index, body) in bodies.into_iter().enumerate() {
+            let answer = WireAnswer { body, truncated: false, unchanged: true, marks: StageTimes::default() };
+            let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer };
+            let mut one = Vec::new();
+            write(&mut one, &WireNews::Look { id: 3, news }).unwrap();
+            let (mut header, _) = tree(&one);
+            put(&mut header, &mut place.clone(), &value);
+            let read = read::<WireNews>(&mut &message(&header, &[])[..]);
+            if let Ok(WireNews::Look { news: WireLookNews::Answer { prompt, answer, .. }, .. }) = read
+                && let Some(prompt) = asked.prompts.get(prompt)
+                && let Ok(answer) = answer.answer(Arc::clone(prompt), None)
+            {
+                prop_assert!(numbers(&answer.body).all(|number| number.abs() <= 1.0 + ROUNDING));
+                prop_assert!(answer.marks.device <= DEVICE_TIME_MAX);
+            }
+            bytes.extend(message(&header, &[]));
+        }
+        daemon_reads(&bytes, &asked.prompts);
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..300)) {
+        let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
+        prop_assert_eq!(daemon_reads(&bytes, &asked.prompts), 0);
+        prop_assert!(engine_reads(&bytes).is_empty());
+    }
+}
+
+#[test]
+fn more_looks_than_any_engine_has_are_refused() {
+    for (count, is_read) in [
+        (0, true),
+        (16, true),
+        (LOOKS_MAX, true),
+        (LOOKS_MAX + 1, false),
+    ] {
+        let header = serde_json::json!({ "Places": { "count": count } });
+        let read = read::<WireNews>(&mut &message(&header, &[])[..]);
+        assert_eq!(read.is_ok(), is_read, "{count}");
+    }
 }
