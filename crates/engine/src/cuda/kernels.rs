@@ -128,12 +128,12 @@ impl<T> KernelArgument for ByValue<T> {
 }
 
 /// An argument in memory, for the driver.
-pub(crate) struct Passed<T> {
+pub(crate) struct LaunchArgument<T> {
     kind: ParameterKind,
     value: T,
 }
 
-impl<T> Passed<T> {
+impl<T> LaunchArgument<T> {
     pub fn of<A: KernelArgument<Declared = T>>(argument: A) -> Self {
         Self {
             kind: A::KIND,
@@ -141,9 +141,9 @@ impl<T> Passed<T> {
         }
     }
 
-    pub fn at(&self) -> PassedArgument {
+    pub fn at(&self) -> ArgumentAddress {
         let address = std::ptr::from_ref(&self.value).cast_mut().cast();
-        PassedArgument {
+        ArgumentAddress {
             kind: self.kind,
             address,
         }
@@ -152,7 +152,7 @@ impl<T> Passed<T> {
 
 /// Where an argument is.
 #[derive(Clone, Copy)]
-pub(crate) struct PassedArgument {
+pub(crate) struct ArgumentAddress {
     kind: ParameterKind,
     address: *mut c_void,
 }
@@ -165,7 +165,7 @@ const ARGUMENTS_MAX: usize = 24;
 fn declared_arguments(
     name: &str,
     declared: &[ParameterKind],
-    passed: &[PassedArgument],
+    passed: &[ArgumentAddress],
 ) -> Result<[*mut c_void; ARGUMENTS_MAX], CudaError> {
     let kinds = passed.iter().map(|argument| argument.kind);
     let is_declared = declared.len() <= passed.len().min(ARGUMENTS_MAX)
@@ -194,7 +194,7 @@ macro_rules! launch {
         // backend, and is only used on this stream or behind an event.
         unsafe {
             $kernels.launch($name, $grid, $threads, &[
-                $($crate::cuda::kernels::Passed::of($argument).at()),*
+                $($crate::cuda::kernels::LaunchArgument::of($argument).at()),*
             ])
         }
     };
@@ -218,7 +218,7 @@ impl Kernels {
         name: &str,
         grid: (usize, usize, usize),
         threads: u32,
-        arguments: &[PassedArgument],
+        arguments: &[ArgumentAddress],
     ) -> Result<(), CudaError> {
         let Some((name, kernel)) = self.by_name.get_key_value(name) else {
             return Err(CudaError::Shape(format!("this GPU has no kernel {name}")));
@@ -334,8 +334,8 @@ mod tests {
     #[test]
     fn arguments_that_are_not_the_declared_ones_are_refused() {
         use ParameterKind::{Float, Int, Pointer};
-        let (rows, scale) = (Passed::of(3_usize), Passed::of(0.5_f32));
-        let x = Passed::of(Address(16));
+        let (rows, scale) = (LaunchArgument::of(3_usize), LaunchArgument::of(0.5_f32));
+        let x = LaunchArgument::of(Address(16));
         let passed = [x.at(), rows.at(), scale.at()];
         for declared in [&[Pointer, Int, Float][..], &[Pointer, Int], &[]] {
             let read = declared_arguments("right", declared, &passed).unwrap();

@@ -341,7 +341,7 @@ fn canvas_without_room_leaves_drawings_to_the_host() {
 /// the engine's next call.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn picture_dropped_on_another_thread_is_freed_in_its_own_context() {
+fn picture_dropped_on_another_thread_frees_its_memory() {
     let rig = rig();
     let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
     let other = Other::new(rig.gpu.context.cu_device(), 1);
@@ -357,7 +357,7 @@ fn picture_dropped_on_another_thread_is_freed_in_its_own_context() {
         done(unsafe { sys::cuCtxGetCurrent(&mut context) });
         context as usize
     };
-    thread::spawn(move || {
+    let drops = move || {
         let mut drawn = drawn.into_iter();
         drop(drawn.next());
         assert_eq!(current(), 0, "the thread has no context, as before");
@@ -365,16 +365,19 @@ fn picture_dropped_on_another_thread_is_freed_in_its_own_context() {
         done(unsafe { sys::cuCtxPushCurrent_v2(foreign as CUcontext) });
         drop(drawn);
         assert_eq!(current(), foreign, "the decoder's context is still current");
-    })
-    .join()
-    .unwrap();
+    };
+    on_another_thread(drops);
     rig.gpu.context.check_err().unwrap();
     // More than the memory of a GPU, if it were not freed.
     for _ in 0..200 {
         let buffer = Buffer::<u8>::zeros(&rig.stream, 1 << 30).unwrap();
-        thread::spawn(move || drop(buffer)).join().unwrap();
+        on_another_thread(move || drop(buffer));
         rig.gpu.context.check_err().unwrap();
     }
+}
+
+fn on_another_thread(work: impl FnOnce() + Send) {
+    thread::scope(|scope| scope.spawn(work).join().unwrap());
 }
 
 fn region_of(width: usize, height: usize) -> PixelRect {

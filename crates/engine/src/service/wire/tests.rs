@@ -178,11 +178,12 @@ proptest! {
             };
             prop_assert_eq!((its_index, model_size), (index, (84, 56)));
             let region = asked.region_of(&prompt.view);
-            let is_of_task = match (&prompt.task, body) {
-                (Task::Detect { .. }, AnswerBody::Boxes(_)) | (Task::Point { .. }, AnswerBody::Points(_)) => true,
-                (Task::Query { .. } | Task::Caption { .. }, AnswerBody::Text { .. }) => true,
-                _ => false,
-            };
+            let is_of_task = matches!(
+                (&prompt.task, body),
+                (Task::Detect { .. }, AnswerBody::Boxes(_))
+                    | (Task::Point { .. }, AnswerBody::Points(_))
+                    | (Task::Query { .. } | Task::Caption { .. }, AnswerBody::Text { .. })
+            );
             let Ok(answer) = answer.answer(Arc::clone(prompt), region) else {
                 prop_assert!(!is_of_task);
                 continue;
