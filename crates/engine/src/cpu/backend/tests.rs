@@ -2,7 +2,8 @@ use super::*;
 use crate::{
     cpu::tests::{backend, capacity},
     scheduler::backend::{
-        DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult, Row, StepTimes,
+        CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult,
+        Row, StepTimes,
     },
     testing::{
         ahead::{IMAGE, image_step, micro_picture},
@@ -233,4 +234,26 @@ fn a_cache_too_small_for_one_look_is_refused() {
         error.to_string(),
         "the cache has 2 pages of 16 positions, one look needs 38 positions or more"
     );
+}
+
+#[test]
+fn failed_step_has_its_error_and_the_next_one_runs() {
+    let mut backend = micro();
+    for pick in [Pick::Coord, Pick::Token(MaskSource::Host)] {
+        let wants_masks = pick.is_token();
+        let good = image_step(&backend, vec![row(&backend, 0, &[1, 2], pick)]);
+        let mut bad = good.clone();
+        bad.images[0].crops = vec![CropSource::Encoded(None); 2];
+        let mut run = |step: Step| {
+            backend.launch(SlotId(0), step).unwrap();
+            if wants_masks {
+                backend.finalize(SlotId(0), Vec::new()).unwrap();
+            }
+            backend.commit(SlotId(0))
+        };
+        let error = run(bad).unwrap_err();
+        let is_of_step = matches!(&error, BackendError::Step(why) if why.contains("sources for 2"));
+        assert!(is_of_step, "{error:?}");
+        assert_eq!(run(good).unwrap().picked.len(), 1);
+    }
 }
