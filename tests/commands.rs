@@ -20,7 +20,8 @@ use gstreamer::prelude::*;
 use serde_json::Value;
 use support::{CONFIG, DONE, Ended, FAILED, checkout, command, file, script, spotter};
 
-use spotter_core::{NormBox, NormPoint, WallTime};
+use spotter_core::{NormBox, NormPoint, Picture, WallTime};
+use spotter_pictures::{RgbPixels, jpeg_file, png_file};
 use spotter_scripted::onvif::{
     OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,
 };
@@ -255,7 +256,12 @@ fn only(truth: &Truth, class: Class, which: impl Fn(&SeenObject) -> bool) -> Opt
 fn save(scene: &Scene, path: &Path) {
     let (width, height) = SIZE;
     let rgb = draw(scene, width, height);
-    image::save_buffer(path, &rgb, width, height, image::ColorType::Rgb8).expect("a PNG");
+    let pixels = RgbPixels {
+        rgb: &rgb,
+        width: width as usize,
+        height: height as usize,
+    };
+    fs::write(path, png_file(pixels).expect("a PNG")).expect("a file");
 }
 
 #[test]
@@ -403,21 +409,19 @@ fn found_objects_are_drawn_into_the_picture() {
         "detect",
         &["red car", "--draw", drawn.to_str().expect("UTF-8")],
     );
-    let [before, after] = [&moment.png, &drawn].map(|path| {
-        let picture = image::open(path).expect("a picture");
-        picture.into_rgb8()
-    });
-    assert_eq!(before.dimensions(), after.dimensions());
-    let changed = before
-        .enumerate_pixels()
-        .filter(|(x, y, pixel)| after.get_pixel(*x, *y) != *pixel);
+    let [before, after] =
+        [&moment.png, &drawn].map(|path| spotter_pictures::read(path).expect("a picture"));
+    assert_eq!(before.size(), after.size());
+    let pixel = |of: &Picture, x, y| [0, 1, 2].map(|at| of.row(0, y)[x * 3 + at]);
+    let places = (0..before.height()).flat_map(|y| (0..before.width()).map(move |x| (x, y)));
+    let changed = places.filter(|&(x, y)| pixel(&before, x, y) != pixel(&after, x, y));
     let (w, h) = (f64::from(SIZE.0), f64::from(SIZE.1));
     // All changed pixels are within a twentieth of the picture of the car's edges.
     let car = moment.red_car;
     let around = NormBox::from_corners(car.x0 - 0.05, car.y0 - 0.05, car.x1 + 0.05, car.y1 + 0.05);
     let mut count = 0;
-    for (x, y, _) in changed {
-        let place = NormPoint::new(f64::from(x) / w, f64::from(y) / h);
+    for (x, y) in changed {
+        let place = NormPoint::new(x as f64 / w, y as f64 / h);
         assert!(around.contains(place), "{x} {y}");
         count += 1;
     }
@@ -433,14 +437,22 @@ fn unreadable_picture_gives_one_message() {
     let mp4 = fs::read(video(inside)).expect("the video");
     file(inside, "text.txt", "This is no picture.\n");
     file(inside, "cut.png", &png[..png.len() / 2]);
+    let jpeg = jpeg_of(&moment.png);
+    file(inside, "cut.jpg", &jpeg[..jpeg.len() * 3 / 4]);
+    file(inside, "photo.webp", b"RIFF\x10\x00\x00\x00WEBPVP8 ");
     file(inside, "empty.png", "");
     // The index of the frames is at the end of the file.
     file(inside, "cut.mp4", &mp4[..mp4.len() / 2]);
     for (name, part) in [
         ("missing.png", "No such file"),
         ("text.txt", "is neither PNG, JPEG nor a video"),
-        ("cut.png", "is a damaged picture"),
-        ("empty.png", "is a damaged picture"),
+        ("cut.png", "ends early"),
+        ("cut.jpg", "ends early"),
+        (
+            "photo.webp",
+            "is WebP, which Spotter does not read; convert it",
+        ),
+        ("empty.png", "is empty"),
         ("cut.mp4", "cut.mp4: "),
     ] {
         let path = inside.join(name);
@@ -463,6 +475,58 @@ fn of_a_video_the_first_frame_is_looked_at() {
     ]);
     let answer: Value = serde_json::from_str(&ended.expect(DONE).stdout).expect("JSON");
     assert!(answer["objects"].is_array(), "{answer}");
+}
+
+/// A phone stores its pixels on their side, and says in EXIF how to turn them.
+#[test]
+fn rotated_jpeg_is_answered_in_the_turned_picture() {
+    let moment = Moment::drawn();
+    let upright = spotter_pictures::read(&moment.png).expect("the picture");
+    let (width, height) = upright.size();
+    // Orientation 6: row 0 is the right side, column 0 the top.
+    let pixel = |x: usize, y: usize| [0, 1, 2].map(|at| upright.row(0, y)[x * 3 + at]);
+    let sideways = (0..width).flat_map(|row| (0..height).map(move |column| (row, column)));
+    let sideways = sideways.flat_map(|(row, column)| pixel(width - 1 - row, column));
+    let jpeg = jpeg_file(
+        RgbPixels {
+            rgb: &sideways.collect::<Vec<_>>(),
+            width: height,
+            height: width,
+        },
+        95,
+    );
+    let jpeg = jpeg.expect("a JPEG");
+    let exif =
+        b"\xff\xe1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let path = moment.png.with_file_name("phone.jpg");
+    fs::write(&path, [&jpeg[..2], exif, &jpeg[2..]].concat()).expect("a file");
+    let ended = spotter([
+        Path::new("detect"),
+        &path,
+        Path::new("red car"),
+        Path::new("--json"),
+    ]);
+    let answer: Value = serde_json::from_str(&ended.expect(DONE).stdout).expect("JSON");
+    let object = &answer["objects"][0];
+    let side = |name: &str| object[name].as_f64().expect("a number");
+    let found = NormBox::from_corners(side("x_min"), side("y_min"), side("x_max"), side("y_max"));
+    assert!(
+        found.iou(&moment.red_car) > 0.5,
+        "{answer} {:?}",
+        moment.red_car
+    );
+}
+
+/// The picture of a PNG file as JPEG.
+fn jpeg_of(png: &Path) -> Vec<u8> {
+    let picture = spotter_pictures::read(png).expect("the picture");
+    let rows = (0..picture.height()).map(|y| picture.row(0, y));
+    let pixels = RgbPixels {
+        rgb: &rows.collect::<Vec<_>>().concat(),
+        width: picture.width(),
+        height: picture.height(),
+    };
+    jpeg_file(pixels, 90).expect("a JPEG")
 }
 
 /// Two seconds of a test picture as MP4.

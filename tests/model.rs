@@ -16,6 +16,7 @@ use std::{
 };
 
 use spotter_core::ModelRecord;
+use spotter_pictures::{RgbPixels, png_file};
 use spotter_scripted::hub::{HubFault, RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository};
 use spotter_street::{Street, draw};
 use support::{DONE, Ended, FAILED, Program, checkout, command, file};
@@ -106,7 +107,12 @@ fn picture(directory: &Path) -> PathBuf {
     let scene = Street::new(7).at(spotter_core::WallTime::from_unix_millis(40_000));
     let rgb = draw(&scene, 640, 360);
     let path = directory.join("street.png");
-    image::save_buffer(&path, &rgb, 640, 360, image::ColorType::Rgb8).expect("a picture");
+    let pixels = RgbPixels {
+        rgb: &rgb,
+        width: 640,
+        height: 360,
+    };
+    fs::write(&path, png_file(pixels).expect("a PNG")).expect("a file");
     path
 }
 

@@ -1,16 +1,12 @@
 //! A smaller picture in its own pixel format. Shrinking before the conversion to RGB takes 13 instead of 31 ms for a thumbnail
 //! of 1080p (one core, EPYC).
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use spotter_core::{Picture, PictureLayout, PixelFormat};
 
-/// Every pixel the mean of a square of `by` x `by`; a remainder at the right and at the bottom is cut off.
-pub fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
-    let size = (
-        (picture.width() / by).max(1),
-        (picture.height() / by).max(1),
-    );
+/// Every pixel the mean of those that it covers; `size` (width, height) is not larger than the picture.
+pub fn shrunk(picture: &Picture, size: (usize, usize)) -> Option<Picture> {
     let (planes, samples) = match picture.format() {
         PixelFormat::Rgb => (1, [3, 0, 0]),
         PixelFormat::Nv12 => (2, [1, 2, 0]),
@@ -19,14 +15,19 @@ pub fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
     let mut strides = [0; 3];
     let mut small = Vec::new();
     for plane in 0..planes {
-        let (row_bytes, rows) = picture.format().plane_size(plane, size.0, size.1)?;
-        strides[plane] = row_bytes;
-        let size = PlaneSize {
-            row_bytes,
-            rows,
-            samples: samples[plane],
+        let samples = samples[plane];
+        let pixels_of = |(width, height)| {
+            let (row_bytes, rows) = picture.format().plane_size(plane, width, height)?;
+            Some((row_bytes / samples, rows))
         };
-        small.push(means(picture, plane, size, by));
+        let (from, to) = (pixels_of(picture.size())?, pixels_of(size)?);
+        strides[plane] = to.0 * samples;
+        let spans = PlaneSpans {
+            columns: spans(from.0, to.0),
+            rows: spans(from.1, to.1),
+            samples,
+        };
+        small.push(spans.means(|y| picture.row(plane, y)));
     }
     let colour = (picture.matrix(), picture.range());
     Picture::new(
@@ -41,44 +42,48 @@ pub fn shrunk(picture: &Picture, by: usize) -> Option<Picture> {
     .ok()
 }
 
-/// Of a plane of the small picture.
-struct PlaneSize {
-    row_bytes: usize,
-    rows: usize,
+/// Which columns and rows of a plane each pixel of its small one covers.
+struct PlaneSpans {
+    columns: Vec<Range<usize>>,
+    rows: Vec<Range<usize>>,
     /// Bytes of a pixel.
     samples: usize,
 }
 
-fn means(picture: &Picture, plane: usize, size: PlaneSize, by: usize) -> Vec<u8> {
-    let PlaneSize {
-        row_bytes,
-        rows,
-        samples,
-    } = size;
-    let mut out = Vec::with_capacity(row_bytes * rows);
-    let full = picture
-        .format()
-        .plane_size(plane, picture.width(), picture.height());
-    let last_row = full.map_or(0, |(_, rows)| rows.saturating_sub(1));
-    let mut sums = vec![0_u32; row_bytes];
-    for y in 0..rows {
-        sums.fill(0);
-        for dy in 0..by {
-            // Chroma of an odd picture ends a little early.
-            let row = picture.row(plane, (y * by + dy).min(last_row));
-            let last = row.len() - samples;
-            for (x, sum) in sums.iter_mut().enumerate() {
-                let (pixel, sample) = (x / samples, x % samples);
-                for dx in 0..by {
-                    let at = ((pixel * by + dx) * samples).min(last) + sample;
-                    *sum += u32::from(row[at]);
+fn spans(from: usize, to: usize) -> Vec<Range<usize>> {
+    let start = |index: usize| (index * from / to).min(from.saturating_sub(1));
+    let spans = (0..to).map(|index| start(index)..(index * from + from) / to);
+    spans
+        .map(|span| span.start..span.end.max(span.start + 1))
+        .collect()
+}
+
+impl PlaneSpans {
+    fn means<'a>(&self, row_of: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
+        let samples = self.samples;
+        let row_bytes = self.columns.len() * samples;
+        let mut out = Vec::with_capacity(row_bytes * self.rows.len());
+        let mut sums = vec![0_u32; row_bytes];
+        for rows in &self.rows {
+            sums.fill(0);
+            for y in rows.clone() {
+                let row = row_of(y);
+                for (sums, columns) in sums.chunks_exact_mut(samples).zip(&self.columns) {
+                    let covered = &row[columns.start * samples..columns.end * samples];
+                    for pixel in covered.chunks_exact(samples) {
+                        for (sum, byte) in sums.iter_mut().zip(pixel) {
+                            *sum += u32::from(*byte);
+                        }
+                    }
                 }
             }
+            for (sums, columns) in sums.chunks_exact(samples).zip(&self.columns) {
+                let pixels = (rows.len() * columns.len()) as u32;
+                out.extend(sums.iter().map(|sum| ((sum + pixels / 2) / pixels) as u8));
+            }
         }
-        let pixels = (by * by) as u32;
-        out.extend(sums.iter().map(|sum| ((sum + pixels / 2) / pixels) as u8));
+        out
     }
-    out
 }
 
 #[cfg(test)]
@@ -112,9 +117,14 @@ mod tests {
     #[test]
     fn shrinking_keeps_colours_in_every_format_and_size() {
         for format in [PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420] {
-            for (size, by) in [((1281, 721), 3), ((7, 5), 2), ((2, 2), 1), ((1, 9), 2)] {
-                let small = shrunk(&picture(format, size, |_| 77), by).unwrap();
-                assert_eq!(small.width(), (size.0 / by).max(1), "{format:?} {size:?}");
+            for (size, to) in [
+                ((1281, 721), (427, 240)),
+                ((7, 5), (3, 4)),
+                ((2, 2), (2, 2)),
+                ((1, 9), (1, 4)),
+            ] {
+                let small = shrunk(&picture(format, size, |_| 77), to).unwrap();
+                assert_eq!(small.size(), to, "{format:?} {size:?}");
                 let rgb = model::rgb_from_picture(&small);
                 let whole = model::rgb_from_picture(&picture(format, (2, 2), |_| 77));
                 assert!(
@@ -128,9 +138,12 @@ mod tests {
     #[test]
     fn shrunk_pixel_is_the_mean_of_its_square() {
         let rgb = picture(PixelFormat::Rgb, (4, 2), |i| (i * 10) as u8);
-        let small = shrunk(&rgb, 2).unwrap();
+        let small = shrunk(&rgb, (2, 1)).unwrap();
         // Red of the left square: 0, 30, 120, 150.
         assert_eq!(small.row(0, 0)[0], 75);
-        assert_eq!((small.width(), small.height()), (2, 1));
+        // Two columns of the five are the first pixel, three the second.
+        let rgb = picture(PixelFormat::Rgb, (5, 1), |i| (i / 3 * 10) as u8);
+        let small = shrunk(&rgb, (2, 1)).unwrap();
+        assert_eq!(small.row(0, 0), [5, 5, 5, 30, 30, 30]);
     }
 }

@@ -5,14 +5,12 @@
 //! Belongs here: the picture, also the thumbnail of the status page. Does not belong here: when one is taken (`snapshots`) and
 //! where it goes (`publish`).
 
-use std::borrow::Cow;
-
 use anyhow::{Context as _, bail, ensure};
-use image::{ExtendedColorType, ImageEncoder as _, RgbImage, codecs::jpeg::JpegEncoder, imageops};
 
 use super::{canvas::Canvas, shrink::shrunk};
 use spotter_core::{Location, Picture};
 use spotter_engine::model;
+use spotter_pictures::{RgbPixels, jpeg_file};
 
 /// Largest size of a snapshot (docs/mqtt.md section 4).
 pub const BYTES_MAX: usize = 256 * 1024;
@@ -48,9 +46,8 @@ impl Mark {
 /// Blocks for some tens of milliseconds, with noise for some hundred; copies a picture from the GPU to the host first.
 pub fn jpeg(picture: &Picture, marks: &[Mark]) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
-    let whole = image_of(picture)?;
     for width in widths(picture.width()) {
-        let page = drawn(&whole, width, marks).with_context(|| too_large(picture))?;
+        let page = drawn(picture, width, marks).with_context(|| too_large(picture))?;
         for quality in QUALITIES {
             let jpeg = encode(&page, quality)?;
             if jpeg.len() <= BYTES_MAX {
@@ -66,8 +63,9 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> anyhow::Result<Vec<u8>> {
 pub fn thumbnail(picture: &Picture) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
     let by = picture.width().div_ceil(THUMBNAIL_WIDTH);
-    let small = shrunk(picture, by).with_context(|| too_large(picture))?;
-    encode(&image_of(&small)?, THUMBNAIL_QUALITY)
+    let size = (picture.width() / by, (picture.height() / by).max(1));
+    let small = shrunk(picture, size).with_context(|| too_large(picture))?;
+    encode(&small, THUMBNAIL_QUALITY)
 }
 
 fn too_large(picture: &Picture) -> String {
@@ -86,16 +84,13 @@ fn widths(own: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
-fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
-    let (own_width, own_height) = whole.dimensions();
-    let width = u32::try_from(width).ok()?;
-    let height = u64::from(own_height) * u64::from(width) / u64::from(own_width.max(1));
-    let height = u32::try_from(height).ok()?.max(1);
-    let scaled = match (width, height) == (own_width, own_height) {
-        true => Cow::Borrowed(whole),
-        false => Cow::Owned(imageops::thumbnail(whole, width, height)),
+fn drawn(whole: &Picture, width: usize, marks: &[Mark]) -> Option<Picture> {
+    let height = (whole.height() * width / whole.width()).max(1);
+    let scaled = match (width, height) == whole.size() {
+        true => whole.clone(),
+        false => shrunk(whole, (width, height))?,
     };
-    let mut canvas = Canvas::new(&scaled, width as usize, height as usize)?;
+    let mut canvas = Canvas::new(&model::rgb_from_picture(&scaled), width, height)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
     }
@@ -103,7 +98,7 @@ fn drawn(whole: &RgbImage, width: usize, marks: &[Mark]) -> Option<RgbImage> {
     for (index, mark) in marks.iter().enumerate() {
         canvas.label(index, mark.place, &mark.words);
     }
-    RgbImage::from_raw(width, height, canvas.into_rgb())
+    Picture::from_rgb(width, height, canvas.into_rgb()).ok()
 }
 
 /// Copies a picture from the GPU to the host.
@@ -115,21 +110,13 @@ fn fetch(picture: &Picture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn image_of(picture: &Picture) -> anyhow::Result<RgbImage> {
-    let (width, height) = (picture.width(), picture.height());
-    let size = u32::try_from(width).ok().zip(u32::try_from(height).ok());
-    let rgb = model::rgb_from_picture(picture);
-    size.and_then(|(w, h)| RgbImage::from_raw(w, h, rgb))
-        .with_context(|| too_large(picture))
-}
-
-fn encode(page: &RgbImage, quality: u8) -> anyhow::Result<Vec<u8>> {
-    let (width, height) = page.dimensions();
-    let mut jpeg = Vec::new();
-    JpegEncoder::new_with_quality(&mut jpeg, quality)
-        .write_image(page, width, height, ExtendedColorType::Rgb8)
-        .with_context(|| format!("encoding a JPEG of {width}x{height} pixels"))?;
-    Ok(jpeg)
+fn encode(page: &Picture, quality: u8) -> anyhow::Result<Vec<u8>> {
+    let pixels = RgbPixels {
+        rgb: &model::rgb_from_picture(page),
+        width: page.width(),
+        height: page.height(),
+    };
+    Ok(jpeg_file(pixels, quality)?)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use spotter_engine::{
     open::ModelCard,
     service::{Engine, EngineNews},
 };
+use spotter_pictures::{PictureFileError, RgbPixels, png_file};
 
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
     let object = words(args)?;
@@ -219,23 +220,19 @@ fn to_json(answer: &Answer) -> Value {
 /// Reads a PNG or JPEG picture, else takes the first frame of a video. Blocks.
 pub fn load(path: &Path) -> anyhow::Result<Picture> {
     let name = path.display();
-    std::fs::metadata(path).with_context(|| format!("reading {name}"))?;
-    let guessed = image::ImageReader::open(path).and_then(image::ImageReader::with_guessed_format);
-    let reader = guessed.with_context(|| format!("reading {name}"))?;
-    if reader.format().is_none() {
-        let clock = SystemClock::new();
-        let failed = |failure: ingest::Failure| anyhow::anyhow!(failure.text);
-        let frames = ingest::still_frames(path, 1, &clock)
-            .map_err(failed)
-            .with_context(|| format!("{name} is neither PNG, JPEG nor a video"))?;
-        let first = frames.into_iter().next();
-        let first = first.with_context(|| format!("{name} holds no picture"))?;
-        return Ok(first.picture);
+    match spotter_pictures::read(path) {
+        Err(PictureFileError::Unknown) => {
+            let clock = SystemClock::new();
+            let failed = |failure: ingest::Failure| anyhow::anyhow!(failure.text);
+            let frames = ingest::still_frames(path, 1, &clock)
+                .map_err(failed)
+                .with_context(|| format!("{name} is neither PNG, JPEG nor a video"))?;
+            let first = frames.into_iter().next();
+            let first = first.with_context(|| format!("{name} holds no picture"))?;
+            Ok(first.picture)
+        }
+        picture => picture.with_context(|| format!("reading {name}")),
     }
-    let picture = reader
-        .decode()
-        .with_context(|| format!("{name} is a damaged picture"))?;
-    model::picture_from_image(picture).with_context(|| format!("{name} cannot be looked at"))
 }
 
 /// Where the objects of an answer are.
@@ -262,13 +259,10 @@ pub fn draw(
     for (colour, place) in places {
         canvas.mark(colour, place);
     }
-    image::save_buffer_with_format(
-        path,
-        &canvas.into_rgb(),
-        picture.width() as u32,
-        picture.height() as u32,
-        image::ColorType::Rgb8,
-        image::ImageFormat::Png,
-    )?;
-    Ok(())
+    let file = png_file(RgbPixels {
+        rgb: &canvas.into_rgb(),
+        width: picture.width(),
+        height: picture.height(),
+    })?;
+    Ok(std::fs::write(path, file)?)
 }

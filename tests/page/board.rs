@@ -17,6 +17,7 @@ use spotter_core::{
     config::{LineConfig, ZoneConfig, ZonePoint},
 };
 use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
+use spotter_pictures::{RgbPixels, jpeg_file};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
 
 const NOW_MS: i64 = 1_787_393_730_500;
@@ -36,10 +37,12 @@ impl Painted {
     pub fn new(status: DaemonStatus) -> Self {
         let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
         let rgb = draw(&street, SIZE.0, SIZE.1);
-        let mut jpeg = Vec::new();
-        image::codecs::jpeg::JpegEncoder::new(&mut jpeg)
-            .encode(&rgb, SIZE.0, SIZE.1, image::ExtendedColorType::Rgb8)
-            .expect("a JPEG");
+        let pixels = RgbPixels {
+            rgb: &rgb,
+            width: SIZE.0 as usize,
+            height: SIZE.1 as usize,
+        };
+        let jpeg = jpeg_file(pixels, 75).expect("a JPEG");
         let thumbnail = Thumbnail {
             frame: 1,
             jpeg: jpeg.into(),

@@ -7,7 +7,6 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use image::RgbImage;
 use serde_json::{Value, json};
 
 use super::chromium::QUIET;
@@ -100,12 +99,11 @@ impl Browser {
         }
     }
 
-    /// What is on the screen.
-    pub fn screenshot(&mut self) -> RgbImage {
+    /// A PNG of what is on the screen.
+    pub fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let png = shot["data"].as_str().expect("a picture");
-        let png = BASE64_STANDARD.decode(png).expect("base64");
-        image::load_from_memory(&png).expect("a PNG").into_rgb8()
+        BASE64_STANDARD.decode(png).expect("base64")
     }
 
     /// The controls and pictures of the page.

@@ -3,14 +3,14 @@
 use std::{env, error::Error, sync::Arc};
 
 use spotter_core::{Look, SystemClock, Task, config};
-use spotter_engine::{model::picture_from_image, service::Engine};
+use spotter_engine::service::Engine;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let (Some(path), Some(object)) = (args.next(), args.next()) else {
         return Err("usage: detect PICTURE OBJECT".into());
     };
-    let picture = picture_from_image(image::open(path)?)?;
+    let picture = spotter_pictures::read(path.as_ref())?;
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let clock = Arc::new(SystemClock::new());
     let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;

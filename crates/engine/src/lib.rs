@@ -13,10 +13,10 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use spotter_core::{Look, SystemClock, Task, config};
-//! use spotter_engine::{model::picture_from_image, service::Engine};
+//! use spotter_engine::service::Engine;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let picture = picture_from_image(image::open("street.jpg")?)?;
+//! let picture = spotter_pictures::read("street.jpg".as_ref())?;
 //! let settings = config::ModelSettings::of(config::ModelSource::Embedded);
 //! let clock = Arc::new(SystemClock::new());
 //! let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;

@@ -14,11 +14,9 @@ fn noise(width: usize, height: usize) -> Picture {
     Picture::from_rgb(width, height, bytes).unwrap()
 }
 
-fn decoded(jpeg: &[u8]) -> RgbImage {
+fn decoded(jpeg: &[u8]) -> Picture {
     assert!(jpeg.len() <= BYTES_MAX, "{} bytes", jpeg.len());
-    let format = image::ImageFormat::Jpeg;
-    let image = image::load_from_memory_with_format(jpeg, format);
-    image.expect("a JPEG").into_rgb8()
+    spotter_pictures::decode(jpeg, usize::MAX).expect("a JPEG")
 }
 
 fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Location {
@@ -33,20 +31,17 @@ fn silent(place: Location) -> Mark {
 }
 
 /// How far a pixel is from the grey of the background.
-fn drawn_at(image: &RgbImage, x: u32, y: u32) -> u8 {
-    let pixel = image.get_pixel(x, y).0;
-    pixel
-        .map(|value| value.abs_diff(128))
-        .into_iter()
-        .max()
-        .unwrap()
+fn drawn_at(image: &Picture, x: usize, y: usize) -> u8 {
+    let pixel = &image.row(0, y)[x * 3..x * 3 + 3];
+    let differences = pixel.iter().map(|value| value.abs_diff(128));
+    differences.max().unwrap()
 }
 
 #[test]
 fn a_box_is_drawn_where_it_is_and_nowhere_else() {
     let marks = [silent(box_at(0.25, 0.25, 0.75, 0.5))];
     let image = decoded(&jpeg(&grey(640, 360), &marks).unwrap());
-    assert_eq!(image.dimensions(), (640, 360));
+    assert_eq!(image.size(), (640, 360));
     for (x, y) in [(160, 135), (480, 135), (320, 90), (320, 180)] {
         assert!(drawn_at(&image, x, y) > 60, "the line at {x},{y}");
     }
@@ -72,10 +67,10 @@ fn label_is_above_the_box_or_inside_without_room() {
         }];
         decoded(&jpeg(&grey(640, 360), &marks).unwrap())
     };
-    let plate = |image: &RgbImage, x: std::ops::Range<u32>, y: std::ops::Range<u32>| {
-        let all = (x.len() * y.len()) as u32;
+    let plate = |image: &Picture, x: std::ops::Range<usize>, y: std::ops::Range<usize>| {
+        let all = x.len() * y.len();
         let inked = y.flat_map(|y| x.clone().map(move |x| (x, y)));
-        let inked = inked.filter(|&(x, y)| drawn_at(image, x, y) > 40).count() as u32;
+        let inked = inked.filter(|&(x, y)| drawn_at(image, x, y) > 40).count();
         inked * 100 / all
     };
     let low = box_at(0.25, 0.5, 0.75, 0.9);
@@ -99,11 +94,11 @@ fn label_is_above_the_box_or_inside_without_room() {
 fn large_pictures_are_made_smaller_with_their_boxes() {
     let marks = [Mark::of(box_at(0.25, 0.25, 0.75, 0.5), "person", 0.5)];
     let image = decoded(&jpeg(&grey(3840, 2160), &marks).unwrap());
-    assert_eq!(image.dimensions(), (1280, 720));
+    assert_eq!(image.size(), (1280, 720));
     assert!(drawn_at(&image, 320, 270) > 60);
     assert!(drawn_at(&image, 640, 270) < 12);
     let tall = decoded(&jpeg(&grey(1080, 1920), &[]).unwrap());
-    assert_eq!(tall.dimensions(), (1080, 1920));
+    assert_eq!(tall.size(), (1080, 1920));
 }
 
 #[test]
@@ -121,7 +116,7 @@ fn noise_of_any_size_keeps_the_bound() {
 fn thumbnail_is_small_and_unmarked_and_never_enlarged() {
     for (size, shown) in [((1920, 1080), (640, 360)), ((320, 240), (320, 240))] {
         let image = decoded(&thumbnail(&grey(size.0, size.1)).unwrap());
-        assert_eq!(image.dimensions(), shown);
+        assert_eq!(image.size(), shown);
         assert!(drawn_at(&image, shown.0 / 2, shown.1 / 2) < 12);
     }
 }
@@ -132,7 +127,7 @@ fn masked_pixels_stay_black_and_unreadable_pictures_are_reported() {
     bytes[..640 * 100 * 3].fill(0);
     let masked = Picture::from_rgb(640, 360, bytes).unwrap();
     let image = decoded(&jpeg(&masked, &[]).unwrap());
-    let dark = (0..640).all(|x| image.get_pixel(x, 50).0.iter().all(|&value| value < 8));
+    let dark = image.row(0, 50).iter().all(|&value| value < 8);
     assert!(dark);
 
     let planes = std::sync::Arc::new(FakeDevicePlanes::new(vec![
@@ -155,5 +150,5 @@ fn masked_pixels_stay_black_and_unreadable_pictures_are_reported() {
     )
     .unwrap();
     let image = decoded(&jpeg(&picture, &[]).unwrap());
-    assert_eq!((image.dimensions(), planes.copies()), ((16, 16), 1));
+    assert_eq!((image.size(), planes.copies()), ((16, 16), 1));
 }

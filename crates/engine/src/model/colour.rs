@@ -2,18 +2,10 @@
 
 use rayon::prelude::*;
 
-use spotter_core::{ColourMatrix, ColourRange, Picture, PictureError, PixelFormat};
+use spotter_core::{ColourMatrix, ColourRange, Picture, PixelFormat};
 
 /// Fractional bits of the coefficients.
 const BITS: u32 = 16;
-
-/// A decoded image file as a picture. Alpha is dropped without blending, grey is replicated; a rotation that the file
-/// asks for is not applied.
-pub fn picture_from_image(image: image::DynamicImage) -> Result<Picture, PictureError> {
-    let rgb = image.into_rgb8();
-    let (width, height) = rgb.dimensions();
-    Picture::from_rgb(width as usize, height as usize, rgb.into_raw())
-}
 
 /// The pixels of `picture`, `[height, width, 3]`, on all cores.
 pub fn rgb_from_picture(picture: &Picture) -> Vec<u8> {
@@ -198,15 +190,5 @@ mod tests {
         assert_eq!(rgb[..9], [0, 0, 0, 60, 60, 60, 120, 120, 120]);
         assert_eq!(rgb[18..24], [200; 6]);
         assert_eq!(rgb[24..], [255, 129, 200]);
-    }
-
-    #[test]
-    fn alpha_is_dropped_and_grey_replicated() {
-        let alpha = image::RgbaImage::from_raw(1, 1, vec![10, 20, 30, 0]).unwrap();
-        let picture = picture_from_image(alpha.into()).unwrap();
-        assert_eq!(rgb_from_picture(&picture), [10, 20, 30]);
-        let grey = image::GrayImage::from_raw(1, 1, vec![77]).unwrap();
-        let picture = picture_from_image(grey.into()).unwrap();
-        assert_eq!(rgb_from_picture(&picture), [77; 3]);
     }
 }

@@ -22,7 +22,7 @@ pub use calibration::{
     CalibrationError, CalibrationState, INT8_ERROR_MAX, LayerRange, ModelCalibration,
     calibration_inputs,
 };
-pub use colour::{picture_from_image, rgb_from_picture, yuv_coefficients};
+pub use colour::{rgb_from_picture, yuv_coefficients};
 pub use family::{FAMILIES, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config};
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile, picture_from_image},
+    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile},
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -31,7 +31,7 @@ pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
 /// One of its pictures.
 pub fn picture(set: &Path, image: &str) -> Picture {
     let path = set.join("images").join(format!("{image}.png"));
-    picture_from_image(image::load_from_memory(&super::bytes(&path)).unwrap()).unwrap()
+    spotter_pictures::read(&path).unwrap()
 }
 
 /// Pages of the image prefix, and of row `row`: 160 positions.

@@ -15,6 +15,7 @@ use super::{
 };
 use spotter_core::Task;
 use spotter_engine::model;
+use spotter_pictures::{RgbPixels, png_file};
 use spotter_street::{
     questions::{ExpectedAnswer, questions},
     truth,
@@ -102,13 +103,10 @@ fn write_questions(
 
 fn write_picture(path: &Path, clip: Clip, kbit_per_s: Option<u32>) -> anyhow::Result<()> {
     let picture = clip.picture(kbit_per_s)?;
-    image::save_buffer_with_format(
-        path,
-        &model::rgb_from_picture(&picture),
-        picture.width() as u32,
-        picture.height() as u32,
-        image::ColorType::Rgb8,
-        image::ImageFormat::Png,
-    )?;
-    Ok(())
+    let file = png_file(RgbPixels {
+        rgb: &model::rgb_from_picture(&picture),
+        width: picture.width(),
+        height: picture.height(),
+    })?;
+    Ok(fs::write(path, file)?)
 }

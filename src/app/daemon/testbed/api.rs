@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use spotter_pictures::{RgbPixels, png_file};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -75,10 +76,12 @@ impl ApiCaller {
 
 /// The data URL of a small picture.
 fn picture() -> String {
-    let mut file = io::Cursor::new(Vec::new());
-    let image = image::RgbImage::from_pixel(64, 48, image::Rgb([9, 99, 200]));
-    image.write_to(&mut file, image::ImageFormat::Png).unwrap();
-    let encoded = BASE64_STANDARD.encode(file.into_inner());
+    let pixels = RgbPixels {
+        rgb: &[9, 99, 200].repeat(64 * 48),
+        width: 64,
+        height: 48,
+    };
+    let encoded = BASE64_STANDARD.encode(png_file(pixels).unwrap());
     format!("data:image/png;base64,{encoded}")
 }
 

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::{
-    model::files::hex,
+    model::{files::hex, rgb_from_picture},
     testing::{
         golden_model::{config, picture},
         golden_set, golden_tests, json,
@@ -30,7 +30,7 @@ fn as_golden(crops: &Crops) -> Vec<u8> {
 /// Compares with the picture of the golden crops, so that a failure says where it begins.
 fn assert_same_pixels(set: &Path, name: &str, got: &[u8]) {
     let path = set.join(format!("expected/crops/{name}.pil.png"));
-    let want = image::open(&path).unwrap().into_rgb8().into_raw();
+    let want = rgb_from_picture(&spotter_pictures::read(&path).unwrap());
     assert_eq!(got.len(), want.len(), "{}", path.display());
     let first = got.iter().zip(&want).position(|(a, b)| a != b);
     assert_eq!(first, None, "{}: first differing byte", path.display());

@@ -1,0 +1,102 @@
+//! From the bytes of a file to a picture.
+
+use std::{
+    fs::File,
+    io::{Cursor, Read as _},
+    path::Path,
+};
+
+use crate::{
+    decode_jpeg, decode_png, error::PictureFileError, format::PictureFormat,
+    orientation::Orientation,
+};
+use spotter_core::Picture;
+
+/// Pixels of a picture's side.
+pub const SIDE_MAX: usize = 16_384;
+/// How many times as long as its shorter side a picture's longer side may be.
+pub const RATIO_MAX: usize = 50;
+/// Pixels of a user's own file: what a phone takes at most, 300 MB once it is decoded.
+pub const FILE_PIXELS_MAX: usize = 100_000_000;
+/// Bytes of a user's own file.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// A picture as its file has it.
+pub(crate) struct DecodedFile {
+    /// `width * height * 3`.
+    pub rgb: Vec<u8>,
+    pub width: usize,
+    pub height: usize,
+    pub orientation: Orientation,
+}
+
+/// The picture in a file of the user. Blocks.
+pub fn read(path: &Path) -> Result<Picture, PictureFileError> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref()
+        .take(PictureFormat::HEAD_BYTES as u64)
+        .read_to_end(&mut bytes)?;
+    // A video, which is not a picture, may be longer than memory.
+    readable(&bytes)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(PictureFileError::FileTooLarge {
+            max_bytes: FILE_BYTES_MAX,
+        });
+    }
+    decode(&bytes, FILE_PIXELS_MAX)
+}
+
+/// The picture in the bytes of a PNG or JPEG file, of at most `pixels_max` pixels, turned as viewers turn it. Needs at most 12 bytes of memory
+/// for each of the picture's pixels. Takes up to half a second.
+pub fn decode(file: &[u8], pixels_max: usize) -> Result<Picture, PictureFileError> {
+    let format = readable(file)?;
+    let check = |width, height| check_size(width, height, pixels_max);
+    let decoded = match format {
+        ReadableFormat::Jpeg => decode_jpeg::decode(file, check),
+        ReadableFormat::Png => decode_png::decode(Cursor::new(file), check),
+    }?;
+    let (width, height) = (decoded.width, decoded.height);
+    let damaged = |reason: String| PictureFileError::Damaged { reason };
+    if decoded.rgb.is_empty() || decoded.rgb.len() != width * height * 3 {
+        return Err(damaged("its pixels do not fit its size".to_owned()));
+    }
+    let turned = decoded.orientation.turn(decoded.rgb, width, height);
+    Picture::from_rgb(turned.width, turned.height, turned.rgb)
+        .map_err(|error| damaged(error.to_string()))
+}
+
+enum ReadableFormat {
+    Jpeg,
+    Png,
+}
+
+fn readable(head: &[u8]) -> Result<ReadableFormat, PictureFileError> {
+    match PictureFormat::of(head) {
+        Some(PictureFormat::Jpeg) => Ok(ReadableFormat::Jpeg),
+        Some(PictureFormat::Png) => Ok(ReadableFormat::Png),
+        Some(other) => Err(PictureFileError::Unsupported(other)),
+        None if head.is_empty() => Err(PictureFileError::Empty),
+        None => Err(PictureFileError::Unknown),
+    }
+}
+
+/// What the header says, before anything of that size is allocated.
+fn check_size(width: usize, height: usize, pixels_max: usize) -> Result<(), PictureFileError> {
+    let (short, long) = (width.min(height), width.max(height));
+    if long > SIDE_MAX || width * height > pixels_max {
+        return Err(PictureFileError::TooLarge {
+            width,
+            height,
+            pixels_max,
+        });
+    }
+    if long > short * RATIO_MAX {
+        return Err(PictureFileError::TooNarrow { width, height });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
