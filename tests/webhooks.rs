@@ -8,7 +8,12 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
@@ -58,6 +63,22 @@ fn posted(receiver: &ScriptedReceiver, wanted: impl Fn(&Value) -> bool) -> Value
     })
 }
 
+/// Folders and files that other users of this machine may read.
+fn readable_by_others(folder: &Path) -> Vec<String> {
+    let mode = |path: &Path| path.metadata().expect("a file").permissions().mode();
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).expect("a folder");
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a name").path()).collect();
+        folders.extend(paths.iter().filter(|path| path.is_dir()).cloned());
+        paths.push(folder);
+        let open = paths.iter().filter(|path| mode(path) & 0o077 != 0);
+        found.extend(open.map(|path| path.display().to_string()));
+    }
+    found
+}
+
 #[test]
 fn confirmed_events_reach_the_receiver_with_their_pictures() {
     let address = free_address();
@@ -92,6 +113,10 @@ fn confirmed_events_reach_the_receiver_with_their_pictures() {
         page.contains("webhook door: ").then_some(())
     });
     program.terminate().expect(DONE);
+    assert_eq!(
+        readable_by_others(&site.directory.path().join("state")),
+        [""; 0]
+    );
 
     // What waited is posted by the next run.
     let third = ScriptedReceiver::start();

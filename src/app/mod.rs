@@ -64,13 +64,17 @@ pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serv
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};
 use spotter_cameras::ingest;
-use spotter_core::config::{self, Config, Environment, LoadedConfig};
+use spotter_core::{
+    config::{self, Config, Environment, LoadedConfig},
+    keep_new_files_private,
+};
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
 
 /// `spotter run`: watches the cameras until a signal stops it. With `json`, prints what is published. Blocks.
 pub fn run(config: &Path, verbose: u8, json: bool) -> anyhow::Result<()> {
+    keep_new_files_private();
     let loaded = load(config)?;
     let logging = start_logging(verbose, &loaded.config)?;
     let runtime = runtime()?;

@@ -46,7 +46,11 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
     let environment = Environment::process();
     let destination = || environment.models_destination(is_root()).join(known.name);
     let directory = args.dir.clone().unwrap_or_else(destination);
-    let client = HubClient::new(HubSettings::from_environment()?);
+    let settings = HubSettings::from_environment()?;
+    if let Some(warning) = settings.warning() {
+        remark(format_args!("warning: {warning}"));
+    }
+    let client = HubClient::new(settings);
     remark(format_args!(
         "fetching {} from {} into {}",
         known.name,

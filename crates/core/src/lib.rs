@@ -46,7 +46,10 @@ pub use epoch::Epoch;
 pub use event::{
     EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason, ZoneDwell,
 };
-pub use file::{read_short_file, write_file_atomically};
+pub use file::{
+    FileReaders, OpenFolder, keep_new_files_private, read_short_file, write_file_atomically,
+    write_file_for,
+};
 pub use frame::{
     ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
     PictureError, PictureLayout, PixelFormat, Planes,

@@ -10,7 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ScoreMap, ScoreMaps, ScoredKind, config::GpuPrecision, read_short_file, write_file_atomically,
+    FileReaders, ScoreMap, ScoreMaps, ScoredKind, config::GpuPrecision, read_short_file,
+    write_file_for,
 };
 
 const HEAD: &str = "# Written by `spotter model get` and `spotter eval`. Spotter compares the files with it when it loads the model, and maps scores.\n\n";
@@ -106,7 +107,11 @@ impl ModelRecord {
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
         let text = format!("{HEAD}{text}");
-        write_file_atomically(&directory.join(Self::FILE), text.as_bytes())
+        write_file_for(
+            FileReaders::Everyone,
+            &directory.join(Self::FILE),
+            text.as_bytes(),
+        )
     }
 
     /// The maps for these weights in this precision.

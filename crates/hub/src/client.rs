@@ -12,7 +12,7 @@ use ureq::{
     http::{Response, StatusCode, header},
     tls::{Certificate, RootCerts, TlsConfig},
 };
-use url::Url;
+use url::{Host, Url};
 
 use crate::{error::HubError, hash::RemoteHash, patience::Patience};
 use spotter_core::config::Secret;
@@ -44,7 +44,8 @@ pub struct HubClient {
 pub struct RepositoryRecord {
     pub commit: String,
     pub licence: Option<String>,
-    pub files: BTreeMap<String, RecordedContent>,
+    /// A mirror may list a file without its content.
+    pub files: BTreeMap<String, Option<RecordedContent>>,
 }
 
 /// Size and hash of a file as the hub records them.
@@ -114,6 +115,20 @@ impl HubSettings {
             token: token.map(Secret::new),
             first_pause: Duration::from_secs(1),
         })
+    }
+
+    /// What its user should know: a token that others can read on its way.
+    pub fn warning(&self) -> Option<&'static str> {
+        let url = Url::parse(&self.endpoint).ok()?;
+        let stays_here = match url.host()? {
+            Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+            Host::Ipv4(address) => address.is_loopback(),
+            Host::Ipv6(address) => address.is_loopback(),
+        };
+        (self.token.is_some() && url.scheme() == "http" && !stays_here).then_some(
+            "HF_ENDPOINT is http://, so everyone on the way can read HF_TOKEN; use https://, or unset HF_TOKEN if the mirror needs \
+             no login",
+        )
     }
 }
 
@@ -365,7 +380,8 @@ impl RepositoryRecord {
             .tags
             .iter()
             .find_map(|tag| tag.strip_prefix("license:"));
-        let files = info.siblings.into_iter().filter_map(Sibling::into_recorded);
+        let files = info.siblings.into_iter();
+        let files = files.map(|file| (file.rfilename.clone(), file.into_content()));
         Ok(Self {
             commit: info.sha,
             licence: of_card.or_else(|| of_tags.map(str::to_owned)),
@@ -375,8 +391,8 @@ impl RepositoryRecord {
 }
 
 impl Sibling {
-    fn into_recorded(self) -> Option<(String, RecordedContent)> {
-        let content = match self.lfs {
+    fn into_content(self) -> Option<RecordedContent> {
+        Some(match self.lfs {
             Some(LargeFile { sha256, size }) => RecordedContent {
                 size,
                 hash: RemoteHash::Sha256(sha256.to_ascii_lowercase()),
@@ -385,8 +401,7 @@ impl Sibling {
                 size: self.size?,
                 hash: RemoteHash::GitBlob(self.blob_id?.to_ascii_lowercase()),
             },
-        };
-        Some((self.rfilename, content))
+        })
     }
 }
 
@@ -418,6 +433,31 @@ mod tests {
     }
 
     #[test]
+    fn token_over_http_is_warned_about_except_on_loopback() {
+        let warning = |endpoint, token: Option<&str>| {
+            let settings = HubSettings::new(Some(endpoint), token.map(str::to_owned));
+            settings.unwrap().warning()
+        };
+        for endpoint in [
+            "http://mirror/hf",
+            "http://10.0.0.7:8080",
+            "http://[fd00::7]",
+        ] {
+            let text = warning(endpoint, Some("hf_x")).unwrap();
+            assert!(text.contains("can read HF_TOKEN"), "{text}");
+            assert_eq!(warning(endpoint, None), None);
+        }
+        for endpoint in [
+            "https://mirror/hf",
+            "http://localhost:8080",
+            "http://127.0.0.1",
+            "http://[::1]:80",
+        ] {
+            assert_eq!(warning(endpoint, Some("hf_x")), None, "{endpoint}");
+        }
+    }
+
+    #[test]
     fn range_of_another_part_is_recognised() {
         assert!(is_range("bytes 5-9/10", 5, 10));
         assert!(is_range("bytes 5-9/*", 5, 10));
@@ -435,7 +475,8 @@ mod tests {
         let record = RepositoryRecord::parse(text, "u").unwrap();
         assert_eq!(record.commit, "9a7d");
         assert_eq!(record.licence.as_deref(), Some("apache-2.0"));
-        let hashes: Vec<_> = record.files.values().map(|file| &file.hash).collect();
+        let contents = record.files.values().flatten();
+        let hashes: Vec<_> = contents.map(|content| &content.hash).collect();
         let expected = [
             RemoteHash::GitBlob("ab".into()),
             RemoteHash::Sha256("ef".into()),

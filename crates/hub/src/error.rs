@@ -46,6 +46,14 @@ pub enum HubError {
         file: &'static str,
     },
     #[error(
+        "the hub's list of {repository} names no size and hash of {file}, so its content cannot be verified; HF_ENDPOINT may name a \
+         mirror that leaves them out: use another mirror, or the hub itself"
+    )]
+    NoSize {
+        repository: String,
+        file: &'static str,
+    },
+    #[error(
         "{url} has the wrong content: the hub records {expected}, received was {found}, twice; nothing in the directory was \
          changed; try again later, or without the mirror or proxy that changes files"
     )]

@@ -1,9 +1,6 @@
 //! A known model becomes a directory with verified files and their record.
 
 use std::{
-    fs::{self, File, Permissions},
-    io,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,7 +13,7 @@ use crate::{
     hash::{FileHasher, FileHashes, hash_all},
     part::{PartFile, length_of_part},
 };
-use spotter_core::{ModelRecord, RecordedFile};
+use spotter_core::{FileReaders, ModelRecord, OpenFolder, RecordedFile};
 
 /// Bytes that stay free for others beside the model.
 const ROOM_LEFT: u64 = 64 << 20;
@@ -96,13 +93,15 @@ pub fn fetch(
         records.push((source, record));
     }
     let orders = orders(&records, directory)?;
-    create(directory)?;
-    let good = orders.iter().map(|order| order.good(listener));
+    // The service, which is another user, has to read what root fetches; none of it is secret.
+    let folder = OpenFolder::create(directory, FileReaders::Everyone);
+    let folder = &folder.map_err(HubError::disk("open", directory))?;
+    let good = orders.iter().map(|order| order.good(folder, listener));
     let good: Vec<Option<FileHashes>> = good.collect::<Result<_, _>>()?;
-    check_room(directory, orders.iter().zip(&good))?;
+    check_room(directory, folder, orders.iter().zip(&good))?;
     let mut staged = Vec::new();
     for (order, good) in orders.iter().zip(good) {
-        staged.push(order.stage(client, good, listener)?);
+        staged.push(order.stage(client, folder, good, listener)?);
     }
     let files = orders
         .iter()
@@ -120,15 +119,12 @@ pub fn fetch(
     };
     for (order, staged) in orders.iter().zip(staged) {
         if let Some(part) = staged.part {
-            part.install(&order.target)?;
+            part.install(folder, &order.target)?;
         }
     }
-    let synced = File::open(directory).and_then(|opened| opened.sync_all());
-    synced.map_err(HubError::disk("write", directory))?;
-    let path = directory.join(ModelRecord::FILE);
+    folder.sync().map_err(HubError::disk("write", directory))?;
     let written = record.write(directory);
-    let written = written.and_then(|()| make_readable(&path, 0o644));
-    written.map_err(HubError::disk("write", path))?;
+    written.map_err(HubError::disk("write", directory.join(ModelRecord::FILE)))?;
     Ok(record)
 }
 
@@ -140,13 +136,18 @@ fn orders<'a>(
     let mut orders = Vec::new();
     for (source, record) in records {
         for file in source.files {
-            let content = record.files.get(file.0);
+            let repository = || source.name.to_owned();
+            let listed = record.files.get(file.0);
+            let listed = listed.ok_or_else(|| HubError::FileMissing {
+                repository: repository(),
+                file: file.0,
+            })?;
             orders.push(FileOrder {
                 source,
                 record,
                 name: file.0,
-                content: content.ok_or_else(|| HubError::FileMissing {
-                    repository: source.name.to_owned(),
+                content: listed.as_ref().ok_or_else(|| HubError::NoSize {
+                    repository: repository(),
                     file: file.0,
                 })?,
                 target: directory.join(file.0),
@@ -156,31 +157,15 @@ fn orders<'a>(
     Ok(orders)
 }
 
-/// Creates a directory that the service can read, also with a narrow mask of this user.
-fn create(directory: &Path) -> Result<(), HubError> {
-    let missing = directory.ancestors().take_while(|path| !path.exists());
-    let missing: Vec<&Path> = missing.filter(|path| *path != Path::new("")).collect();
-    for path in missing.into_iter().rev() {
-        let created = fs::create_dir(path);
-        let created = created.and_then(|()| make_readable(path, 0o755));
-        created.map_err(HubError::disk("create", path))?;
-    }
-    Ok(())
-}
-
-/// The service, which is another user, has to read what root fetches; none of it is secret.
-pub(crate) fn make_readable(path: &Path, mode: u32) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
 /// Fails when the files that are not there do not fit on the disk.
 fn check_room<'a>(
     directory: &Path,
+    folder: &OpenFolder,
     files: impl Iterator<Item = (&'a FileOrder<'a>, &'a Option<FileHashes>)>,
 ) -> Result<(), HubError> {
     let missing = files.filter(|(_, good)| good.is_none());
     let missing = missing.map(|(order, _)| {
-        let there = length_of_part(&order.target);
+        let there = length_of_part(folder, &order.target);
         order.content.size.saturating_sub(there)
     });
     let missing = missing.fold(0, u64::saturating_add);
@@ -205,20 +190,23 @@ impl FileOrder<'_> {
     }
 
     /// The hashes of the file in the directory, if it is the right one.
-    fn good(&self, listener: Listener<'_>) -> Result<Option<FileHashes>, HubError> {
+    fn good(
+        &self,
+        folder: &OpenFolder,
+        listener: Listener<'_>,
+    ) -> Result<Option<FileHashes>, HubError> {
         let size = self.content.size;
-        let is_candidate = self
-            .target
-            .metadata()
-            .is_ok_and(|found| found.len() == size);
-        if !is_candidate {
+        let cannot_read = || HubError::disk("read", &self.target);
+        let Some(mut opened) = folder.read(self.name.as_ref()).map_err(cannot_read())? else {
+            return Ok(None);
+        };
+        if opened.metadata().map_err(cannot_read())?.len() != size {
             return Ok(None);
         }
         let mut hasher = FileHasher::like(&self.content.hash, size);
         let file = self.name;
-        let mut opened = File::open(&self.target).map_err(HubError::disk("read", &self.target))?;
         let seen = |done| listener(&FetchNews::Checked { file, done, size });
-        hash_all(&mut opened, &mut hasher, seen).map_err(HubError::disk("read", &self.target))?;
+        hash_all(&mut opened, &mut hasher, seen).map_err(cannot_read())?;
         let hashes = hasher.finish();
         Ok((hashes.remote == self.content.hash).then_some(hashes))
     }
@@ -227,6 +215,7 @@ impl FileOrder<'_> {
     fn stage(
         &self,
         client: &HubClient,
+        folder: &OpenFolder,
         good: Option<FileHashes>,
         listener: Listener<'_>,
     ) -> Result<StagedFile, HubError> {
@@ -240,7 +229,7 @@ impl FileOrder<'_> {
         }
         let size = self.content.size;
         let seen = |done| listener(&FetchNews::Checked { file, done, size });
-        let mut part = PartFile::open(&self.target, self.content.clone(), seen)?;
+        let mut part = PartFile::open(folder, &self.target, self.content.clone(), seen)?;
         let had = part.length();
         self.complete(client, &mut part, listener)?;
         let mut found = part.hashes();

@@ -1,7 +1,7 @@
 //! `NAME.part`: the part of a file that has arrived. It survives the process, so the next run continues it.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
 };
@@ -9,12 +9,14 @@ use std::{
 use crate::{
     client::RecordedContent,
     error::HubError,
-    fetch::make_readable,
     hash::{FileHasher, FileHashes, hash_all},
 };
+use spotter_core::OpenFolder;
 
 /// An open and locked part.
 pub struct PartFile {
+    name: String,
+    /// For messages.
     path: PathBuf,
     file: File,
     length: u64,
@@ -23,16 +25,18 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Opens or creates the part of `target`, which will have `content`. Hashes what is there; `seen` gets the bytes of it.
+    /// Opens or creates the part of `target`, a file in `folder`, which will have `content`. Hashes what is there; `seen` gets the
+    /// bytes of it.
     pub fn open(
+        folder: &OpenFolder,
         target: &Path,
         content: RecordedContent,
         seen: impl FnMut(u64),
     ) -> Result<Self, HubError> {
-        let path = path_of(target);
-        let mut options = fs::OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(&path).map_err(HubError::disk("open", &path))?;
+        let name = part_name(target);
+        let path = target.with_file_name(&name);
+        let opened = folder.open(name.as_ref());
+        let mut file = opened.map_err(HubError::disk("open", &path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(HubError::Busy { path }),
@@ -42,6 +46,7 @@ impl PartFile {
         let length =
             hash_all(&mut file, &mut hasher, seen).map_err(HubError::disk("read", &path))?;
         let mut part = Self {
+            name,
             path,
             file,
             length,
@@ -106,24 +111,26 @@ impl PartFile {
 
     /// Writes the content to the disk, so that it survives a power failure.
     pub fn sync(&self) -> Result<(), HubError> {
-        let written = make_readable(&self.path, 0o644);
-        let written = written.and_then(|()| self.file.sync_all());
+        let written = self.file.sync_all();
         written.map_err(HubError::disk("write", &self.path))
     }
 
     /// Becomes the file itself.
-    pub fn install(self, target: &Path) -> Result<(), HubError> {
-        fs::rename(&self.path, target).map_err(HubError::disk("replace", target))
+    pub fn install(self, folder: &OpenFolder, target: &Path) -> Result<(), HubError> {
+        let name = target.file_name().unwrap_or_default();
+        let renamed = folder.rename(self.name.as_ref(), name);
+        renamed.map_err(HubError::disk("replace", target))
     }
 }
 
 /// Bytes of the part of `target` on the disk.
-pub fn length_of_part(target: &Path) -> u64 {
-    fs::metadata(path_of(target)).map_or(0, |found| found.len())
+pub fn length_of_part(folder: &OpenFolder, target: &Path) -> u64 {
+    let part = folder.read(part_name(target).as_ref()).ok().flatten();
+    part.and_then(|part| part.metadata().ok())
+        .map_or(0, |found| found.len())
 }
 
-fn path_of(target: &Path) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
+fn part_name(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default();
+    format!("{}.part", name.display())
 }

@@ -64,6 +64,8 @@ pub enum RecordFault {
     WrongHash,
     /// A size that no disk has.
     Huge,
+    /// Neither size nor hash, as of mirrors that list names alone.
+    NameAlone,
 }
 
 #[derive(Default)]
@@ -233,6 +235,9 @@ impl HubState {
 impl ScriptedFile {
     fn recorded(&self, fault: Option<RecordFault>) -> Value {
         let content = &self.content;
+        if fault == Some(RecordFault::NameAlone) {
+            return json!({"rfilename": self.name});
+        }
         let size = match fault {
             Some(RecordFault::Huge) => 1_u64 << 60,
             _ => content.len() as u64,

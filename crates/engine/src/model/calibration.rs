@@ -18,7 +18,7 @@ use super::{
     moondream2::{LargeLayer, ModelConfig},
     prompt::DecoderInput,
 };
-use spotter_core::{read_short_file, write_file_atomically};
+use spotter_core::{FileReaders, read_short_file, write_file_for};
 
 const HEAD: &str = "# Written by `spotter model calibrate`. Spotter reads it when it loads the model with these weights.\n\n";
 /// No calibration is longer, in bytes.
@@ -133,7 +133,11 @@ impl ModelCalibration {
         };
         let text = toml::to_string(&record).map_err(io::Error::other)?;
         let path = directory.join(Self::FILE);
-        write_file_atomically(&path, format!("{HEAD}{text}").as_bytes())
+        write_file_for(
+            FileReaders::Everyone,
+            &path,
+            format!("{HEAD}{text}").as_bytes(),
+        )
     }
 
     fn parse(text: &str, weights_sha256: &str, config: &ModelConfig) -> Result<Self, String> {

@@ -1,4 +1,9 @@
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    time::Duration,
+};
 
 use super::*;
 use crate::{
@@ -354,4 +359,49 @@ fn second_process_does_not_write_the_same_part() {
     drop(part);
     let (record, _) = fetched(&hub, folder.path());
     assert_complete(folder.path(), &record.unwrap());
+}
+
+/// Runs as root alone: another user's directory cannot be made by anyone else.
+#[test]
+fn links_planted_in_the_directory_of_the_service_are_refused() {
+    if !crate::is_root() {
+        return;
+    }
+    for name in [
+        "model.safetensors.part",
+        WEIGHTS,
+        "config.json",
+        "tokenizer.json.part",
+        "model.toml.tmp",
+    ] {
+        let (hub, root) = (hub(), tempfile::tempdir().unwrap());
+        let (directory, target) = (root.path().join("moondream2"), root.path().join("shadow"));
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::chown(&directory, Some(61_234), None).unwrap();
+        fs::write(&target, "secret").unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&target, directory.join(name)).unwrap();
+        let error = fetched(&hub, &directory).0.unwrap_err().to_string();
+        assert!(error.contains("it is a link"), "{name}: {error}");
+        assert_eq!(fs::read(&target).unwrap(), b"secret", "{name}");
+        let mode = target.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn mirror_without_sizes_or_hashes_is_named() {
+    let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
+    hub.misrecord(Some(("config.json", RecordFault::NameAlone)));
+    let error = fetched(&hub, folder.path()).0.unwrap_err().to_string();
+    assert!(
+        error.contains("names no size and hash of config.json"),
+        "{error}"
+    );
+    hub.misrecord(Some((WEIGHTS, RecordFault::NameAlone)));
+    let error = fetched(&hub, folder.path()).0.unwrap_err().to_string();
+    assert!(
+        error.contains("names no size and hash of model.safetensors"),
+        "{error}"
+    );
 }
