@@ -10,14 +10,16 @@ mod support;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write as _},
     net::TcpListener,
     path::{Path, PathBuf},
 };
 
 use spotter_core::ModelRecord;
 use spotter_pictures::{RgbPixels, png_file};
-use spotter_scripted::hub::{HubFault, RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository};
+use spotter_scripted::{
+    hub::{HubFault, RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository},
+    proxy::ScriptedProxy,
+};
 use spotter_street::{Street, draw};
 use support::{DONE, Ended, FAILED, Program, checkout, command, file};
 
@@ -293,27 +295,47 @@ fn failures_name_the_remedy_and_print_no_token() {
 /// The proxy is one of the variables that curl reads, too.
 #[test]
 fn proxy_of_the_environment_is_used() {
-    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = proxy.local_addr().expect("an address").to_string();
-    let thread = std::thread::Builder::new().name("proxy".to_owned());
-    let seen = thread.spawn(move || {
-        let (stream, _) = proxy.accept().expect("a connection");
-        let mut line = String::new();
-        let mut reader = BufReader::new(stream);
-        reader.read_line(&mut line).expect("a request");
-        let refusal = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
-        let _ = reader.get_mut().write_all(refusal.as_bytes());
-        line
-    });
-    let seen = seen.expect("a thread");
+    let proxy = ScriptedProxy::start();
     let machine = UserMachine::with("https://hub.invalid".to_owned());
     let directory = machine.directory();
     let dir = directory.to_str().expect("UTF-8");
     let get = ["model", "get", "moondream2", "--dir", dir];
-    let ended = machine.run(&get, &[("HTTPS_PROXY", &format!("http://{address}"))]);
-    ended.expect(FAILED);
-    let line = seen.join().expect("the proxy");
+    let address = format!("http://{}", proxy.address());
+    machine
+        .run(&get, &[("HTTPS_PROXY", &address)])
+        .expect(FAILED);
+    let line = &proxy.take_requests()[0].line;
     assert!(line.starts_with("CONNECT hub.invalid:443 "), "{line}");
+}
+
+/// With their usual settings, proxies refuse CONNECT to other ports than 443, so
+/// what a hub with `http://` has is fetched with whole URLs.
+#[test]
+fn model_of_an_http_hub_is_fetched_through_a_proxy() {
+    let (hub, proxy) = (hub(), ScriptedProxy::start());
+    let machine = UserMachine::with(hub.endpoint());
+    let directory = machine.directory();
+    let dir = directory.to_str().expect("UTF-8");
+    let get = ["model", "get", "moondream2", "--dir", dir];
+    let address = format!("http://{}", proxy.address());
+    machine.run(&get, &[("HTTP_PROXY", &address)]).expect(DONE);
+    let requests = proxy.take_requests();
+    let names_hub = format!("GET {}/", hub.endpoint());
+    assert!(
+        requests
+            .iter()
+            .any(|request| request.line.starts_with(&names_hub))
+    );
+    // Contents come from another host, to which the hub redirects.
+    let contents = |line: &str| line.starts_with("GET http://localhost:");
+    assert!(requests.iter().any(|request| contents(&request.line)));
+
+    let without = [
+        ("HTTP_PROXY", address.as_str()),
+        ("NO_PROXY", "127.0.0.1,localhost"),
+    ];
+    machine.run(&get, &without).expect(DONE);
+    assert!(proxy.take_requests().is_empty());
 }
 
 /// Two pictures in a folder of their own.

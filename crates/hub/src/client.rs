@@ -3,19 +3,19 @@
 //! The token goes to the hub only. A file's content comes from another host, to which the hub redirects; redirects carry the
 //! token on the hub's own host alone, and only over TLS.
 
-use std::{collections::BTreeMap, env, io::Read, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, env, io::Read, time::Duration};
 
 use serde::Deserialize;
 use ureq::{
     Agent, Body, ResponseExt as _,
     config::RedirectAuthHeaders,
     http::{Response, StatusCode, header},
-    tls::{Certificate, RootCerts, TlsConfig},
 };
 use url::{Host, Url};
 
 use crate::{error::HubError, hash::RemoteHash, patience::Patience};
 use spotter_core::config::Secret;
+use spotter_outbound::{agent, tls_config};
 
 const PUBLIC_HUB: &str = "https://huggingface.co";
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -135,16 +135,8 @@ impl HubSettings {
 impl HubClient {
     pub fn new(settings: HubSettings) -> Self {
         let native = rustls_native_certs::load_native_certs();
-        let roots = native.certs.iter();
-        let roots: Vec<_> = roots
-            .map(|der| Certificate::from_der(der).to_owned())
-            .collect();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::new_with_certs(&roots))
-            .unversioned_rustls_crypto_provider(provider);
-        let agent = Agent::config_builder()
-            .tls_config(tls.build())
+        let config = Agent::config_builder()
+            .tls_config(tls_config(&native.certs))
             .user_agent(concat!("spotter/", env!("CARGO_PKG_VERSION")))
             // What is compressed on its way has no byte to continue at.
             .accept_encoding("identity")
@@ -154,7 +146,7 @@ impl HubClient {
             .timeout_per_read(Some(SILENCE_LIMIT))
             .timeout_per_write(Some(SILENCE_LIMIT));
         Self {
-            agent: agent.build().new_agent(),
+            agent: agent(config.build()),
             settings,
         }
     }

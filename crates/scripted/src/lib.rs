@@ -1,4 +1,4 @@
-//! Test doubles: an RTSP camera, an MQTT broker, a model hub, a receiver of webhooks and an ONVIF camera whose faults a script defines.
+//! Test doubles: an RTSP camera, an MQTT broker, a model hub, a proxy, a receiver of webhooks and an ONVIF camera whose faults a script defines.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
 pub mod broker;
 pub mod hub;
 pub mod onvif;
+pub mod proxy;
 pub mod receiver;
 pub mod rtsp;
 pub mod tls;

@@ -9,11 +9,11 @@ use rustls::{
 use ureq::{
     Agent, Body,
     http::{Response, StatusCode, header},
-    tls::{Certificate, RootCerts, TlsConfig},
 };
 
 use crate::signature::{ID, SIGNATURE, SignedRequest, TIMESTAMP, signature};
 use spotter_core::config::{WebhookConfig, signing_key};
+use spotter_outbound::{agent, tls_config};
 
 /// A certificate authority that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,16 +63,8 @@ impl WebhookClient {
             Some(path) => authorities(path)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
-        let roots = roots.iter();
-        let roots: Vec<_> = roots
-            .map(|der| Certificate::from_der(der).to_owned())
-            .collect();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::new_with_certs(&roots))
-            .unversioned_rustls_crypto_provider(provider);
-        let agent = Agent::config_builder()
-            .tls_config(tls.build())
+        let agent_config = Agent::config_builder()
+            .tls_config(tls_config(&roots))
             .user_agent(concat!("spotter/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
             // The signature and the token are for the configured receiver.
@@ -84,7 +76,7 @@ impl WebhookClient {
         let key = config.secret.as_ref();
         let key = key.and_then(|secret| signing_key(secret.reveal()).ok());
         Ok(Self {
-            agent: agent.build().new_agent(),
+            agent: agent(agent_config.build()),
             key,
             config,
         })
