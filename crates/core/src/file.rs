@@ -144,7 +144,7 @@ impl OpenFolder {
         let flags = FOLDER | self.links();
         let opened = rustix::fs::openat(&self.opened, name, flags, Mode::empty());
         let mut entered = Self::of(opened.map_err(|error| self.named(error))?, self.readers)?;
-        // Its owner can replace what is below it, whoever that belongs to.
+        // Its owner can replace everything below it.
         entered.is_foreign |= self.is_foreign;
         Ok(entered)
     }

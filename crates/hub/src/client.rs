@@ -249,6 +249,10 @@ impl HubClient {
             416 => return Err(RequestFailure::OutOfRange),
             // Addresses of the host that has the contents expire; the hub gives a new one.
             408 | 425 | 429 | 500.. => return Err(busy(&response)),
+            407 => HubError::Settings(
+                "the proxy requires a login (HTTP 407); write it into http_proxy as http://user:password@host:port"
+                    .to_owned(),
+            ),
             400.. if !is_hub => return Err(busy(&response)),
             401 | 403 if self.settings.token.is_some() => HubError::LoginRefused {
                 url,

@@ -31,7 +31,7 @@ pub(crate) fn decode(
     };
     let mut pixels = vec![0; reader.output_buffer_size().ok_or_else(too_large)?];
     reader.next_frame(&mut pixels).map_err(wrong)?;
-    // EXIF may be behind the pixels; they are complete whatever is there.
+    // EXIF may be behind the pixels, which are complete even when that is damaged.
     let _ = reader.finish();
     let exif = reader.info().exif_metadata.as_deref();
     let orientation = exif.map(Orientation::of_exif).unwrap_or_default();

@@ -156,6 +156,11 @@ fn outcome(address: &str, response: &Response<Body>) -> PostOutcome {
                 after: retry_after(response),
             }
         }
+        // Not of the receiver.
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => PostOutcome::Failed {
+            reason: "the proxy requires a login (HTTP 407); write it into http_proxy as http://user:password@host:port".to_owned(),
+            after: None,
+        },
         status if status.is_server_error() => PostOutcome::Failed {
             reason: reason(""),
             after: retry_after(response),
@@ -222,7 +227,7 @@ mod tests {
                 "{status}: {refused:?}"
             );
         }
-        for status in [408, 425, 429, 500, 502, 503, 599] {
+        for status in [407, 408, 425, 429, 500, 502, 503, 599] {
             let failed = answer(status, None);
             assert!(
                 matches!(failed, PostOutcome::Failed { after: None, .. }),
