@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn width_of_many_groups_gives_the_same_pixels() {
-        // 6 * 40,000 / 2 weights a column: two columns a group.
-        let row: Vec<u8> = (0..120_000).map(|at| (at * at % 253) as u8).collect();
-        let wide = resize_rgb(&row, (40_000, 1), (5, 1));
-        let tall = resize_rgb(&row, (1, 40_000), (1, 5));
+        // 480,000 weights a column: each column is a group.
+        let row: Vec<u8> = (0..1_200_000_u64).map(|at| (at * at % 253) as u8).collect();
+        let wide = resize_rgb(&row, (400_000, 1), (5, 1));
+        let tall = resize_rgb(&row, (1, 400_000), (1, 5));
         assert_eq!(wide, tall);
     }
 }
