@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn http_requests_name_the_whole_url_also_on_a_used_connection() {
+    fn each_http_request_of_a_connection_names_the_whole_url() {
         let (proxy, hub) = (ScriptedProxy::start(), ScriptedHub::start(Vec::new()));
         let agent = through(Proxy::new(&format!("http://me:pass@{}", proxy.address())).unwrap());
         for path in ["/first?a=1", "/second"] {

@@ -337,7 +337,7 @@ fn size_beyond_the_limits_is_refused_before_it_is_decoded() {
 }
 
 #[test]
-fn file_that_is_no_picture_is_not_read_as_a_whole() {
+fn file_of_no_picture_is_read_in_part() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("video.mp4");
     let video = File::create(&path).unwrap();
