@@ -19,6 +19,7 @@ mod ids;
 mod latency;
 mod log_throttle;
 mod model_record;
+mod plain_line;
 mod polygon;
 mod prompt;
 mod prompt_state;
@@ -65,6 +66,7 @@ pub use log_throttle::LogThrottle;
 pub use model_record::{
     FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };
+pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};

@@ -7,8 +7,9 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use crate::{
     message::{OnvifMessage, message_of},
     soap::ReferenceParameter,
-    xml::{XmlNode, all, find, read_xml, text, text_of},
+    xml::{XmlNode, all, find, plain_text_of, read_xml, text, text_of},
 };
+use spotter_core::plain_line;
 
 /// Where the services of a camera are, as it names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,19 +52,22 @@ impl ServiceAddresses {
     }
 }
 
-/// What the camera's clock shows, in Unix milliseconds.
+/// What the camera's clock shows, in Unix milliseconds. Some cameras have no `UTCDateTime`; their local time is taken for UTC, as they do
+/// with the times of tokens.
 pub(crate) fn camera_time_ms(answer: &str) -> Result<i64, String> {
     let document = read_xml(answer)?;
-    let utc = find(document.root(), "UTCDateTime").ok_or("no UTCDateTime")?;
-    let number = |name| text_of(utc, name).and_then(|text| text.parse::<i16>().ok());
+    let shown = |name| time_ms(find(document.root(), name)?);
+    let time = shown("UTCDateTime").or_else(|| shown("LocalDateTime"));
+    time.ok_or_else(|| "no usable UTCDateTime or LocalDateTime".to_owned())
+}
+
+fn time_ms(shown: XmlNode<'_>) -> Option<i64> {
+    let number = |name| text_of(shown, name).and_then(|text| text.parse::<i16>().ok());
     let small = |name| number(name).and_then(|number| i8::try_from(number).ok());
-    let time = || {
-        let (year, month, day) = (number("Year")?, small("Month")?, small("Day")?);
-        let (hour, minute, second) = (small("Hour")?, small("Minute")?, small("Second")?);
-        let time = DateTime::new(year, month, day, hour, minute, second.min(59), 0).ok()?;
-        Some(TimeZone::UTC.to_timestamp(time).ok()?.as_millisecond())
-    };
-    time().ok_or_else(|| "no usable UTCDateTime".to_owned())
+    let (year, month, day) = (number("Year")?, small("Month")?, small("Day")?);
+    let (hour, minute, second) = (small("Hour")?, small("Minute")?, small("Second")?);
+    let time = DateTime::new(year, month, day, hour, minute, second.min(59), 0).ok()?;
+    Some(TimeZone::UTC.to_timestamp(time).ok()?.as_millisecond())
 }
 
 /// A subscription that the camera has made.
@@ -159,7 +163,7 @@ pub struct DeviceInformation {
 impl DeviceInformation {
     pub(crate) fn of(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
-        let text = |name| text_of(document.root(), name).map(str::to_owned);
+        let text = |name| plain_text_of(document.root(), name);
         Ok(Self {
             manufacturer: text("Manufacturer"),
             model: text("Model"),
@@ -197,8 +201,8 @@ fn profile(node: XmlNode<'_>) -> Option<MediaProfile> {
         .children()
         .filter(|child| child.tag_name().name() == "Name");
     Some(MediaProfile {
-        name: names.find_map(text).unwrap_or(&token).to_owned(),
-        encoding: text_of(encoder, "Encoding").map(str::to_owned),
+        name: plain_line(names.find_map(text).unwrap_or(&token)),
+        encoding: plain_text_of(encoder, "Encoding"),
         size: number("Width").zip(number("Height")),
         rate_hz: rate.filter(|rate| *rate > 0.0),
         token,
@@ -246,9 +250,26 @@ mod tests {
         let answer = "<r><UTCDateTime><Time><Hour>7</Hour><Minute>50</Minute><Second>60</Second></Time>\
              <Date><Year>2010</Year><Month>9</Month><Day>16</Day></Date></UTCDateTime></r>";
         assert_eq!(camera_time_ms(answer), Ok(1_284_623_459_000));
+        let local = answer.replace("UTCDateTime", "LocalDateTime");
+        assert_eq!(camera_time_ms(&local), Ok(1_284_623_459_000));
+        let without_utc = local.replace("<r>", "<r><UTCDateTime/>");
+        assert_eq!(camera_time_ms(&without_utc), Ok(1_284_623_459_000));
         for wrong in ["<r/>", "<r><UTCDateTime/></r>", "<r>"] {
             assert!(camera_time_ms(wrong).is_err());
         }
+    }
+
+    #[test]
+    fn names_of_a_camera_are_one_line() {
+        let answer = "<r><Manufacturer>A&#10;ok</Manufacturer><Model>x\u{202e}y</Model></r>";
+        let device = DeviceInformation::of(answer).unwrap();
+        assert_eq!(device.manufacturer.as_deref(), Some("A\u{fffd}ok"));
+        assert_eq!(device.model.as_deref(), Some("x\u{fffd}y"));
+        let answer = "<r><Profiles token='a&#10;b'><VideoEncoder><Encoding>H\u{85}264</Encoding></VideoEncoder></Profiles></r>";
+        let profile = &profiles(answer).unwrap()[0];
+        assert_eq!(profile.name, "a\u{fffd}b");
+        assert_eq!(profile.encoding.as_deref(), Some("H\u{fffd}264"));
+        assert_eq!(profile.token, "a\nb", "it is sent back");
     }
 
     #[test]

@@ -19,10 +19,10 @@ use crate::{
     security::UsernameToken,
     soap::{Endpoint, SoapAnswer, classify, envelope},
 };
-use spotter_core::Clock;
+use spotter_core::{Clock, plain_line};
 
-/// More than any answer has.
-const MAX_ANSWER: u64 = 4 << 20;
+/// A camera whose clock is as far off as this accepts other tokens than one whose clock is right.
+const CLOCK_DIFFERENCE_S: f64 = 5.0;
 
 /// How requests are logged in: as the camera has demanded so far.
 #[derive(Default)]
@@ -42,7 +42,8 @@ const STALE_MAX: u32 = 3;
 #[derive(Default)]
 struct TriedLogins {
     digest: bool,
-    token: bool,
+    /// By how many seconds the times of the tokens were ahead of ours.
+    tokens: Vec<f64>,
     /// Right logins for a challenge that was not valid any more.
     stale: u32,
 }
@@ -169,11 +170,15 @@ impl OnvifClient {
                 self.method = LoginMethod::Digest(client);
                 Ok(())
             }
-            None if tried.token => Err(OnvifError::LoginRejected { address }),
             None => {
-                tried.token = true;
-                // Without the time of the camera, ours has to do.
-                let ahead_s = self.ahead_s(within).unwrap_or_default();
+                let ahead_s = match tried.tokens[..] {
+                    // Without the time of the camera, ours has to do.
+                    [] => self.ahead_s(within).unwrap_or_default(),
+                    // Some cameras report their local time as UTC, and check tokens with the true time.
+                    [ahead_s] if ahead_s.abs() > CLOCK_DIFFERENCE_S => 0.0,
+                    _ => return Err(OnvifError::LoginRejected { address }),
+                };
+                tried.tokens.push(ahead_s);
                 self.method = LoginMethod::Token { ahead_s };
                 Ok(())
             }
@@ -211,8 +216,8 @@ impl OnvifClient {
         }
         let post = post.config().timeout_global(Some(within)).build();
         let answered = post.send(text.as_bytes()).and_then(|mut response| {
-            let limited = response.body_mut().with_config().limit(MAX_ANSWER);
-            let body = limited.read_to_vec()?;
+            let limited = response.body_mut().with_config();
+            let body = limited.limit(request.answer_max_bytes()).read_to_vec()?;
             let challenges = response.headers().get_all(header::WWW_AUTHENTICATE);
             let challenges = challenges.iter().filter_map(|value| value.to_str().ok());
             let challenges: Vec<&str> = challenges.collect();
@@ -264,6 +269,7 @@ impl OnvifClient {
             ureq::Error::Io(error) => with_advice(error.to_string()),
             error => with_advice(error.to_string()),
         };
+        let reason = plain_line(&reason);
         OnvifError::Unreachable { address, reason }
     }
 }
@@ -352,7 +358,7 @@ fn digest_client(challenge: &str) -> Result<PasswordClient, String> {
         let schemes: Vec<&str> = challenges.iter().map(|one| one.scheme).collect();
         match schemes.is_empty() {
             true => "an unreadable challenge".to_owned(),
-            false => schemes.join(", "),
+            false => plain_line(&schemes.join(", ")),
         }
     };
     PasswordClient::try_from(challenge).map_err(|_| schemes())

@@ -20,6 +20,7 @@ use crate::{
     soap::message_id,
     xml::{XmlNode, XmlText, all, find, read_xml, text, text_of},
 };
+use spotter_core::plain_line;
 
 /// The group and port of WS-Discovery.
 pub const DISCOVERY_GROUP: SocketAddrV4 =
@@ -205,12 +206,11 @@ fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera>
             value.strip_prefix('/').filter(|value| !value.is_empty())
         });
         let decoded = |value| percent_decode_str(value).decode_utf8_lossy();
-        let printable = |text: &str| text.chars().filter(|c| !c.is_control()).collect();
-        values.map(|value| printable(&decoded(value))).next()
+        values.map(|value| plain_line(&decoded(value))).next()
     };
     let endpoint = find(node, "EndpointReference").and_then(|node| text(find(node, "Address")?));
     Some(DiscoveredCamera {
-        endpoint: endpoint.unwrap_or(address.as_str()).to_owned(),
+        endpoint: plain_line(endpoint.unwrap_or(address.as_str())),
         name: scope("name"),
         model: scope("hardware"),
         location: scope("location"),
@@ -261,7 +261,7 @@ mod tests {
             endpoint: "urn:uuid:1".into(),
             address: Url::parse("http://192.0.2.7/o").unwrap(),
             name: Some("Front door".into()),
-            model: Some("X1".into()),
+            model: Some("X\u{fffd}1".into()),
             location: None,
         };
         assert_eq!(found, [expected]);

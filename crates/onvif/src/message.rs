@@ -1,6 +1,7 @@
 //! The messages of a camera's events, and which of the usual events a message is.
 
 use crate::xml::{XmlNode, all, find, local_name, text};
+use spotter_core::plain_line;
 
 /// A message of a camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +38,11 @@ pub enum PropertyOperation {
 pub struct OnvifTopic(String);
 
 impl OnvifTopic {
-    /// `None` for a text without a name.
+    /// `None` for a text without a name, and for one that is no plain line.
     pub fn new(text: &str) -> Option<Self> {
+        if plain_line(text) != text.trim() {
+            return None;
+        }
         let parts = text.trim().split('/').map(|part| local_name(part.trim()));
         let parts: Vec<&str> = parts.collect();
         let is_name = |part: &&str| !part.is_empty() && !part.contains(char::is_whitespace);
@@ -237,8 +241,8 @@ pub(crate) fn message_of(notification: XmlNode<'_>) -> Option<OnvifMessage> {
 
 fn item(node: XmlNode<'_>) -> Option<OnvifItem> {
     Some(OnvifItem {
-        name: node.attribute("Name")?.to_owned(),
-        value: node.attribute("Value").unwrap_or_default().to_owned(),
+        name: plain_line(node.attribute("Name")?),
+        value: plain_line(node.attribute("Value").unwrap_or_default()),
     })
 }
 

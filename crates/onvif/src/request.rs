@@ -57,6 +57,14 @@ impl OnvifRequest<'_> {
         }
     }
 
+    /// The longest answer. Only lists are long: a recorder has 4 KB of profiles for each channel.
+    pub(crate) fn answer_max_bytes(&self) -> u64 {
+        match self {
+            Self::PullMessages { .. } | Self::GetProfiles(_) => 4 << 20,
+            _ => 256 << 10,
+        }
+    }
+
     pub(crate) fn action(&self) -> String {
         let service = match self {
             Self::GetSystemDateAndTime

@@ -8,8 +8,9 @@ use url::Url;
 use crate::{
     request::OnvifRequest,
     security::UsernameToken,
-    xml::{XmlNode, XmlText, find, local_name, read_xml, text, text_of},
+    xml::{XmlNode, XmlText, find, local_name, plain_text_of, read_xml, text},
 };
+use spotter_core::plain_line;
 
 const NAMESPACES: [(&str, &str); 9] = [
     ("xmlns:s", "http://www.w3.org/2003/05/soap-envelope"),
@@ -39,6 +40,9 @@ const LOGIN_CODES: [&str; 5] = [
     "InvalidSecurityToken",
     "SenderNotAuthorized",
 ];
+
+/// More codes than any fault has.
+const MAX_CODES: usize = 8;
 
 /// Where a request goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,18 +156,15 @@ impl SoapFault {
         });
         let codes = values
             .filter_map(text)
-            .map(|code| local_name(code).to_owned());
-        let mut codes: Vec<String> = codes.collect();
+            .map(|code| plain_line(local_name(code)));
+        let mut codes: Vec<String> = codes.take(MAX_CODES).collect();
         // Faults of WS-ResourceFramework are named by an element of the detail.
         let detail = find(fault, "Detail").or_else(|| find(fault, "detail"));
         let named = detail.and_then(|detail| detail.first_element_child());
-        codes.extend(named.map(|node| node.tag_name().name().to_owned()));
-        let reason = find(fault, "Reason").and_then(|reason| text_of(reason, "Text"));
-        let reason = reason.or_else(|| text_of(fault, "faultstring"));
-        Self {
-            codes,
-            reason: reason.map(|reason| reason.chars().take(200).collect()),
-        }
+        codes.extend(named.map(|node| plain_line(node.tag_name().name())));
+        let reason = find(fault, "Reason").and_then(|reason| plain_text_of(reason, "Text"));
+        let reason = reason.or_else(|| plain_text_of(fault, "faultstring"));
+        Self { codes, reason }
     }
 
     pub(crate) fn has_code(&self, wanted: &str) -> bool {
@@ -210,7 +211,7 @@ pub(crate) fn classify(text: &str) -> Result<SoapAnswer, String> {
         Some(fault) if fault.tag_name().name() == "Fault" => {
             Ok(SoapAnswer::Fault(SoapFault::of(fault)))
         }
-        Some(response) => Ok(SoapAnswer::Response(response.tag_name().name().to_owned())),
+        Some(response) => Ok(SoapAnswer::Response(plain_line(response.tag_name().name()))),
         None => Ok(SoapAnswer::Response(String::new())),
     }
 }

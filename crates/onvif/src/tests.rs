@@ -17,7 +17,7 @@ use spotter_core::{SystemClock, config::Secret};
 use spotter_scripted::{
     onvif::{
         CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
-        ScriptedOnvifCamera,
+        ReportedTime, ScriptedOnvifCamera,
     },
     tls::{certificates, tls_server},
 };
@@ -196,6 +196,26 @@ async fn login_is_the_one_that_the_camera_demands() {
 }
 
 #[tokio::test]
+async fn camera_that_misreports_its_time_accepts_a_token() {
+    let years_ago_s = -46 * 365 * 86_400;
+    // Two clients learn of the wrong time: that of the watch, and that of its end.
+    for (reported_time, clock_ahead_s, wrong_logins) in [
+        (ReportedTime::LocalAsUtc(36_000), 0, 2),
+        (ReportedTime::LocalAsUtc(-18_000), 0, 2),
+        (ReportedTime::LocalOnly, 0, 0),
+        (ReportedTime::LocalOnly, years_ago_s, 0),
+    ] {
+        let mut script = demanding(OnvifLoginScheme::UsernameToken);
+        script.clock_ahead_s = clock_ahead_s;
+        script.reported_time = reported_time;
+        let scripted = ScriptedOnvifCamera::start(script);
+        let camera = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
+        receives(&scripted, camera).await;
+        assert_eq!(scripted.wrong_logins(), wrong_logins, "{reported_time:?}");
+    }
+}
+
+#[tokio::test]
 async fn missing_or_wrong_login_is_lost_with_advice() {
     for scheme in [OnvifLoginScheme::Md5(9), OnvifLoginScheme::UsernameToken] {
         let scripted = ScriptedOnvifCamera::start(demanding(scheme));
@@ -272,7 +292,13 @@ async fn broken_pulls_are_repeated_and_then_reported() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
     let mut watched = Watched::start(camera(&scripted), quick());
     watched.connected().await;
-    for fault in [PullFault::Close, PullFault::Babble, PullFault::Status(503)] {
+    let faults = [
+        PullFault::Close,
+        PullFault::Babble,
+        PullFault::Nested(20_000),
+        PullFault::Status(503),
+    ];
+    for fault in faults {
         scripted.will([fault]);
         scripted.notify(CameraNotice::motion(true));
         assert_eq!(watched.motion().await, Some(true), "{fault:?} once");
@@ -376,6 +402,24 @@ async fn slow_camera_and_absent_one_have_different_reasons() {
     });
     let mut watched = Watched::start(camera(&without_events), quick());
     assert!(watched.lost().await.contains("has no event service"));
+}
+
+#[tokio::test]
+async fn call_that_does_not_end_is_lost_until_it_does() {
+    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+    let timing = OnvifTiming {
+        pull: Duration::from_millis(100),
+        call_within: Duration::from_secs(2),
+        ..quick()
+    };
+    let mut watched = Watched::start(camera(&scripted), timing);
+    watched.connected().await;
+    scripted.set(|script| script.delay = Duration::from_secs(5));
+    let reason = watched.lost().await;
+    assert!(reason.contains("did not answer within 2s"), "{reason}");
+    scripted.set(|script| script.delay = Duration::ZERO);
+    watched.connected().await;
+    watched.end().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc,
+        oneshot::{self, error::TryRecvError},
+    },
     time::{sleep, timeout},
 };
 
@@ -58,6 +61,7 @@ pub(crate) async fn watch_with(
     let mut watch = EventWatch {
         session: EventSession::new(timing),
         link: None,
+        overdue: None,
         subscription: None,
         camera,
         timing,
@@ -72,6 +76,8 @@ struct EventWatch {
     session: EventSession,
     /// `None` before the first call, during one, and after one whose thread is lost.
     link: Option<CameraLink>,
+    /// A call that was not finished in its time. Its thread goes on, and no other call begins while it does.
+    overdue: Option<oneshot::Receiver<(CameraLink, Result<LinkAnswer, OnvifError>)>>,
     /// For the end.
     subscription: Option<Endpoint>,
     camera: OnvifCamera,
@@ -97,27 +103,10 @@ impl EventWatch {
     }
 
     async fn call(&mut self, call: SessionCall, began: Mono) -> Option<()> {
-        let link = self.link.take().unwrap_or_else(|| self.new_link());
-        let timing = self.timing;
-        let answer = in_thread(move || {
-            let mut link = link;
-            let result = link.carry_out(call, timing);
-            (link, result)
-        });
-        let answer = tokio::select! {
-            answer = answer => answer,
-            () = self.updates.closed() => return None,
-        };
-        let result = match answer {
-            Some((link, result)) => {
-                self.subscription.clone_from(&link.subscription);
-                self.link = Some(link);
-                result
-            }
-            None => Err(OnvifError::Unreachable {
-                address: crate::camera::shown(&self.camera.address),
-                reason: "the thread of the request could not be started".to_owned(),
-            }),
+        let updates = self.updates.clone();
+        let result = tokio::select! {
+            result = self.carry_out(call) => result,
+            () = updates.closed() => return None,
         };
         let (outcome, pulled) = match result {
             Ok(LinkAnswer::Done(outcome)) => (outcome, PulledMessages::default()),
@@ -132,6 +121,42 @@ impl EventWatch {
         let now = self.clock.now();
         let change = self.session.finish(finished, now, fastrand::f64());
         self.publish(change, pulled).await
+    }
+
+    async fn carry_out(&mut self, call: SessionCall) -> Result<LinkAnswer, OnvifError> {
+        let address = crate::camera::shown(&self.camera.address);
+        let timing = self.timing;
+        let kept_open = match call {
+            SessionCall::Pull { timeout } => timeout,
+            _ => Duration::ZERO,
+        };
+        let within = timing.call_within;
+        if let Some(running) = &mut self.overdue
+            && matches!(running.try_recv(), Err(TryRecvError::Empty))
+        {
+            return Err(OnvifError::Timeout { address, within });
+        }
+        self.overdue = None;
+        let mut link = self.link.take().unwrap_or_else(|| self.new_link());
+        let mut running = in_thread(move || {
+            let result = link.carry_out(call, timing);
+            (link, result)
+        });
+        match timeout(within + kept_open, &mut running).await {
+            Ok(Ok((link, result))) => {
+                self.subscription.clone_from(&link.subscription);
+                self.link = Some(link);
+                result
+            }
+            Ok(Err(_)) => Err(OnvifError::Unreachable {
+                address,
+                reason: "the thread of the request could not be started".to_owned(),
+            }),
+            Err(_) => {
+                self.overdue = Some(running);
+                Err(OnvifError::Timeout { address, within })
+            }
+        }
     }
 
     /// `None` when the updates are not wanted any more.
@@ -186,8 +211,8 @@ fn pulled_outcome(pulled: &PulledMessages) -> CallOutcome {
     }
 }
 
-/// Runs `work` in a thread of its own; `None` if that cannot be started. The result of a thread that is waited for no more is lost.
-async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs `work` in a thread of its own; an error if that cannot be started. The result of a thread that is waited for no more is lost.
+fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (sender, answer) = oneshot::channel();
     let thread = thread::Builder::new().name("onvif".to_owned());
     let started = thread.spawn(move || {
@@ -195,9 +220,8 @@ async fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     });
     if let Err(error) = started {
         tracing::warn!(%error, "cannot start the thread of a request");
-        return None;
     }
-    answer.await.ok()
+    answer
 }
 
 /// A camera with what is known of its event service.

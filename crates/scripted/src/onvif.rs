@@ -28,6 +28,7 @@ pub struct OnvifScript {
     pub login: Option<OnvifLoginScript>,
     /// By how much the camera's clock is ahead, in seconds.
     pub clock_ahead_s: i64,
+    pub reported_time: ReportedTime,
     /// What a subscription is granted at most.
     pub lasts: Duration,
     pub max_subscriptions: usize,
@@ -55,6 +56,7 @@ impl Default for OnvifScript {
         Self {
             login: None,
             clock_ahead_s: 0,
+            reported_time: ReportedTime::Utc,
             lasts: Duration::from_secs(60),
             max_subscriptions: 5,
             has_renew: true,
@@ -71,6 +73,16 @@ impl Default for OnvifScript {
     }
 }
 
+/// What the camera answers when it is asked for its time. It checks the times of tokens with its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportedTime {
+    Utc,
+    /// The time of a zone that is so many seconds ahead, called UTC.
+    LocalAsUtc(i64),
+    /// The time of its clock as local time, and no UTC.
+    LocalOnly,
+}
+
 /// What the camera does with a request for messages instead of answering it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullFault {
@@ -80,6 +92,8 @@ pub enum PullFault {
     Status(u16),
     /// A text that is no XML.
     Babble,
+    /// So many elements in each other, each with a namespace of its own.
+    Nested(usize),
 }
 
 struct CameraSubscription {
@@ -342,7 +356,7 @@ impl CameraShared {
                 Some((500, String::new(), soap::fault(&script, code, reason)))
             }
             CameraReply::Status(status) => Some((status, String::new(), String::new())),
-            CameraReply::Text(text) => Some((200, String::new(), text.to_owned())),
+            CameraReply::Text(text) => Some((200, String::new(), text)),
         }
     }
 
@@ -391,7 +405,9 @@ impl CameraShared {
         let now = self.camera_time(script);
         let url = |path: &str| self.named_url(script, path);
         let reply = match call.name.as_str() {
-            "GetSystemDateAndTime" => CameraReply::Body(soap::date_and_time(now)),
+            "GetSystemDateAndTime" => {
+                CameraReply::Body(soap::date_and_time(script.reported_time, now))
+            }
             "GetDeviceInformation" => CameraReply::Body(soap::device_information()),
             "GetServices" if script.has_services => CameraReply::Body(soap::services(script, url)),
             "GetCapabilities" => CameraReply::Body(soap::capabilities(script, url)),
@@ -496,7 +512,12 @@ impl CameraShared {
                 None => {}
                 Some(PullFault::Close) => return None,
                 Some(PullFault::Status(status)) => return Some(CameraReply::Status(status)),
-                Some(PullFault::Babble) => return Some(CameraReply::Text("<html><body>")),
+                Some(PullFault::Babble) => {
+                    return Some(CameraReply::Text("<html><body>".to_owned()));
+                }
+                Some(PullFault::Nested(count)) => {
+                    return Some(CameraReply::Text(soap::nested(count)));
+                }
             }
             let Some(subscription) = number.and_then(|number| state.subscription(number)) else {
                 return Some(soap::UNKNOWN_SUBSCRIPTION);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gstreamer::glib::DateTime;
 use roxmltree::{Document, Node};
 
-use super::OnvifScript;
+use super::{OnvifScript, ReportedTime};
 
 const ENVELOPE: &str = "http://www.w3.org/2003/05/soap-envelope";
 const ADDRESSING: &str = "http://www.w3.org/2005/08/addressing";
@@ -112,7 +112,7 @@ pub(super) enum CameraReply {
         reason: &'static str,
     },
     Status(u16),
-    Text(&'static str),
+    Text(String),
 }
 
 pub(super) const UNKNOWN_SUBSCRIPTION: CameraReply = CameraReply::Fault {
@@ -219,6 +219,13 @@ fn in_envelope(body: &str) -> String {
     )
 }
 
+/// See [`PullFault::Nested`](super::PullFault::Nested).
+pub(super) fn nested(count: usize) -> String {
+    let open = |at| format!("<a xmlns:n{at}=\"u\">");
+    let open: String = (0..count).map(open).collect();
+    format!("{open}{}", "</a>".repeat(count))
+}
+
 pub(super) fn fault(script: &OnvifScript, code: &str, reason: &str) -> String {
     let body = format!(
         "<soap:Fault><soap:Code><soap:Value>soap:Sender</soap:Value><soap:Subcode><soap:Value>{code}</soap:Value></soap:Subcode></soap:Code>\
@@ -263,12 +270,17 @@ fn iso(unix_s: i64) -> String {
     time.format("%Y-%m-%dT%H:%M:%SZ").expect("a time").into()
 }
 
-pub(super) fn date_and_time(now: i64) -> String {
-    let time = DateTime::from_unix_utc(now).expect("a time");
+pub(super) fn date_and_time(reported: ReportedTime, now: i64) -> String {
+    let (name, shown) = match reported {
+        ReportedTime::Utc => ("UTCDateTime", now),
+        ReportedTime::LocalAsUtc(ahead_s) => ("UTCDateTime", now + ahead_s),
+        ReportedTime::LocalOnly => ("LocalDateTime", now),
+    };
+    let time = DateTime::from_unix_utc(shown).expect("a time");
     format!(
-        "<tds:SystemDateAndTime><tt:DateTimeType>Manual</tt:DateTimeType><tt:DaylightSavings>false</tt:DaylightSavings><tt:UTCDateTime>\
+        "<tds:SystemDateAndTime><tt:DateTimeType>Manual</tt:DateTimeType><tt:DaylightSavings>false</tt:DaylightSavings><tt:{name}>\
          <tt:Time><tt:Hour>{}</tt:Hour><tt:Minute>{}</tt:Minute><tt:Second>{}</tt:Second></tt:Time>\
-         <tt:Date><tt:Year>{}</tt:Year><tt:Month>{}</tt:Month><tt:Day>{}</tt:Day></tt:Date></tt:UTCDateTime></tds:SystemDateAndTime>",
+         <tt:Date><tt:Year>{}</tt:Year><tt:Month>{}</tt:Month><tt:Day>{}</tt:Day></tt:Date></tt:{name}></tds:SystemDateAndTime>",
         time.hour(),
         time.minute(),
         time.second(),
