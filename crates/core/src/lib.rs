@@ -66,7 +66,7 @@ pub use log_throttle::LogThrottle;
 pub use model_record::{
     FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };
-pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line};
+pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, Task};
 pub use prompt_state::{Presence, PromptState};

@@ -11,9 +11,7 @@ pub const PLAIN_LINE_MAX_CHARS: usize = 200;
 pub fn plain_line(text: &str) -> String {
     let mut chars = text.trim().chars();
     let line = chars.by_ref().take(PLAIN_LINE_MAX_CHARS);
-    let mut line: String = line
-        .map(|c| if is_plain(c) { c } else { '\u{fffd}' })
-        .collect();
+    let mut line: String = line.map(plain_char).collect();
     if chars.next().is_some() {
         line.pop();
         line.push('…');
@@ -21,11 +19,19 @@ pub fn plain_line(text: &str) -> String {
     line
 }
 
-fn is_plain(c: char) -> bool {
+/// As [`plain_line`], for a line of several texts, which may be longer.
+pub fn plain_text(text: &str) -> String {
+    text.chars().map(plain_char).collect()
+}
+
+fn plain_char(c: char) -> char {
     let is_separator = matches!(c, '\u{2028}' | '\u{2029}');
     // Marks, embeddings, overrides and isolates of the bidirectional algorithm.
     let is_bidirectional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    !(c.is_control() || is_separator || is_bidirectional)
+    match c.is_control() || is_separator || is_bidirectional {
+        true => '\u{fffd}',
+        false => c,
+    }
 }
 
 #[cfg(test)]

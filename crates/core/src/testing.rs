@@ -15,7 +15,8 @@ use crate::{
     PictureLayout, PixelFormat, Planes, PromptId, PromptRegion, Task, WallTime,
     config::{
         BrokerAccess, CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig,
-        MqttConfig, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig, defaults,
+        MqttConfig, MqttVersion, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
+        defaults,
     },
 };
 
@@ -64,9 +65,12 @@ pub fn mqtt(port: u16) -> MqttConfig {
             tls: None,
             user: None,
             password: None,
+            version: MqttVersion::Auto,
+            max_qos: 1,
         },
         base: "spotter".into(),
         commands: Commands::Basic,
+        reply_topics: Vec::new(),
         overrides: OverridePersistence::Keep,
         retain_snapshots: false,
         spool: SpoolConfig {

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use spotter_core::{
     CameraId, Epoch, NodeId,
     config::{FleetConfig, NatsAccess, NatsLogin},
+    plain_line,
 };
 use tokio::sync::{OnceCell, watch};
 
@@ -113,8 +114,8 @@ impl Connectivity {
         match event {
             Event::Connected => self.problem = None,
             Event::Disconnected => self.losses += 1,
-            Event::ServerError(error) => self.problem = Some(error.to_string()),
-            Event::ClientError(ClientError::Other(text)) => self.problem = Some(text),
+            Event::ServerError(error) => self.problem = Some(plain_line(&error.to_string())),
+            Event::ClientError(ClientError::Other(text)) => self.problem = Some(plain_line(&text)),
             _ => {}
         }
     }
@@ -196,7 +197,7 @@ impl FleetStore {
                 StoreError::Login { url, reason }
             }
             _ => {
-                let reason = error.to_string();
+                let reason = plain_line(&error.to_string());
                 StoreError::Unreachable { url, reason }
             }
         }
@@ -358,9 +359,10 @@ impl FleetStore {
             problem = connectivity.problem.take();
             false
         });
+        let error = plain_line(&error.to_string());
         let reason = match problem {
             Some(problem) => format!("{error}; {problem}"),
-            None => error.to_string(),
+            None => error,
         };
         StoreError::Failed { what, reason }
     }

@@ -14,7 +14,7 @@ use ureq::{
 use url::{Host, Url};
 
 use crate::{error::HubError, hash::RemoteHash, patience::Patience};
-use spotter_core::config::Secret;
+use spotter_core::{config::Secret, plain_line};
 use spotter_outbound::{agent, tls_config};
 
 const PUBLIC_HUB: &str = "https://huggingface.co";
@@ -212,7 +212,9 @@ impl HubClient {
                 let range = range.and_then(|range| range.to_str().ok());
                 if !range.is_some_and(|range| is_range(range, start, size)) {
                     return Err(RequestFailure::Transient {
-                        reason: format!("the server sent another part of the file: {range:?}"),
+                        reason: plain_line(&format!(
+                            "the server sent another part of the file: {range:?}"
+                        )),
                         after: None,
                     });
                 }
@@ -281,10 +283,10 @@ impl RequestFailure {
             }
             error => Self::Transient {
                 // Without the "io: " of the client.
-                reason: match error {
+                reason: plain_line(&match error {
                     ureq::Error::Io(error) => error.to_string(),
                     error => error.to_string(),
-                },
+                }),
                 after: None,
             },
         }
@@ -364,8 +366,8 @@ impl RepositoryRecord {
             url: url.to_owned(),
             reason,
         };
-        let info: HubAnswer =
-            serde_json::from_str(text).map_err(|error| not_the_hub(error.to_string()))?;
+        let info: HubAnswer = serde_json::from_str(text)
+            .map_err(|error| not_the_hub(plain_line(&error.to_string())))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(not_the_hub("sha is not a commit".into()));
         }

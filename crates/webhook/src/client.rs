@@ -12,7 +12,10 @@ use ureq::{
 };
 
 use crate::signature::{ID, SIGNATURE, SignedRequest, TIMESTAMP, signature};
-use spotter_core::config::{WebhookConfig, signing_key};
+use spotter_core::{
+    config::{WebhookConfig, signing_key},
+    plain_line,
+};
 use spotter_outbound::{agent, tls_config};
 
 /// A certificate authority that cannot be used.
@@ -106,7 +109,7 @@ impl WebhookClient {
         match post.send(&request.body[..]) {
             Ok(response) => outcome(&config.address, &response),
             Err(error) => PostOutcome::Failed {
-                reason: format!("{}: {}", config.address, words(&error, config)),
+                reason: format!("{}: {}", config.address, plain_line(&words(&error, config))),
                 after: None,
             },
         }

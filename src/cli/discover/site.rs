@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use url::Url;
 
-use spotter_core::{CameraId, ID_MAX_CHARS};
+use spotter_core::{CameraId, ID_MAX_CHARS, plain_text};
 use spotter_onvif::OnvifStream;
 
 /// The model sees no more than its crops; a stream that is narrower than this loses small objects.
@@ -107,11 +107,7 @@ fn entry(
 }
 
 fn comment(text: &mut String, line: &str) {
-    let printable: String = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    _ = writeln!(text, "# {}", printable.trim());
+    _ = writeln!(text, "# {}", plain_text(line).trim());
 }
 
 /// What a configuration accepts as a URL.
@@ -144,8 +140,7 @@ fn summary(stream: &OnvifStream) -> String {
         rate,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let one_line = |c: char| if c.is_control() { ' ' } else { c };
-    parts.join(", ").chars().map(one_line).collect()
+    parts.join(", ")
 }
 
 /// A string of JSON is one of TOML.

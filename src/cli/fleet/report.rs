@@ -10,6 +10,7 @@ use crate::{
     ops::page::counted,
 };
 use spotter_cameras::ingest::Phase;
+use spotter_core::plain_text;
 use spotter_mqtt::Stats;
 
 /// All nodes and all fleets that share cameras, in the order of their names.
@@ -167,12 +168,12 @@ impl fmt::Display for FleetReport {
         }
         for node in &self.nodes {
             for problem in &node.problems {
-                writeln!(f, "{}: {}", node.node, plain(&problem.to_string()))?;
+                writeln!(f, "{}: {}", node.node, plain_text(&problem.to_string()))?;
             }
         }
         for fleet in &self.fleets {
             for problem in &fleet.problems {
-                writeln!(f, "{}: {}", fleet.fleet, plain(&problem.to_string()))?;
+                writeln!(f, "{}: {}", fleet.fleet, plain_text(&problem.to_string()))?;
             }
         }
         self.write_summary(f)
@@ -205,18 +206,16 @@ impl FleetReport {
     }
 }
 
-/// Texts of the broker go to a terminal: without control characters.
-pub fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
 impl FleetNode {
     fn cells(&self) -> TableRow {
         // Old figures do not describe a node that is not online.
         let figures = self.figures.as_ref();
         let figures = figures.filter(|_| self.state == NodeState::Online);
         let number = |value: Option<f64>, decimals| known(value, decimals);
-        let version = self.version.as_deref().map_or_else(|| "-".into(), plain);
+        let version = self
+            .version
+            .as_deref()
+            .map_or_else(|| "-".into(), plain_text);
         vec![
             ("node", self.node.clone()),
             ("state", self.state.word().into()),
@@ -246,7 +245,7 @@ impl FleetNode {
             *counts.entry((!streams, camera.state.as_str())).or_default() += 1;
         }
         let parts = counts.iter();
-        let parts = parts.map(|((_, state), count)| format!("{count} {}", plain(state)));
+        let parts = parts.map(|((_, state), count)| format!("{count} {}", plain_text(state)));
         let parts: Vec<_> = parts.collect();
         match parts.is_empty() {
             true => "-".into(),

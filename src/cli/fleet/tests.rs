@@ -161,7 +161,7 @@ fn rejected_configuration_is_shown_with_its_errors() {
     let rejected = json!({"v": 1, "state": "rejected", "hash": "ab12", "errors": ["site.toml:3:1 url: no host", "one\x1b[2J"]});
     recorded.retained("config", &rejected.to_string());
     let text = recorded.report(1).to_string();
-    let line = "edge1: configuration rejected, the previous one is active: site.toml:3:1 url: no host; one [2J\n";
+    let line = "edge1: configuration rejected, the previous one is active: site.toml:3:1 url: no host; one\u{fffd}[2J\n";
     assert!(text.contains(line) && text.contains("rejected"), "{text}");
     assert!(text.ends_with("1 node, 1 with problems"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{BrokerAccess, Environment, MqttTls, Secret, address, secret};
+use super::{BrokerAccess, Environment, MqttTls, MqttVersion, Secret, address, secret};
 
 /// The first level of all topics when `mqtt.base` is not set.
 pub const DEFAULT_BASE: &str = "spotter";
@@ -47,6 +47,8 @@ impl BrokerAccess {
             tls: broker.secure.then(tls),
             user: options.user.clone(),
             password,
+            version: MqttVersion::Auto,
+            max_qos: 1,
         })
     }
 }

@@ -40,10 +40,20 @@ pub fn choices(texts: &[impl AsRef<str>]) -> Result<Vec<String>, Vec<WrongChoice
     }
 }
 
+/// The state of a question without an answer, on MQTT and in Home Assistant.
+const NO_ANSWER: &str = "none";
+/// States of Home Assistant that mean that there is no value.
+const NO_VALUE: [&str; 2] = ["unknown", "unavailable"];
+
 /// A text that is not among `others` yet.
 fn another(text: &str, others: &[String]) -> Result<String, String> {
     let text = parse::choice(text)?;
     let lower = text.to_lowercase();
+    if lower == NO_ANSWER {
+        return Err(format!(
+            "{text:?} is the state of a question that has no answer; write another word, such as \"nothing\""
+        ));
+    }
     match others.iter().find(|other| other.to_lowercase() == lower) {
         Some(other) => Err(format!(
             "{text:?} repeats {other:?}; upper and lower case count as equal"
@@ -58,6 +68,14 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<Vec<String>> {
     // Every element is read before the first problem ends it, so that all of them are reported.
     let texts: Vec<_> = elements.iter().map(ConfigValue::text).collect();
     let texts: Vec<_> = texts.into_iter().collect::<Option<_>>()?;
+    for (element, text) in elements.iter().zip(&texts) {
+        let text = text.trim().to_lowercase();
+        if NO_VALUE.contains(&&*text) {
+            element.warning(format!(
+                "Home Assistant reads {text:?} as a state without a value; write another word"
+            ));
+        }
+    }
     let note = |wrong: WrongChoice| {
         let place = wrong.index.and_then(|index| elements.get(index));
         place.unwrap_or(value).error(wrong.text);

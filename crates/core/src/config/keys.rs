@@ -5,9 +5,9 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
-    Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, OverridePersistence,
-    PrecisionSetting, ReuseMode, Transport, ZonePoint, defaults as d, parse, reader::ConfigValue,
-    source::URL_FORMS,
+    Commands, Decode, DevicePreference, Discovery, FramePlace, GpuPrecision, MqttVersion,
+    OverridePersistence, PrecisionSetting, ReuseMode, Transport, ZonePoint, defaults as d, parse,
+    reader::ConfigValue, source::URL_FORMS,
 };
 
 /// How a key's value is written and read, and its default.
@@ -290,10 +290,18 @@ sections! {
             "client_key = { cred_file = \"mqtt_key\" }", "Private key in PEM format that belongs to `client_cert`.";
         TLS: CustomForm = "tls", CustomForm("table with `insecure`", "the certificate is checked"), "tls = { insecure = true }",
             "How the broker's certificate is checked. Only with `mqtts`.";
+        VERSION: WordForm<MqttVersion> = "version",
+            WordForm(&[("auto", MqttVersion::Auto), ("5", MqttVersion::V5), ("3.1.1", MqttVersion::V311)], MqttVersion::Auto),
+            "version = \"3.1.1\"",
+            "Version of MQTT. `auto` tries 5 first, at each connection, and 3.1.1 where the broker rejects 5 or does not answer.";
+        MAX_QOS: WholeForm = "max_qos", WholeForm { range: 0..=1, unit: "", default: 1 }, "max_qos = 0",
+            "Highest quality of service. 0 is for brokers that accept no other: then no message is acknowledged, and what a broken connection loses is lost.";
         COMMANDS: WordForm<Commands> = "commands",
             WordForm(&[("off", Commands::Off), ("basic", Commands::Basic), ("all", Commands::All)], Commands::Basic),
             "commands = \"all\"",
             "Commands accepted over MQTT: none; the `/set` topics; or also the topic `cmd` (snapshot, look, ask, reload and others).";
+        REPLY_TOPICS: CustomForm = "reply_topics", CustomForm("list of topics, without wildcards", "none"), "reply_topics = [\"desk/answers\"]",
+            "A command's response topic (MQTT 5) may be one of these topics or below one of them. Topics below `base` that are not Spotter's own are always allowed. The reply to a command with any other response topic goes to the topic `reply`.";
         OVERRIDES: WordForm<OverridePersistence> = "overrides",
             WordForm(&[("keep", OverridePersistence::Keep), ("forget", OverridePersistence::Forget)], OverridePersistence::Keep),
             "overrides = \"forget\"", "Whether values that were changed over MQTT survive a restart.";

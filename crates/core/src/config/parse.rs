@@ -6,6 +6,9 @@ use std::{ops::RangeInclusive, time::Duration};
 use super::defaults::{CHOICE_MAX_CHARS, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
 use crate::ID_MAX_CHARS;
 
+/// The longest topic, in bytes, by the MQTT specification.
+const TOPIC_MAX_BYTES: usize = 65_535;
+
 /// The units of durations with their milliseconds, the smallest first.
 const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
 
@@ -131,6 +134,25 @@ pub fn topic_level(text: &str) -> Result<String, String> {
         return Err(format!(
             "{text:?} is not one topic level; use letters, digits, _ and -"
         ));
+    }
+    Ok(text.to_owned())
+}
+
+/// One MQTT topic.
+pub(super) fn topic(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("empty; write a topic".to_owned());
+    }
+    if text.contains(['+', '#']) || text.starts_with("$share/") {
+        return Err(format!(
+            "{text:?} is a filter; write one topic, without +, # and $share"
+        ));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("contains a control character".to_owned());
+    }
+    if text.len() > TOPIC_MAX_BYTES {
+        return Err(format!("{} bytes, limit {TOPIC_MAX_BYTES}", text.len()));
     }
     Ok(text.to_owned())
 }

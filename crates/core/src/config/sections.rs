@@ -67,7 +67,14 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     }
     let base = table.parsed(&keys::mqtt::BASE, parse::topic_level);
     let (user, password) = login(scope, &mut table, &keys::mqtt::USER, &keys::mqtt::PASSWORD);
+    let version = table.read_or_default(&keys::mqtt::VERSION);
+    let max_qos = table.read_or_default(&keys::mqtt::MAX_QOS);
     let commands = table.read_or_default(&keys::mqtt::COMMANDS);
+    let reply_topics = table.get(&keys::mqtt::REPLY_TOPICS);
+    let reply_topics = reply_topics.and_then(|value| value.list());
+    let reply_topics = reply_topics.unwrap_or_default();
+    let reply_topics = reply_topics.iter();
+    let reply_topics = reply_topics.filter_map(|value| value.parsed(parse::topic));
     let overrides = table.read_or_default(&keys::mqtt::OVERRIDES);
     let retain_snapshots = table.read_or_default(&keys::mqtt::RETAIN_SNAPSHOTS);
     let spool = spool(table.table(&keys::mqtt::SPOOL));
@@ -84,9 +91,12 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
             port: broker.port,
             user,
             password,
+            version,
+            max_qos: max_qos as u8,
         },
         base: base.unwrap_or_else(|| DEFAULT_BASE.to_owned()),
         commands,
+        reply_topics: reply_topics.collect(),
         overrides,
         retain_snapshots,
         spool,

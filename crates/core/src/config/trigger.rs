@@ -13,8 +13,6 @@ use super::{
 };
 use crate::TriggerId;
 
-/// The longest topic, in bytes, by the MQTT specification.
-const TOPIC_MAX_BYTES: usize = 65_535;
 const SERVICE_SCHEMES: &str = "http, https";
 
 /// Something outside of Spotter that starts the looks of a camera.
@@ -226,17 +224,7 @@ fn foreign_topic(text: &str, own: Option<&str>) -> Result<String, String> {
     if text.is_empty() {
         return Err("empty; write the topic of the messages that trigger".to_owned());
     }
-    if text.contains(['+', '#']) || text.starts_with("$share/") {
-        return Err(format!(
-            "{text:?} is a filter; write one topic, without +, # and $share"
-        ));
-    }
-    if text.chars().any(char::is_control) {
-        return Err("contains a control character".to_owned());
-    }
-    if text.len() > TOPIC_MAX_BYTES {
-        return Err(format!("{} bytes, limit {TOPIC_MAX_BYTES}", text.len()));
-    }
+    parse::topic(text)?;
     let is_below = |own: &&str| {
         text.strip_prefix(*own)
             .is_some_and(|below| below.starts_with('/'))

@@ -94,6 +94,8 @@ pub struct MqttConfig {
     pub base: String,
     /// Which commands are obeyed; default basic.
     pub commands: Commands,
+    /// Besides topics below `base`, replies go to these topics and those below them.
+    pub reply_topics: Vec<String>,
     /// Whether run-time changes survive a restart; default keep.
     pub overrides: OverridePersistence,
     /// The broker keeps the last picture of each prompt's events for later subscribers; default false.
@@ -113,6 +115,17 @@ pub struct BrokerAccess {
     pub tls: Option<MqttTls>,
     pub user: Option<String>,
     pub password: Option<Secret>,
+    pub version: MqttVersion,
+    /// 0 or 1. With 0 nothing is acknowledged.
+    pub max_qos: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MqttVersion {
+    /// 5, or 3.1.1 where the broker does not accept 5.
+    Auto,
+    V5,
+    V311,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

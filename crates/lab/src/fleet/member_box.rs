@@ -15,8 +15,8 @@ use spotter_core::{
     CameraId, Clock, EndReason, Epoch, Event, EventStep, Location, Mono, NodeId, NormPoint,
     PromptId, PromptState, ScoreSource, SystemClock, TrackId,
     config::{
-        BrokerAccess, Commands, Discovery, HomeAssistantConfig, MqttConfig, NatsAccess, NatsLogin,
-        OverridePersistence, SpoolConfig,
+        BrokerAccess, Commands, Discovery, HomeAssistantConfig, MqttConfig, MqttVersion,
+        NatsAccess, NatsLogin, OverridePersistence, SpoolConfig,
     },
     write_file_atomically,
 };
@@ -139,9 +139,12 @@ fn mqtt(port: u16) -> MqttConfig {
             tls: None,
             user: None,
             password: None,
+            version: MqttVersion::Auto,
+            max_qos: 1,
         },
         base: "spotter".into(),
         commands: Commands::Off,
+        reply_topics: Vec::new(),
         overrides: OverridePersistence::Forget,
         retain_snapshots: false,
         spool: SpoolConfig {

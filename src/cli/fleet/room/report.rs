@@ -3,13 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
-use spotter_core::{CameraId, NodeId};
+use spotter_core::{CameraId, NodeId, plain_text};
 
 use crate::{
-    cli::{
-        fleet::report::plain,
-        table::{TableRow, TextTable, known},
-    },
+    cli::table::{TableRow, TextTable, known},
     ops::page::counted,
 };
 
@@ -145,11 +142,11 @@ impl fmt::Display for RoomReport {
         }
         for node in &self.nodes {
             for problem in &node.problems {
-                writeln!(f, "{}: {}", node.node, plain(&problem.to_string()))?;
+                writeln!(f, "{}: {}", node.node, plain_text(&problem.to_string()))?;
             }
         }
         for problem in &self.problems {
-            writeln!(f, "{}: {}", self.fleet, plain(&problem.to_string()))?;
+            writeln!(f, "{}: {}", self.fleet, plain_text(&problem.to_string()))?;
         }
         write!(
             f,
@@ -169,12 +166,12 @@ impl RoomNode {
     fn cells(&self) -> TableRow {
         let heartbeat = self.heartbeat.as_ref();
         let text = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-        let labels = heartbeat.map(|heartbeat| plain(&heartbeat.labels.join(",")));
+        let labels = heartbeat.map(|heartbeat| plain_text(&heartbeat.labels.join(",")));
         let revision = heartbeat.and_then(|heartbeat| heartbeat.list_revision);
         vec![
             ("node", self.node.to_string()),
             ("state", self.state.word().into()),
-            ("version", text(heartbeat.map(|h| plain(&h.version)))),
+            ("version", text(heartbeat.map(|h| plain_text(&h.version)))),
             ("labels", text(labels.filter(|labels| !labels.is_empty()))),
             ("list", text(revision.map(|revision| revision.to_string()))),
             ("looks/s", known(heartbeat.map(|h| h.capacity_hz), 1)),

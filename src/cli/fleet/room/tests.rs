@@ -182,7 +182,7 @@ fn other_revision_and_refused_cameras_are_problems_of_nodes() {
     room.heartbeat("edge2", second(false), 1);
     let expected = [
         "edge1: follows revision 6 of the list, the newest is 7; its topic `config` has the reason",
-        "edge1: cannot watch camera gate: credential \"gate\"  is absent",
+        "edge1: cannot watch camera gate: credential \"gate\"\u{fffd} is absent",
         "edge2: follows no list yet, the newest is revision 7",
         "hall: the cameras ask for 4.00 looks/s more than the boxes can do",
         "fleet hall: 2 nodes, 3 cameras, 4 problems",

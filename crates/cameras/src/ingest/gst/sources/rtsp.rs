@@ -28,6 +28,7 @@ use crate::lock;
 use spotter_core::{
     Mono,
     config::{CameraConfig, CameraTls, RtspConfig, Secret},
+    plain_line,
 };
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
@@ -196,7 +197,7 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     let encoding = stream.get::<&str>("encoding-name").unwrap_or("JPEG");
     let decodable = Codec::from_rtp(encoding).is_some();
     if !decodable && let Some(probes) = probes.upgrade() {
-        probes.rejected().codec = Some(encoding.to_owned());
+        probes.rejected().codec = Some(plain_line(encoding));
     }
     decodable
 }
