@@ -33,7 +33,7 @@ use spotter_mqtt::{
     Update, discovery::birth_topic,
 };
 
-/// Bound of the topics whose retained commands are logged per minute; all are counted.
+/// Bound of the topics whose retained commands, and of the response topics, that are logged per minute.
 const LOGGED_TOPICS_MAX: usize = 64;
 
 /// The state of commands that are being executed or were executed in the last minutes.
@@ -42,9 +42,10 @@ pub struct CommandHandler {
     clock: Arc<dyn Clock>,
     logging: Logging,
     questions: PendingQuestions<Requester>,
-    /// Requests of the last minutes, by their ids: a repeated request gets the first reply.
-    recent: RequestHistory<Reply>,
+    /// Requests of the last minutes: a repeated request gets the first reply.
+    recent: RequestHistory<RequestKey, Reply>,
     retained_topics: LogThrottle<String>,
+    refused_reply_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
 }
@@ -54,6 +55,24 @@ pub struct CommandHandler {
 pub struct Requester {
     head: publish::RequestHead,
     to: Option<ReplyTo>,
+}
+
+/// A request that has an id. Two clients may choose the same one.
+#[derive(Clone, Debug, PartialEq)]
+struct RequestKey {
+    reply_topic: Option<String>,
+    id: String,
+    op: String,
+}
+
+impl RequestKey {
+    fn of(requester: &Requester) -> Option<Self> {
+        Some(Self {
+            reply_topic: requester.to.as_ref().map(|to| to.topic.clone()),
+            id: requester.head.id.clone()?,
+            op: requester.head.op.clone(),
+        })
+    }
 }
 
 /// The stages that a command reads and changes.
@@ -112,6 +131,7 @@ impl CommandHandler {
             questions: PendingQuestions::default(),
             recent: RequestHistory::default(),
             retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
+            refused_reply_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             log_level_until: None,
         }
     }
@@ -157,6 +177,18 @@ impl CommandHandler {
                 topic,
                 suppressed,
                 "retained command ignored; clear the topic on the broker"
+            );
+        }
+    }
+
+    fn note_refused_topic(&mut self, topic: String) {
+        let now = self.clock.now();
+        if let Some(suppressed) = self.refused_reply_topics.admit(topic.clone(), now) {
+            let suppressed = (suppressed > 0).then_some(suppressed);
+            tracing::warn!(
+                topic,
+                suppressed,
+                "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics"
             );
         }
     }
@@ -238,8 +270,11 @@ impl CommandHandler {
             head: asked.head,
             to: asked.reply_to,
         };
-        if let Some(id) = &requester.head.id {
-            match self.recent.register(id, self.clock.now()) {
+        if let Some(topic) = asked.refused_reply_topic {
+            self.note_refused_topic(topic);
+        }
+        if let Some(key) = RequestKey::of(&requester) {
+            match self.recent.register(key, self.clock.now()) {
                 RequestStatus::New => {}
                 RequestStatus::Running => return None,
                 RequestStatus::Answered(reply) => {
@@ -381,13 +416,13 @@ impl CommandHandler {
     }
 
     pub fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
+        let key = RequestKey::of(&requester);
         let Requester { head, to } = requester;
-        let id = head.id.clone();
         let at = self.clock.wall();
         let reply = Reply { head, result, at };
         self.send(&reply, to);
-        if let Some(id) = id {
-            self.recent.answer(&id, reply);
+        if let Some(key) = key {
+            self.recent.answer(&key, reply);
         }
     }
 

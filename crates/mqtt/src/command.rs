@@ -13,6 +13,7 @@ use spotter_core::{
     CameraId, Command, Epoch, LineId, ModeId, NO_MODE, NodeId, PromptId, Refusal, RefusalCode,
     Setting,
     config::{Commands, Config},
+    plain_line,
 };
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
@@ -49,6 +50,8 @@ pub struct CommandRequest {
     pub scope: RequestScope,
     /// Where the reply is published; `None` = the node's topic `reply`.
     pub reply_to: Option<ReplyTo>,
+    /// A response topic that the sender may not choose; the reply goes to the usual topic.
+    pub refused_reply_topic: Option<String>,
 }
 
 /// The part of a request that its reply repeats, as far as it is readable.
@@ -118,11 +121,17 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
             false => InboundKind::Old,
         };
     }
+    let wanted = message.reply_to.clone();
+    let (wanted, refused) = match wanted {
+        Some(to) if !topics.allows_reply_to(&to.topic) => (None, Some(plain_line(&to.topic))),
+        wanted => (wanted, None),
+    };
     InboundKind::Request(Box::new(CommandRequest {
         head,
         command,
         scope,
-        reply_to: message.reply_to.clone().or_else(|| match scope {
+        refused_reply_topic: refused,
+        reply_to: wanted.or_else(|| match scope {
             RequestScope::Node => None,
             RequestScope::Fleet => topics.fleet_reply().map(|topic| ReplyTo {
                 topic,

@@ -295,7 +295,7 @@ pub struct CameraHealth {
     pub attempts: u32,
     /// Seconds until the next attempt.
     pub next_retry_s: Option<f64>,
-    /// One of `h264`, `h265`, `mjpeg`.
+    /// One of `h264`, `h265`, `jpeg`; `raw` for frames that are not encoded.
     pub codec: Option<String>,
     /// Width of a frame in pixels.
     pub w: Option<u32>,

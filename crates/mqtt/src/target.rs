@@ -26,7 +26,9 @@ pub(super) struct ConnectionTarget {
 impl ConnectionTarget {
     /// Fails only when the TLS files cannot be used. Blocks on the disk.
     pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
-        let topics = Topics::new(&mqtt.base, &identity.node).in_fleet(identity.fleet.as_ref());
+        let topics = Topics::new(&mqtt.base, &identity.node)
+            .in_fleet(identity.fleet.as_ref())
+            .with_reply_topics(&mqtt.reply_topics);
         Ok(Self {
             mqtt: mqtt.clone(),
             identity: identity.clone(),

@@ -13,6 +13,9 @@ pub enum RequestScope {
     Fleet,
 }
 
+/// The levels below a node or a fleet that have a meaning; programs may use others.
+const OWN_LEVELS: [&str; 7] = ["status", "info", "config", "stats", "cmd", "mode", "cam"];
+
 /// The topics of one node, all below `<base>/<node>`; in a fleet, those of cameras are below `<base>/<fleet>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topics {
@@ -21,6 +24,8 @@ pub struct Topics {
     fleet: Option<NodeId>,
     /// `None` without a fleet.
     fleet_prefix: Option<String>,
+    /// Besides topics below the base.
+    reply_topics: Vec<String>,
 }
 
 impl Topics {
@@ -31,7 +36,31 @@ impl Topics {
             prefix: format!("{base}/{node}"),
             fleet: None,
             fleet_prefix: None,
+            reply_topics: Vec::new(),
         }
+    }
+
+    /// The same topics, with others to which replies may go.
+    #[must_use]
+    pub fn with_reply_topics(mut self, reply_topics: &[String]) -> Self {
+        self.reply_topics = reply_topics.to_vec();
+        self
+    }
+
+    /// The sender of a request may choose this topic for the reply: one below the base that is none of a node's or fleet's own, or one of
+    /// `mqtt.reply_topics`. A client that may send commands alone must not make Spotter publish anywhere.
+    pub fn allows_reply_to(&self, topic: &str) -> bool {
+        let is_below = |allowed: &str| {
+            let rest = topic.strip_prefix(allowed);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let below_base = topic.strip_prefix(&self.base);
+        let levels = below_base.and_then(|rest| rest.strip_prefix('/'));
+        let is_free = levels.is_some_and(|levels| match levels.split('/').nth(1) {
+            Some(level) => !OWN_LEVELS.contains(&level),
+            None => !levels.is_empty(),
+        });
+        is_free || self.reply_topics.iter().any(|allowed| is_below(allowed))
     }
 
     /// The topics of the same node as a member of `fleet`.
@@ -261,6 +290,39 @@ impl Topics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reply_goes_below_the_base_or_to_allowed_topics() -> Result<(), Box<dyn std::error::Error>> {
+        let allowed = ["desk/answers".to_owned()];
+        let topics = Topics::new("spotter", &NodeId::new("edge1")?).with_reply_topics(&allowed);
+        for topic in [
+            "spotter/edge1/reply",
+            "spotter/edge1/reply/desk",
+            "spotter/desk/answers",
+            "spotter/desk",
+            "desk/answers",
+            "desk/answers/7",
+        ] {
+            assert!(topics.allows_reply_to(topic), "{topic}");
+        }
+        for topic in [
+            "homeassistant/device/x/config",
+            "zigbee2mqtt/lock/set",
+            "desk/answersx",
+            "desk",
+            "spotter",
+            "spotter/",
+            "spotterx/edge1/reply",
+            "spotter/edge1/status",
+            "spotter/edge2/cmd",
+            "spotter/edge2/mode/set",
+            "spotter/hall/cam/gate/owner",
+            "",
+        ] {
+            assert!(!topics.allows_reply_to(topic), "{topic}");
+        }
+        Ok(())
+    }
 
     #[test]
     fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {

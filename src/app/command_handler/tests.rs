@@ -92,3 +92,30 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
     let expected: Vec<NormBox> = in_whole.iter().map(|b| part.box_in_picture(b)).collect();
     assert_eq!(in_part, expected);
 }
+
+#[test]
+fn same_id_of_two_clients_is_two_requests() {
+    let key = |op: &str, topic: Option<&str>| {
+        let head = publish::RequestHead {
+            id: Some("1".into()),
+            op: op.into(),
+            ..publish::RequestHead::default()
+        };
+        let to = topic.map(|topic| ReplyTo {
+            topic: topic.into(),
+            correlation: None,
+        });
+        RequestKey::of(&Requester { head, to }).unwrap()
+    };
+    let mut recent = RequestHistory::default();
+    let (now, desk) = (Mono::default(), Some("spotter/desk"));
+    let requests = [("ask", desk), ("ask", None), ("get", desk), ("get", None)];
+    for (number, (op, topic)) in requests.into_iter().enumerate() {
+        assert_eq!(recent.register(key(op, topic), now), RequestStatus::New);
+        recent.answer(&key(op, topic), number);
+    }
+    for (number, (op, topic)) in requests.into_iter().enumerate() {
+        let again = recent.register(key(op, topic), now);
+        assert_eq!(again, RequestStatus::Answered(number));
+    }
+}

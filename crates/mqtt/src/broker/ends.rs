@@ -9,6 +9,7 @@ use std::{
 use rumqttc::{TlsError, tokio_rustls::rustls};
 
 use super::policy::ConnectionEnd;
+use spotter_core::plain_line;
 
 pub(super) fn login_refused(code: &dyn Debug) -> ConnectionEnd {
     ConnectionEnd::Refused(format!(
@@ -29,8 +30,23 @@ pub(super) fn quiet() -> ConnectionEnd {
     ConnectionEnd::Lost("the broker did not answer a ping".to_owned())
 }
 
-pub(super) fn connect_timeout() -> ConnectionEnd {
-    ConnectionEnd::Lost("the broker did not answer CONNECT in time".to_owned())
+/// `is_reached`: the TCP connection was made.
+pub(super) fn connect_timeout(is_reached: bool) -> ConnectionEnd {
+    match is_reached {
+        true => ConnectionEnd::Unanswered("the broker did not answer CONNECT in time".to_owned()),
+        false => ConnectionEnd::Lost(
+            "cannot reach the broker: no answer to the connection; check host, port and network"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The broker supports QoS 0 alone.
+pub(super) fn no_qos_1() -> ConnectionEnd {
+    ConnectionEnd::Refused(
+        "the broker accepts no messages with QoS 1; allow them on the broker (max_qos), or set mqtt.max_qos = 0"
+            .to_owned(),
+    )
 }
 
 /// A message that is larger than [`PACKET_MAX_BYTES`](super::link::PACKET_MAX_BYTES).
@@ -39,9 +55,9 @@ pub(super) fn oversized() -> ConnectionEnd {
 }
 
 pub(super) fn unreadable(error: &dyn Display) -> ConnectionEnd {
-    ConnectionEnd::Unreadable(format!(
+    ConnectionEnd::Unreadable(plain_line(&format!(
         "the broker sent data that is not valid MQTT: {error}"
-    ))
+    )))
 }
 
 pub(super) fn io(error: &io::Error) -> ConnectionEnd {
@@ -53,14 +69,14 @@ pub(super) fn io(error: &io::Error) -> ConnectionEnd {
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe
         | ErrorKind::UnexpectedEof => closed(),
-        _ => ConnectionEnd::Lost(format!("cannot reach the broker: {error}")),
+        _ => ConnectionEnd::Lost(plain_line(&format!("cannot reach the broker: {error}"))),
     }
 }
 
 pub(super) fn tls(error: &TlsError) -> ConnectionEnd {
     match in_chain::<rustls::Error>(error) {
         Some(error) => rustls(error),
-        None => ConnectionEnd::Lost(format!("TLS to the broker failed: {error}")),
+        None => ConnectionEnd::Lost(plain_line(&format!("TLS to the broker failed: {error}"))),
     }
 }
 
@@ -74,11 +90,24 @@ fn rustls(error: &rustls::Error) -> ConnectionEnd {
             "the broker's certificate is not valid today ({error}); check this machine's clock and the certificate's dates"
         )),
         rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            let advice = advice_on_certificate(&error.to_string());
+            let error = plain_line(&error.to_string());
             ConnectionEnd::Untrusted(format!(
-                "the broker's certificate is not trusted ({error}); check the certificate authority (ca) and the host of the URL"
+                "the broker's certificate is not trusted ({error}); {advice}"
             ))
         }
-        error => ConnectionEnd::Lost(format!("TLS to the broker failed: {error}")),
+        error => ConnectionEnd::Lost(plain_line(&format!("TLS to the broker failed: {error}"))),
+    }
+}
+
+/// By the name of the error in the library that checks certificates.
+fn advice_on_certificate(error: &str) -> &'static str {
+    if error.contains("UnsupportedCertVersion") {
+        "it is of X.509 version 1, which has no host names; give the broker one of version 3 with a subjectAltName, or set tls = { insecure = true }"
+    } else if error.contains("CaUsedAsEndEntity") {
+        "it is the certificate of an authority (CA:TRUE), as `openssl req -x509` makes them, and not one of a server; let the authority sign a certificate with CA:FALSE and a subjectAltName for the broker, or set tls = { insecure = true }"
+    } else {
+        "check the certificate authority (ca) and the host of the URL"
     }
 }
 

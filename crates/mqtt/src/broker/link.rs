@@ -1,6 +1,16 @@
 //! One interface to a connection with MQTT 5 or 3.1.1. A connection is dropped at its end and never reused: the outbox knows
 //! what was not acknowledged, so the client library's queue holds nothing that must be kept.
 
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::net::TcpStream;
+
 use super::{
     limits::BrokerLimits,
     policy::{ConnectionEnd, Protocol},
@@ -59,13 +69,25 @@ pub(super) enum RequestOutcome {
 
 /// Hands requests to the client library. An error means that it did not accept one: its queue is full or closed, or the request
 /// is invalid.
-pub(super) enum Sender {
+pub(super) struct Sender {
+    client: LibraryClient,
+    max_qos: u8,
+}
+
+enum LibraryClient {
     V5(rumqttc::AsyncClient),
     V311(rumqttc_v4::AsyncClient),
 }
 
 /// The client library's event loop, which drives the connection.
-pub(super) enum Events {
+pub(super) struct Events {
+    events: LibraryEvents,
+    /// The TCP connection was made.
+    is_reached: Arc<AtomicBool>,
+    max_qos: u8,
+}
+
+enum LibraryEvents {
     V5(Box<rumqttc::EventLoop>),
     V311(Box<rumqttc_v4::EventLoop>),
 }
@@ -122,22 +144,51 @@ pub(super) enum SubscriptionPurpose {
 
 /// Prepares a connection. It is opened by the first [`Events::next`].
 pub(super) fn open(client: &ClientSettings<'_>, protocol: Protocol) -> (Sender, Events) {
-    match protocol {
+    let is_reached = Arc::new(AtomicBool::new(false));
+    let reached = Arc::clone(&is_reached);
+    let max_qos = client.broker.max_qos;
+    let (client, events) = match protocol {
         Protocol::V5 => {
-            let options = v5::options(client);
+            let mut options = v5::options(client);
+            options.set_socket_connector(move |host, network| {
+                let connecting = rumqttc::default_socket_connect(host, network);
+                noting(connecting, Arc::clone(&reached))
+            });
             let client = rumqttc::AsyncClient::builder(options).capacity(QUEUE);
-            let (sender, events) = client.build();
-            (Sender::V5(sender), Events::V5(Box::new(events)))
+            let (client, events) = client.build();
+            let events = LibraryEvents::V5(Box::new(events));
+            (LibraryClient::V5(client), events)
         }
         Protocol::V311 => {
-            let options = v311::options(client);
+            let mut options = v311::options(client);
+            options.set_socket_connector(move |host, network| {
+                let connecting = rumqttc_v4::default_socket_connect(host, network);
+                noting(connecting, Arc::clone(&reached))
+            });
             let timeout = client.timing.connect_timeout;
             let client = rumqttc_v4::AsyncClient::builder(options).capacity(QUEUE);
-            let (sender, mut events) = client.build();
+            let (client, mut events) = client.build();
             events.set_network_options(v311::network(timeout));
-            (Sender::V311(sender), Events::V311(Box::new(events)))
+            let events = LibraryEvents::V311(Box::new(events));
+            (LibraryClient::V311(client), events)
         }
-    }
+    };
+    let events = Events {
+        events,
+        is_reached,
+        max_qos,
+    };
+    (Sender { client, max_qos }, events)
+}
+
+/// Notes the end of TCP's part: the client library has one time limit for TCP, TLS and CONNECT.
+async fn noting(
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+    is_reached: Arc<AtomicBool>,
+) -> io::Result<TcpStream> {
+    let stream = connecting.await?;
+    is_reached.store(true, Ordering::Relaxed);
+    Ok(stream)
 }
 
 impl Sender {
@@ -149,17 +200,17 @@ impl Sender {
         delivery: &DeliveryOptions,
     ) -> Result<Option<Notice>, ()> {
         let is_acknowledged = delivery.ticket.is_some();
-        match self {
-            Self::V5(client) => {
-                let options = v5::publish_options(delivery, &payload);
+        match &self.client {
+            LibraryClient::V5(client) => {
+                let options = v5::publish_options(delivery, &payload, self.max_qos);
                 if is_acknowledged {
                     let notice = client.try_publish_tracked(topic, payload, options);
                     return notice.map(Notice::PublishV5).map(Some).map_err(drop);
                 }
                 client.try_publish(topic, payload, options).map_err(drop)?;
             }
-            Self::V311(client) => {
-                let options = v311::publish_options(delivery);
+            LibraryClient::V311(client) => {
+                let options = v311::publish_options(delivery, self.max_qos);
                 if is_acknowledged {
                     let notice = client.try_publish_tracked(topic, payload, options);
                     return notice.map(Notice::PublishV311).map(Some).map_err(drop);
@@ -175,12 +226,12 @@ impl Sender {
         filter: &str,
         purpose: SubscriptionPurpose,
     ) -> Result<Notice, ()> {
-        match self {
-            Self::V5(client) => client
+        match &self.client {
+            LibraryClient::V5(client) => client
                 .try_subscribe_many_tracked([v5::subscription(filter, purpose)])
                 .map(Notice::SubscribeV5)
                 .map_err(drop),
-            Self::V311(client) => client
+            LibraryClient::V311(client) => client
                 .try_subscribe_tracked(filter, v311::qos_of(purpose))
                 .map(Notice::SubscribeV311)
                 .map_err(drop),
@@ -188,17 +239,17 @@ impl Sender {
     }
 
     pub(super) fn unsubscribe(&self, filter: &str) -> Result<(), ()> {
-        match self {
-            Self::V5(client) => client.try_unsubscribe(filter).map_err(drop),
-            Self::V311(client) => client.try_unsubscribe(filter).map_err(drop),
+        match &self.client {
+            LibraryClient::V5(client) => client.try_unsubscribe(filter).map_err(drop),
+            LibraryClient::V311(client) => client.try_unsubscribe(filter).map_err(drop),
         }
     }
 
     /// Sends DISCONNECT after everything that was handed over, so that the broker publishes no will.
     pub(super) fn disconnect(&self) -> Result<(), ()> {
-        match self {
-            Self::V5(client) => client.try_disconnect().map_err(drop),
-            Self::V311(client) => client.try_disconnect().map_err(drop),
+        match &self.client {
+            LibraryClient::V5(client) => client.try_disconnect().map_err(drop),
+            LibraryClient::V311(client) => client.try_disconnect().map_err(drop),
         }
     }
 }
@@ -206,14 +257,15 @@ impl Sender {
 impl Events {
     /// Waits for the next event. Must not be cancelled before the connection is open: that would start the attempt again.
     pub(super) async fn next(&mut self) -> Result<ConnectionEvent, ConnectionEnd> {
-        match self {
-            Self::V5(events) => match events.poll().await {
-                Ok(event) => v5::happened(event),
-                Err(error) => Err(v5::end(error)),
+        let is_reached = || self.is_reached.load(Ordering::Relaxed);
+        match &mut self.events {
+            LibraryEvents::V5(events) => match events.poll().await {
+                Ok(event) => v5::happened(event, self.max_qos),
+                Err(error) => Err(v5::end(error, is_reached())),
             },
-            Self::V311(events) => match events.poll().await {
+            LibraryEvents::V311(events) => match events.poll().await {
                 Ok(event) => Ok(v311::happened(event)),
-                Err(error) => Err(v311::end(error)),
+                Err(error) => Err(v311::end(error, is_reached())),
             },
         }
     }

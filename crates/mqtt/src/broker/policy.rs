@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::timing::ConnectionTiming;
-use spotter_core::Mono;
+use spotter_core::{Mono, config::MqttVersion};
 
 /// This number of quick closes in a row means that another client uses our id.
 const QUICK_CLOSES: u32 = 3;
@@ -82,6 +82,14 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
+    /// Of the first attempt.
+    pub(super) fn first(version: MqttVersion) -> Self {
+        match version {
+            MqttVersion::Auto | MqttVersion::V5 => Self::V5,
+            MqttVersion::V311 => Self::V311,
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::V5 => "5",
@@ -103,6 +111,8 @@ pub(super) enum ConnectionEnd {
     TakenOver,
     /// The broker closed the connection without a reason.
     Closed(String),
+    /// The broker did not answer CONNECT, or answered with less than an answer: some do that to a version that they do not support.
+    Unanswered(String),
     /// The broker sent data that is not MQTT, or too much at once.
     Unreadable(String),
     /// No route, no answer, a broken connection, or another failure that may end soon.
@@ -113,7 +123,8 @@ pub(super) enum ConnectionEnd {
 #[derive(Clone, Debug)]
 pub(super) struct ReconnectPolicy {
     timing: ConnectionTiming,
-    /// For the next attempt: MQTT 5 unless the broker just rejected it.
+    version: MqttVersion,
+    /// For the next attempt: MQTT 5 unless the broker just rejected it or another version is configured.
     pub(super) protocol: Protocol,
     /// The will of the next attempt is retained. Brokers without retained messages reject such a connection.
     pub(super) retains: bool,
@@ -127,10 +138,11 @@ pub(super) struct ReconnectPolicy {
 }
 
 impl ReconnectPolicy {
-    pub(super) fn new(timing: ConnectionTiming) -> Self {
+    pub(super) fn new(timing: ConnectionTiming, version: MqttVersion) -> Self {
         Self {
             timing,
-            protocol: Protocol::V5,
+            version,
+            protocol: Protocol::first(version),
             failures: 0,
             quick_closes: 0,
             hang_ups: 0,
@@ -196,6 +208,9 @@ impl ReconnectPolicy {
             ConnectionEnd::KeepsNothing => {
                 refused("the broker rejected the connection: RetainNotSupported".to_owned())
             }
+            ConnectionEnd::Unsupported if self.version != MqttVersion::Auto => {
+                refused(unsupported(self.protocol))
+            }
             ConnectionEnd::Unsupported if was_v5 => BrokerState::Backoff {
                 reason: UNSUPPORTED_V5.to_owned(),
                 retry_at: now,
@@ -209,6 +224,7 @@ impl ReconnectPolicy {
                 retry_at: retry_after(timing.untrusted, timing.untrusted),
             },
             ConnectionEnd::Closed(reason)
+            | ConnectionEnd::Unanswered(reason)
             | ConnectionEnd::Unreadable(reason)
             | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
                 reason,
@@ -218,13 +234,18 @@ impl ReconnectPolicy {
     }
 
     fn choose_protocol(&mut self, end: &ConnectionEnd, was_online: bool) {
+        if self.version != MqttVersion::Auto {
+            return;
+        }
         let hung_up = !was_online && matches!(end, ConnectionEnd::Closed(_));
         self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
-        // A broker that supports only the other protocol answers in its format.
-        let is_other = matches!(
-            end,
-            ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_)
-        );
+        // A broker that supports only the other protocol answers in its format or not at all; one that is known to support MQTT 5 and does
+        // not answer is overloaded.
+        let is_other = match end {
+            ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_) => true,
+            ConnectionEnd::Unanswered(_) => !self.knows_v5,
+            _ => false,
+        };
         if was_online {
             // The broker may have been upgraded; an attempt with MQTT 5 costs one rejection.
             if self.quick_closes == 0 {
@@ -238,6 +259,13 @@ impl ReconnectPolicy {
             };
         }
     }
+}
+
+fn unsupported(protocol: Protocol) -> String {
+    format!(
+        "the broker does not support MQTT {}; set mqtt.version = \"auto\"",
+        protocol.name()
+    )
 }
 
 /// Corrects the retained status when a late will sets it to `offline` while the node is online.
@@ -281,7 +309,11 @@ mod tests {
     }
 
     fn new_policy() -> ReconnectPolicy {
-        ReconnectPolicy::new(ConnectionTiming::default())
+        ReconnectPolicy::new(ConnectionTiming::default(), MqttVersion::Auto)
+    }
+
+    fn unanswered() -> ConnectionEnd {
+        ConnectionEnd::Unanswered("silent".into())
     }
 
     fn lost() -> ConnectionEnd {
@@ -322,6 +354,46 @@ mod tests {
         policy.connected(at(5), true);
         policy.ended(lost(), at(500), 0.5);
         assert_eq!(policy.protocol, Protocol::V5);
+    }
+
+    #[test]
+    fn unanswered_connect_is_repeated_with_the_other_version() {
+        let mut policy = new_policy();
+        for expected in [Protocol::V311, Protocol::V5] {
+            policy.ended(unanswered(), at(0), 0.5);
+            assert_eq!(policy.protocol, expected);
+        }
+        // A host that cannot be reached says nothing about versions.
+        policy.ended(lost(), at(0), 0.5);
+        assert_eq!(policy.protocol, Protocol::V5);
+        policy.connected(at(0), true);
+        policy.ended(lost(), at(100), 0.5);
+        policy.ended(unanswered(), at(110), 0.5);
+        assert_eq!(policy.protocol, Protocol::V5, "it is known to support 5");
+    }
+
+    #[test]
+    fn configured_version_is_the_only_one() {
+        for (version, protocol) in [
+            (MqttVersion::V5, Protocol::V5),
+            (MqttVersion::V311, Protocol::V311),
+        ] {
+            let mut policy = ReconnectPolicy::new(ConnectionTiming::default(), version);
+            for end in [
+                unanswered(),
+                closed(),
+                ConnectionEnd::Unreadable("?".into()),
+            ] {
+                policy.ended(end, at(0), 0.5);
+                assert_eq!(policy.protocol, protocol);
+            }
+            let state = policy.ended(ConnectionEnd::Unsupported, at(0), 0.5);
+            let advice = "set mqtt.version = \"auto\"";
+            assert!(state.trouble().is_some_and(|why| why.contains(advice)));
+            policy.connected(at(5), true);
+            policy.ended(lost(), at(500), 0.5);
+            assert_eq!(policy.protocol, protocol);
+        }
     }
 
     #[test]

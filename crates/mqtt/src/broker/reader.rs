@@ -13,7 +13,7 @@ use super::{
     tls::{TlsError, Trust},
 };
 use crate::Inbound;
-use spotter_core::config::BrokerAccess;
+use spotter_core::config::{BrokerAccess, MqttVersion};
 
 /// Time for the broker to answer a subscription.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(10);
@@ -40,6 +40,7 @@ impl From<ConnectionEnd> for ReadError {
             ConnectionEnd::Refused(reason)
             | ConnectionEnd::Untrusted(reason)
             | ConnectionEnd::Closed(reason)
+            | ConnectionEnd::Unanswered(reason)
             | ConnectionEnd::Unreadable(reason)
             | ConnectionEnd::Lost(reason) => reason,
             ConnectionEnd::Unsupported => "the broker supports neither MQTT 5 nor 3.1.1".to_owned(),
@@ -74,12 +75,14 @@ impl TopicReader {
             trust: trust.as_ref(),
             will: None,
         };
-        let (sender, events) = match connect(&client, Protocol::V5).await {
+        let first = Protocol::first(broker.version);
+        let (sender, events) = match connect(&client, first).await {
             Err(
                 ConnectionEnd::Unsupported
                 | ConnectionEnd::Unreadable(_)
+                | ConnectionEnd::Unanswered(_)
                 | ConnectionEnd::Closed(_),
-            ) => connect(&client, Protocol::V311).await?,
+            ) if broker.version == MqttVersion::Auto => connect(&client, Protocol::V311).await?,
             other => other?,
         };
         let (to, messages) = mpsc::channel(WAITING_MAX);

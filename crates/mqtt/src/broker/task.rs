@@ -27,6 +27,8 @@ use spotter_core::{Clock, Mono};
 /// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
 
+const FAILURES_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
 /// What the task shares with the stages that publish. The lock is held for a map operation, never across an await. A channel
 /// instead of it would be a second queue with its own rule for losses.
 #[derive(Debug)]
@@ -137,7 +139,9 @@ impl BrokerTask {
     }
 
     async fn connect_until_stopped(&self) {
-        let mut policy = ReconnectPolicy::new(self.target.timing.clone());
+        let version = self.target.mqtt.broker.version;
+        let mut policy = ReconnectPolicy::new(self.target.timing.clone(), version);
+        let mut failures = FailureLog::default();
         let mut memory = ReconnectState::new(&self.target);
         let mut again = self.again.clone();
         loop {
@@ -152,10 +156,16 @@ impl BrokerTask {
             if self.state.borrow().is_online() {
                 // A request during the connection has no effect.
                 again.mark_unchanged();
+                failures = FailureLog::default();
             }
-            let state = policy.ended(end, self.clock.now(), fastrand::f64());
+            let now = self.clock.now();
+            let state = policy.ended(end, now, fastrand::f64());
             let retry_at = state.retry_at();
-            self.show(state);
+            let reason = state.trouble().map(str::to_owned);
+            let is_logged = self.show(state);
+            if let Some(attempts) = failures.failed(is_logged, now) {
+                tracing::warn!(attempts, reason, "broker still unavailable");
+            }
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = self.pause(retry_at) => {}
@@ -177,8 +187,8 @@ impl BrokerTask {
         }
     }
 
-    /// Publishes the state to watchers, and logs it when it changed.
-    pub(super) fn show(&self, state: BrokerState) {
+    /// Publishes the state to watchers, and logs it when it changed. True if it did.
+    pub(super) fn show(&self, state: BrokerState) -> bool {
         let news = self.state.send_if_modified(|shown| {
             // The time of the next attempt alone is no news.
             let news =
@@ -187,7 +197,7 @@ impl BrokerTask {
             news
         });
         if !news {
-            return;
+            return false;
         }
         let broker = &self.target.mqtt.broker;
         let (host, port) = (broker.host.as_str(), broker.port);
@@ -220,10 +230,50 @@ impl BrokerTask {
                 tracing::error!(host, port, reason, "{text}");
             }
         }
+        true
+    }
+}
+
+/// Attempts that fail again and again are logged once a minute. Pure.
+#[derive(Debug, Default)]
+struct FailureLog {
+    /// Since the last connection.
+    failures: u64,
+    logged_at: Mono,
+}
+
+impl FailureLog {
+    /// The number of failures if it is to be logged. `is_logged`: this failure was.
+    fn failed(&mut self, is_logged: bool, now: Mono) -> Option<u64> {
+        self.failures += 1;
+        let is_due = !is_logged && now.since(self.logged_at) >= FAILURES_LOGGED_EVERY;
+        if is_logged || is_due {
+            self.logged_at = now;
+        }
+        is_due.then_some(self.failures)
     }
 }
 
 /// Resolves when a stop was requested or its sender was dropped.
 pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
     _ = stop.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_failures_are_logged_once_a_minute_with_their_number() {
+        let mut failures = FailureLog::default();
+        let mut logged = Vec::new();
+        for second in (100..300).step_by(5) {
+            let now = Mono::default().after(Duration::from_secs(second));
+            // The first one is news.
+            if let Some(attempts) = failures.failed(second == 100, now) {
+                logged.push((second, attempts));
+            }
+        }
+        assert_eq!(logged, [(160, 13), (220, 25), (280, 37)]);
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 use spotter_core::{
     Clock, Presence, PromptState, SystemClock, WallTime,
-    config::{MqttConfig, MqttTls, Secret},
+    config::{MqttConfig, MqttTls, MqttVersion, Secret},
     testing::mqtt,
 };
 use spotter_scripted::tls::certificates;
@@ -277,6 +277,93 @@ async fn tls_accepts_its_authority_only_and_never_falls_back() {
     let missing = with("nowhere.pem", false);
     let refused = Publisher::start(&missing, None, &identity(), Arc::new(SystemClock::new()));
     assert!(refused.is_err_and(|error| error.to_string().contains("nowhere.pem")));
+}
+
+/// A broker with a certificate of X.509 version 1, as old scripts make them.
+fn with_version_1(directory: &Path) {
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout server.key";
+    let openssl = |arguments: &str| {
+        let done = Command::new("openssl")
+            .current_dir(directory)
+            .args(arguments.split_whitespace())
+            .output();
+        done.expect("tests need openssl").status.success()
+    };
+    // From OpenSSL 3.4 on, version 1 is an option.
+    if !openssl(&format!(
+        "req -x509 -x509v1 {key} -out server.pem -days 2 -subj /CN=localhost"
+    )) {
+        assert!(openssl(&format!(
+            "req {key} -out server.csr -subj /CN=localhost"
+        )));
+        assert!(openssl(
+            "x509 -req -in server.csr -signkey server.key -out server.pem -days 2"
+        ));
+    }
+}
+
+/// A broker whose certificate is that of an authority.
+fn with_authority(directory: &Path) {
+    certificates(directory);
+    for kind in ["pem", "key"] {
+        let from = directory.join(format!("ca.{kind}"));
+        fs::copy(from, directory.join(format!("server.{kind}"))).unwrap();
+    }
+}
+
+async fn odd_certificate(prepare: fn(&Path), cause: &str) {
+    let broker = Mosquitto::start(TLS, prepare);
+    let tls = trusting(&broker.directory.path().join("server.pem"));
+    let (checked, task) = start(&with_tls(&broker, tls.clone()));
+    let state = reach(&checked, is_untrusted).await;
+    let reason = state.trouble().unwrap();
+    assert!(
+        reason.contains(cause) && reason.contains("tls = { insecure = true }"),
+        "{reason}"
+    );
+    stop(checked, task).await;
+    let insecure = MqttTls {
+        insecure: true,
+        ..tls
+    };
+    let (unchecked, _task) = start(&with_tls(&broker, insecure));
+    online(&unchecked).await;
+}
+
+#[tokio::test]
+async fn odd_certificate_is_named_and_accepted_by_the_setting_alone() {
+    tokio::join!(
+        odd_certificate(with_version_1, "X.509 version 1"),
+        odd_certificate(with_authority, "CA:TRUE"),
+    );
+}
+
+#[tokio::test]
+async fn broker_with_qos_0_alone_works_by_setting() {
+    let broker = Mosquitto::start("allow_anonymous true\nmax_qos 0", |_| {});
+    let mut settings = mqtt(broker.port);
+    let (refused, task) = start(&settings);
+    let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+    let state = reach(&refused, is_refused).await;
+    let reason = state.trouble().unwrap();
+    assert!(reason.contains("set mqtt.max_qos = 0"), "{reason}");
+    stop(refused, task).await;
+
+    for version in [MqttVersion::V5, MqttVersion::V311] {
+        settings.broker.max_qos = 0;
+        settings.broker.version = version;
+        let (publisher, task) = start(&settings);
+        publish_states(&publisher);
+        online(&publisher).await;
+        until("all states are sent", || {
+            publisher.counters().states_acked >= 7
+        })
+        .await;
+        let mut later = Listener::on(broker.port, COUNT).await;
+        let heard = later.until("cam/gate/count/person", "2").await;
+        assert!(heard.retain && heard.qos == QoS::AtMostOnce);
+        stop(publisher, task).await;
+    }
 }
 
 #[tokio::test]

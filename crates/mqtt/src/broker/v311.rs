@@ -16,6 +16,7 @@ use super::{
     policy::ConnectionEnd,
 };
 use crate::{Inbound, message::status_text, outbox::DeliveryOptions};
+use spotter_core::plain_line;
 
 pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
     let broker = client.broker;
@@ -29,7 +30,7 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
         options.set_last_will(LastWill::new(
             will.topic,
             status_text(false),
-            QoS::AtLeastOnce,
+            qos(broker.max_qos),
             will.is_retained,
         ));
     }
@@ -55,11 +56,18 @@ pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
     network
 }
 
-pub(super) fn publish_options(delivery: &DeliveryOptions) -> PublishOptions {
-    let qos = if delivery.ticket.is_some() {
-        QoS::AtLeastOnce
-    } else {
-        QoS::AtMostOnce
+/// The highest that is permitted.
+fn qos(max_qos: u8) -> QoS {
+    match max_qos {
+        0 => QoS::AtMostOnce,
+        _ => QoS::AtLeastOnce,
+    }
+}
+
+pub(super) fn publish_options(delivery: &DeliveryOptions, max_qos: u8) -> PublishOptions {
+    let qos = match delivery.ticket {
+        Some(_) => qos(max_qos),
+        None => QoS::AtMostOnce,
     };
     PublishOptions::new(qos).retain(delivery.retained)
 }
@@ -100,7 +108,8 @@ pub(super) fn happened(event: Event) -> ConnectionEvent {
     }
 }
 
-pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
+/// `is_reached`: the TCP connection was made.
+pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code) => match code {
             Code::RefusedProtocolVersion => ConnectionEnd::Unsupported,
@@ -118,12 +127,12 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => ends::connect_timeout(),
+        ConnectionError::NetworkTimeout => ends::connect_timeout(is_reached),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => ConnectionEnd::Lost(error.to_string()),
+        error => ConnectionEnd::Lost(plain_line(&error.to_string())),
     }
 }

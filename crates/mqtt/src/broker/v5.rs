@@ -17,6 +17,7 @@ use super::{
     policy::ConnectionEnd,
 };
 use crate::{Inbound, ReplyTo, message::status_text, outbox::DeliveryOptions};
+use spotter_core::plain_line;
 
 pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
     let broker = client.broker;
@@ -32,7 +33,7 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
         .set_connect_timeout(client.timing.connect_timeout)
         .set_network_options(network);
     if let Some(will) = &client.will {
-        options.set_last_will(last_will(will));
+        options.set_last_will(last_will(will, qos(broker.max_qos)));
     }
     match (&broker.user, &broker.password) {
         (Some(user), Some(password)) => {
@@ -49,7 +50,15 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
     options
 }
 
-fn last_will(will: &WillSettings<'_>) -> LastWill {
+/// The highest that is permitted.
+fn qos(max_qos: u8) -> QoS {
+    match max_qos {
+        0 => QoS::AtMostOnce,
+        _ => QoS::AtLeastOnce,
+    }
+}
+
+fn last_will(will: &WillSettings<'_>, qos: QoS) -> LastWill {
     let properties = LastWillProperties {
         delay_interval: Some(WILL_DELAY_S),
         payload_format_indicator: None,
@@ -62,17 +71,20 @@ fn last_will(will: &WillSettings<'_>) -> LastWill {
     LastWill::new(
         will.topic,
         status_text(false),
-        QoS::AtLeastOnce,
+        qos,
         will.is_retained,
         Some(properties),
     )
 }
 
-pub(super) fn publish_options(delivery: &DeliveryOptions, payload: &[u8]) -> PublishOptions {
-    let qos = if delivery.ticket.is_some() {
-        QoS::AtLeastOnce
-    } else {
-        QoS::AtMostOnce
+pub(super) fn publish_options(
+    delivery: &DeliveryOptions,
+    payload: &[u8],
+    max_qos: u8,
+) -> PublishOptions {
+    let qos = match delivery.ticket {
+        Some(_) => qos(max_qos),
+        None => QoS::AtMostOnce,
     };
     let content_type = content_type(payload);
     PublishOptions::new(qos)
@@ -131,9 +143,13 @@ pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOut
     }
 }
 
-pub(super) fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
+pub(super) fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
+            let offered = accepted.properties.as_ref().and_then(|all| all.max_qos);
+            if offered.is_some_and(|offered| offered < max_qos) {
+                return Err(ends::no_qos_1());
+            }
             let limits = accepted.properties.map(|properties| BrokerLimits {
                 packet_max_bytes: properties.max_packet_size.map(|bytes| bytes as usize),
                 in_flight_max: properties.receive_max.map_or(usize::MAX, usize::from),
@@ -170,6 +186,7 @@ fn disconnected(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
         DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
         DisconnectReasonCode::PacketTooLarge => too_large(),
+        DisconnectReasonCode::QoSNotSupported => ends::no_qos_1(),
         reason => ConnectionEnd::Lost(format!("the broker closed the connection: {reason:?}")),
     }
 }
@@ -179,7 +196,8 @@ fn too_large() -> ConnectionEnd {
     ConnectionEnd::Lost("the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned())
 }
 
-pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
+/// `is_reached`: the TCP connection was made.
+pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code)
         | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => refused(code),
@@ -199,13 +217,13 @@ pub(super) fn end(error: ConnectionError) -> ConnectionEnd {
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::Timeout(_) => ends::connect_timeout(),
+        ConnectionError::Timeout(_) => ends::connect_timeout(is_reached),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => ConnectionEnd::Lost(error.to_string()),
+        error => ConnectionEnd::Lost(plain_line(&error.to_string())),
     }
 }
 
@@ -218,6 +236,7 @@ fn refused(code: Code) -> ConnectionEnd {
             ends::login_refused(&code)
         }
         Code::RetainNotSupported => ConnectionEnd::KeepsNothing,
+        Code::QoSNotSupported => ends::no_qos_1(),
         Code::ServiceUnavailable
         | Code::ServerUnavailable
         | Code::ServerBusy

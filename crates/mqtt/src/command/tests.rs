@@ -351,3 +351,32 @@ proptest! {
         parse_inbound(&topics(), Some("homeassistant/status"), &inbound);
     }
 }
+
+#[test]
+fn foreign_response_topic_is_replaced_by_the_usual_one() {
+    let asked_with = |topics: &Topics, topic: &str, to: &str| {
+        let message = Inbound {
+            topic: topic.into(),
+            reply_to: Some(ReplyTo {
+                topic: to.into(),
+                correlation: Some(vec![7]),
+            }),
+            ..message("", r#"{"op": "reload"}"#)
+        };
+        match parse_inbound(topics, None, &message) {
+            InboundKind::Request(asked) => (asked.reply_to, asked.refused_reply_topic),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (node, fleet) = (topics(), fleet_topics());
+    let (to, refused) = asked_with(&node, &node.command(), "spotter/desk/answers");
+    assert_eq!(refused, None);
+    assert_eq!(to.unwrap().correlation, Some(vec![7]));
+    let (to, refused) = asked_with(&node, &node.command(), "lock/front\n/set");
+    assert_eq!(to, None);
+    assert_eq!(refused.as_deref(), Some("lock/front\u{fffd}/set"));
+    let to_fleet = fleet.fleet_command().unwrap();
+    let (to, refused) = asked_with(&fleet, &to_fleet, "lock/front/set");
+    assert_eq!(to.map(|to| to.topic), fleet.fleet_reply());
+    assert!(refused.is_some());
+}

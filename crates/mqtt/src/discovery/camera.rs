@@ -30,11 +30,12 @@ const HEALTH_STATES: [&str; 7] = [
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'dwell_s': value_json.dwell_s, \
      'dwelling': value_json.dwelling, 'score': value_json.score, \
+     'delayed': value_json.delayed, 'start_ms': value_json.start_ms, 'last_seen_ms': value_json.last_seen_ms, \
      'description': value_json.description | default(none)} | tojson }}";
 
 /// The value template of a crossing: its direction, and the attributes for automations.
 const CROSSING_TEMPLATE: &str = "{{ {'event_type': value_json.direction, 'event': value_json.event, 'at_ms': value_json.at_ms, \
-     'speed': value_json.speed, 'count': value_json.count, 'score': value_json.score} | tojson }}";
+     'delayed': value_json.delayed, 'speed': value_json.speed, 'count': value_json.count, 'score': value_json.score} | tojson }}";
 
 pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
     let (node, id) = (node::id(config), &camera.id);

@@ -120,6 +120,17 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
         crossing["state_topic"],
         "spotter/edge1/cam/gate/crossing/kerb/person"
     );
+    // An automation can tell an event that waited for the broker from one that happens now.
+    for (entity, time) in [
+        ("person_event", "last_seen_ms"),
+        ("person_crossing_kerb", "at_ms"),
+    ] {
+        let template = entities[entity]["value_template"].as_str().unwrap();
+        for name in ["delayed", time] {
+            let attribute = format!("'{name}': value_json.{name}");
+            assert!(template.contains(&attribute), "{entity}: {template}");
+        }
+    }
     let reset = &entities["line_kerb_reset"];
     assert_eq!(
         (&reset["name"], &reset["payload_press"]),

@@ -13,7 +13,7 @@ use std::{
 };
 
 use codec::{ClientPacket, Connect, Publish};
-pub use script::{Acknowledges, BrokerScript, Instead};
+pub use script::{Acknowledges, BrokerScript, Instead, OldAnswer};
 use serve::accept;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf},

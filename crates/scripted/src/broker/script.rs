@@ -7,8 +7,10 @@ use super::codec::Term;
 /// Can be changed while the broker runs.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerScript {
-    /// Answers MQTT 5 with "unsupported", as an old broker does.
+    /// Does not support MQTT 5, as an old broker.
     pub is_old: bool,
+    /// What an old broker answers to MQTT 5.
+    pub old_answer: OldAnswer,
     /// Code of CONNACK; 0 accepts.
     pub connack: u8,
     /// Rejects clients with a retained will, with code 0x9a.
@@ -29,6 +31,19 @@ pub struct BrokerScript {
     pub greeting: Vec<u8>,
     /// A server that is no broker.
     pub instead: Option<Instead>,
+}
+
+/// How a broker that does not support MQTT 5 answers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OldAnswer {
+    /// In its own format, then it closes.
+    #[default]
+    Refusal,
+    /// In the format of MQTT 5.
+    RefusalOf5,
+    /// In its own format, as if it accepted.
+    Acceptance,
+    Nothing,
 }
 
 /// Behaviour of a server that is no broker.

@@ -82,8 +82,18 @@ impl ClientConnection<'_> {
             ClientPacket::Connect(connect) => {
                 let code = match connect.level {
                     5 if script.is_old => {
-                        // An old broker answers in its own format.
-                        self.write(&codec::connack(false, 1, &[])).await?;
+                        match script.old_answer {
+                            OldAnswer::Refusal => {
+                                self.write(&codec::connack(false, 1, &[])).await?;
+                            }
+                            OldAnswer::RefusalOf5 => {
+                                self.write(&codec::connack(true, 0x84, &[])).await?;
+                            }
+                            OldAnswer::Acceptance => {
+                                return self.write(&codec::connack(false, 0, &[])).await;
+                            }
+                            OldAnswer::Nothing => return Ok(()),
+                        }
                         return closed();
                     }
                     5 if script.refuses_retained_wills && connect.will_retained => 0x9a,

@@ -4,16 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{join, time::sleep};
 
-use super::{COUNT, INFO, STATUS, away, mqtt, online, publish_states, reach, start_at, until};
+use super::{
+    COUNT, INFO, STATUS, away, mqtt, online, publish_states, reach, start_at, start_quick, until,
+};
 use crate::{
     BrokerState, Publisher,
     outbox::{DeliveryOptions, Ticket},
     target::ConnectionTarget,
     testing::{count, detected, identity, state_of},
 };
-use spotter_core::{ManualClock, PromptState};
+use spotter_core::{ManualClock, PromptState, SystemClock, config::MqttVersion};
 use spotter_scripted::broker::{
-    Acknowledges, BrokerScript, ScriptedBroker,
+    Acknowledges, BrokerScript, OldAnswer, ScriptedBroker,
     codec::{self, ClientPacket, Term},
 };
 
@@ -283,6 +285,40 @@ async fn cut(script: BrokerScript) {
     broker.until_retained(STATUS, "online").await;
     broker.until_retained(COUNT, "2").await;
     assert!(broker.retained(INFO).is_some());
+}
+
+async fn old(old_answer: OldAnswer) {
+    let broker = broker(|script| {
+        script.is_old = true;
+        script.old_answer = old_answer;
+    })
+    .await;
+    let (publisher, _task) = start_quick(&mqtt(broker.port), Arc::new(SystemClock::new()));
+    let state = online(&publisher).await;
+    assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
+    let levels: Vec<u8> = broker.connects().iter().map(|one| one.level).collect();
+    assert_eq!(levels, [5, 4], "{old_answer:?}");
+}
+
+#[tokio::test]
+async fn old_broker_is_found_however_it_answers_mqtt_5() {
+    join!(
+        old(OldAnswer::Refusal),
+        old(OldAnswer::RefusalOf5),
+        old(OldAnswer::Acceptance),
+        old(OldAnswer::Nothing)
+    );
+}
+
+#[tokio::test]
+async fn configured_version_is_spoken_at_once() {
+    let broker = broker(|script| script.is_old = true).await;
+    let mut settings = mqtt(broker.port);
+    settings.broker.version = MqttVersion::V311;
+    let (publisher, _task) = start_quick(&settings, Arc::new(SystemClock::new()));
+    online(&publisher).await;
+    let levels: Vec<u8> = broker.connects().iter().map(|one| one.level).collect();
+    assert_eq!(levels, [4]);
 }
 
 #[tokio::test]
