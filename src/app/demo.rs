@@ -1,9 +1,11 @@
 //! `spotter demo`: a drawn street as RTSP camera, mosquitto as broker, the daemon and a console, all on this machine.
 
 use std::{
+    convert::Infallible,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -16,12 +18,17 @@ use spotter_core::{
     Clock, SystemClock, WallTime,
     config::{Config, SourceConfig},
 };
-use spotter_street::{Street, broker, draw_i420, rtsp, timecode};
+use spotter_street::{
+    Street,
+    broker::{self, Mosquitto},
+    draw_i420, rtsp, timecode,
+};
 
 /// Frames a second of the drawn street.
 const STREET_FPS: u32 = 15;
 /// Pixels of the drawn street.
 const STREET_SIZE: (u32, u32) = (640, 360);
+const BROKER_CHECKED_EVERY: Duration = Duration::from_secs(1);
 /// Bit rate of the drawn street.
 const STREET_KBIT_PER_S: u32 = 1000;
 
@@ -56,7 +63,7 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     let loaded = load(&options.config)?;
     let logging = start_logging(options.verbose, &loaded.config)?;
     let config = &loaded.config;
-    let broker = broker::ensure(&config.mqtt.broker.host, config.mqtt.broker.port)?;
+    let mut broker = broker::ensure(&config.mqtt.broker.host, config.mqtt.broker.port)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let street = start_street(config, options, clock)?;
     say(format_args!(
@@ -88,9 +95,37 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         lines: None,
         seconds: (options.seconds > 0).then_some(options.seconds),
     };
-    let report = runtime()?.block_on(daemon::run(start))?;
+    let report = runtime()?.block_on(async {
+        tokio::select! {
+            report = daemon::run(start) => report,
+            never = report_end(broker.as_mut()) => match never {},
+        }
+    })?;
     say(format_args!("\n{report}"));
+    if let Some(broker) = broker.filter(|_| report.messages.states_acked == 0) {
+        say(format_args!(
+            "the broker confirmed nothing; its output:\n{}",
+            broker.output()
+        ));
+    }
     Ok(())
+}
+
+/// Prints the output of the demo's own broker when it ends; then it waits for ever.
+async fn report_end(broker: Option<&mut Mosquitto>) -> Infallible {
+    if let Some(broker) = broker {
+        let end = loop {
+            tokio::time::sleep(BROKER_CHECKED_EVERY).await;
+            if let Some(end) = broker.end() {
+                break end;
+            }
+        };
+        say(format_args!(
+            "the demo's broker failed: {end}; start the demo again. Its output:\n{}",
+            broker.output()
+        ));
+    }
+    std::future::pending().await
 }
 
 /// Serves the drawn street at the URL of the first RTSP camera of the configuration.
