@@ -1,6 +1,20 @@
 //! systemd: ready, alive, stopping. Without systemd every call does nothing.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    pin::pin,
+    sync::Once,
+    time::Duration,
+};
 
 use sd_notify::NotifyState;
 use tokio::time::timeout;
@@ -51,9 +65,31 @@ pub fn watchdog_interval() -> Option<Duration> {
 }
 
 fn send(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "cannot notify systemd; it may restart the service or report a failed start");
+    static FAILED: Once = Once::new();
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Err(error) = send_to(&socket, states) {
+        // The next report fails in the same way.
+        FAILED.call_once(|| {
+            tracing::warn!(?socket, %error, "cannot notify systemd, which may restart the service or report a failed start; unset NOTIFY_SOCKET where nothing listens");
+        });
     }
+}
+
+/// The library does not know abstract sockets, whose names begin with `@`.
+fn send_to(socket: &OsStr, states: &[NotifyState<'_>]) -> io::Result<()> {
+    let mut message = String::new();
+    for state in states {
+        // Memory accepts all that is written.
+        _ = writeln!(message, "{state}");
+    }
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    let sender = UnixDatagram::unbound()?;
+    sender.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 
 /// Compares progress counters with their earlier values. Pure: a loop without progress for its whole limit is stuck; for less,
@@ -104,6 +140,26 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn abstract_socket_and_path_receive_the_states() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("spotter-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let states = [NotifyState::Ready, NotifyState::Status("3 cameras")];
+        for (receiver, socket) in [
+            (UnixDatagram::bind_addr(&address), format!("@{name}").into()),
+            (UnixDatagram::bind(&path), path.clone().into_os_string()),
+        ] {
+            send_to(&socket, &states).unwrap();
+            let mut message = [0; 64];
+            let length = receiver.unwrap().recv(&mut message).unwrap();
+            assert_eq!(&message[..length], b"READY=1\nSTATUS=3 cameras\n");
+        }
+        let absent = folder.path().join("absent");
+        assert!(send_to(absent.as_os_str(), &states).is_err());
+    }
 
     #[test]
     fn one_stuck_loop_is_reported_until_it_recovers() {
