@@ -35,6 +35,37 @@ fn relative_links_and_anchors_have_targets() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[test]
+fn pages_list_all_sections_whose_change_restarts() {
+    let source = fs::read_to_string(root().join("src/app/config_store.rs")).expect("the source");
+    let sections = source.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("(\"[")?;
+        let (name, rest) = name.split_once("]\", ")?;
+        rest.starts_with("old.").then(|| format!("`[{name}]`"))
+    });
+    let sections: Vec<String> = sections.collect();
+    let (last, others) = sections.split_last().expect("sections");
+    assert!(others.len() > 3, "the search is broken: {sections:?}");
+    let list = format!("{} or {last}", others.join(", "));
+    for page in ["architecture.md", "operations.md", "mqtt.md", "faults.md"] {
+        let text = fs::read_to_string(root().join("docs").join(page)).expect("a page");
+        assert!(text.contains(&list), "{page} does not have {list}");
+    }
+}
+
+#[test]
+fn types_that_clippy_names_exist() {
+    let text = fs::read_to_string(root().join(".clippy.toml")).expect("the settings");
+    let core = fs::read_to_string(root().join("crates/core/src/lib.rs")).expect("the source");
+    let named = text.split("take time from ").skip(1);
+    for path in named.filter_map(|rest| rest.split(',').next()) {
+        let name = path
+            .strip_prefix("spotter_core::")
+            .expect("a type of the core crate");
+        assert!(core.contains(&format!("{name},")), "{path}");
+    }
+}
+
 /// Targets of `[text](target)`, outside of code.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
