@@ -193,6 +193,7 @@ mod tests {
             body,
             truncated: false,
             unchanged: false,
+            tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         };
         let of_camera = Arc::new(Prompt {

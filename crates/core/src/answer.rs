@@ -171,6 +171,15 @@ pub struct StageTimes {
     pub device: Duration,
 }
 
+/// What an answer took of the model, in tokens. An answer that is given again took none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenCounts {
+    /// Positions before the answer: those of the picture, the text and its template.
+    pub prompt: u32,
+    /// Of the answer, with its end.
+    pub answer: u32,
+}
+
 /// The answer to one prompt of a look.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -183,6 +192,7 @@ pub struct Answer {
     pub truncated: bool,
     /// It is the last answer again, without a run of the model: the picture has not changed since.
     pub unchanged: bool,
+    pub tokens: TokenCounts,
     pub marks: StageTimes,
 }
 

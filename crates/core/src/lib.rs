@@ -39,7 +39,7 @@ mod view;
 
 pub use answer::{
     Answer, AnswerBody, FoundObject, Look, LookFailure, LookNews, Outcome, ScoreSource, StageTimes,
-    WholeLook, yes_or_no,
+    TokenCounts, WholeLook, yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};

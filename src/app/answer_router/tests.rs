@@ -98,6 +98,7 @@ impl Site {
                 body: body(prompt),
                 truncated: false,
                 unchanged: false,
+                tokens: spotter_core::TokenCounts::default(),
                 marks: StageTimes::default(),
             };
             self.router.news(LookNews::Answer {

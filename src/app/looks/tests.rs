@@ -250,6 +250,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
             unchanged: false,
+            tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         },
     };

@@ -251,6 +251,7 @@ fn answer(look: &Look, prompt: &str) -> LookNews {
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
             unchanged: false,
+            tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         },
     }

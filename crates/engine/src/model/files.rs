@@ -106,6 +106,14 @@ pub fn model_config(source: &ModelSource) -> Result<ModelConfig, ModelError> {
     ModelFiles::find(source)?.dimensions()
 }
 
+/// The tokenizer of a model with these dimensions. Blocks on the disk.
+pub fn model_tokenizer(
+    source: &ModelSource,
+    config: &ModelConfig,
+) -> Result<Tokenizer, ModelError> {
+    ModelFiles::find(source)?.tokenizer(config)
+}
+
 impl ModelFiles {
     /// Looks whether the files are there; all missing ones are named together.
     fn find(source: &ModelSource) -> Result<Self, ModelError> {

@@ -24,7 +24,7 @@ pub use calibration::{
 };
 pub use colour::{rgb_from_picture, yuv_coefficients};
 pub use family::{FAMILIES, ModelFamily, ModelFile};
-pub use files::{LoadedModel, ModelError, check_model, load_model, model_config};
+pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{
     BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LargeLayer, LayerShape,

@@ -1,6 +1,6 @@
 //! A prompt as the decoder reads it.
 
-use super::{grammar::AnswerGrammar, tokenizer::TokenizerError};
+use super::{grammar::AnswerGrammar, moondream2::ModelConfig, tokenizer::TokenizerError};
 use spotter_core::CaptionLength;
 
 /// What one position of the decoder reads.
@@ -22,6 +22,23 @@ pub struct ModelPrompt {
     pub grammar: AnswerGrammar,
 }
 
+impl ModelPrompt {
+    /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the model's context.
+    pub fn check_room(
+        &self,
+        config: &ModelConfig,
+        answer_tokens: usize,
+    ) -> Result<(), PromptError> {
+        let taken = config.prefix_positions() + answer_tokens;
+        let room = config.text.max_context.saturating_sub(taken);
+        let tokens = self.inputs.len();
+        match tokens <= room {
+            true => Ok(()),
+            false => Err(PromptError::TooLong { tokens, room }),
+        }
+    }
+}
+
 /// Why a task has no prompt.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
@@ -34,6 +51,11 @@ pub enum PromptError {
         /// The length asked for.
         length: CaptionLength,
     },
+    /// Beside a picture and its answer.
+    #[error(
+        "the text has {tokens} tokens with its template; beside a picture and its answer this model has room for {room}: shorten the text"
+    )]
+    TooLong { tokens: usize, room: usize },
 }
 
 fn name(length: CaptionLength) -> &'static str {

@@ -249,7 +249,7 @@ pub fn reuse_rule(settings: &config::ModelSettings) -> Option<ReuseRule> {
     })
 }
 
-fn bounds(settings: &config::ModelSettings) -> Bounds {
+pub(super) fn bounds(settings: &config::ModelSettings) -> Bounds {
     Bounds {
         max_objects: settings.max_objects as usize,
         max_tokens: ANSWER_MAX_TOKENS,

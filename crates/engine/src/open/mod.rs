@@ -5,6 +5,7 @@ mod engine;
 mod known_picture;
 mod memory_plan;
 mod precision;
+mod prompt_check;
 mod warm_up;
 
 pub use device::{
@@ -14,4 +15,5 @@ pub use device::{
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,
 };
+pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

@@ -18,7 +18,7 @@ use super::{
     request::{Ask, LookId},
     sequence::Sequence,
 };
-use spotter_core::StageTimes;
+use spotter_core::{StageTimes, TokenCounts};
 
 /// What happens with a job's next result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,17 @@ impl Job {
     /// The prompt that it fed in its first step.
     pub fn first_inputs(&self) -> Vec<DecoderInput> {
         self.fresh.feed().map_or(Vec::new(), |next| next.inputs)
+    }
+
+    /// What its answer took so far.
+    pub fn token_counts(&self) -> TokenCounts {
+        let count = |positions: usize| u32::try_from(positions).unwrap_or(u32::MAX);
+        // The end is decided too, unless a limit was reached before.
+        let end = usize::from(!self.sequence.found().truncated);
+        TokenCounts {
+            prompt: count(self.kv.prefix_positions + self.first_inputs().len()),
+            answer: count(self.sequence.decisions().len() + end),
+        }
     }
 
     /// Its draft, unless it has one: an evicted job returns with its own decisions.

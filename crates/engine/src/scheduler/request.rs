@@ -8,7 +8,7 @@ use super::{
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
 use crate::model::{ObjectBins, SequenceOutput};
-use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes};
+use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes, TokenCounts};
 
 /// A look in the engine; rises with each arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +54,7 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptResult {
     pub found: SequenceOutput,
+    pub tokens: TokenCounts,
     pub marks: StageTimes,
     /// It is the last answer: the picture has not changed since.
     pub unchanged: bool,

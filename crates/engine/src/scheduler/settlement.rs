@@ -167,6 +167,7 @@ fn finish(inside: &mut WorkingSet, i: usize) {
     let is_text = job.is_text;
     let mut result = PromptResult {
         found: job.sequence.found().clone(),
+        tokens: job.token_counts(),
         marks: job.marks,
         unchanged: false,
     };

@@ -11,7 +11,7 @@ use super::{
     },
     still::{ImageNumber, KeptPictures},
 };
-use spotter_core::{Mono, StageTimes};
+use spotter_core::{Mono, StageTimes, TokenCounts};
 use std::time::Duration;
 
 pub(super) struct WorkingSet {
@@ -119,6 +119,7 @@ impl WorkingSet {
                     prompt: job.id.1,
                     result: PromptResult {
                         found: found.clone(),
+                        tokens: TokenCounts::default(),
                         marks: StageTimes {
                             taken: now,
                             prepared: now,

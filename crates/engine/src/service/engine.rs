@@ -343,6 +343,7 @@ impl Engine {
     ) -> Result<Answer, EngineError> {
         let PromptResult {
             found,
+            tokens,
             marks,
             unchanged,
         } = finding;
@@ -356,6 +357,7 @@ impl Engine {
             body,
             truncated: found.truncated,
             unchanged,
+            tokens,
             marks,
         })
     }

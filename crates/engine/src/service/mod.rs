@@ -27,6 +27,7 @@ pub(crate) mod wire;
 
 pub use engine::{Engine, EngineError, EngineModel, EngineNews};
 pub use look_limit::{InFlight, LookRule};
+pub(crate) use requests::sequence;
 pub use views::{LookView, SeenSizes, views};
 
 #[cfg(test)]

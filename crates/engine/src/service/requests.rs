@@ -18,6 +18,9 @@ use crate::scheduler::{
 };
 use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
 
+/// Tokens of an object and of the end of an answer.
+const OBJECT_TOKENS: usize = 4;
+
 /// What requests are made of, beside the look. It does not change.
 #[derive(Clone, Debug)]
 pub struct RequestMaker {
@@ -103,38 +106,53 @@ impl RequestMaker {
     }
 
     fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
-        let EngineModel {
-            config,
-            tokenizer,
-            explains_strips,
-        } = &self.model;
-        let task = match explains_strips {
-            true => explained(prompt),
-            false => Cow::Borrowed(&prompt.task),
-        };
-        let asked = (config.family)
-            .prompt(&task, config, tokenizer)
-            .map_err(|e| prompt_error(prompt, &e))?;
-        let allowed = match &prompt.task {
-            Task::Query { choices, .. } => {
-                choices::allowed(choices, tokenizer).map_err(|e| prompt_error(prompt, &e))?
-            }
-            _ => None,
-        };
-        let mut bounds = self.bounds;
-        if let Some(allowed) = &allowed {
-            // A choice ends where its text ends; the limit is for answers that may go on for ever.
-            bounds.max_tokens = allowed.longest;
-        }
-        let mut sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
-        if let Some(allowed) = allowed {
-            sequence = sequence.choices(Arc::new(allowed.tree));
-        }
         Ok(Ask {
-            sequence,
+            sequence: sequence(&self.model, prompt, self.bounds)?,
             draft: camera_of(look).map(|camera| DraftKey::new(camera, prompt)),
         })
     }
+}
+
+/// The prompt in tokens of the model. An error when the model cannot read it, or has no room for it.
+pub(crate) fn sequence(
+    model: &EngineModel,
+    prompt: &Prompt,
+    mut bounds: Bounds,
+) -> Result<Sequence, EngineError> {
+    let EngineModel {
+        config,
+        tokenizer,
+        explains_strips,
+    } = model;
+    let task = match explains_strips {
+        true => explained(prompt),
+        false => Cow::Borrowed(&prompt.task),
+    };
+    let asked = (config.family)
+        .prompt(&task, config, tokenizer)
+        .map_err(|e| prompt_error(prompt, &e))?;
+    let allowed = match &prompt.task {
+        Task::Query { choices, .. } => {
+            choices::allowed(choices, tokenizer).map_err(|e| prompt_error(prompt, &e))?
+        }
+        _ => None,
+    };
+    if let Some(allowed) = &allowed {
+        // A choice ends where its text ends; the limit is for answers that may go on for ever.
+        bounds.max_tokens = allowed.longest;
+    }
+    let answer_tokens = match &prompt.task {
+        Task::Query { .. } | Task::Caption { .. } => bounds.max_tokens,
+        Task::Detect { .. } | Task::Point { .. } => OBJECT_TOKENS,
+    };
+    asked
+        .check_room(config, answer_tokens)
+        .map_err(|e| prompt_error(prompt, &e))?;
+    let sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
+    Ok(match allowed {
+        Some(allowed) => sequence.choices(Arc::new(allowed.tree)),
+        None => sequence,
+    })
 }
 
 /// The task in the words that the model reads: a question about a strip begins with how the strip is read.

@@ -32,7 +32,7 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, LookFailure, LookNews, Mono, NormBox, NormPoint,
-    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task,
+    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task, TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -210,6 +210,7 @@ pub struct WireAnswer {
     body: AnswerBody,
     truncated: bool,
     unchanged: bool,
+    tokens: TokenCounts,
     marks: StageTimes,
 }
 
@@ -374,6 +375,7 @@ impl WireLookNews {
                     body: answer.body,
                     truncated: answer.truncated,
                     unchanged: answer.unchanged,
+                    tokens: answer.tokens,
                     marks: answer.marks,
                 },
             },
@@ -419,6 +421,7 @@ impl WireAnswer {
             body: self.body,
             truncated: self.truncated,
             unchanged: self.unchanged,
+            tokens: self.tokens,
             marks: self.marks,
         })
     }

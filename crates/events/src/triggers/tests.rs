@@ -149,6 +149,7 @@ fn answered(frame: &Frame, revision: u32) -> LookNews {
         body: AnswerBody::Boxes(Vec::new()),
         truncated: false,
         unchanged: false,
+        tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     };
     LookNews::Answer {

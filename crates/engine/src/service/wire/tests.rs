@@ -163,6 +163,7 @@ proptest! {
             body: body.clone(),
             truncated,
             unchanged,
+            tokens: TokenCounts { prompt: 410, answer: 7 },
             marks,
         };
         for (index, (prompt, body)) in asked.prompts.iter().zip(&bodies).enumerate() {
@@ -333,6 +334,7 @@ fn an_answer_that_json_cannot_say_is_a_failure() {
         },
         truncated: false,
         unchanged: false,
+        tokens: TokenCounts::default(),
         marks: StageTimes::default(),
     };
     let news = LookNews::Answer {

@@ -46,6 +46,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         body,
         truncated: false,
         unchanged: false,
+        tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     }
 }

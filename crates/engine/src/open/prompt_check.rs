@@ -1,0 +1,76 @@
+//! Checks prompts as an engine does, without one.
+
+use super::engine::bounds;
+use crate::{
+    model::{ModelError, model_config, model_tokenizer},
+    scheduler::sequence::Bounds,
+    service::{EngineError, EngineModel, sequence},
+};
+use spotter_core::{
+    Prompt,
+    config::{ModelSettings, ModelSource},
+};
+
+/// The words of a model: dimensions and tokenizer.
+pub struct PromptCheck {
+    model: EngineModel,
+    bounds: Bounds,
+}
+
+impl PromptCheck {
+    /// Blocks on the disk.
+    pub fn open(settings: &ModelSettings) -> Result<Self, ModelError> {
+        let config = model_config(&settings.source)?;
+        let tokenizer = model_tokenizer(&settings.source, &config)?;
+        let model = EngineModel {
+            config,
+            tokenizer,
+            explains_strips: settings.source != ModelSource::Embedded,
+        };
+        let bounds = bounds(settings);
+        Ok(Self { model, bounds })
+    }
+
+    /// Fails when the model can never answer this prompt.
+    pub fn check(&self, prompt: &Prompt) -> Result<(), EngineError> {
+        sequence(&self.model, prompt, self.bounds).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spotter_core::{
+        PromptId, PromptView, Task,
+        config::{Environment, of_text},
+    };
+
+    /// What is wrong with a question to the embedded model, whose context has 768 positions: 401 of a picture, 128 of an answer.
+    fn wrong(question: &str) -> Option<String> {
+        let text = "mqtt.url = \"mqtt://broker\"\nmodel.path = \"embedded\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+        let environment = Environment::new("box", |_| None);
+        let config = of_text("site.toml", text, &environment).unwrap().config;
+        let prompt = Prompt {
+            id: PromptId::new("scene").unwrap(),
+            revision: 1,
+            task: Task::Query {
+                question: question.into(),
+                choices: Vec::new(),
+            },
+            view: PromptView::default(),
+        };
+        let checked = PromptCheck::open(&config.model).unwrap().check(&prompt);
+        checked.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn question_beyond_the_context_names_the_limit_in_tokens() {
+        assert_eq!(wrong("How many cars are there?"), None);
+        let error = wrong(&"is it a car? ".repeat(150)).unwrap();
+        assert!(
+            error.starts_with("prompt scene: the text has ")
+                && error.ends_with("this model has room for 239: shorten the text"),
+            "{error}"
+        );
+    }
+}
