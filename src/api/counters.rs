@@ -68,7 +68,7 @@ impl Drop for CountedRequest {
     fn drop(&mut self) {
         let took = self.clock.now().since(self.began);
         let mut counts = self.counters.lock();
-        counts.open -= 1;
+        counts.open = counts.open.saturating_sub(1);
         let totals = counts
             .totals
             .entry((self.endpoint, self.status))

@@ -257,6 +257,7 @@ impl Housekeeping {
                 .collect(),
         });
         let facts = Facts {
+            frames: sum(counters, engines.sampler().removed_counters()),
             cameras: camera_facts(cameras, input.triggers.reports(self.clock.now()), counters),
             engines: engine_facts(engines, &self.board.busy()),
             broker,
@@ -288,8 +289,9 @@ impl Housekeeping {
         let seconds = now.since(self.previous.at).as_secs_f64();
         let frames = sum(counters, engines.sampler().removed_counters());
         let before = std::mem::replace(&mut self.previous.frames, frames);
-        let per_second =
-            |now: u64, before: u64| ((now - before) as f64 / seconds * 10.0).round() / 10.0;
+        let per_second = |now: u64, before: u64| {
+            (now.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0
+        };
         let [p50, p95, p99] = self.recent.total.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = self.recent.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, *budget);

@@ -10,6 +10,8 @@ use spotter_webhook::WebhookStatus;
 
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// Of all cameras together, with those that were removed: no sum shrinks.
+    pub frames: FrameCounters,
     pub cameras: Vec<(CameraId, CameraFacts)>,
     pub engines: Vec<EngineFacts>,
     pub broker: BrokerState,
@@ -44,6 +46,7 @@ impl CameraFacts {
 impl Default for Facts {
     fn default() -> Self {
         Self {
+            frames: FrameCounters::default(),
             cameras: Vec::new(),
             engines: Vec::new(),
             broker: BrokerState::Connecting,

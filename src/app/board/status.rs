@@ -81,7 +81,7 @@ impl BoardState {
     fn looks_per_s(&self) -> Option<f64> {
         let ((first, before), (last, looked)) = self.looked.front().zip(self.looked.back())?;
         let seconds = last.since(*first).as_secs_f64();
-        (seconds > 0.0).then(|| (looked - before) as f64 / seconds)
+        (seconds > 0.0).then(|| looked.saturating_sub(*before) as f64 / seconds)
     }
 }
 

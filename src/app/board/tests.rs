@@ -9,9 +9,9 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, DetectionBody, FoundObject, Location, ManualClock, NormBox, Prompt,
-    PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, TriggerId,
-    WallTime, WebhookId,
+    Answer, AnswerBody, DetectionBody, FoundObject, FrameCounters, Location, ManualClock, NormBox,
+    Prompt, PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject,
+    TriggerId, WallTime, WebhookId,
 };
 use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{BrokerState, CameraHealth};
@@ -328,4 +328,25 @@ fn webhook_shows_what_its_receiver_answered_last() {
         assert_eq!(line.reason.is_some(), mood == Mood::Bad);
         assert_eq!(line.next_retry_s, is_failing.then_some(30.0));
     }
+}
+
+#[test]
+fn looks_per_second_survive_a_sum_that_shrinks() {
+    let (board, clock, _) = board();
+    let looked = |looked| {
+        board.tick(Facts {
+            frames: FrameCounters {
+                looked,
+                ..FrameCounters::default()
+            },
+            ..Facts::default()
+        });
+        clock.advance(Duration::from_secs(1));
+        board.status(false).node.looks_per_s
+    };
+    assert_eq!(
+        (looked(100), looked(110), looked(120)),
+        (None, Some(10.0), Some(10.0))
+    );
+    assert_eq!(looked(40), Some(0.0));
 }
