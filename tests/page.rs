@@ -17,7 +17,8 @@ mod support;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::SocketAddr,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     sync::Arc,
 };
 
@@ -29,35 +30,46 @@ use tokio::sync::watch;
 use spotter::ops::{
     facts::{CameraFacts, EngineFacts, Facts},
     metrics::Metrics,
-    page::{BoundPage, DaemonHealth, DaemonStatus, PageInputs, ServedPage},
+    page::{DaemonHealth, DaemonStatus, PageInputs, ServedPage},
+    readiness::Readiness,
 };
-use spotter_core::{CameraId, Latency};
+use spotter_core::{CameraId, Clock, Latency, SystemClock, config::HttpConfig};
 
 /// The page on loopback, which ends with the test.
 struct Served {
     address: SocketAddr,
     health: watch::Sender<DaemonHealth>,
-    _page: ServedPage,
+    readiness: Readiness,
+    page: ServedPage,
     _runtime: tokio::runtime::Runtime,
 }
 
 fn serve(source: Painted, metrics: Metrics) -> Served {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (health, seen) = watch::channel(DaemonHealth::default());
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let page = runtime.block_on(BoundPage::bind(Some(loopback)));
-    let page = page.expect("a free port").expect("a page");
-    let address = page.address();
-    let inputs = PageInputs {
+    let served = starting();
+    served.page.open(PageInputs {
         metrics: Arc::new(metrics),
-        health: seen,
+        health: served.health.subscribe(),
         source: Arc::new(source),
+    });
+    served
+}
+
+/// A page of a daemon that has not started yet.
+fn starting() -> Served {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let readiness = Readiness::new(Arc::clone(&clock));
+    let config = HttpConfig {
+        listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        names: vec!["nvr.example".into()],
     };
-    let page = runtime.block_on(async { page.serve(inputs) });
+    let page = runtime.block_on(ServedPage::start(&config, readiness.clone(), &clock));
+    let page = page.expect("a free port").expect("a page");
     Served {
-        address,
-        health,
-        _page: page,
+        address: page.address(),
+        health: watch::Sender::default(),
+        readiness,
+        page,
         _runtime: runtime,
     }
 }
@@ -123,13 +135,72 @@ fn page_answers_its_paths_and_rejects_others() {
     }
 
     assert!(ask("/readyz").starts_with("HTTP/1.1 503"));
+    served.readiness.turned(true);
     served.health.send_replace(DaemonHealth {
-        ready: true,
         troubles: vec!["broker: login refused".into()],
     });
     assert!(ask("/readyz").starts_with("HTTP/1.1 200"));
     let sick = ask("/healthz");
     assert!(sick.starts_with("HTTP/1.1 503") && sick.ends_with("login refused\n"));
+}
+
+#[test]
+fn page_of_a_starting_daemon_says_so() {
+    let served = starting();
+    for path in ["/", "/status.json", "/metrics", "/healthz", "/readyz"] {
+        let answer = get(served.address, path).expect("an answer");
+        assert!(
+            answer.starts_with("HTTP/1.1 503") && answer.ends_with("the model is being opened\n"),
+            "{path}: {answer}"
+        );
+    }
+}
+
+/// The page's answer to a request with these headers.
+fn answer_with(address: SocketAddr, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
+    )
+    .expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn page_answers_its_names_and_no_others() {
+    let served = serve(Painted::new(site(1)), Metrics::default());
+    for (host, status) in [
+        ("nvr.example", "200"),
+        ("192.0.2.1:9464", "200"),
+        ("evil.example", "421"),
+    ] {
+        for path in ["/", "/camera/gate.jpg", "/healthz"] {
+            let answer = answer_with(served.address, path, &format!("Host: {host}\r\n"));
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{host} {path}: {answer}"
+            );
+        }
+    }
+}
+
+#[test]
+fn metrics_have_the_format_that_is_asked_for() {
+    let served = serve(Painted::new(site(1)), metrics());
+    let accept = "Host: localhost\r\nAccept: text/plain;version=0.0.4\r\n";
+    let answer = answer_with(served.address, "/metrics", accept);
+    let (head, text) = parts(&answer);
+    assert!(
+        head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        text.contains("# TYPE spotter_engine_turns_total counter\n"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Who may ask, and how often. Pure: takes `now`.
 
-use std::{collections::HashMap, net::IpAddr, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use sha2::{Digest, Sha256};
 
 use spotter_core::{Mono, config::Secret};
+use spotter_http::ClientNetwork;
 
-/// Clients whose rate is remembered; of those beyond, none may ask until one is forgotten.
-const CLIENTS_MAX: usize = 4096;
+/// Networks whose rate is remembered; of those beyond, none may ask until one is forgotten. Clients with a token are not among them.
+const NETWORKS_MAX: usize = 4096;
 
 /// Whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +16,7 @@ pub enum ApiClient {
     /// By the token's index in the configuration.
     Token(usize),
     /// No token is needed, or none that is known was sent.
-    Address(IpAddr),
+    Network(ClientNetwork),
 }
 
 /// The tokens by their hashes: comparing these takes a time that says nothing about a token.
@@ -32,15 +33,19 @@ impl ApiTokens {
         self.0.len()
     }
 
-    /// Who has sent this token from this address; an error is a token that is missing or unknown.
-    pub fn client(&self, token: Option<&str>, address: IpAddr) -> Result<ApiClient, ApiClient> {
-        let by_address = ApiClient::Address(address);
+    /// Who has sent this token from this network; an error is a token that is missing or unknown.
+    pub fn client(
+        &self,
+        token: Option<&str>,
+        network: ClientNetwork,
+    ) -> Result<ApiClient, ApiClient> {
+        let by_network = ApiClient::Network(network);
         if self.0.is_empty() {
-            return Ok(by_address);
+            return Ok(by_network);
         }
-        let sent = token.map(hash).ok_or(by_address)?;
+        let sent = token.map(hash).ok_or(by_network)?;
         let known = self.0.iter().position(|known| *known == sent);
-        known.map(ApiClient::Token).ok_or(by_address)
+        known.map(ApiClient::Token).ok_or(by_network)
     }
 }
 
@@ -52,7 +57,9 @@ fn hash(token: &str) -> [u8; 32] {
 #[derive(Debug)]
 pub struct RequestRates {
     rate_hz: f64,
-    clients: HashMap<ApiClient, RequestAllowance>,
+    /// As many as the configuration has: strangers take none of these places.
+    tokens: HashMap<usize, RequestAllowance>,
+    networks: HashMap<ClientNetwork, RequestAllowance>,
 }
 
 /// Requests that a client may send at once; it grows with time.
@@ -67,37 +74,51 @@ impl RequestRates {
     pub fn new(rate_hz: f64) -> Self {
         Self {
             rate_hz,
-            clients: HashMap::new(),
+            tokens: HashMap::new(),
+            networks: HashMap::new(),
         }
     }
 
     /// Counts a request, or says after which time it would be allowed.
     pub fn admit(&mut self, client: ApiClient, now: Mono) -> Result<(), Duration> {
-        if self.clients.len() >= CLIENTS_MAX {
-            let full = self.most();
-            let rate_hz = self.rate_hz;
-            self.clients
-                .retain(|_, allowance| allowance.grown(rate_hz, now) < full);
-        }
-        let is_known = self.clients.contains_key(&client);
-        if !is_known && self.clients.len() >= CLIENTS_MAX {
-            return Err(Duration::from_secs(1));
-        }
-        let most = self.most();
+        let (most, rate_hz) = (self.most(), self.rate_hz);
         let full = RequestAllowance {
             requests: most,
             at: now,
         };
-        let allowance = self.clients.entry(client).or_insert(full);
-        let grown = allowance.grown(self.rate_hz, now).min(most);
+        let allowance = match client {
+            ApiClient::Token(index) => self.tokens.entry(index).or_insert(full),
+            ApiClient::Network(network) => {
+                self.make_room(network, now)?;
+                self.networks.entry(network).or_insert(full)
+            }
+        };
+        let grown = allowance.grown(rate_hz, now).min(most);
         if grown < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - grown) / self.rate_hz));
+            return Err(Duration::from_secs_f64((1.0 - grown) / rate_hz));
         }
         *allowance = RequestAllowance {
             requests: grown - 1.0,
             at: now,
         };
         Ok(())
+    }
+
+    /// Forgets networks whose allowance is full again, when a new one needs the place.
+    fn make_room(&mut self, network: ClientNetwork, now: Mono) -> Result<(), Duration> {
+        let has_place = |this: &Self| {
+            this.networks.len() < NETWORKS_MAX || this.networks.contains_key(&network)
+        };
+        if has_place(self) {
+            return Ok(());
+        }
+        let (most, rate_hz) = (self.most(), self.rate_hz);
+        self.networks
+            .retain(|_, allowance| allowance.grown(rate_hz, now) < most);
+        match has_place(self) {
+            true => Ok(()),
+            false => Err(Duration::from_secs(1)),
+        }
     }
 
     fn most(&self) -> f64 {
@@ -113,11 +134,11 @@ impl RequestAllowance {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const HERE: ClientNetwork = ClientNetwork::Loopback;
 
     fn at(ms: u64) -> Mono {
         Mono::default().after(Duration::from_millis(ms))
@@ -126,13 +147,13 @@ mod tests {
     #[test]
     fn only_known_tokens_are_accepted_once_there_are_some() {
         let none = ApiTokens::new(&[]);
-        assert_eq!(none.client(Some("x"), HERE), Ok(ApiClient::Address(HERE)));
+        assert_eq!(none.client(Some("x"), HERE), Ok(ApiClient::Network(HERE)));
         let tokens = ["first-token-of-two", "second-token-of-two"];
         let tokens = ApiTokens::new(&tokens.map(|token| Secret::new(token.into())));
         let second = tokens.client(Some("second-token-of-two"), HERE);
         assert_eq!(second, Ok(ApiClient::Token(1)));
         for wrong in [None, Some(""), Some("first"), Some("first-token-of-twoo")] {
-            assert_eq!(tokens.client(wrong, HERE), Err(ApiClient::Address(HERE)));
+            assert_eq!(tokens.client(wrong, HERE), Err(ApiClient::Network(HERE)));
         }
     }
 
@@ -158,13 +179,37 @@ mod tests {
         assert_eq!(refused.as_secs_f64().round(), 6.0);
     }
 
+    fn stranger(n: u32) -> ApiClient {
+        let address = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n));
+        ApiClient::Network(ClientNetwork::of(address))
+    }
+
     #[test]
-    fn many_clients_do_not_fill_the_memory() {
+    fn many_strangers_do_not_fill_the_memory() {
         let mut rates = RequestRates::new(1.0);
-        let client = |n: u32| ApiClient::Address(IpAddr::V4(Ipv4Addr::from_bits(n)));
-        let admitted = (0..5000).filter(|&n| rates.admit(client(n), at(0)).is_ok());
-        assert_eq!(admitted.count(), CLIENTS_MAX);
-        assert!(rates.admit(client(9_999), at(2_000)).is_ok());
-        assert_eq!(rates.clients.len(), 1);
+        let admitted = (0..5000).filter(|&n| rates.admit(stranger(n), at(0)).is_ok());
+        assert_eq!(admitted.count(), NETWORKS_MAX);
+        assert!(rates.admit(stranger(9_999), at(2_000)).is_ok());
+        assert_eq!(rates.networks.len(), 1);
+    }
+
+    #[test]
+    fn strangers_lock_no_valid_token_out() {
+        let mut rates = RequestRates::new(1.0);
+        for n in 0..5000 {
+            let _ = rates.admit(stranger(n), at(0));
+        }
+        assert!(rates.admit(ApiClient::Token(0), at(0)).is_ok());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_have_one_rate() {
+        let mut rates = RequestRates::new(2.0);
+        let admitted = (0..5000).filter(|&n| {
+            let address = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, n));
+            let client = ApiClient::Network(ClientNetwork::of(address));
+            rates.admit(client, at(0)).is_ok()
+        });
+        assert_eq!(admitted.count(), 2);
     }
 }

@@ -7,7 +7,7 @@ use super::{
     error::ApiError,
     skills::{not_json, text, words},
 };
-use spotter_core::{Answer, Task};
+use spotter_core::{Answer, Task, TokenCounts};
 
 /// The body of a request. Other keys (`temperature`, `max_tokens`) are ignored.
 #[derive(Debug, Deserialize)]
@@ -16,7 +16,36 @@ pub struct ChatRequest {
     #[serde(default)]
     stream: Option<bool>,
     #[serde(default)]
+    stream_options: Option<StreamOptions>,
+    #[serde(default)]
     n: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChatForm {
+    Whole,
+    /// Server-sent events. The tokens are in the chunk that ends the choice, or in one of their own behind it.
+    Events {
+        has_usage_chunk: bool,
+    },
+}
+
+impl ChatRequest {
+    fn form(&self) -> ChatForm {
+        let options = self.stream_options.as_ref();
+        match self.stream {
+            Some(true) => ChatForm::Events {
+                has_usage_chunk: options.is_some_and(|o| o.include_usage == Some(true)),
+            },
+            _ => ChatForm::Whole,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,33 +82,49 @@ enum ImageUrl {
 pub struct ChatQuestion {
     pub image_url: String,
     pub task: Task,
-    pub is_streamed: bool,
+    pub form: ChatForm,
+}
+
+/// Why the model is not asked.
+#[derive(Debug, PartialEq, Eq)]
+pub enum UnaskedChat {
+    /// Programs send "Hi" when they are set up; the reply is [`ChatAnswer::without_picture`].
+    NoPicture(ChatForm),
+    Wrong(ApiError),
+}
+
+impl From<ApiError> for UnaskedChat {
+    fn from(error: ApiError) -> Self {
+        Self::Wrong(error)
+    }
 }
 
 impl ChatQuestion {
-    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+    pub fn parse(body: &[u8]) -> Result<Self, UnaskedChat> {
         let request: ChatRequest = serde_json::from_slice(body).map_err(|e| not_json(&e))?;
+        let form = request.form();
         if request.n.is_some_and(|n| n != 1) {
-            return Err(ApiError::wrong("\"n\" must be 1"));
+            return Err(ApiError::wrong("\"n\" must be 1").into());
         }
         let mut found = ChatParts::default();
         for message in request.messages {
             found.add(message)?;
         }
         if found.users != 1 {
-            return Err(ApiError::wrong(format!(
+            let text = format!(
                 "the request has {} messages of the user; send one with a question and a picture",
                 found.users
-            )));
+            );
+            return Err(ApiError::wrong(text).into());
         }
-        let missing = "no picture; add a part {\"type\": \"image_url\", \"image_url\": {\"url\": \"data:image/jpeg;base64,…\"}}";
+        let question = words("text", Some(&found.words.join(" ")))?;
         Ok(Self {
-            image_url: found.image_url.ok_or_else(|| ApiError::wrong(missing))?,
+            image_url: found.image_url.ok_or(UnaskedChat::NoPicture(form))?,
             task: Task::Query {
-                question: words("text", Some(&found.words.join(" ")))?,
+                question,
                 choices: Vec::new(),
             },
-            is_streamed: request.stream == Some(true),
+            form,
         })
     }
 }
@@ -119,7 +164,7 @@ impl ChatParts {
             ("image_url", _, Some(ImageUrl::Object { url } | ImageUrl::Text(url))) => {
                 if self.image_url.replace(url).is_some() {
                     return Err(ApiError::wrong(
-                        "more than one picture; this model sees one at a time",
+                        "more than one picture; this model sees one at a time: send a request with the question for each picture",
                     ));
                 }
             }
@@ -133,65 +178,110 @@ impl ChatParts {
     }
 }
 
-/// Names an answer.
+/// What is said to a message without a picture.
+const NO_PICTURE: &str = "This model answers questions about a picture. Send one message with a text and a part of the type image_url, \
+     whose url is data:image/jpeg;base64,… with a JPEG or PNG file.";
+
+/// An answer with its names.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatAnswer<'a> {
     pub id: &'a str,
     pub model: &'a str,
     /// Unix seconds.
     pub created: i64,
-    pub answer: &'a Answer,
+    pub text: &'a str,
+    pub is_truncated: bool,
+    pub tokens: TokenCounts,
 }
 
-impl ChatAnswer<'_> {
+impl<'a> ChatAnswer<'a> {
+    pub fn of(self, answer: &'a Answer) -> Self {
+        Self {
+            text: text(answer),
+            is_truncated: answer.truncated,
+            tokens: answer.tokens,
+            ..self
+        }
+    }
+
+    /// The reply to a message without a picture, which the model does not see.
+    pub fn without_picture(id: &'a str, model: &'a str, created: i64) -> Self {
+        Self {
+            id,
+            model,
+            created,
+            text: NO_PICTURE,
+            is_truncated: false,
+            tokens: TokenCounts::default(),
+        }
+    }
+
     pub fn completion(&self) -> Value {
-        let message = json!({"role": "assistant", "content": text(self.answer), "refusal": null});
+        let message = json!({"role": "assistant", "content": self.text, "refusal": null});
         let choice = json!({
             "index": 0,
             "message": message,
             "logprobs": null,
             "finish_reason": self.finish_reason(),
         });
-        self.object("chat.completion", &choice)
+        let mut completion = self.object("chat.completion", &json!([choice]));
+        completion["usage"] = usage(self.tokens);
+        completion
     }
 
     /// As server-sent events: the whole text in one.
-    pub fn events(&self) -> String {
-        let delta = json!({"role": "assistant", "content": text(self.answer)});
+    pub fn events(&self, has_usage_chunk: bool) -> String {
+        let kind = "chat.completion.chunk";
+        let delta = json!({"role": "assistant", "content": self.text});
         let chunk = |delta: Value, finish_reason: Option<&str>| {
             let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
-            self.object("chat.completion.chunk", &choice)
+            self.object(kind, &json!([choice]))
         };
-        let (words, end) = (
+        let mut chunks = vec![
             chunk(delta, None),
             chunk(json!({}), Some(self.finish_reason())),
-        );
-        format!("data: {words}\n\ndata: {end}\n\ndata: [DONE]\n\n")
+        ];
+        if has_usage_chunk {
+            chunks.push(self.object(kind, &json!([])));
+        }
+        if let Some(last) = chunks.last_mut() {
+            last["usage"] = usage(self.tokens);
+        }
+        let data = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+        data.chain(["data: [DONE]\n\n".to_owned()]).collect()
     }
 
-    fn object(&self, kind: &str, choice: &Value) -> Value {
+    fn object(&self, kind: &str, choices: &Value) -> Value {
         json!({
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
-            "choices": [choice],
+            "choices": choices,
         })
     }
 
     fn finish_reason(&self) -> &'static str {
-        match self.answer.truncated {
+        match self.is_truncated {
             true => "length",
             false => "stop",
         }
     }
 }
 
+fn usage(tokens: TokenCounts) -> Value {
+    json!({
+        "prompt_tokens": tokens.prompt,
+        "completion_tokens": tokens.answer,
+        "total_tokens": u64::from(tokens.prompt) + u64::from(tokens.answer),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(messages: Value) -> Result<ChatQuestion, ApiError> {
+    fn parse(messages: Value) -> Result<ChatQuestion, UnaskedChat> {
         let body = json!({"model": "any", "messages": messages, "temperature": 0});
         ChatQuestion::parse(body.to_string().as_bytes())
     }
@@ -211,18 +301,67 @@ mod tests {
         let asked = parse(json!([system, user])).unwrap();
         assert_eq!(asked.image_url, "data:a");
         assert_eq!(asked.task.text(), "Answer briefly. What colour is it?");
-        assert!(!asked.is_streamed);
+        assert_eq!(asked.form, ChatForm::Whole);
+    }
+
+    #[test]
+    fn message_without_a_picture_gets_a_fixed_answer() {
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        let expected = UnaskedChat::NoPicture(ChatForm::Whole);
+        assert_eq!(parse(messages.clone()), Err(expected));
+        let body = json!({"messages": messages, "stream": true, "stream_options": {"include_usage": true}});
+        let expected = UnaskedChat::NoPicture(ChatForm::Events {
+            has_usage_chunk: true,
+        });
+        let parsed = ChatQuestion::parse(body.to_string().as_bytes());
+        assert_eq!(parsed, Err(expected));
+        let answer = ChatAnswer::without_picture("chatcmpl-1", "md2", 1).completion();
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(text.contains("image_url"), "{text}");
+        assert_eq!(answer["usage"]["total_tokens"], 0);
+    }
+
+    /// The chunks of an answer with these tokens.
+    fn chunks(has_usage_chunk: bool) -> Vec<Value> {
+        let answer = ChatAnswer {
+            text: "two",
+            tokens: TokenCounts {
+                prompt: 740,
+                answer: 3,
+            },
+            ..ChatAnswer::without_picture("chatcmpl-1", "md2", 1)
+        };
+        let events = answer.events(has_usage_chunk);
+        let data = events
+            .split("\n\n")
+            .filter_map(|line| line.strip_prefix("data: "));
+        let (end, chunks): (Vec<_>, Vec<_>) = data.partition(|data| *data == "[DONE]");
+        assert_eq!(end.len(), 1);
+        chunks
+            .iter()
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn stream_ends_with_the_tokens_of_the_answer() {
+        let usage = json!({"prompt_tokens": 740, "completion_tokens": 3, "total_tokens": 743});
+        let two = chunks(false);
+        assert_eq!((two.len(), &two[1]["usage"]), (2, &usage));
+        assert_eq!(two[1]["choices"][0]["finish_reason"], "stop");
+        let three = chunks(true);
+        assert_eq!((three.len(), &three[2]["usage"]), (3, &usage));
+        assert_eq!(three[2]["choices"], json!([]));
     }
 
     #[test]
     fn anything_but_one_question_about_one_picture_is_refused() {
         let user = |parts: Value| json!([{"role": "user", "content": parts}]);
         for (messages, part) in [
-            (user(json!("What is it?")), "no picture"),
             (user(json!([image("data:a")])), "\"text\" is missing"),
             (
                 user(json!([words_part("?"), image("data:a"), image("data:b")])),
-                "more than one picture",
+                "send a request with the question for each picture",
             ),
             (
                 user(json!([{"type": "input_audio", "input_audio": {}}])),
@@ -235,7 +374,9 @@ mod tests {
             ),
             (json!([{"content": "no role"}]), "missing field `role`"),
         ] {
-            let error = parse(messages.clone()).unwrap_err();
+            let UnaskedChat::Wrong(error) = parse(messages.clone()).unwrap_err() else {
+                panic!("{messages}");
+            };
             assert!(error.message.contains(part), "{messages}: {error:?}");
             assert_eq!(error.status, 400);
         }

@@ -36,8 +36,11 @@ fn bytes(url: &str) -> Result<Vec<u8>, String> {
         .split_once(',')
         .and_then(|(kind, data)| kind.ends_with(";base64").then_some(data));
     let encoded = encoded.ok_or("the data URL of the image is not in base64")?;
+    // MIME breaks lines.
+    let is_broken = encoded.bytes().any(|byte| byte.is_ascii_whitespace());
+    let joined = is_broken.then(|| encoded.split_ascii_whitespace().collect::<String>());
     BASE64
-        .decode(encoded.trim())
+        .decode(joined.as_deref().unwrap_or(encoded))
         .map_err(|error| format!("the base64 of the image is damaged: {error}"))
 }
 
@@ -65,6 +68,14 @@ mod tests {
             assert_eq!(picture(&url).unwrap().size(), (30, 20));
             let unpadded = url.trim_end_matches('=');
             assert_eq!(picture(unpadded).unwrap().size(), (30, 20));
+            let (kind, data) = url.split_once(',').unwrap();
+            let lines = data
+                .as_bytes()
+                .chunks(76)
+                .map(|line| str::from_utf8(line).unwrap());
+            let lines: String = lines.map(|line| format!("{line}\r\n")).collect();
+            let broken = format!("{kind},\n {lines}");
+            assert_eq!(picture(&broken).unwrap().size(), (30, 20));
         }
     }
 

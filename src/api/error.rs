@@ -39,6 +39,15 @@ impl ApiError {
         }
     }
 
+    /// OpenAI's name of the reason, where it has one.
+    fn code(&self) -> Option<&'static str> {
+        match self.status {
+            StatusCode::UNAUTHORIZED => Some("invalid_api_key"),
+            StatusCode::TOO_MANY_REQUESTS => Some("rate_limit_exceeded"),
+            _ => None,
+        }
+    }
+
     /// OpenAI's word for it.
     fn kind(&self) -> &'static str {
         match self.status {
@@ -75,7 +84,7 @@ impl IntoResponse for ApiError {
                 "message": self.message,
                 "type": self.kind(),
                 "param": null,
-                "code": self.status.as_u16(),
+                "code": self.code(),
             }
         });
         let kind = [(header::CONTENT_TYPE, "application/json")];
@@ -90,5 +99,30 @@ impl IntoResponse for ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::to_bytes;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn code_of_an_error_is_text_or_null() {
+        for (status, kind, code) in [
+            (401, "authentication_error", json!("invalid_api_key")),
+            (429, "rate_limit_error", json!("rate_limit_exceeded")),
+            (400, "invalid_request_error", json!(null)),
+            (503, "server_error", json!(null)),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let response = ApiError::new(status, "why").into_response();
+            let body = to_bytes(response.into_body(), 1000).await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            let expected = json!({"message": "why", "type": kind, "param": null, "code": code});
+            assert_eq!(body["error"], expected);
+        }
     }
 }

@@ -8,7 +8,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`serve`] | the routes, and the way of a request through them |
-//! | [`listener`] | how many connections there may be |
 //! | [`access`] | who may ask how often. Pure |
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
 //! | [`data_url`] | a picture in a URL |
@@ -23,7 +22,6 @@ mod chat;
 mod counters;
 mod data_url;
 mod error;
-mod listener;
 mod queue;
 mod serve;
 mod skills;

@@ -14,6 +14,9 @@ use tokio::{
 
 use spotter_core::{Answer, Look, LookFailure, Picture, Task};
 
+/// How an engine names the prompt of a request: the first one of [`Look::still`].
+const ONLY_PROMPT: &str = "prompt ask-0: ";
+
 type RequestReply = Result<Answer, UnansweredRequest>;
 
 /// Why a request has no answer.
@@ -37,7 +40,11 @@ pub enum UnansweredRequest {
 impl From<LookFailure> for UnansweredRequest {
     fn from(failure: LookFailure) -> Self {
         match failure {
-            LookFailure::Unfit(why) => Self::Unfit(why),
+            // A client does not know that its question is a prompt of a look.
+            LookFailure::Unfit(why) => {
+                let why = why.strip_prefix(ONLY_PROMPT).unwrap_or(&why);
+                Self::Unfit(why.to_owned())
+            }
             LookFailure::Engine(why) => Self::Failed(why),
             LookFailure::EngineStopped => Self::EngineLost,
         }
@@ -191,5 +198,21 @@ impl RequestQueue {
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_for_a_client_does_not_name_the_prompt() {
+        let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
+        let object = "car".into();
+        let look = Look::still(picture, [Task::Detect { object }]).unwrap();
+        let prompt = &look.prompts[0].id;
+        let why = LookFailure::Unfit(format!("prompt {prompt}: the text has 300 tokens"));
+        let expected = UnansweredRequest::Unfit("the text has 300 tokens".into());
+        assert_eq!(UnansweredRequest::from(why), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     future::pending,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context as _;
 use axum::{
     Router,
-    body::{Body, Bytes, to_bytes},
-    extract::{ConnectInfo, Path, Request, State},
+    body::Body,
+    extract::{Path, Request, State},
     http::{HeaderMap, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -19,43 +19,38 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc, oneshot},
-    task::{JoinHandle, spawn_blocking},
-    time::timeout,
+    sync::{Semaphore, SemaphorePermit, mpsc},
+    task::spawn_blocking,
 };
 use ulid::Ulid;
 
 use super::{
     access::{ApiClient, ApiTokens, RequestRates},
-    chat::{ChatAnswer, ChatQuestion},
+    chat::{ChatAnswer, ChatForm, ChatQuestion, UnaskedChat},
     counters::ApiCounters,
     data_url,
     error::ApiError,
-    listener::{ClientAddress, LimitedListener},
     queue::RequestQueue,
     skills::{self, ApiSkill, SkillRequest},
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
-use crate::ops::{facts::ApiFacts, page::is_this_machine};
+use crate::ops::facts::ApiFacts;
 use spotter_core::{Answer, Clock, LogThrottle, Picture, Task, config::ApiConfig};
+use spotter_http::{
+    BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
+    ServedListener, is_loopback_name, read_body,
+};
 
-/// Time for answers in progress when the API is closed.
-const CLOSE_LIMIT: Duration = Duration::from_millis(500);
-/// Time for the body of a request.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// Pictures that are decoded at the same time.
 const DECODERS: usize = 2;
-/// Addresses that are logged a minute for tokens that are missing or unknown.
-const LOGGED_ADDRESSES: usize = 8;
+/// Networks that are logged a minute for tokens that are missing or unknown.
+const LOGGED_NETWORKS: usize = 8;
 
 /// The API while it is served. Dropping it frees its address.
 pub struct ServedApi {
     state: Arc<ApiState>,
     triggers: mpsc::Receiver<TriggerRequest>,
-    /// Dropping it stops the server.
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    listener: ServedListener,
 }
 
 /// What the routes answer from.
@@ -63,9 +58,11 @@ struct ApiState {
     address: SocketAddr,
     limits: ApiConfig,
     tokens: ApiTokens,
+    names: HostNames,
     rates: Mutex<RequestRates>,
-    refused: Mutex<LogThrottle<IpAddr>>,
-    /// Of requests that have a body in memory.
+    refused: Mutex<LogThrottle<ClientNetwork>>,
+    bodies: BodyMemory,
+    /// Of requests whose body is read.
     places: Semaphore,
     decoders: Arc<Semaphore>,
     queue: Arc<RequestQueue>,
@@ -81,19 +78,22 @@ impl ServedApi {
     /// without `[api]`. Needs a tokio runtime.
     pub async fn start(
         config: Option<&ApiConfig>,
+        names: HostNames,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(config) = config else {
             return Ok(None);
         };
-        let listener = bind(config).await?;
-        let address = listener.local_addr()?;
+        let bound = bind(config).await?;
+        let address = bound.address();
         let (caller, triggers) = TriggerCaller::new();
         let state = Arc::new(ApiState {
             address,
             tokens: ApiTokens::new(&config.tokens),
+            names,
+            bodies: BodyMemory::new(config.requests * body_max(config)),
             rates: Mutex::new(RequestRates::new(config.rate_hz)),
-            refused: Mutex::new(LogThrottle::with_max_kinds(LOGGED_ADDRESSES)),
+            refused: Mutex::new(LogThrottle::with_max_kinds(LOGGED_NETWORKS)),
             places: Semaphore::new(config.requests),
             decoders: Arc::new(Semaphore::new(DECODERS)),
             queue: Arc::default(),
@@ -104,22 +104,11 @@ impl ServedApi {
             limits: config.clone(),
         });
         tracing::info!(%address, tokens = config.tokens.len(), "HTTP API is listening");
-        let (stop, stopped) = oneshot::channel();
-        // An error means that the sender was dropped, which is the stop.
-        let stopped = async move { drop(stopped.await) };
-        let service = routes(&state).into_make_service_with_connect_info::<ClientAddress>();
-        let served =
-            axum::serve(LimitedListener::new(listener), service).with_graceful_shutdown(stopped);
-        let task = tokio::spawn(async move {
-            if let Err(error) = served.await {
-                tracing::error!(%error, "HTTP API stopped; restart the daemon to serve it again");
-            }
-        });
+        let listener = bound.serve(routes(&state), clock);
         Ok(Some(Self {
             state,
             triggers,
-            stop,
-            task,
+            listener,
         }))
     }
 
@@ -165,17 +154,21 @@ impl ServedApi {
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
         self.refuse();
-        drop(self.stop);
-        let _ = timeout(CLOSE_LIMIT, self.task).await;
+        self.listener.close().await;
     }
 }
 
-async fn bind(config: &ApiConfig) -> anyhow::Result<TcpListener> {
+async fn bind(config: &ApiConfig) -> anyhow::Result<BoundListener> {
     let address = config.listen;
-    let listener = TcpListener::bind(address).await;
-    listener.with_context(|| {
+    let bound = BoundListener::bind(address).await;
+    bound.with_context(|| {
         format!("api.listen: cannot listen on {address}; choose another address or port")
     })
+}
+
+/// Bytes of a request's body.
+fn body_max(config: &ApiConfig) -> usize {
+    config.max_body_mb as usize * 1_000_000
 }
 
 /// Every route of the API, all of them behind the guard.
@@ -225,19 +218,20 @@ async fn admit(State(state): State<Arc<ApiState>>, request: Request, next: Next)
 
 impl ApiState {
     fn refusal(&self, request: &Request) -> Option<ApiError> {
-        if request.uri().path() == "/health" && request.method() == Method::GET {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if request.uri().path() == "/health" && is_read {
             return None;
         }
         let headers = request.headers();
-        if self.tokens.count() == 0 && !is_local(headers) {
-            let text =
-                "without tokens, this API answers programs on this machine only, and no web pages";
-            return Some(ApiError::new(StatusCode::FORBIDDEN, text));
+        if self.tokens.count() == 0
+            && let Some(refusal) = self.foreign(headers)
+        {
+            return Some(refusal);
         }
-        let client = request.extensions().get::<ConnectInfo<ClientAddress>>();
-        let address = client.map_or(self.address, |ConnectInfo(ClientAddress(address))| *address);
-        let address = address.ip();
-        let client = self.tokens.client(token(headers), address);
+        let client = request.extensions().get::<ClientAddress>();
+        let address = client.map_or(self.address, |ClientAddress(address)| *address);
+        let network = ClientNetwork::of(address.ip());
+        let client = self.tokens.client(token(headers), network);
         let (Ok(asking) | Err(asking)) = client;
         if let Err(pause) = self.count(asking) {
             let text = format!(
@@ -247,9 +241,28 @@ impl ApiState {
             return Some(ApiError::new(StatusCode::TOO_MANY_REQUESTS, text).after(pause));
         }
         client.is_err().then(|| {
-            self.log_refused(address);
+            self.log_refused(network);
             let text = "send a token of api.tokens: \"Authorization: Bearer …\"";
             ApiError::new(StatusCode::UNAUTHORIZED, text)
+        })
+    }
+
+    /// Without tokens, a web page of elsewhere is refused, which the operator's browser shows: it names its origin, or calls this machine
+    /// by a name of its own.
+    fn foreign(&self, headers: &HeaderMap) -> Option<ApiError> {
+        let text = |name| Some(headers.get(name)?.to_str().unwrap_or_default());
+        if text(header::HOST).is_some_and(|host| !self.names.accept(host)) {
+            let text = "this API is not called by this name: use an address or the name of the machine, or add the name to http.names";
+            return Some(ApiError::new(StatusCode::MISDIRECTED_REQUEST, text));
+        }
+        let is_local = |origin: &str| {
+            let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+            is_loopback_name(host)
+        };
+        let origin = text(header::ORIGIN);
+        origin.is_some_and(|origin| !is_local(origin)).then(|| {
+            let text = "without tokens, this API answers no web pages of other machines";
+            ApiError::new(StatusCode::FORBIDDEN, text)
         })
     }
 
@@ -258,38 +271,50 @@ impl ApiState {
         rates.admit(client, self.clock.now())
     }
 
-    fn log_refused(&self, address: IpAddr) {
+    fn log_refused(&self, client: ClientNetwork) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(suppressed) = refused.admit(address, self.clock.now()) {
-            tracing::warn!(client = %address, suppressed, "API request refused: its token is missing or unknown");
+        if let Some(suppressed) = refused.admit(client, self.clock.now()) {
+            tracing::warn!(%client, suppressed, "API request refused: its token is missing or unknown");
         }
     }
 
-    /// Reads the body while the API has room, makes of it what is asked, and has an engine answer it.
-    async fn answer<T: Asked>(
+    /// Reads the body, makes of it what is asked while the API has room, and has an engine answer it.
+    async fn answer<T: Asked, E: From<ApiError> + Send + 'static>(
         &self,
         request: Request,
-        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<(T, Answer), ApiError> {
-        let Ok(_place) = self.places.try_acquire() else {
-            let text = format!(
-                "{} requests are in progress; ask again later",
-                self.limits.requests
-            );
-            let refusal = ApiError::new(StatusCode::TOO_MANY_REQUESTS, text);
-            return Err(refusal.after(Duration::from_secs(1)));
-        };
-        let body = self.body(request).await?;
+        parse: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Answer), E> {
+        // A client that sends slowly takes no place; one for which there is none now need not send.
+        drop(self.place()?);
+        let body = self.body(request, body_max(&self.limits)).await?;
+        let _place = self.place()?;
         let (asked, picture) = self.decoded(body, parse).await?;
         let (task, wait) = (asked.task().clone(), self.limits.wait);
-        let answer = self.queue.ask(picture, task, wait).await?;
+        let answer = self.queue.ask(picture, task, wait).await;
+        let answer = answer.map_err(ApiError::from)?;
         Ok((asked, answer))
     }
 
-    async fn body(&self, request: Request) -> Result<Bytes, ApiError> {
-        let most = self.limits.max_body_mb as usize * 1_000_000;
+    fn place(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        self.places.try_acquire().map_err(|_| self.no_room())
+    }
+
+    fn no_room(&self) -> ApiError {
+        let text = format!(
+            "{} requests are in progress; ask again later",
+            self.limits.requests
+        );
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, text).after(Duration::from_secs(1))
+    }
+
+    /// The body of a request, of at most `most` bytes.
+    async fn body(&self, request: Request, most: usize) -> Result<HeldBody, ApiError> {
         let too_long = || {
-            let text = format!("the body is longer than {} MB", self.limits.max_body_mb);
+            let limit = match most / 1_000_000 {
+                0 => format!("{most} bytes"),
+                mega => format!("{mega} MB"),
+            };
+            let text = format!("the body is longer than {limit}");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
         };
         let announced = request.headers().get(header::CONTENT_LENGTH);
@@ -297,27 +322,24 @@ impl ApiState {
         if announced.is_some_and(|length| length > most) {
             return Err(too_long());
         }
-        match timeout(BODY_LIMIT, to_bytes(request.into_body(), most)).await {
-            Ok(Ok(body)) => Ok(body),
-            // Or the client has disconnected and reads no answer.
-            Ok(Err(_)) => Err(too_long()),
-            Err(_) => {
-                let text = format!("no body within {} s", BODY_LIMIT.as_secs());
-                Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, text))
+        let body = read_body(request.into_body(), most, &self.bodies).await;
+        body.map_err(|error| match error {
+            BodyError::TooLong => too_long(),
+            BodyError::NoMemory => self.no_room(),
+            BodyError::TooSlow => {
+                let text = "the body comes too slowly, or not at all";
+                ApiError::new(StatusCode::REQUEST_TIMEOUT, text)
             }
-        }
+            BodyError::Broken => ApiError::wrong("the body ends before its announced length"),
+        })
     }
 
     /// What is asked, and its picture; on a thread that may block.
-    async fn decoded<T: Asked>(
+    async fn decoded<T: Asked, E: From<ApiError> + Send + 'static>(
         &self,
-        body: Bytes,
-        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<(T, Picture), ApiError> {
-        let failed = || {
-            let text = "the picture could not be decoded; see the log of Spotter";
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
-        };
+        body: HeldBody,
+        parse: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Picture), E> {
         let decoder = Arc::clone(&self.decoders).acquire_owned().await;
         let decoding = spawn_blocking(move || {
             // Held also when the client disconnects meanwhile.
@@ -326,7 +348,10 @@ impl ApiState {
             let picture = data_url::picture(asked.image_url()?).map_err(ApiError::wrong)?;
             Ok((asked, picture))
         });
-        decoding.await.unwrap_or_else(|_| Err(failed()))
+        decoding.await.unwrap_or_else(|_| {
+            let text = "the picture could not be decoded; see the log of Spotter";
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text).into())
+        })
     }
 }
 
@@ -371,20 +396,6 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     bearer.or_else(other)
 }
 
-/// A web page of elsewhere, which the operator's browser shows, may send requests to loopback: they name the page's origin, or a
-/// name that resolves to loopback.
-fn is_local(headers: &HeaderMap) -> bool {
-    let is_here = |name: header::HeaderName| {
-        let value = headers.get(name);
-        value.is_none_or(|value| {
-            let text = value.to_str().unwrap_or_default();
-            let host = text.split_once("://").map_or(text, |(_, host)| host);
-            is_this_machine(host)
-        })
-    };
-    is_here(header::HOST) && is_here(header::ORIGIN)
-}
-
 async fn caption(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
     skill(state, ApiSkill::Caption, request).await
 }
@@ -409,7 +420,7 @@ async fn skill(
     let parse = move |body: &[u8]| {
         let request = SkillRequest::parse(body)?;
         let task = request.task(skill)?;
-        Ok(AskedSkill { request, task })
+        Ok::<_, ApiError>(AskedSkill { request, task })
     };
     let (asked, answer) = state.answer(request, parse).await?;
     Ok(match asked.request.is_streamed(skill) {
@@ -423,16 +434,19 @@ async fn skill(
 }
 
 async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    let (asked, answer) = state.answer(request, ChatQuestion::parse).await?;
-    let answered = ChatAnswer {
-        id: &format!("chatcmpl-{}", Ulid::generate()),
-        model: state.model.get().map_or("", |model| model),
-        created: state.clock.wall().unix_millis() / 1000,
-        answer: &answer,
+    let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
+    let asked = state.answer(request, ChatQuestion::parse).await;
+    let id = format!("chatcmpl-{}", Ulid::generate());
+    let created = state.clock.wall().unix_millis() / 1000;
+    let fixed = ChatAnswer::without_picture(&id, model, created);
+    let (form, answer) = match &asked {
+        Ok((asked, answer)) => (asked.form, fixed.of(answer)),
+        Err(UnaskedChat::NoPicture(form)) => (*form, fixed),
+        Err(UnaskedChat::Wrong(error)) => return Err(error.clone()),
     };
-    Ok(match asked.is_streamed {
-        true => events(answered.events()),
-        false => json_body(&answered.completion()),
+    Ok(match form {
+        ChatForm::Events { has_usage_chunk } => events(answer.events(has_usage_chunk)),
+        ChatForm::Whole => json_body(&answer.completion()),
     })
 }
 
@@ -457,11 +471,7 @@ async fn trigger(
     if !state.queue.is_open() {
         return Err(super::UnansweredRequest::Opening.into());
     }
-    let body = to_bytes(request.into_body(), trigger_call::BODY_MAX);
-    let Ok(Ok(body)) = timeout(BODY_LIMIT, body).await else {
-        let text = format!("the body is longer than {} bytes", trigger_call::BODY_MAX);
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text));
-    };
+    let body = state.body(request, trigger_call::BODY_MAX).await?;
     state.triggers.call(&camera, &trigger, &body).await?;
     Ok(StatusCode::NO_CONTENT)
 }

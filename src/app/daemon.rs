@@ -47,7 +47,8 @@ use super::{
 use crate::api::{RefusedCall, ServedApi, TriggerRequest};
 use crate::ops::{
     notify,
-    page::BoundPage,
+    page::ServedPage,
+    readiness::Readiness,
     shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
@@ -59,6 +60,7 @@ use spotter_engine::{
     model::{ModelConfig, check_model, model_config},
     open::ModelCard,
 };
+use spotter_http::HostNames;
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
@@ -233,33 +235,77 @@ struct Daemon {
     board: Board,
     /// `None`: a box with its own cameras.
     fleet: Option<FleetMembership>,
+    servers: HttpServers,
+}
+
+/// The HTTP servers, which answer from the beginning of the start on that the model is being opened.
+#[derive(Default)]
+struct HttpServers {
+    /// `None`: off.
+    page: Option<ServedPage>,
     /// `None`: off.
     api: Option<ServedApi>,
 }
 
+impl HttpServers {
+    async fn start(
+        file: &Config,
+        readiness: Readiness,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let page = ServedPage::start(&file.http, readiness, clock).await?;
+        let names = HostNames::of_this_machine(&file.http.names);
+        match ServedApi::start(file.api.as_ref(), names, clock).await {
+            Ok(api) => Ok(Self { page, api }),
+            Err(error) => {
+                Self { page, api: None }.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees the addresses at once.
+    async fn close(self) {
+        let Self { page, api } = self;
+        if let Some(api) = api {
+            api.close().await;
+        }
+        if let Some(page) = page {
+            page.close().await;
+        }
+    }
+
+    /// The next call of the API that triggers a camera. Never ready without an API. Dropping the future loses nothing.
+    async fn next_trigger(&mut self) -> TriggerRequest {
+        match &mut self.api {
+            Some(api) => api.next_trigger().await,
+            None => pending().await,
+        }
+    }
+}
+
 impl Daemon {
-    /// Starts all stages; the API says meanwhile that the model is being opened.
+    /// Starts all stages.
     async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
-        let api = ServedApi::start(file.api.as_ref(), &context.clock).await?;
-        match Self::start_stages(file, context).await {
+        let readiness = Readiness::new(Arc::clone(&context.clock));
+        let servers = HttpServers::start(&file, readiness.clone(), &context.clock).await?;
+        let prepared = Self::prepare(file, &context).await;
+        match prepared.and_then(|prepared| Self::with(prepared, readiness, context)) {
             Ok(mut daemon) => {
-                daemon.open_api(api);
+                daemon.open(servers);
                 Ok(daemon)
             }
             Err(error) => {
-                // The previous configuration may listen on the same address.
-                if let Some(api) = api {
-                    api.close().await;
-                }
+                // The previous configuration may listen on the same addresses.
+                servers.close().await;
                 Err(error)
             }
         }
     }
 
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
-    async fn start_stages(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
+    async fn prepare(file: Config, context: &ProcessContext) -> anyhow::Result<PreparedStages> {
         EventPoster::check(&file.webhooks)?;
-        let page = BoundPage::bind(file.http.listen).await?;
         let fleet = match &file.fleet {
             Some(fleet) => Some(FleetStart::read(fleet, &file).await),
             None => None,
@@ -284,20 +330,21 @@ impl Daemon {
         engines.set_cameras(config.cameras());
         engines.log_assignment();
         log_advice(config.file());
-        let prepared = PreparedStages {
-            page,
+        Ok(PreparedStages {
             config,
             engines,
             card,
             fleet,
-        };
-        Self::with(prepared, context)
+        })
     }
 
     /// Starts publishing and the cameras.
-    fn with(prepared: PreparedStages, context: ProcessContext) -> anyhow::Result<Self> {
+    fn with(
+        prepared: PreparedStages,
+        readiness: Readiness,
+        context: ProcessContext,
+    ) -> anyhow::Result<Self> {
         let PreparedStages {
-            page,
             config,
             engines,
             card,
@@ -373,7 +420,7 @@ impl Daemon {
         Ok(Self {
             fleet,
             commands: CommandHandler::new(publisher.clone(), Arc::clone(&clock), logging),
-            housekeeping: Housekeeping::start(page, &engines, board.clone(), clock),
+            housekeeping: Housekeeping::start(readiness, &engines, board.clone(), clock),
             context,
             config,
             engines,
@@ -386,18 +433,21 @@ impl Daemon {
             poster,
             reporter,
             board,
-            api: None,
+            servers: HttpServers::default(),
         })
     }
 
-    /// From now on the engines answer requests of the API.
-    fn open_api(&mut self, api: Option<ServedApi>) {
-        if let Some(api) = &api {
+    /// From now on the page shows the daemon, and the engines answer requests of the API.
+    fn open(&mut self, servers: HttpServers) {
+        if let Some(page) = &servers.page {
+            page.open(self.housekeeping.page_inputs());
+        }
+        if let Some(api) = &servers.api {
             let model = self.reporter.info().model.as_ref();
             self.engines.answer_requests(api.queue());
             api.open(model.map_or("", |model| &model.name));
         }
-        self.api = api;
+        self.servers = servers;
     }
 
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
@@ -433,7 +483,7 @@ impl Daemon {
                     }
                     None
                 }
-                request = next_trigger(&mut self.api) => {
+                request = self.servers.next_trigger() => {
                     self.on_called_trigger(request);
                     None
                 }
@@ -686,7 +736,7 @@ impl Daemon {
             started_ms: self.reporter.info().started_ms,
             webhooks: self.poster.statuses(),
             fleet: self.fleet.as_ref(),
-            api: self.api.as_ref().map(ServedApi::facts),
+            api: self.servers.api.as_ref().map(ServedApi::facts),
         });
         for label in stuck {
             if let Some(lost) = self.engines.give_up(&label) {
@@ -807,9 +857,7 @@ impl Daemon {
             () = self.stop_stages(is_restart) => {}
             () = signals.stop_now() => tracing::warn!("stopped at once by a second signal; camera sessions stay open and the last messages are lost"),
         }
-        if let Some(api) = self.api.take() {
-            api.close().await;
-        }
+        std::mem::take(&mut self.servers).close().await;
         // With the same client id it would compete with the connection of the next run.
         self.broker.task.abort();
         loop {
@@ -824,11 +872,11 @@ impl Daemon {
         if let (true, Ok(name)) = (removed.arrived > 0, CameraId::new("removed-cameras")) {
             counters.push((name, removed));
         }
-        self.housekeeping.end(counters, messages).await
+        self.housekeeping.end(counters, messages)
     }
 
     async fn stop_stages(&mut self, is_restart: bool) {
-        if let Some(api) = &self.api {
+        if let Some(api) = &self.servers.api {
             api.refuse();
         }
         self.cameras.stop(CAMERAS_LIMIT).await;
@@ -849,7 +897,6 @@ impl Daemon {
 
 /// The stages that can fail to start, running and not yet connected to anything outside.
 struct PreparedStages {
-    page: Option<BoundPage>,
     config: ConfigStore,
     engines: EngineSupervisor,
     card: ModelCard,
@@ -861,13 +908,10 @@ async fn validate(old: &Config, new: &Config) -> anyhow::Result<()> {
     if old.mqtt != new.mqtt {
         Publisher::check(&new.mqtt).context("mqtt")?;
     }
-    // The running page may occupy the port, which the restart frees.
-    let port = |config: &Config| config.http.listen.map(|address| address.port());
-    if port(old) != port(new) {
-        drop(BoundPage::bind(new.http.listen).await?);
+    if is_other_port(page_port(new), old) {
+        ServedPage::check(&new.http).await?;
     }
-    let port = |config: &Config| config.api.as_ref().map(|api| api.listen.port());
-    if port(old) != port(new) {
+    if is_other_port(api_port(new), old) {
         ServedApi::check(new.api.as_ref()).await?;
     }
     if old.model.source != new.model.source {
@@ -886,12 +930,17 @@ async fn fleet_ready(fleet: &mut Option<FleetMembership>) {
     }
 }
 
-/// Never ready without an API. Dropping the future loses nothing.
-async fn next_trigger(api: &mut Option<ServedApi>) -> TriggerRequest {
-    match api {
-        Some(api) => api.next_trigger().await,
-        None => pending().await,
-    }
+fn page_port(config: &Config) -> Option<u16> {
+    config.http.listen.map(|address| address.port())
+}
+
+fn api_port(config: &Config) -> Option<u16> {
+    config.api.as_ref().map(|api| api.listen.port())
+}
+
+/// Whether neither page nor API runs at this port: theirs are free in the restart, so only another one is tried before.
+fn is_other_port(port: Option<u16>, running: &Config) -> bool {
+    port.is_some() && ![page_port(running), api_port(running)].contains(&port)
 }
 
 /// What looks cost on the engines; `None` when the model's configuration cannot be read.

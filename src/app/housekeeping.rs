@@ -16,8 +16,9 @@ use crate::ops::{
     facts::{ApiFacts, CameraFacts, EngineFacts, Facts, SnapshotCounters},
     metrics::Metrics,
     notify::{self, Watchdog},
-    page::{BoundPage, DaemonHealth, EngineState, PageInputs, ServedPage},
+    page::{DaemonHealth, EngineState, PageInputs},
     process::{ProcessMeter, ProcessUse},
+    readiness::Readiness,
     window::PercentileWindow,
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
@@ -36,6 +37,8 @@ const LATENCY_SPAN: Duration = Duration::from_secs(60);
 const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
+/// An engine without progress for this time makes none for `/readyz`.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// An engine without progress for this time is given up, where systemd sets no watchdog interval.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 /// A look that takes this many times its measured time counts as one that hangs.
@@ -55,8 +58,9 @@ pub struct Housekeeping {
     board: Board,
     metrics: Arc<Metrics>,
     health: watch::Sender<DaemonHealth>,
-    page: Option<ServedPage>,
+    readiness: Readiness,
     engine_watchdog: Watchdog,
+    stall_watchdog: Watchdog,
     systemd_watchdog: Option<SystemdWatchdog>,
     gauge: Option<Gauge>,
 }
@@ -147,28 +151,27 @@ fn gauge(engines: &EngineSupervisor, clock: &Arc<dyn Clock>) -> Option<Gauge> {
 }
 
 /// An engine shows progress once a step. On a processor a step of a large model takes long, but no longer than its look.
-fn engine_watchdog(engines: &EngineSupervisor, now: Mono) -> Watchdog {
-    let limit = notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT);
+fn engine_watchdog(engines: &EngineSupervisor, limit: Duration, now: Mono) -> Watchdog {
     let limit = limit.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
     let labels = engines.progress().map(|(label, _)| label.to_owned());
     Watchdog::new(labels.map(|label| (label, limit)), now)
 }
 
+fn give_up_limit() -> Duration {
+    notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT)
+}
+
+fn stall_limit() -> Duration {
+    STALL_LIMIT.min(give_up_limit() / 2)
+}
+
 impl Housekeeping {
-    /// Opens the status page.
     pub fn start(
-        bound: Option<BoundPage>,
+        readiness: Readiness,
         engines: &EngineSupervisor,
         board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let metrics = Arc::new(Metrics::default());
-        let (health, receiver) = watch::channel(DaemonHealth::default());
-        let inputs = PageInputs {
-            metrics: Arc::clone(&metrics),
-            health: receiver,
-            source: Arc::new(board.clone()),
-        };
         let now = clock.now();
         Self {
             started: now,
@@ -184,19 +187,37 @@ impl Housekeeping {
             process: ProcessMeter::default(),
             process_use: ProcessUse::default(),
             board,
-            metrics,
-            health,
-            page: bound.map(|bound| bound.serve(inputs)),
-            engine_watchdog: engine_watchdog(engines, now),
+            metrics: Arc::default(),
+            health: watch::Sender::default(),
+            readiness,
+            engine_watchdog: engine_watchdog(engines, give_up_limit(), now),
+            stall_watchdog: engine_watchdog(engines, stall_limit(), now),
             systemd_watchdog: SystemdWatchdog::new(now),
             gauge: gauge(engines, &clock),
             clock,
         }
     }
 
+    /// To another one than at the start.
+    #[cfg(test)]
+    pub fn report_to(&mut self, readiness: Readiness) {
+        self.readiness = readiness;
+    }
+
+    /// For the status page.
+    pub fn page_inputs(&self) -> PageInputs {
+        PageInputs {
+            metrics: Arc::clone(&self.metrics),
+            health: self.health.subscribe(),
+            source: Arc::new(self.board.clone()),
+        }
+    }
+
     /// Watches the engines that run now.
     pub fn watch(&mut self, engines: &EngineSupervisor) {
-        self.engine_watchdog = engine_watchdog(engines, self.clock.now());
+        let now = self.clock.now();
+        self.engine_watchdog = engine_watchdog(engines, give_up_limit(), now);
+        self.stall_watchdog = engine_watchdog(engines, stall_limit(), now);
         self.gauge = gauge(engines, &self.clock);
     }
 
@@ -231,6 +252,9 @@ impl Housekeeping {
             input.publisher.publish(Update::Stats(stats));
         }
         let progress: Vec<_> = input.engines.progress().map(|(_, count)| count).collect();
+        let running = progress.iter().flatten().count();
+        let stalled = self.stall_watchdog.check(&progress, now).len();
+        self.readiness.turned(running > stalled);
         self.engine_watchdog.check(&progress, now)
     }
 
@@ -245,7 +269,6 @@ impl Housekeeping {
         let broker = publisher.state().borrow().clone();
         let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
         self.health.send_replace(DaemonHealth {
-            ready: true,
             troubles: cameras
                 .troubles()
                 .chain(of_broker)
@@ -374,15 +397,12 @@ impl Housekeeping {
         self.metrics.forget_webhook(webhook);
     }
 
-    /// Closes the status page, so that its address is free, and returns the figures of the whole run.
-    pub async fn end(
+    /// The figures of the whole run.
+    pub fn end(
         mut self,
         frame_counters: Vec<(CameraId, FrameCounters)>,
         messages: MessageCounters,
     ) -> RunReport {
-        if let Some(page) = self.page.take() {
-            page.close().await;
-        }
         let now = self.clock.now();
         let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {

@@ -17,10 +17,13 @@ use crate::{
 };
 use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_core::{
-    Clock, SystemClock,
-    config::{self, CameraConfig, Environment},
+    CameraId, Clock, Prompt, PromptView, SystemClock, Task,
+    config::{self, CameraConfig, Environment, PromptConfig},
 };
-use spotter_engine::model::{ModelConfig, model_config};
+use spotter_engine::{
+    model::{ModelConfig, model_config},
+    open::PromptCheck,
+};
 use spotter_mqtt::discovery::collisions;
 
 /// Time for the broker to accept a connection.
@@ -91,7 +94,67 @@ fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
         config.mqtt.broker.host,
         config.mqtt.broker.port,
     ))?;
-    costs(config)
+    costs(config)?;
+    words(args, config)
+}
+
+/// Fails when the model has no room for the words of a prompt. Only its files tell, so nothing is said where they are not.
+fn words(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
+    let Ok(check) = PromptCheck::open(&config.model) else {
+        return Ok(());
+    };
+    let prompts = config.cameras.iter().flat_map(|camera| {
+        let prompts = camera.prompts.iter();
+        prompts.flat_map(move |prompt| asked(camera, prompt))
+    });
+    let mut failed = 0;
+    for (camera, prompt) in prompts {
+        if let Err(error) = check.check(&prompt) {
+            failed += 1;
+            say(format_args!("camera {camera}, {error}"))?;
+        }
+    }
+    if failed > 0 {
+        let failed = counted(failed, "prompt");
+        bail!(
+            "{}: the model cannot answer {failed}",
+            args.config.display()
+        );
+    }
+    Ok(())
+}
+
+/// What a prompt asks the model: itself, its question before an event and the one about an event.
+fn asked<'a>(
+    camera: &'a CameraConfig,
+    prompt: &PromptConfig,
+) -> impl Iterator<Item = (&'a CameraId, Prompt)> + use<'a> {
+    let question = |question: &String, choices: &[&str], view: PromptView| {
+        let choices = choices.iter().map(|&choice| choice.to_owned());
+        let question = question.clone();
+        let choices = choices.collect();
+        (Task::Query { question, choices }, view)
+    };
+    let verify = prompt.verify.as_ref();
+    let verify = verify.map(|text| question(text, &["yes", "no"], PromptView::default()));
+    let of_strip = PromptView {
+        strip: prompt.strip,
+        ..PromptView::default()
+    };
+    let describe = prompt.describe.as_ref();
+    let describe = describe.map(|text| question(text, &[], of_strip));
+    let own = (prompt.task.clone(), camera.view_of(prompt));
+    let (id, revision) = (prompt.id.clone(), prompt.revision);
+    let all = [Some(own), verify, describe].into_iter().flatten();
+    all.map(move |(task, view)| {
+        let prompt = Prompt {
+            id: id.clone(),
+            revision,
+            task,
+            view,
+        };
+        (&camera.id, prompt)
+    })
 }
 
 /// One line for each prompt with what it asks of the device, and one for all of them.

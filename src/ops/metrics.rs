@@ -2,7 +2,7 @@
 //! `_total`. Labels are bounded: cameras, prompts' stages, reasons.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -167,6 +167,77 @@ const NODE_COUNTERS: [CopiedMetric<Facts>; 5] = [
         |facts| facts.lines_lost,
     ),
 ];
+
+/// The text in which metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    OpenMetrics,
+    /// The older text of Prometheus, version 0.0.4, for clients that know no other.
+    PrometheusText,
+}
+
+impl MetricsFormat {
+    /// The format that a client prefers, by its `Accept`.
+    pub fn accepted(accept: &str) -> Self {
+        let open_metrics = quality(
+            accept,
+            &["application/openmetrics-text", "application/*", "*/*"],
+        );
+        match quality(accept, &["text/plain", "text/*", "*/*"]) > open_metrics {
+            true => Self::PrometheusText,
+            false => Self::OpenMetrics,
+        }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::PrometheusText => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// How much a client wants the first of these media ranges that its `Accept` has, 0..1.
+fn quality(accept: &str, ranges: &[&str]) -> f64 {
+    let of_range = |range: &&str| {
+        accept.split(',').find_map(|part| {
+            let mut words = part.split(';').map(str::trim);
+            (words.next()? == *range).then(|| {
+                let quality = words.find_map(|word| word.strip_prefix("q=")?.parse().ok());
+                quality.unwrap_or(1.0)
+            })
+        })
+    };
+    ranges.iter().find_map(of_range).unwrap_or_default()
+}
+
+/// In OpenMetrics a counter's name has no `_total`, and its samples do; in the older text both have it. Units are unknown there.
+fn prometheus_text(open_metrics: &str) -> String {
+    let of_counter = |line| match comment(line)? {
+        ("TYPE", name, "counter") => Some(name),
+        _ => None,
+    };
+    let counters: BTreeSet<&str> = open_metrics.lines().filter_map(of_counter).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines() {
+        match comment(line) {
+            Some(("UNIT", ..)) => continue,
+            Some((kind, name, rest)) if counters.contains(name) => {
+                text.push_str(&format!("# {kind} {name}_total {rest}"));
+            }
+            None if line == "# EOF" => continue,
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `# KIND NAME REST`.
+fn comment(line: &str) -> Option<(&str, &str, &str)> {
+    let mut words = line.strip_prefix("# ")?.splitn(3, ' ');
+    Some((words.next()?, words.next()?, words.next()?))
+}
 
 /// Handles to all metrics; usable from any thread, no call blocks.
 #[derive(Debug)]
@@ -515,8 +586,8 @@ impl Metrics {
         }
     }
 
-    /// OpenMetrics text; memory and processor time are read now.
-    pub fn encode(&self) -> String {
+    /// Memory and processor time are read now.
+    pub fn encode(&self, format: MetricsFormat) -> String {
         if let Some(mib) = process::resident_mib() {
             self.memory.set((mib * 1024.0 * 1024.0) as i64);
         }
@@ -526,7 +597,10 @@ impl Metrics {
         let mut page = String::new();
         // Writing to a String cannot fail.
         _ = text::encode(&mut page, &self.registry);
-        page
+        match format {
+            MetricsFormat::OpenMetrics => page,
+            MetricsFormat::PrometheusText => prometheus_text(&page),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod notify;
 pub mod page;
 mod panics;
 pub mod process;
+pub mod readiness;
 pub mod shutdown;
 pub mod telemetry;
 pub mod window;

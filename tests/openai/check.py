@@ -19,6 +19,7 @@ def refused(kind, client, messages):
     try:
         client.chat.completions.create(model="any", messages=messages)
     except kind as error:
+        assert error.code is None or isinstance(error.code, str), error.code
         print(f"{kind.__name__}: {error}", flush=True)
         return
     sys.exit(f"not refused with {kind.__name__}: {messages!r:.200}")
@@ -34,10 +35,19 @@ def main():
     answer = client.chat.completions.create(model=models[0], messages=question(picture), temperature=0, max_tokens=20)
     words = answer.choices[0].message.content
     assert words and answer.choices[0].finish_reason == "stop" and answer.model == models[0], answer
+    usage = answer.usage
+    assert usage.prompt_tokens > 400 and usage.completion_tokens > 1, usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens, usage
     print(f"openai {openai.__version__}, model {models[0]}: {words!r}", flush=True)
     chunks = client.chat.completions.create(model=models[0], messages=question(picture), stream=True)
+    chunks = list(chunks)
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    assert streamed == words, (streamed, words)
+    assert streamed == words and chunks[-1].usage == usage, (chunks, words)
+    options = {"include_usage": True}
+    chunks = list(client.chat.completions.create(model="any", messages=question(picture), stream=True, stream_options=options))
+    assert chunks[-1].usage == usage and not chunks[-1].choices, chunks
+    hello = client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}])
+    assert "image_url" in hello.choices[0].message.content and hello.usage.total_tokens == 0, hello
 
     # The package asks again after 429, after the time that the answer names.
     patient = client.with_options(max_retries=20)
@@ -49,7 +59,7 @@ def main():
 
     refused(openai.AuthenticationError, openai.OpenAI(base_url=url, api_key="wrong"), question(picture))
     refused(openai.BadRequestError, client, question("https://example.net/a.jpg"))
-    refused(openai.BadRequestError, client, [{"role": "user", "content": "What is it?"}])
+    refused(openai.BadRequestError, client, question(picture, "is it a car? " * 150))
     two = question(picture)
     two[0]["content"].append(two[0]["content"][1])
     refused(openai.BadRequestError, client, two)

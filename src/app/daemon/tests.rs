@@ -1,8 +1,13 @@
 //! The daemon with cameras that stream and engines that fail; where nothing else is said, without a broker.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, net::SocketAddr};
 
-use tokio::sync::watch;
+use spotter_core::ManualClock;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::watch,
+};
 
 use super::*;
 use crate::{
@@ -60,13 +65,13 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         open_engines,
     };
     let prepared = PreparedStages {
-        page: BoundPage::bind(config.http.listen).await.unwrap(),
         config: ConfigStore::open(context.path.clone(), config, clock.now(), clock.wall()),
         engines,
         card: test_support::card(),
         fleet: None,
     };
-    Daemon::with(prepared, context).unwrap()
+    let readiness = Readiness::new(clock);
+    Daemon::with(prepared, readiness, context).unwrap()
 }
 
 /// Opens no engine.
@@ -268,5 +273,51 @@ async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
         assert!(Some(now) < rejected.retry_at(), "not by its own retry");
         broker.script(|script| script.connack = REJECTED);
         broker.cut();
+    }
+}
+
+/// Status and body of an answer of the page.
+async fn page_answer(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn daemon_whose_loop_stopped_is_not_ready() {
+    let config = test_support::config(CONFIG);
+    let mut daemon = daemon_with(config, &[usize::MAX], never()).await;
+    let mut signals = Signals::listen().unwrap();
+    let clock = ManualClock::default();
+    let readiness = Readiness::new(Arc::new(clock.clone()));
+    let http = config::HttpConfig {
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        names: Vec::new(),
+    };
+    let machine: Arc<dyn Clock> = Arc::new(clock.clone());
+    let page = ServedPage::start(&http, readiness.clone(), &machine).await;
+    let page = page.unwrap().unwrap();
+    page.open(daemon.housekeeping.page_inputs());
+    daemon.housekeeping.report_to(readiness);
+    let ready = || page_answer(page.address(), "/readyz");
+    assert!(ready().await.ends_with("the model is being opened\n"));
+    for _ in 0..2 {
+        let is_ready = async { while !ready().await.starts_with("HTTP/1.1 200") {} };
+        tokio::select! {
+            end = daemon.run(&mut signals) => panic!("{:?}", end.is_ok()),
+            () = is_ready => {}
+        }
+        // The loop does not turn now.
+        clock.advance(Duration::from_secs(9));
+        assert!(ready().await.starts_with("HTTP/1.1 200"));
+        clock.advance(Duration::from_secs(1));
+        let stopped = ready().await;
+        assert!(
+            stopped.starts_with("HTTP/1.1 503") && stopped.ends_with("not turned for 10 s\n"),
+            "{stopped}"
+        );
     }
 }

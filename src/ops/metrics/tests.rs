@@ -102,7 +102,7 @@ fn names_follow_the_scheme_and_counters_are_copied() {
         total_tenth_ms: 80,
         camera_tenth_ms: None,
     });
-    let page = metrics.encode();
+    let page = metrics.encode(MetricsFormat::OpenMetrics);
     for line in [
         "spotter_api_requests_total{endpoint=\"detect\",status=\"200\"} 6",
         "spotter_api_requests_total{endpoint=\"detect\",status=\"429\"} 2",
@@ -164,7 +164,7 @@ fn a_camera_that_is_taken_away_leaves_no_line() {
         ..Facts::default()
     });
     metrics.forget(&id("gate"));
-    let page = metrics.encode();
+    let page = metrics.encode(MetricsFormat::OpenMetrics);
     assert!(
         !page.contains("\"gate\"") && page.contains("\"yard\""),
         "{page}"
@@ -193,7 +193,7 @@ fn webhook_has_its_lines_until_it_is_removed() {
         }],
         ..Facts::default()
     });
-    let page = metrics.encode();
+    let page = metrics.encode(MetricsFormat::OpenMetrics);
     for line in [
         "spotter_webhook_events_total{webhook=\"door\",outcome=\"posted\"} 1",
         "spotter_webhook_retries_total{webhook=\"door\"} 2",
@@ -206,5 +206,72 @@ fn webhook_has_its_lines_until_it_is_removed() {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
     metrics.forget_webhook(&door);
-    assert!(!metrics.encode().contains("\"door\""));
+    assert!(
+        !metrics
+            .encode(MetricsFormat::OpenMetrics)
+            .contains("\"door\"")
+    );
+}
+
+#[test]
+fn format_is_the_one_that_the_client_prefers() {
+    for (accept, format) in [
+        ("", MetricsFormat::OpenMetrics),
+        ("*/*", MetricsFormat::OpenMetrics),
+        (
+            "text/html,application/xhtml+xml,*/*;q=0.8",
+            MetricsFormat::OpenMetrics,
+        ),
+        ("text/plain;version=0.0.4", MetricsFormat::PrometheusText),
+        ("text/plain", MetricsFormat::PrometheusText),
+        (
+            "text/plain; version=0.0.4; q=1, */*; q=0.1",
+            MetricsFormat::PrometheusText,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+            MetricsFormat::OpenMetrics,
+        ),
+        (
+            "application/openmetrics-text;q=0.2,text/plain;q=0.3",
+            MetricsFormat::PrometheusText,
+        ),
+        ("text/plain;q=nonsense", MetricsFormat::PrometheusText),
+    ] {
+        assert_eq!(MetricsFormat::accepted(accept), format, "{accept}");
+    }
+}
+
+#[test]
+fn older_text_names_and_types_counters_as_their_samples() {
+    let metrics = Metrics::default();
+    metrics.update(&Facts {
+        cameras: vec![(id("gate"), CameraFacts::default())],
+        engines: vec![EngineFacts::default()],
+        ..Facts::default()
+    });
+    let text = metrics.encode(MetricsFormat::PrometheusText);
+    for line in [
+        "# HELP spotter_ingest_frames_total Decoded frames.",
+        "# TYPE spotter_ingest_frames_total counter",
+        "spotter_ingest_frames_total{camera=\"gate\"} 0",
+        "# TYPE spotter_process_cpu_seconds_total counter",
+        "# TYPE spotter_ingest_camera_online gauge",
+        "# TYPE spotter_publish_latency_seconds histogram",
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in\n{text}"
+        );
+    }
+    assert!(
+        !text.contains("# UNIT") && !text.contains("# EOF"),
+        "{text}"
+    );
+    // Each sample of a counter belongs to a type of its own name.
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let is_typed = text.contains(&format!("# TYPE {name} counter\n"));
+        assert_eq!(is_typed, name.ends_with("_total"), "{line}");
+    }
 }

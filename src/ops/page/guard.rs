@@ -1,10 +1,6 @@
 //! Which requests are answered, and what a browser may do with the answer.
-//!
-//! A page on loopback is reached by every page of the world that the operator's browser shows. Such a page may send requests
-//! but not read answers, unless it calls itself by a name that it lets resolve to 127.0.0.1 (DNS rebinding): so on loopback
-//! only names of this machine are answered.
 
-use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
@@ -12,6 +8,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+
+use spotter_http::HostNames;
 
 /// Everything comes from this server, and nothing is sent, framed or inlined.
 const POLICY: &str = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; \
@@ -26,9 +24,9 @@ const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
 ];
 
-/// Passes a request on, or refuses it with the reason. `listening` is the address that was bound.
-pub async fn guard(State(listening): State<SocketAddr>, request: Request, next: Next) -> Response {
-    let mut answer = match refusal(listening, request.method(), request.headers()) {
+/// Passes a request on, or refuses it with the reason.
+pub async fn guard(State(names): State<Arc<HostNames>>, request: Request, next: Next) -> Response {
+    let mut answer = match refusal(&names, request.method(), request.headers()) {
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     };
@@ -40,7 +38,7 @@ pub async fn guard(State(listening): State<SocketAddr>, request: Request, next: 
 }
 
 fn refusal(
-    listening: SocketAddr,
+    names: &HostNames,
     method: &Method,
     headers: &HeaderMap,
 ) -> Option<(StatusCode, &'static str)> {
@@ -49,75 +47,46 @@ fn refusal(
     }
     // Browsers always send it; a client without it is no browser.
     let host = headers.get(header::HOST)?;
-    let is_local = host
-        .to_str()
-        .is_ok_and(|host| !listening.ip().is_loopback() || is_this_machine(host));
-    let text = "this page answers requests for localhost and loopback addresses only\n";
-    (!is_local).then_some((StatusCode::MISDIRECTED_REQUEST, text))
-}
-
-/// With any port: a tunnel ends at another one.
-pub fn is_this_machine(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let address = name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    address || name.eq_ignore_ascii_case("localhost")
+    let is_known = host.to_str().is_ok_and(|host| names.accept(host));
+    let text = "this page is not called by this name: use an address or the name of the machine, or add the name to http.names\n";
+    (!is_known).then_some((StatusCode::MISDIRECTED_REQUEST, text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(listening: &str, method: Method, host: Option<&str>) -> Option<StatusCode> {
+    fn refused(method: Method, host: Option<&str>) -> Option<StatusCode> {
+        let names = HostNames::of_this_machine(&["nvr.example".to_owned()]);
         let mut headers = HeaderMap::new();
         if let Some(host) = host {
             headers.insert(header::HOST, HeaderValue::from_str(host).unwrap());
         }
-        refusal(listening.parse().unwrap(), &method, &headers).map(|(status, _)| status)
+        refusal(&names, &method, &headers).map(|(status, _)| status)
     }
 
     #[test]
-    fn loopback_page_answers_only_names_of_this_machine() {
-        let ask = |host| refused("127.0.0.1:9464", Method::GET, Some(host));
+    fn page_answers_addresses_and_known_names_only() {
         for fine in [
-            "localhost:9464",
-            "LOCALHOST",
-            "127.0.0.1:80",
-            "127.0.0.2",
-            "[::1]:9464",
+            Some("localhost:9464"),
+            Some("192.0.2.1:9464"),
+            Some("nvr.example"),
+            None,
         ] {
-            assert_eq!(ask(fine), None, "{fine}");
+            assert_eq!(refused(Method::GET, fine), None, "{fine:?}");
         }
-        for strange in [
-            "evil.example:9464",
-            "localhost.evil.example",
-            "192.0.2.1",
-            "",
-            "[::2]",
-            "::1",
-        ] {
-            assert_eq!(
-                ask(strange),
-                Some(StatusCode::MISDIRECTED_REQUEST),
-                "{strange}"
-            );
+        for strange in ["evil.example:9464", "localhost.evil.example", ""] {
+            let status = refused(Method::GET, Some(strange));
+            assert_eq!(status, Some(StatusCode::MISDIRECTED_REQUEST), "{strange}");
         }
-        assert_eq!(refused("127.0.0.1:9464", Method::GET, None), None);
-        let public = refused("0.0.0.0:9464", Method::GET, Some("nvr.example"));
-        assert_eq!(public, None, "names of an open address are not known here");
     }
 
     #[test]
     fn methods_other_than_get_and_head_are_refused() {
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
-            let status = refused("127.0.0.1:9464", method, Some("localhost"));
+            let status = refused(method, Some("localhost"));
             assert_eq!(status, Some(StatusCode::METHOD_NOT_ALLOWED));
         }
-        assert_eq!(
-            refused("127.0.0.1:1", Method::HEAD, Some("localhost")),
-            None
-        );
+        assert_eq!(refused(Method::HEAD, Some("localhost")), None);
     }
 }

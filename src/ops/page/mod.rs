@@ -29,8 +29,7 @@ use axum::body::Bytes;
 
 pub use api::ApiLine;
 pub use fleet::{FleetNodeStatus, FleetStatus};
-pub use guard::is_this_machine;
-pub use serve::{BoundPage, DaemonHealth, PageInputs, ServedPage};
+pub use serve::{DaemonHealth, PageInputs, ServedPage};
 pub use status::{
     BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus, LastAnswer,
     LineStatus, LookAnswer, LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus,

@@ -1,106 +1,113 @@
 //! The page's HTTP server and its routes.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use anyhow::Context as _;
 use axum::{
     Router,
-    extract::{Path, State},
-    http::{StatusCode, Uri, header},
+    extract::{FromRequestParts, Path, State},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     middleware,
     response::{Html, IntoResponse},
     routing::get,
 };
-use tokio::{
-    net::TcpListener,
-    sync::{oneshot, watch},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::sync::watch;
 
 use super::{StatusSource, guard, html};
-use crate::ops::metrics::Metrics;
+use crate::ops::{
+    metrics::{Metrics, MetricsFormat},
+    readiness::Readiness,
+};
+use spotter_core::{Clock, config::HttpConfig};
+use spotter_http::{BoundListener, HostNames, ServedListener};
 
-/// Time for answers in progress when the page is closed.
-const CLOSE_LIMIT: Duration = Duration::from_millis(500);
-
-/// What `/healthz` and `/readyz` answer.
+/// What `/healthz` answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonHealth {
-    /// The start is complete.
-    pub ready: bool,
     /// Current problems, one line each, without any login; empty = healthy.
     pub troubles: Vec<String>,
 }
 
-/// What the routes answer from.
+/// What the routes answer from, once the daemon runs.
 #[derive(Clone)]
 pub struct PageInputs {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// For `/healthz` and `/readyz`.
+    /// For `/healthz`.
     pub health: watch::Receiver<DaemonHealth>,
     /// For `/`, `/status.json` and pictures.
     pub source: Arc<dyn StatusSource>,
 }
 
-/// The page with its address bound; requests wait until [`serve`](Self::serve). Dropping it frees the address.
-pub struct BoundPage {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-/// The page that is served.
+/// The page while it is served. Dropping it frees its address.
 pub struct ServedPage {
-    /// Dropping it stops the page.
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    listener: ServedListener,
+    state: Arc<PageState>,
 }
 
-impl BoundPage {
-    /// Binds the address, so that a port in use is an error at the start. `None` without an address: there is no page.
-    pub async fn bind(address: Option<SocketAddr>) -> anyhow::Result<Option<Self>> {
-        let Some(address) = address else {
+struct PageState {
+    readiness: Readiness,
+    inputs: OnceLock<PageInputs>,
+}
+
+impl ServedPage {
+    /// Binds the address, so that a port in use is an error at the start, and answers `/readyz` alone until [`open`](Self::open).
+    /// `None` without an address: there is no page. Needs a tokio runtime.
+    pub async fn start(
+        config: &HttpConfig,
+        readiness: Readiness,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(address) = config.listen else {
             return Ok(None);
         };
-        let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("http.listen: cannot listen on {address}; choose another address or \"off\"")
-        })?;
-        let address = listener.local_addr()?;
-        Ok(Some(Self { listener, address }))
+        let bound = bind(address).await?;
+        tracing::debug!(address = %bound.address(), "status page");
+        let state = Arc::new(PageState {
+            readiness,
+            inputs: OnceLock::new(),
+        });
+        let names = HostNames::of_this_machine(&config.names);
+        let listener = bound.serve(router(&state, names), clock);
+        Ok(Some(Self { listener, state }))
+    }
+
+    /// Fails when [`start`](Self::start) would for want of the address.
+    pub async fn check(config: &HttpConfig) -> anyhow::Result<()> {
+        if let Some(address) = config.listen {
+            drop(bind(address).await?);
+        }
+        Ok(())
+    }
+
+    /// From now on all paths are answered.
+    pub fn open(&self, inputs: PageInputs) {
+        // Opened once.
+        _ = self.state.inputs.set(inputs);
     }
 
     /// The bound address; of use when port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
-    /// Answers requests. Needs a tokio runtime.
-    pub fn serve(self, inputs: PageInputs) -> ServedPage {
-        tracing::debug!(address = %self.address, "status page");
-        let (stop, stopped) = oneshot::channel();
-        // An error means that the sender was dropped, which is the stop.
-        let stopped = async move { drop(stopped.await) };
-        let router = router(inputs, self.address);
-        let served = axum::serve(self.listener, router).with_graceful_shutdown(stopped);
-        let task = tokio::spawn(async move {
-            if let Err(error) = served.await {
-                tracing::error!(%error, "status page stopped; restart the daemon to serve it again");
-            }
-        });
-        ServedPage { stop, task }
-    }
-}
-
-impl ServedPage {
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
-        drop(self.stop);
-        let _ = timeout(CLOSE_LIMIT, self.task).await;
+        self.listener.close().await;
     }
 }
 
-fn router(inputs: PageInputs, listening: SocketAddr) -> Router {
+async fn bind(address: SocketAddr) -> anyhow::Result<BoundListener> {
+    let bound = BoundListener::bind(address).await;
+    bound.with_context(|| {
+        format!("http.listen: cannot listen on {address}; choose another address or \"off\"")
+    })
+}
+
+fn router(state: &Arc<PageState>, names: HostNames) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route(
@@ -120,8 +127,27 @@ fn router(inputs: PageInputs, listening: SocketAddr) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(show_health))
         .route("/readyz", get(show_ready))
-        .with_state(inputs)
-        .layer(middleware::from_fn_with_state(listening, guard::guard))
+        .with_state(Arc::clone(state))
+        .layer(middleware::from_fn_with_state(
+            Arc::new(names),
+            guard::guard,
+        ))
+}
+
+/// Before the daemon runs, the paths that need its figures say why there are none.
+impl FromRequestParts<Arc<PageState>> for PageInputs {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(
+        _parts: &mut Parts,
+        state: &Arc<PageState>,
+    ) -> Result<Self, Self::Rejection> {
+        let starting = (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Spotter is starting: the model is being opened\n",
+        );
+        state.inputs.get().cloned().ok_or(starting)
+    }
 }
 
 async fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {
@@ -131,18 +157,18 @@ async fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {
     )
 }
 
-async fn show_page(State(inputs): State<PageInputs>) -> Html<String> {
+async fn show_page(inputs: PageInputs) -> Html<String> {
     Html(html::page(&inputs.source.status(true)).into_string())
 }
 
-async fn show_status(State(inputs): State<PageInputs>) -> impl IntoResponse {
+async fn show_status(inputs: PageInputs) -> impl IntoResponse {
     // A struct of numbers, texts and lists always serialises.
     let text = serde_json::to_string(&inputs.source.status(false)).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 async fn show_picture(
-    State(inputs): State<PageInputs>,
+    inputs: PageInputs,
     Path(picture): Path<String>,
     uri: Uri,
 ) -> Result<impl IntoResponse, StatusCode> {
@@ -157,12 +183,15 @@ async fn show_picture(
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(State(inputs): State<PageInputs>) -> impl IntoResponse {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], inputs.metrics.encode())
+async fn show_metrics(inputs: PageInputs, headers: HeaderMap) -> impl IntoResponse {
+    let accepted = headers.get(header::ACCEPT);
+    let accepted = accepted.and_then(|value| value.to_str().ok());
+    let format = MetricsFormat::accepted(accepted.unwrap_or_default());
+    let kind = [(header::CONTENT_TYPE, format.content_type())];
+    (kind, inputs.metrics.encode(format))
 }
 
-async fn show_health(State(inputs): State<PageInputs>) -> (StatusCode, String) {
+async fn show_health(inputs: PageInputs) -> (StatusCode, String) {
     let troubles = inputs.health.borrow().troubles.join("\n");
     if troubles.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
@@ -171,10 +200,9 @@ async fn show_health(State(inputs): State<PageInputs>) -> (StatusCode, String) {
     }
 }
 
-async fn show_ready(State(inputs): State<PageInputs>) -> (StatusCode, &'static str) {
-    if inputs.health.borrow().ready {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting\n")
+async fn show_ready(State(state): State<Arc<PageState>>) -> (StatusCode, String) {
+    match state.readiness.check() {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }

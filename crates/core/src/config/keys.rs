@@ -257,6 +257,8 @@ sections! {
         LISTEN: CustomForm = "listen", CustomForm("`\"ADDRESS:PORT\"`, or `\"off\"`", "`\"127.0.0.1:9464\"`"),
             "listen = \"0.0.0.0:9464\"",
             "Address and port of the HTTP server. The default accepts connections from this machine only.";
+        NAMES: CustomForm = "names", CustomForm("list of host names, without port", "none"), "names = [\"spotter.example.net\"]",
+            "Host names under which browsers and proxies call the page and an API without tokens. Addresses, `localhost` and the name of this machine, also with `.local`, are always answered; another name gets 421, so that no foreign web page reads the answers (DNS rebinding).";
     }
     api "`[api]`" "An HTTP API for programs that ask about pictures of their own: see [api.md](api.md). Without this table it is off. The cameras go first."
         "[api]\nlisten = \"0.0.0.0:2020\"\ntokens = [{ cred = \"api_token\" }]" {

@@ -33,13 +33,33 @@ pub(super) fn node(scope: &Scope<'_>, mut table: Reader<'_>) -> NodeConfig {
     }
 }
 
-/// `[http]`: listen, an address with a port or `off`.
+/// `[http]`: listen, an address with a port or `off`; names.
 pub(super) fn http(mut table: Reader<'_>) -> HttpConfig {
     let listen = table.parsed(&keys::http::LISTEN, socket);
+    let names = table.get(&keys::http::NAMES);
+    let names = names.and_then(|value| value.list()).unwrap_or_default();
     table.finish();
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464));
     HttpConfig {
         listen: listen.unwrap_or(Some(default)),
+        names: names
+            .iter()
+            .filter_map(|name| name.parsed(host_name))
+            .collect(),
+    }
+}
+
+/// A name as browsers send it, without scheme and port.
+fn host_name(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(of_name)
+    };
+    match text.split('.').all(is_label) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "{text:?} is not a host name; write \"spotter.example.net\", without http:// and port"
+        )),
     }
 }
 

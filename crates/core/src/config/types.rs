@@ -84,6 +84,8 @@ pub struct NodeConfig {
 pub struct HttpConfig {
     /// Address to listen on; `None` = off. Default `127.0.0.1:9464`.
     pub listen: Option<std::net::SocketAddr>,
+    /// Host names under which browsers call the page, beside those of this machine.
+    pub names: Vec<String>,
 }
 
 /// The broker, and what is published there.

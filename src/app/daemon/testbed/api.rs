@@ -114,11 +114,19 @@ async fn answers() {
             sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(client.detect().await.0, 503, "the model is being opened");
+        let ready = get(testbed.page, "/readyz");
+        assert!(
+            ready.starts_with("HTTP/1.1 503") && ready.ends_with("the model is being opened\n"),
+            "{ready}"
+        );
+        assert!(get(testbed.page, "/").starts_with("HTTP/1.1 503"));
         allow.send_replace(true);
         host::all_see(&testbed).await;
         finds_what_the_picture_shows(&client, &testbed).await;
         refuses_what_it_does_not_accept(&client).await;
         is_counted(&testbed).await;
+        answers_programs_that_look_around(&client).await;
+        gives_no_place_to_slow_bodies(&client).await;
         gives_way_to_the_cameras(&client, &testbed).await;
         is_restarted_by_a_reload(&client, &testbed, &section).await;
         signal("-TERM");
@@ -165,6 +173,15 @@ async fn finds_what_the_picture_shows(client: &ApiCaller, testbed: &Testbed) {
     assert_eq!(status, 200, "{answer}");
     let choice = &answer["choices"][0];
     assert!(choice["message"]["content"].is_string(), "{answer}");
+    let tokens = |key| answer["usage"][key].as_u64().unwrap();
+    assert!(
+        tokens("prompt_tokens") > 1 && tokens("completion_tokens") > 0,
+        "{answer}"
+    );
+    assert_eq!(
+        tokens("total_tokens"),
+        tokens("prompt_tokens") + tokens("completion_tokens")
+    );
     let (status, models) = client.send("GET", "/v1/models", String::new()).await;
     assert!(
         status == 200 && models.contains("\"simulated\""),
@@ -224,6 +241,42 @@ async fn is_counted(testbed: &Testbed) {
         "{api}"
     );
     assert!(get(testbed.page, "/").contains("HTTP API"));
+}
+
+async fn answers_programs_that_look_around(client: &ApiCaller) {
+    let stranger = ApiCaller {
+        token: None,
+        ..client.clone()
+    };
+    for (client, path) in [(&stranger, "/health"), (client, "/v1/models")] {
+        let answer = client.send("HEAD", path, String::new()).await;
+        assert_eq!(answer, (200, String::new()), "HEAD {path}");
+    }
+    let hello = json!({"model": "any", "messages": [{"role": "user", "content": "Hi"}]});
+    let (status, answer) = client.post("/v1/chat/completions", hello).await;
+    assert_eq!(status, 200, "{answer}");
+    let text = answer["choices"][0]["message"]["content"].as_str();
+    assert!(text.unwrap().contains("image_url"), "{answer}");
+}
+
+/// More bodies than the API has places, each of which never ends.
+async fn gives_no_place_to_slow_bodies(client: &ApiCaller) {
+    let head = format!(
+        "POST /v1/detect HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5000\r\n\r\n{{",
+        client.api
+    );
+    let slow = (0..12).map(|_| {
+        let mut stream = TcpStream::connect(client.api).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    });
+    let slow: Vec<TcpStream> = slow.collect();
+    // The server has read their heads when it answers a later request.
+    for _ in 0..5 {
+        let (status, answer) = client.detect().await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    drop(slow);
 }
 
 async fn gives_way_to_the_cameras(client: &ApiCaller, testbed: &Testbed) {

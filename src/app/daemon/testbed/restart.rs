@@ -104,6 +104,38 @@ async fn rejects() {
 }
 
 #[test]
+fn page_and_api_exchange_their_ports_by_a_reload() {
+    let test = "app::daemon::testbed::restart::page_and_api_exchange_their_ports_by_a_reload";
+    alone_without_an_error(test, exchanges());
+}
+
+async fn exchanges() {
+    let (_servers, testbed) = testbed_with_good_cameras().await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (page, api) = (testbed.page, free.local_addr().unwrap());
+    drop(free);
+    let site = |page: SocketAddr, api: SocketAddr| {
+        let text = testbed.text();
+        let text = text.replace(&testbed.page.to_string(), &page.to_string());
+        format!("{text}[api]\nlisten = \"{api}\"\n")
+    };
+    testbed.write(&site(page, api));
+    let answers = |path: &str, at| get(at, path).starts_with("HTTP/1.1 200");
+    let scenario = async {
+        host::all_see(&testbed).await;
+        assert!(answers("/readyz", page) && answers("/health", api));
+        testbed.reload(&site(api, page));
+        until("each has the other's port", || {
+            answers("/readyz", api) && answers("/health", page)
+        })
+        .await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
+    assert!(report.balanced(), "{report}");
+}
+
+#[test]
 fn configuration_that_cannot_start_returns_to_the_previous_one() {
     let test = "app::daemon::testbed::restart::configuration_that_cannot_start_returns_to_the_previous_one";
     alone_with_errors(test, &["cannot be started; the previous"], returns());

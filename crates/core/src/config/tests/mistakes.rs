@@ -15,7 +15,7 @@ fn unknown_key() {
     let line = "6:14 camera.gate.promts: unknown key; did you mean \"prompt\"?";
     // The missing prompt is explained by it.
     assert_eq!(said(&alone), [line]);
-    let line = "9:1 http.colour: unknown key; valid keys: listen";
+    let line = "9:1 http.colour: unknown key; valid keys: listen, names";
     assert_eq!(said(&person("[http]\ncolour = 1")), [line]);
 }
 
@@ -53,6 +53,27 @@ fn out_of_range() {
     }
     let line = "5:9 camera.gate.width: 99999999999999999999 is above 7680";
     assert_eq!(said(&gate("width = 99999999999999999999")), [line]);
+}
+
+#[test]
+fn names_of_the_page_have_neither_scheme_nor_port() {
+    for wrong in [
+        "https://spotter.example",
+        "spotter.example:9464",
+        "*.example",
+        ".example",
+        "",
+    ] {
+        let lines = said(&person(&format!("[http]\nnames = [\"{wrong}\"]")));
+        assert!(
+            lines.len() == 1 && lines[0].contains("is not a host name"),
+            "{wrong}: {lines:?}"
+        );
+    }
+    assert_eq!(
+        said(&person("[http]\nnames = [\"nvr\", \"spotter.example\"]")),
+        [""; 0]
+    );
 }
 
 #[test]

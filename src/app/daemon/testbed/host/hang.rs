@@ -19,7 +19,13 @@ async fn hangs() {
     let (servers, testbed) = testbed_with_good_cameras().await;
     let scenario = async {
         all_see(&testbed).await;
+        let ready = || get(testbed.page, "/readyz");
+        assert!(ready().starts_with("HTTP/1.1 200"), "{}", ready());
         testbed.scene.hang(true);
+        until("not ready", || {
+            ready().ends_with("no engine makes progress\n")
+        })
+        .await;
     };
     let run = testbed.run(machine_clock(), engines_of(&testbed.scene));
     let (ended, ()) = tokio::join!(timeout(PATIENCE, run), scenario);

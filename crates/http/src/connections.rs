@@ -1,0 +1,152 @@
+//! How many connections there are: in all and of each network. Those beyond are refused, so that descriptors are left for cameras
+//! and broker.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::network::ClientNetwork;
+
+/// Connections of all other machines together.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections of one network, or of this machine: more than the requests that the API answers at the same time (64), for a proxy
+/// before it.
+const NETWORK_CONNECTIONS_MAX: usize = 96;
+
+/// Counts connections. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub struct OpenConnections(Arc<Mutex<ConnectionCounts>>);
+
+#[derive(Debug, Default)]
+struct ConnectionCounts {
+    /// Of other machines.
+    remote: usize,
+    networks: HashMap<ClientNetwork, usize>,
+    totals: ConnectionTotals,
+}
+
+/// Since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionTotals {
+    pub accepted: u64,
+    pub refused: u64,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedConnection {
+    /// There are as many as are allowed.
+    Full,
+    /// Its network has as many as one is allowed.
+    NetworkFull(ClientNetwork),
+}
+
+/// One of the connections; it is no longer counted when it is dropped.
+#[derive(Debug)]
+pub struct OpenConnection {
+    connections: OpenConnections,
+    network: ClientNetwork,
+}
+
+impl OpenConnections {
+    /// Counts a connection from `address`, or refuses it. Programs on this machine, such as health checks, are not kept out by others.
+    pub fn admit(&self, address: IpAddr) -> Result<OpenConnection, RefusedConnection> {
+        let network = ClientNetwork::of(address);
+        let mut counts = self.lock();
+        if let Some(refusal) = counts.refusal(network) {
+            counts.totals.refused += 1;
+            return Err(refusal);
+        }
+        counts.totals.accepted += 1;
+        counts.remote += usize::from(network != ClientNetwork::Loopback);
+        *counts.networks.entry(network).or_default() += 1;
+        Ok(OpenConnection {
+            connections: self.clone(),
+            network,
+        })
+    }
+
+    pub fn totals(&self) -> ConnectionTotals {
+        self.lock().totals
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionCounts {
+    fn refusal(&self, network: ClientNetwork) -> Option<RefusedConnection> {
+        let of_network = self.networks.get(&network).copied().unwrap_or_default();
+        if of_network >= NETWORK_CONNECTIONS_MAX {
+            return Some(RefusedConnection::NetworkFull(network));
+        }
+        let is_full = network != ClientNetwork::Loopback && self.remote >= CONNECTIONS_MAX;
+        is_full.then_some(RefusedConnection::Full)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let mut counts = self.connections.lock();
+        if self.network != ClientNetwork::Loopback {
+            counts.remote = counts.remote.saturating_sub(1);
+        }
+        if let Some(count) = counts.networks.get_mut(&self.network) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.networks.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(
+        connections: &OpenConnections,
+        addresses: impl Iterator<Item = String>,
+    ) -> Vec<OpenConnection> {
+        let addresses = addresses.map(|text| text.parse().unwrap());
+        addresses
+            .filter_map(|address| connections.admit(address).ok())
+            .collect()
+    }
+
+    #[test]
+    fn one_network_gets_its_share_and_others_connect() {
+        let connections = OpenConnections::default();
+        // Another address of the same /64 each time.
+        let one = (0..500).map(|n| format!("2001:db8::{n:x}"));
+        let held = admitted(&connections, one);
+        assert_eq!(held.len(), NETWORK_CONNECTIONS_MAX);
+        let other = connections.admit("2001:db8:0:1::1".parse().unwrap());
+        assert!(other.is_ok());
+        let totals = ConnectionTotals {
+            accepted: NETWORK_CONNECTIONS_MAX as u64 + 1,
+            refused: 500 - NETWORK_CONNECTIONS_MAX as u64,
+        };
+        assert_eq!(connections.totals(), totals);
+        drop(held);
+        assert!(connections.admit("2001:db8::1".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn many_networks_fill_the_listener_but_not_for_this_machine() {
+        let connections = OpenConnections::default();
+        let many = (0..1000).map(|n| format!("10.0.{}.{}", n / 250, n % 250));
+        let held = admitted(&connections, many);
+        assert_eq!(held.len(), CONNECTIONS_MAX);
+        let late = connections.admit("192.0.2.1".parse().unwrap());
+        assert_eq!(late.err(), Some(RefusedConnection::Full));
+        let probe = connections.admit("127.0.0.1".parse().unwrap());
+        assert!(probe.is_ok(), "a health check of this machine");
+        drop(held);
+        assert_eq!(connections.lock().networks.len(), 1, "only the probe's");
+        assert_eq!(connections.lock().remote, 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! A connection whose client has to read what is written to it, at a minimum speed.
+
+use std::{
+    io::{Error, ErrorKind, IoSlice, Result},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::pace::ClientPace;
+
+/// Fails with [`ErrorKind::TimedOut`] when its client reads too slowly. Deadlines of what the client sends belong to requests.
+pub struct PacedStream<S> {
+    stream: S,
+    pace: ClientPace,
+    stalled: Option<Stall>,
+}
+
+/// A write that waits for the client.
+struct Stall {
+    since: Instant,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> PacedStream<S> {
+    pub fn new(stream: S) -> Self {
+        Self {
+            stream,
+            pace: ClientPace::default(),
+            stalled: None,
+        }
+    }
+
+    fn paced(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<Result<usize>>,
+    ) -> Poll<Result<usize>> {
+        match written {
+            Poll::Ready(Ok(bytes)) => {
+                let stall = self.stalled.take();
+                let waited = stall.map(|stall| stall.since.elapsed());
+                self.pace.moved(waited.unwrap_or_default(), bytes);
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                let left = self.pace.left();
+                let stall = self.stalled.get_or_insert_with(|| {
+                    let since = Instant::now();
+                    let deadline = Box::pin(sleep_until(since + left));
+                    Stall { since, deadline }
+                });
+                if stall.deadline.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(Error::from(ErrorKind::TimedOut)));
+                }
+            }
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for PacedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.paced(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.paced(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
+        time::sleep,
+    };
+
+    use super::*;
+    use crate::pace::PAUSE_MAX;
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_reads_nothing_loses_its_connection() {
+        let (server, _client) = duplex(1000);
+        let began = Instant::now();
+        let error = PacedStream::new(server).write_all(&[0; 5000]).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), PAUSE_MAX.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_trickles_is_disconnected_and_a_steady_one_not() {
+        for (bytes, is_kept) in [(100, false), (40_000, true)] {
+            let (server, mut client) = duplex(1000);
+            let reader = async move {
+                let mut part = vec![0; bytes];
+                while client.read_exact(&mut part).await.is_ok() {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            };
+            let answer = vec![0; 4_000_000];
+            let mut stream = PacedStream::new(server);
+            let writer = async move { stream.write_all(&answer).await.is_ok() };
+            let ((), written) = tokio::join!(reader, writer);
+            assert_eq!(written, is_kept, "{bytes} bytes a second");
+        }
+    }
+}
