@@ -11,7 +11,7 @@ mod support;
 use spotter_fleet::testing::NatsServer;
 use support::{DONE, Ended, FAILED, file, spotter};
 
-const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.10/a\"\nuser = \"u\"\npassword = { env = \"GATE\" }\nlabel = \"hall2\"\nprompt.car.detect = \"car\"\n";
+const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.10/a\"\nuser = \"u\"\npassword = { cred = \"camera_gate\" }\nlabel = \"hall2\"\nprompt.car.detect = \"car\"\n";
 const YARD: &str = "[camera.yard]\nurl = \"rtsp://192.0.2.11/a\"\nprompt.car.detect = \"car\"\n";
 
 fn fleet(server: &NatsServer, arguments: &[&str]) -> Ended {

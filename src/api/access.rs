@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use sha2::{Digest, Sha256};
 
-use spotter_core::{Mono, config::Secret};
+use spotter_core::{Mono, config::Secret, duration_from_secs};
 use spotter_http::ClientNetwork;
 
 /// Networks whose rate is remembered; of those beyond, none may ask until one is forgotten. Clients with a token are not among them.
@@ -95,7 +95,7 @@ impl RequestRates {
         };
         let grown = allowance.grown(rate_hz, now).min(most);
         if grown < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - grown) / rate_hz));
+            return Err(duration_from_secs((1.0 - grown) / rate_hz));
         }
         *allowance = RequestAllowance {
             requests: grown - 1.0,

@@ -129,9 +129,9 @@ fn follow(mean: &mut Option<f64>, value: f64) {
 /// The camera's own rate, or that of its most frequent prompt.
 fn configured_hz(camera: &CameraConfig) -> f64 {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let prompts_hz = enabled.map(|prompt| prompt.rate_hz).fold(0.0, f64::max);
+    let prompts_hz = enabled.map(|prompt| prompt.rate.hz()).fold(0.0, f64::max);
     match camera.enabled {
-        true => prompts_hz.min(camera.rate_hz),
+        true => prompts_hz.min(camera.rate.hz()),
         false => 0.0,
     }
 }
@@ -139,7 +139,7 @@ fn configured_hz(camera: &CameraConfig) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::testing;
+    use spotter_core::testing::{self, rate};
 
     fn counters(looked: u64, replaced: u64) -> FrameCounters {
         FrameCounters {
@@ -153,7 +153,7 @@ mod tests {
     fn work_follows_configuration_then_measurements() {
         let [gate, yard] = ["gate", "yard"].map(|id| {
             let mut camera = testing::camera(id, vec![testing::prompt("person")]);
-            (camera.rate_hz, camera.prompts[0].rate_hz) = (4.0, 4.0);
+            (camera.rate, camera.prompts[0].rate) = (rate(4.0), rate(4.0));
             camera
         });
         let now = Mono::default();

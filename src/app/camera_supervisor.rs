@@ -390,7 +390,7 @@ impl SupervisedCamera {
             return;
         }
         let warning =
-            gop_s.and_then(|gop_s| config::advice::key_frames_too_rare(camera.rate_hz, gop_s));
+            gop_s.and_then(|gop_s| config::advice::key_frames_too_rare(camera.rate, gop_s));
         if let Some(text) = warning {
             tracing::warn!(camera = %camera.id, "{text}");
             self.has_warned_of_gop = true;

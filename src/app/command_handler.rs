@@ -24,7 +24,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, Clock, Command, Epoch, LineId, LogLevel, LogThrottle, LookNews, Mono, NodeId,
-    Refusal, RefusalCode, RequestedInfo, Setting, config::CameraConfig,
+    PromptText, Refusal, RefusalCode, RequestedInfo, Setting, config::CameraConfig,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
@@ -91,10 +91,10 @@ pub enum CommandEffect {
     /// Follow the triggers: a look of a camera is requested.
     LookRequested,
     HomeAssistantStarted,
-    /// Another node owns a camera of the fleet.
+    /// The broker shows a newer owner of a camera of the fleet.
     OwnerSeen {
         camera: CameraId,
-        node: NodeId,
+        node: Option<NodeId>,
         epoch: Epoch,
     },
     /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
@@ -155,14 +155,14 @@ impl CommandHandler {
             InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
             InboundKind::Owner {
                 camera,
-                node: Some(node),
+                node,
                 epoch,
             } => CommandEffect::OwnerSeen {
                 camera,
                 node,
                 epoch,
             },
-            InboundKind::Owner { node: None, .. } | InboundKind::Other => CommandEffect::Nothing,
+            InboundKind::Other => CommandEffect::Nothing,
         }
     }
 
@@ -357,17 +357,15 @@ impl CommandHandler {
     fn ask(
         &mut self,
         camera: &CameraId,
-        question: &str,
+        question: &PromptText,
         requester: &Requester,
         context: &CommandContext<'_>,
     ) -> Result<(), Refusal> {
         context.require_active(camera)?;
-        let question = spotter_core::config::prompt_text(question)
-            .map_err(|why| Refusal::new(RefusalCode::BadValue, format!("text: {why}")))?;
         let now = self.clock.now();
-        let prompt = self
-            .questions
-            .ask(camera, question, requester.clone(), now)?;
+        let prompt =
+            self.questions
+                .ask(camera, question.as_str().to_owned(), requester.clone(), now)?;
         context.engines.sampler().ask_once(camera, prompt);
         Ok(())
     }

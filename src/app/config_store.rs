@@ -23,7 +23,8 @@ use spotter_core::{
     },
 };
 use spotter_events::overrides::{
-    DiscardedOverride, EffectiveCameras, ModeSwitch, OverrideEffect, OverrideFile, StoredOverrides,
+    DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, OverrideFile,
+    ReadOverrides, StoredOverrides,
 };
 
 /// The file, the overrides over it and the cameras that result from both.
@@ -61,13 +62,14 @@ impl ConfigStore {
         let is_alone = file.fleet.is_none();
         let stored = match file.mqtt.overrides {
             OverridePersistence::Keep if is_alone => overrides_file.load(),
-            OverridePersistence::Keep => Ok(StoredOverrides::default()),
+            OverridePersistence::Keep => Ok(ReadOverrides::default()),
             OverridePersistence::Forget => overrides_file.forget().map(|()| Default::default()),
         };
-        let stored = stored.unwrap_or_else(|error| {
+        let ReadOverrides { stored, dropped } = stored.unwrap_or_else(|error| {
             tracing::error!("{error}");
-            StoredOverrides::default()
+            ReadOverrides::default()
         });
+        log_dropped(&dropped);
         let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.clone());
         let is_switched = modes.update(wall);
         let (mut effective, mut discarded) =
@@ -349,6 +351,23 @@ impl ConfigStore {
     }
 }
 
+/// Records of a disk or a store that break the rules of the configuration file.
+pub fn log_dropped(records: &[DroppedRecord]) {
+    for DroppedRecord {
+        camera,
+        key,
+        reason,
+    } in records
+    {
+        tracing::error!(
+            camera,
+            key,
+            reason,
+            "a stored setting is not allowed; the value of the configuration applies"
+        );
+    }
+}
+
 /// The camera without prompts in use: it is connected, and no look is taken.
 fn connected_only(camera: &CameraConfig) -> CameraConfig {
     let mut camera = camera.clone();
@@ -379,6 +398,7 @@ pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::app::test_support;
+    use spotter_core::testing::rate;
 
     /// Two files of one site: `mqtt.overrides` is `keep` in the first and `forget` in the second.
     fn keep_and_forget(state: &tempfile::TempDir) -> [Config; 2] {
@@ -413,13 +433,13 @@ mod tests {
     }
 
     fn rate_hz(store: &ConfigStore) -> f64 {
-        store.cameras()[0].rate_hz
+        store.cameras()[0].rate.hz()
     }
 
     fn set_rate(store: &mut ConfigStore, rate_hz: f64) {
         let command = Command::Set {
             camera: store.cameras()[0].id.clone(),
-            setting: Setting::RateHz(rate_hz),
+            setting: Setting::Rate(rate(rate_hz)),
         };
         store.execute(&command, Mono::default()).unwrap();
     }
@@ -539,7 +559,7 @@ mod tests {
         let [old, forget] = keep_and_forget(&state);
         assert_eq!(restart_reasons(&old, &forget), ["[mqtt]"]);
         let mut cameras = old.clone();
-        cameras.cameras[0].rate_hz = 3.0;
+        cameras.cameras[0].rate = rate(3.0);
         cameras.hash = "another".into();
         assert_eq!(restart_reasons(&old, &cameras), [""; 0]);
         let with_webhook = test_support::config(

@@ -68,7 +68,7 @@ impl CostBasis {
         for view in views {
             let image = look_tflop(&self.model, view.tiling, 0);
             let alone = look_tflop(&self.model, view.tiling, 1);
-            let rates = || view.prompts.iter().map(|&index| prompts[index].rate_hz);
+            let rates = || view.prompts.iter().map(|&index| prompts[index].rate.hz());
             // A look takes all prompts that are due, so the fastest one decides how many images there are.
             let images_hz = rates().fold(0.0, f64::max);
             let part = images_hz * image / rates().sum::<f64>();
@@ -76,7 +76,7 @@ impl CostBasis {
             let strip = view.view.strip;
             let pixels = strip.map_or(pixels, |strip| strip.size(pixels));
             for &index in &view.prompts {
-                let rate_hz = prompts[index].rate_hz;
+                let rate_hz = prompts[index].rate.hz();
                 let tflop_per_s = rate_hz * (part + alone - image);
                 costs[index] = PromptCost {
                     pixels: (pixels.0 as u32, pixels.1 as u32),
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use spotter_core::{
         StripShape, Task,
-        testing::{camera, prompt},
+        testing::{camera, prompt, rate},
     };
 
     fn close(found: f64, expected: f64) {
@@ -179,7 +179,7 @@ mod tests {
             PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.4, 0.4, 0.55, 0.6)));
         let of = |id, region, rate_hz| PromptConfig {
             region,
-            rate_hz,
+            rate: rate(rate_hz),
             ..prompt(id)
         };
         let gate = camera(

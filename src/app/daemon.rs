@@ -714,7 +714,7 @@ impl Daemon {
         }
         if let Some(fleet) = &mut self.fleet {
             let running = self.engines.running_count();
-            fleet.tick(running);
+            fleet.tick(running, &self.publisher, now);
         }
         let clock = &self.context.clock;
         let shortages = self.engines.sampler().strip_shortages();

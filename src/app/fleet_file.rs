@@ -3,15 +3,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use spotter_core::{CameraId, Epoch, NodeId, write_file_atomically};
+use spotter_core::{CameraId, Epoch, NodeId, read_short_file, write_file_atomically};
 use spotter_fleet::entries::ListRevision;
 
 const FILE: &str = "fleet.json";
+/// No file of this program is longer, in bytes: a list of the longest kind, escaped.
+const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// The file in the state directory. A file that cannot be read or written is logged: the node runs, and waits for the store at its next start.
 pub struct FleetFile {
@@ -45,7 +47,6 @@ impl FleetFile {
         let path = state_dir.join(FILE);
         let kept = match read(&path) {
             Ok(kept) => kept,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => KeptFleet::default(),
             Err(error) => {
                 let path = path.display();
                 tracing::warn!(%path, %error, "cannot read the list of the fleet that an earlier run kept; it is read from NATS");
@@ -95,7 +96,10 @@ impl FleetFile {
 }
 
 fn read(path: &Path) -> io::Result<KeptFleet> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    match read_short_file(path, FILE_MAX_BYTES)? {
+        Some(text) => Ok(serde_json::from_str(&text)?),
+        None => Ok(KeptFleet::default()),
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::{
     answer_router::AnswerRouter,
     board::Board,
     camera_supervisor::CameraSupervisor,
-    config_store::{ConfigStore, FleetPart},
+    config_store::{ConfigStore, FleetPart, log_dropped},
     costs::CostBasis,
     fleet_file::FleetFile,
     node_reporter::NodeReporter,
@@ -29,9 +29,13 @@ use super::{
 use crate::{api::RefusedCall, ops::facts::FleetFacts};
 use spotter_core::{
     CameraId, Clock, Epoch, Mono, NodeId,
-    config::{Config, Environment, FleetConfig, SharedCamera, SharedCameraList, camera_list},
+    config::{
+        Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
+        camera_list,
+    },
+    plain_line,
 };
-use spotter_events::overrides::StoredOverrides;
+use spotter_events::overrides::{DroppedRecord, ReadOverrides};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
@@ -55,6 +59,10 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(12);
 const CAPACITY_CHANGE: f64 = 0.02;
 /// Announced while no engine was measured.
 const UNMEASURED_HZ: f64 = 1.0;
+/// How long health shows that the broker had a false owner.
+const WRONG_OWNER_SHOWN: Duration = Duration::from_mins(10);
+/// Cameras whose ignored settings are remembered; those of further ones are logged again.
+const CAMERAS_REMEMBERED: usize = 10_000;
 
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
@@ -63,6 +71,7 @@ pub struct FleetStart {
     list: Option<ListRevision>,
     /// Calls can trigger this node's cameras.
     has_api: bool,
+    rights: ListRights,
 }
 
 /// See the module's documentation.
@@ -76,6 +85,7 @@ pub struct FleetMembership {
     waiting: VecDeque<MemberEvent>,
     file: FleetFile,
     has_api: bool,
+    rights: ListRights,
     costs: CostBasis,
     /// Of the list that is followed.
     list_revision: u64,
@@ -97,6 +107,18 @@ pub struct FleetMembership {
     summary: FleetSummary,
     capacity_hz: f64,
     leaving_since: Option<Mono>,
+    /// Own cameras of which the broker has shown a false owner: its epoch, and when.
+    wrong_owners: BTreeMap<CameraId, (Epoch, Mono)>,
+    /// What was last ignored of the stored settings of each camera, so that it is logged once.
+    ignored_settings: BTreeMap<CameraId, IgnoredSettings>,
+}
+
+/// What of a camera's stored settings is ignored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum IgnoredSettings {
+    /// The whole text, with the reason.
+    Text(String),
+    Records(Vec<DroppedRecord>),
 }
 
 /// Whether the fleet's store answers.
@@ -149,20 +171,30 @@ impl FleetStart {
             file,
             list,
             has_api: config.api.is_some(),
+            rights: fleet.rights.clone(),
         }
     }
 
     /// The cameras of the list, for which engines are opened.
     pub fn cameras(&self) -> Vec<SharedCamera> {
         let list = self.list.as_ref();
-        let list = list.map(|list| read_list(list, self.has_api));
+        let list = list.map(|list| read_list(list, self.has_api, &self.rights));
         list.and_then(Result::ok).unwrap_or_default().cameras
     }
 }
 
-fn read_list(list: &ListRevision, has_api: bool) -> Result<SharedCameraList, Vec<String>> {
+fn read_list(
+    list: &ListRevision,
+    has_api: bool,
+    rights: &ListRights,
+) -> Result<SharedCameraList, Vec<String>> {
     let name = format!("the fleet's list, revision {}", list.revision);
-    let read = camera_list(&name, &list.text, &Environment::process(), has_api);
+    let reader = ListReader {
+        environment: &Environment::process(),
+        has_api,
+        rights,
+    };
+    let read = camera_list(&name, &list.text, &reader);
     read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
@@ -194,6 +226,7 @@ impl FleetMembership {
             waiting: VecDeque::new(),
             file: start.file,
             has_api: start.has_api,
+            rights: start.rights,
             costs,
             list_revision: 0,
             listed: BTreeMap::new(),
@@ -210,6 +243,8 @@ impl FleetMembership {
             summary: FleetSummary::default(),
             capacity_hz: 0.0,
             leaving_since: None,
+            wrong_owners: BTreeMap::new(),
+            ignored_settings: BTreeMap::new(),
         }
     }
 
@@ -254,7 +289,9 @@ impl FleetMembership {
     fn on_event(&mut self, event: MemberEvent, context: &mut FleetContext<'_>) -> bool {
         match event {
             MemberEvent::List(list) => return self.on_list(&list, context),
-            MemberEvent::Settings { camera, text } => return settings(&camera, text, context),
+            MemberEvent::Settings { camera, text } => {
+                return self.on_settings(camera, text, context);
+            }
             MemberEvent::Prepare(camera) => drop(self.preparing.insert(camera, false)),
             MemberEvent::Dismiss(camera) => drop(self.preparing.remove(&camera)),
             MemberEvent::Own(camera, epoch) => self.on_own(camera, epoch, context),
@@ -264,8 +301,15 @@ impl FleetMembership {
                 context.publisher.handed_over(&camera, released);
             }
             MemberEvent::Lost { camera, newer } => self.on_lost(&camera, newer, context),
+            MemberEvent::WrongOwner { camera, epoch } => {
+                context.publisher.publish_owner_again(&camera);
+                self.on_wrong_owner(camera, epoch, context.now);
+            }
             MemberEvent::Confirmed { until } => {
-                context.publisher.confirm_ownership(until);
+                for (camera, epoch) in context.publisher.confirm_ownership(until) {
+                    context.cameras.publish_again(&camera);
+                    context.publisher.own_camera(&camera, epoch);
+                }
                 // Another machine with this node's name has stopped.
                 self.store_state = StoreState::Connected;
             }
@@ -301,7 +345,7 @@ impl FleetMembership {
     }
 
     fn on_list(&mut self, list: &ListRevision, context: &mut FleetContext<'_>) -> bool {
-        let read = match read_list(list, self.has_api) {
+        let read = match read_list(list, self.has_api, &self.rights) {
             Ok(read) => read,
             Err(errors) => {
                 for error in &errors {
@@ -403,6 +447,60 @@ impl FleetMembership {
         self.silent.remove(camera);
     }
 
+    /// What commands changed at a camera, by any node. True when the effective cameras may be others.
+    fn on_settings(
+        &mut self,
+        camera: CameraId,
+        text: Option<String>,
+        context: &mut FleetContext<'_>,
+    ) -> bool {
+        let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
+        let (read, ignored) = match read.transpose() {
+            Ok(read) => {
+                let read = read.unwrap_or_default();
+                let dropped = read.dropped.clone();
+                let ignored = (!dropped.is_empty()).then_some(IgnoredSettings::Records(dropped));
+                (Some(read.stored), ignored)
+            }
+            Err(error) => {
+                let reason = plain_line(&error.to_string());
+                (None, Some(IgnoredSettings::Text(reason)))
+            }
+        };
+        self.log_ignored(&camera, ignored);
+        read.is_some_and(|stored| context.config.set_stored_of(&camera, stored, context.now))
+    }
+
+    /// Each connection to the store reports all settings again: what is ignored is logged when it changes.
+    fn log_ignored(&mut self, camera: &CameraId, ignored: Option<IgnoredSettings>) {
+        if self.ignored_settings.get(camera) == ignored.as_ref() {
+            return;
+        }
+        self.ignored_settings.remove(camera);
+        let Some(ignored) = ignored else { return };
+        match &ignored {
+            IgnoredSettings::Text(reason) => {
+                tracing::error!(%camera, reason, "what was changed at the camera cannot be read; the list's values apply");
+            }
+            IgnoredSettings::Records(dropped) => log_dropped(dropped),
+        }
+        if self.ignored_settings.len() < CAMERAS_REMEMBERED {
+            self.ignored_settings.insert(camera.clone(), ignored);
+        }
+    }
+
+    /// The broker has shown an owner that the store does not have.
+    fn on_wrong_owner(&mut self, camera: CameraId, epoch: Epoch, now: Mono) {
+        let before = self.wrong_owners.insert(camera.clone(), (epoch, now));
+        if before.is_none_or(|(before, _)| before != epoch) {
+            tracing::warn!(
+                %camera,
+                %epoch,
+                "the broker shows an owner of the camera that the fleet's store does not have; the own one is published again; restrict who may publish to the topics `owner`"
+            );
+        }
+    }
+
     /// Reports the cameras that are connected, and those of which nothing is left here.
     fn step(&mut self, context: &FleetContext<'_>) {
         let streams = |id: &CameraId| {
@@ -445,7 +543,12 @@ impl FleetMembership {
     }
 
     /// Once a second. `engines` run.
-    pub fn tick(&mut self, engines: usize) {
+    pub fn tick(&mut self, engines: usize, publisher: &Publisher, now: Mono) {
+        for (camera, epoch) in publisher.take_overruled_owners() {
+            self.on_wrong_owner(camera, epoch, now);
+        }
+        self.wrong_owners
+            .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
         self.file.keep_own(&self.own);
         let capacity_hz = self.costs.capacity_hz(engines).unwrap_or(UNMEASURED_HZ);
         if (capacity_hz - self.capacity_hz).abs() > CAPACITY_CHANGE * self.capacity_hz {
@@ -468,7 +571,7 @@ impl FleetMembership {
     }
 
     /// The owner of a camera by the broker.
-    pub fn seen_owner(&self, camera: CameraId, node: NodeId, epoch: Epoch) {
+    pub fn seen_owner(&self, camera: CameraId, node: Option<NodeId>, epoch: Epoch) {
         self.send(MemberCommand::SeenOwner {
             camera,
             node,
@@ -526,7 +629,17 @@ impl FleetMembership {
     /// Why others may have to act; `None`: all is well.
     pub fn trouble(&self) -> Option<String> {
         match &self.store_state {
-            StoreState::Connecting | StoreState::Connected => None,
+            StoreState::Connecting | StoreState::Connected => {
+                let (camera, (epoch, _)) = self.wrong_owners.first_key_value()?;
+                Some(format!(
+                    "fleet: the broker showed a false owner of {} (epoch {epoch}), the last time less than {} min ago; restrict who may publish to the topics `owner`",
+                    match self.wrong_owners.len() {
+                        1 => format!("camera {camera}"),
+                        more => format!("{more} cameras, such as {camera}"),
+                    },
+                    WRONG_OWNER_SHOWN.as_secs() / 60,
+                ))
+            }
             StoreState::Disconnected(reason) => Some(format!("fleet: {reason}")),
             StoreState::NameTaken(machine) => Some(format!(
                 "fleet: machine {machine} has this node's name; give each box its own node.name"
@@ -539,17 +652,4 @@ impl FleetMembership {
             tracing::error!(%error, "the membership of the fleet does not answer");
         }
     }
-}
-
-/// What commands changed at a camera, by any node. True when the effective cameras may be others.
-fn settings(camera: &CameraId, text: Option<String>, context: &mut FleetContext<'_>) -> bool {
-    let stored = match text.map(|text| StoredOverrides::of_json(text.as_bytes())) {
-        None => StoredOverrides::default(),
-        Some(Ok(stored)) => stored,
-        Some(Err(error)) => {
-            tracing::error!(%camera, %error, "what was changed at the camera cannot be read; the list's values apply");
-            return false;
-        }
-    };
-    context.config.set_stored_of(camera, stored, context.now)
 }

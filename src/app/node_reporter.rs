@@ -217,7 +217,7 @@ fn camera_infos(cameras: &[CameraConfig]) -> Vec<CameraInfo> {
             .iter()
             .map(|trigger| trigger.id.to_string())
             .collect(),
-        rate: camera.rate_hz,
+        rate: camera.rate.hz(),
     };
     cameras.iter().map(info).collect()
 }

@@ -188,7 +188,7 @@ fn costs(config: &config::Config) -> anyhow::Result<()> {
                 counted(cost.crops, "crop"),
                 rounded(cost.tflop),
                 rounded(cost.tflop_per_s),
-                prompt.rate_hz,
+                prompt.rate,
             ))?;
         }
     }
@@ -292,7 +292,7 @@ pub fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
     if camera.decode == config::Decode::KeyFrames
         && let Some(warning) = stream
             .gop_s
-            .and_then(|s| config::advice::key_frames_too_rare(camera.rate_hz, s))
+            .and_then(|s| config::advice::key_frames_too_rare(camera.rate, s))
     {
         text.push_str(&format!("\ncamera {}: warning: {warning}", camera.id));
     }

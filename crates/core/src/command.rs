@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CameraId, LineId, ModeId, PromptId, config::PromptKeys};
+use super::{
+    CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Share, ValueError, config::PromptKeys,
+};
 
 /// One value of a camera that may be changed while Spotter runs, with the wanted value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,22 +15,23 @@ pub enum Setting {
     /// The camera is watched; else its connection is closed too.
     Enabled(bool),
     /// Looks a second at most.
-    RateHz(f64),
+    #[serde(rename = "rate_hz")]
+    Rate(LookRate),
     /// Frames without motion are not looked at.
     MotionGate(bool),
     /// The words of a prompt.
-    Text(PromptId, String),
+    Text(PromptId, PromptText),
     /// A prompt is asked.
     PromptEnabled(PromptId, bool),
     /// Found things with a lower score are not reported.
-    MinScore(PromptId, f64),
+    MinScore(PromptId, Share),
 }
 
 impl Setting {
     /// The prompt that it belongs to; `None`: it is the camera's own.
     pub fn prompt(&self) -> Option<&PromptId> {
         match self {
-            Self::Enabled(_) | Self::RateHz(_) | Self::MotionGate(_) => None,
+            Self::Enabled(_) | Self::Rate(_) | Self::MotionGate(_) => None,
             Self::Text(prompt, _) | Self::PromptEnabled(prompt, _) | Self::MinScore(prompt, _) => {
                 Some(prompt)
             }
@@ -39,7 +42,7 @@ impl Setting {
     pub fn field(&self) -> &'static str {
         match self {
             Self::Enabled(_) | Self::PromptEnabled(..) => "enabled",
-            Self::RateHz(_) => "rate",
+            Self::Rate(_) => "rate",
             Self::MotionGate(_) => "motion_gate",
             Self::Text(..) => "text",
             Self::MinScore(..) => "min_score",
@@ -109,12 +112,12 @@ pub enum Command {
         camera: CameraId,
         lasting: Duration,
         /// Looks a second; `None` = the camera's own rate, which the motion gate does not hold back meanwhile.
-        rate_hz: Option<f64>,
+        rate: Option<LookRate>,
     },
     /// Answer a question once, about the next frame.
     Ask {
         camera: CameraId,
-        question: String,
+        question: PromptText,
     },
     /// Ask a further prompt until it is taken away.
     AddPrompt {
@@ -242,6 +245,15 @@ impl Refusal {
             code,
             text: text.into(),
         }
+    }
+
+    /// The value of `name` is not allowed.
+    pub fn of_value(name: &str, error: &ValueError) -> Self {
+        let code = match error {
+            ValueError::TooLong(_) => RefusalCode::TooLong,
+            ValueError::OutOfRange { .. } | ValueError::BadText(_) => RefusalCode::BadValue,
+        };
+        Self::new(code, format!("{name}: {error}"))
     }
 
     /// There is no such camera.

@@ -9,7 +9,23 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[serde(try_from = "u64")]
 pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// No reader of JSON represents higher ones exactly, and no store comes to them in 270 years.
+    pub const MAX: Self = Self(1 << 53);
+}
+
+impl TryFrom<u64> for Epoch {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, String> {
+        let epoch = Self(number);
+        let too_high = || format!("epoch {number} is above {}", Self::MAX);
+        (epoch <= Self::MAX).then_some(epoch).ok_or_else(too_high)
+    }
+}
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

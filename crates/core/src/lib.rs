@@ -35,6 +35,7 @@ mod strip;
 pub mod testing;
 mod time;
 mod trigger;
+mod values;
 mod view;
 
 pub use answer::{
@@ -75,6 +76,9 @@ pub use score_map::{
 };
 pub use stream_counters::{StreamCounter, StreamCounters};
 pub use strip::{DeviceCanvas, Drawing, PlacedPicture, PlaneScaling, Strip, StripShape, shrunk};
-pub use time::{Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime};
+pub use time::{
+    Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime, duration_from_secs,
+};
 pub use trigger::{TriggerSignal, TriggeredLooks};
+pub use values::{LookRate, PromptText, Share, ValueError};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};

@@ -11,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, Mono, Picture,
-    PictureLayout, PixelFormat, Planes, PromptId, PromptRegion, Task, WallTime,
+    CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, LookRate, Mono, Picture,
+    PictureLayout, PixelFormat, Planes, PromptId, PromptRegion, PromptText, Share, Task, WallTime,
     config::{
         BrokerAccess, CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig,
         MqttConfig, MqttVersion, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
@@ -85,13 +85,25 @@ pub fn mqtt(port: u16) -> MqttConfig {
     }
 }
 
+pub fn rate(hz: f64) -> LookRate {
+    LookRate::new(hz).expect("a rate")
+}
+
+pub fn share(value: f64) -> Share {
+    Share::new(value).expect("a share")
+}
+
+pub fn prompt_text(text: &str) -> PromptText {
+    PromptText::new(text).expect("the words of a prompt")
+}
+
 /// A camera of the test source: one look a second, no gate, no mask, no zones, no lines.
 pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
     CameraConfig {
         id: CameraId::new(id).expect("an id"),
         enabled: true,
         source: SourceConfig::Test,
-        rate_hz: 1.0,
+        rate: rate(1.0),
         width: 1280,
         crops_max: None,
         stall: Duration::from_secs(5),
@@ -123,8 +135,8 @@ pub fn prompt(id: &str) -> PromptConfig {
         task: Task::Detect { object: id.into() },
         region: PromptRegion::Whole,
         crops_max: None,
-        rate_hz: 1.0,
-        min_score: 0.0,
+        rate: rate(1.0),
+        min_score: share(0.0),
         min_area: 0.0,
         zones: Vec::new(),
         lines: Vec::new(),

@@ -54,6 +54,18 @@ const fn nanos(duration: Duration) -> u64 {
     }
 }
 
+/// No time of Spotter is longer: sums and products of a few such times stay within what a [`Duration`] counts.
+const LONGEST: Duration = Duration::from_hours(100 * 366 * 24);
+
+/// A length of time, for any number: zero for what is negative or no number, a hundred years for what is longer.
+pub fn duration_from_secs(seconds: f64) -> Duration {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return Duration::ZERO;
+    }
+    let length = Duration::try_from_secs_f64(seconds);
+    length.map_or(LONGEST, |length| length.min(LONGEST))
+}
+
 /// A UTC time, nanoseconds since 1970. It may jump once a minute, after the machine's clock was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WallTime(i64);
@@ -64,7 +76,7 @@ impl WallTime {
     }
 
     pub const fn from_unix_millis(ms: i64) -> Self {
-        Self(ms * 1_000_000)
+        Self(ms.saturating_mul(1_000_000))
     }
 
     pub const fn unix_nanos(self) -> i64 {
@@ -84,12 +96,18 @@ impl WallTime {
 
     /// Signed seconds from `earlier` to `self`.
     pub fn seconds_since(self, earlier: Self) -> f64 {
-        (self.0 - earlier.0) as f64 * 1e-9
+        self.0.saturating_sub(earlier.0) as f64 * 1e-9
     }
 
     #[must_use]
     pub const fn before(self, by: Duration) -> Self {
-        Self(self.0 - by.as_nanos() as i64)
+        let ns = nanos(by);
+        let ns = if ns > i64::MAX as u64 {
+            i64::MAX
+        } else {
+            ns as i64
+        };
+        Self(self.0.saturating_sub(ns))
     }
 }
 
@@ -224,6 +242,31 @@ mod tests {
         assert_eq!(second.after(Duration::MAX).as_nanos(), u64::MAX);
         assert_eq!(second.before(Duration::MAX), Mono::default());
         assert_eq!(Mono::default().since(second), Duration::ZERO);
+    }
+
+    #[test]
+    fn any_number_of_seconds_is_a_length_of_time() {
+        for (seconds, expected) in [
+            (1.5, Duration::from_millis(1500)),
+            (0.0, Duration::ZERO),
+            (-1.0, Duration::ZERO),
+            (1e-320, Duration::ZERO),
+            (f64::NAN, Duration::ZERO),
+            (f64::NEG_INFINITY, Duration::ZERO),
+            (1e300, LONGEST),
+            (f64::INFINITY, LONGEST),
+        ] {
+            assert_eq!(duration_from_secs(seconds), expected, "{seconds}");
+        }
+        assert!((LONGEST * 1000).mul_f64(1000.0) > LONGEST);
+    }
+
+    #[test]
+    fn utc_time_ends_where_it_can() {
+        let [first, last] = [i64::MIN, i64::MAX].map(WallTime::from_unix_millis);
+        assert!(last.seconds_since(first) > 0.0);
+        assert_eq!(first.before(Duration::MAX), first);
+        assert!(last.plus_seconds(f64::INFINITY) >= last);
     }
 
     #[test]

@@ -8,10 +8,13 @@ use std::{fs, io, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::track::LineCountRecord;
+use spotter_core::read_short_file;
 
 const FILE: &str = "lines.json";
 /// Rises with each change that an older program could not read.
 const VERSION: u32 = 1;
+/// No file of this program is longer, in bytes: ten lines of each of ten thousand cameras.
+const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// The file in a state directory. Its calls block on the disk.
 #[derive(Clone, Debug)]
@@ -46,12 +49,12 @@ impl LineCountFile {
     /// The counts of an earlier run. A damaged file is renamed, so that it is reported once.
     pub fn load(&self) -> Result<Vec<LineCountRecord>, LineCountFileError> {
         let path = self.0.clone();
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        let text = match read_short_file(&path, FILE_MAX_BYTES) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Ok(Vec::new()),
             Err(error) => return Err(LineCountFileError::Disk { path, error }),
         };
-        let stored = serde_json::from_slice(&bytes).and_then(|stored: StoredLineCounts| {
+        let stored = serde_json::from_str(&text).and_then(|stored: StoredLineCounts| {
             let newer = || serde::de::Error::custom("written by a newer version");
             (stored.v <= VERSION).then_some(stored).ok_or_else(newer)
         });

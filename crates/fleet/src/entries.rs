@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-use spotter_core::{CameraId, Epoch, NodeId};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use spotter_core::{CameraId, Epoch, NodeId, plain_line};
 
 /// How often a node renews its heartbeat.
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(3);
@@ -17,18 +18,21 @@ pub const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// The program's version.
+    #[serde(deserialize_with = "plain")]
     pub version: String,
     /// What distinguishes two machines with one node name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "plain")]
     pub machine: String,
     /// The list of cameras that the node follows; `None`: none yet, so that it can have no cameras.
     #[serde(default)]
     pub list_revision: Option<u64>,
-    /// Looks of cost 1 a second.
+    /// Looks of cost 1 a second; 0, or within [`CAPACITY_HZ_RANGE`].
+    #[serde(deserialize_with = "capacity")]
     pub capacity_hz: f64,
+    #[serde(deserialize_with = "labels")]
     pub labels: BTreeSet<String>,
     /// Cameras that it cannot watch, with the reason.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "plain_reasons")]
     pub refused: BTreeMap<CameraId, String>,
     /// Own cameras that other nodes are to prepare.
     #[serde(default)]
@@ -39,6 +43,37 @@ pub struct Heartbeat {
     /// It stops: its cameras are for others.
     #[serde(default)]
     pub is_leaving: bool,
+}
+
+/// Loads are work divided by capacity: outside of this range, they would not be numbers that can be compared.
+pub const CAPACITY_HZ_RANGE: RangeInclusive<f64> = 1e-3..=1e6;
+
+fn capacity<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let hz = f64::deserialize(from)?;
+    let is_allowed = hz == 0.0 || CAPACITY_HZ_RANGE.contains(&hz);
+    let (least, most) = (CAPACITY_HZ_RANGE.start(), CAPACITY_HZ_RANGE.end());
+    let wrong = || D::Error::custom(format!("capacity_hz: {hz} is not 0 or {least} to {most}"));
+    is_allowed.then_some(hz).ok_or_else(wrong)
+}
+
+fn plain<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(plain_line(&String::deserialize(from)?))
+}
+
+/// Those that a configuration file can have.
+fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<String>, D::Error> {
+    let mut labels = BTreeSet::<String>::deserialize(from)?;
+    labels.retain(|label| NodeId::new(label).is_ok());
+    Ok(labels)
+}
+
+fn plain_reasons<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<CameraId, String>, D::Error> {
+    let reasons = BTreeMap::<CameraId, String>::deserialize(from)?.into_iter();
+    Ok(reasons
+        .map(|(camera, why)| (camera, plain_line(&why)))
+        .collect())
 }
 
 /// A heartbeat as the watch reports it.
@@ -85,4 +120,79 @@ pub enum StoreEvent {
         camera: CameraId,
         text: Option<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use spotter_core::{PLAIN_LINE_MAX_CHARS, testing::cases};
+
+    use super::*;
+    use crate::assignment::{AssignmentInputs, CameraNeed, NodeOffer};
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(|bits| json!(f64::from_bits(bits))),
+            (-1.0f64..100.0).prop_map(Value::from),
+            ".{0,20}".prop_map(Value::from),
+            (1usize..2000).prop_map(|length| Value::from("x".repeat(length))),
+            prop::collection::vec("[a-z ]{0,4}", 0..3).prop_map(Value::from),
+            prop::collection::btree_map("[a-z ]{0,4}", ".{0,300}", 0..3).prop_map(|map| json!(map)),
+        ]
+    }
+
+    fn heartbeat() -> impl Strategy<Value = Value> {
+        let capacity = prop_oneof![value(), any::<f64>().prop_map(|hz| json!(hz))];
+        let texts = prop_oneof![value(), ".{0,300}".prop_map(Value::from)];
+        (texts, capacity, value(), value(), value()).prop_map(
+            |(version, capacity_hz, labels, refused, list_revision)| {
+                let labels = if labels.is_array() { labels } else { json!([]) };
+                let refused = if refused.is_object() { refused } else { json!({}) };
+                json!({"version": version, "machine": version, "capacity_hz": capacity_hz, "labels": labels,
+                    "refused": refused, "list_revision": list_revision.as_u64()})
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases(256)))]
+
+        #[test]
+        fn accepted_heartbeats_obey_the_rules(heartbeats in prop::collection::vec(prop_oneof![value(), heartbeat()], 0..4)) {
+            let mut inputs = AssignmentInputs::default();
+            for (number, text) in heartbeats.into_iter().enumerate() {
+                let read = serde_json::from_slice::<Heartbeat>(text.to_string().as_bytes());
+                let Ok(heartbeat) = read else { continue };
+                let hz = heartbeat.capacity_hz;
+                prop_assert!(hz == 0.0 || CAPACITY_HZ_RANGE.contains(&hz));
+                let texts = [&heartbeat.version, &heartbeat.machine].into_iter().chain(heartbeat.refused.values());
+                for text in texts {
+                    prop_assert!(text.chars().count() <= PLAIN_LINE_MAX_CHARS);
+                    prop_assert!(!text.chars().any(char::is_control));
+                }
+                prop_assert!(heartbeat.labels.iter().all(|label| NodeId::new(label).is_ok()));
+                let offer = NodeOffer { capacity_hz: hz, ..NodeOffer::default() };
+                inputs.nodes.insert(NodeId::new(&format!("n{number}")).unwrap(), offer);
+            }
+            // An assignment ends, whatever they say.
+            for number in 0..8 {
+                let need = CameraNeed { work_hz: 2.0, ..CameraNeed::default() };
+                inputs.cameras.insert(CameraId::new(&format!("c{number}")).unwrap(), need);
+            }
+            prop_assert!(inputs.assign().missing_hz.is_finite());
+        }
+
+        #[test]
+        fn epochs_and_owners_of_any_text_are_bounded(number in any::<u64>(), text in value()) {
+            let epoch = serde_json::from_value::<Epoch>(json!(number));
+            prop_assert_eq!(epoch.is_ok(), number <= Epoch::MAX.0);
+            if let Ok(epoch) = serde_json::from_value::<Epoch>(text) {
+                prop_assert!(epoch <= Epoch::MAX);
+            }
+        }
+    }
 }

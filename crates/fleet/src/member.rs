@@ -27,16 +27,18 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use spotter_core::{CameraId, Clock, Epoch, Mono, NodeId};
+use spotter_core::{CameraId, Clock, Epoch, Mono, NodeId, plain_line};
 use tokio::{
     sync::mpsc,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
 use crate::{
     certainty::AcceptedRenewal,
     claims::{ClaimAction, DecisionBasis, ListedCamera},
-    entries::{HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent},
+    entries::{
+        CAPACITY_HZ_RANGE, HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent,
+    },
     state::{FleetState, HandOverState, NodeIdentity},
     store::{FleetStore, StoreAccess, StoreError},
     summary::FleetSummary,
@@ -48,6 +50,9 @@ const DECIDE_PERIOD: Duration = Duration::from_millis(500);
 pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 /// Writes that are on their way at a time.
 const WRITES_AT_ONCE: usize = 32;
+/// Disputed cameras of which the store is asked in one decision: each question delays the heartbeat.
+const DISPUTES_AT_ONCE: usize = 8;
+const DISPUTE_LIMIT: Duration = Duration::from_secs(1);
 /// The heartbeat waits no longer for writes. What was written without an answer, the watch reports; the rest is written at the next decision.
 const WRITES_LIMIT: Duration = Duration::from_secs(2);
 /// How often what an operator sees is reported.
@@ -75,10 +80,11 @@ pub enum MemberCommand {
         camera: CameraId,
         text: Option<String>,
     },
-    /// The broker's retained `owner` of a camera. One that names this node is ignored.
+    /// The broker's `owner` of a camera, which is newer than this node's.
     SeenOwner {
         camera: CameraId,
-        node: NodeId,
+        /// `None`: no node.
+        node: Option<NodeId>,
         epoch: Epoch,
     },
     /// Hand all cameras over, then end.
@@ -120,6 +126,11 @@ pub enum MemberEvent {
     Lost {
         camera: CameraId,
         newer: Epoch,
+    },
+    /// The broker has shown an owner with this epoch, which is above the store's newest: the camera is still this node's.
+    WrongOwner {
+        camera: CameraId,
+        epoch: Epoch,
     },
     /// Until then no other node can have claimed a camera of this node.
     Confirmed {
@@ -208,6 +219,8 @@ pub struct Member {
     /// The newest of each camera that is not written yet.
     settings: BTreeMap<CameraId, PendingSettings>,
     settings_tried: Option<Mono>,
+    /// Own cameras of which the broker has shown a newer owner than the store, until the store was asked.
+    disputed: BTreeMap<CameraId, Epoch>,
     view: ReportedView,
     events: mpsc::Sender<MemberEvent>,
 }
@@ -232,14 +245,14 @@ impl Member {
         Self {
             state: FleetState::member(NodeIdentity {
                 node: settings.node.clone(),
-                machine: settings.machine.clone(),
+                machine: plain_line(&settings.machine),
             }),
             node: settings.node,
             store,
             clock,
             heartbeat: Heartbeat {
                 version: settings.version,
-                machine: settings.machine,
+                machine: plain_line(&settings.machine),
                 labels: settings.labels,
                 ..Heartbeat::default()
             },
@@ -255,6 +268,7 @@ impl Member {
             resumption: Resumption::Waiting { until, cameras },
             settings: BTreeMap::new(),
             settings_tried: None,
+            disputed: BTreeMap::new(),
             view: ReportedView::default(),
             events,
         }
@@ -375,7 +389,8 @@ impl Member {
                 self.heartbeat.refused = refused;
             }
             MemberCommand::Capacity(capacity_hz) => {
-                self.heartbeat.capacity_hz = capacity_hz;
+                let (least, most) = (*CAPACITY_HZ_RANGE.start(), *CAPACITY_HZ_RANGE.end());
+                self.heartbeat.capacity_hz = capacity_hz.max(least).min(most);
                 self.has_capacity = true;
             }
             MemberCommand::Prepared(camera) => {
@@ -397,10 +412,12 @@ impl Member {
                 node,
                 epoch,
             } => {
-                let owner = Some(node);
                 let before = self.state.hand_over(&camera);
-                let ownership = Ownership { owner, epoch };
-                self.state.seen_owner(camera.clone(), ownership);
+                let ownership = Ownership { owner: node, epoch };
+                if self.state.seen_owner(camera.clone(), ownership) {
+                    let disputed = self.disputed.entry(camera.clone()).or_default();
+                    *disputed = epoch.max(*disputed);
+                }
                 self.report(camera, before).await;
             }
             MemberCommand::Leave => {
@@ -430,6 +447,7 @@ impl Member {
         self.say_changes().await;
         self.write_settings(now).await;
         self.confirm().await;
+        self.settle_disputes().await;
         self.send_view(now).await;
         if !self.state.has_left(now) {
             return true;
@@ -538,6 +556,30 @@ impl Member {
         {
             self.confirmed = Some(until);
             self.send(MemberEvent::Confirmed { until }).await;
+        }
+    }
+
+    /// Asks the store who the owner is; without an answer in time, what the watch has reported counts.
+    async fn settle_disputes(&mut self) {
+        for _ in 0..DISPUTES_AT_ONCE {
+            let Some((camera, epoch)) = self.disputed.pop_first() else {
+                return;
+            };
+            let asked = timeout(DISPUTE_LIMIT, self.store.owner(&camera)).await;
+            let newest = asked.ok().and_then(Result::ok);
+            let is_answered = newest.is_some();
+            if let Some(newest) = newest.flatten() {
+                let before = self.state.hand_over(&camera);
+                self.state.owned(camera.clone(), newest);
+                self.report(camera.clone(), before).await;
+            }
+            let own = self.state.own_epoch(&camera);
+            if self.state.is_current() && own.is_some_and(|own| own < epoch) {
+                self.send(MemberEvent::WrongOwner { camera, epoch }).await;
+            }
+            if !is_answered {
+                return;
+            }
         }
     }
 

@@ -73,6 +73,8 @@ pub struct FleetState {
     pub(crate) unproven: BTreeSet<CameraId>,
     /// Own cameras by an earlier run; the store was not read yet.
     resumed: BTreeSet<CameraId>,
+    /// Cameras whose owner the broker alone has shown, while the store did not answer.
+    of_broker: BTreeSet<CameraId>,
     /// Cameras whose owner was known before this connection, and was not reported on it yet.
     unreported: BTreeSet<CameraId>,
     namesake: Option<Namesake>,
@@ -117,6 +119,7 @@ impl FleetState {
     /// All owners were reported: a camera that the store does not have belongs to no node, also if the store has lost its data.
     pub fn current(&mut self) {
         self.certainty.current();
+        self.of_broker.clear();
         let resumed = std::mem::take(&mut self.resumed);
         for camera in resumed.union(&std::mem::take(&mut self.unreported)) {
             self.owners.remove(camera);
@@ -207,12 +210,13 @@ impl FleetState {
         self.revision += 1;
     }
 
-    /// A camera's owner in the store; older epochs than the one known are ignored.
+    /// A camera's owner in the store; older epochs than the one that the store had are ignored.
     pub fn owned(&mut self, camera: CameraId, ownership: Ownership) {
         let is_resumed = self.resumed.remove(&camera);
+        let is_of_broker = self.of_broker.remove(&camera);
         self.unreported.remove(&camera);
         let known = self.owners.get(&camera).map(|known| known.epoch);
-        if !is_resumed && known > Some(ownership.epoch) {
+        if !is_resumed && !is_of_broker && known > Some(ownership.epoch) {
             return;
         }
         if known != Some(ownership.epoch) {
@@ -223,13 +227,21 @@ impl FleetState {
         self.revision += 1;
     }
 
-    /// A camera's owner, as the broker reports it. The broker may have an old one.
-    pub fn seen_owner(&mut self, camera: CameraId, ownership: Ownership) {
+    /// A camera's owner, as the broker reports it: an old one, or one that anyone wrote who may publish there. It counts while the store does
+    /// not answer, and no longer. True when it is newer than the own ownership in the store, which the store has to confirm.
+    pub fn seen_owner(&mut self, camera: CameraId, ownership: Ownership) -> bool {
         let known = self.owners.get(&camera).map(|known| known.epoch);
-        let is_mine = self.is_mine(&ownership);
-        if known < Some(ownership.epoch) && !is_mine {
-            self.owned(camera, ownership);
+        if known >= Some(ownership.epoch) {
+            return false;
         }
+        if self.is_current() {
+            return self.own_epoch(&camera).is_some();
+        }
+        if ownership.owner.is_some() && !self.is_mine(&ownership) {
+            self.owned(camera.clone(), ownership);
+            self.of_broker.insert(camera);
+        }
+        false
     }
 
     /// The store does not answer: the cameras of an earlier run are own again, until it does.

@@ -16,12 +16,23 @@
 mod buckets;
 mod watching;
 
-use std::{error::Error, fmt, path::PathBuf, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    fmt,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{
     Client, ClientError, ConnectError, ConnectErrorKind, ConnectOptions, Event,
     connection::State,
-    jetstream::{kv, message::StreamMessage, stream::LastRawMessageErrorKind},
+    jetstream::{
+        kv,
+        message::StreamMessage,
+        stream::{LastRawMessageError, LastRawMessageErrorKind},
+    },
 };
 use serde::{Deserialize, Serialize};
 use spotter_core::{
@@ -32,7 +43,7 @@ use spotter_core::{
 use tokio::sync::{OnceCell, watch};
 
 use self::buckets::{Buckets, LIST, SETTINGS};
-use crate::entries::{Heartbeat, HeartbeatEntry, ListRevision};
+use crate::entries::{Heartbeat, HeartbeatEntry, ListRevision, Ownership};
 
 const LIST_KEY: &str = "cameras";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -41,6 +52,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(3);
 const PING_PERIOD: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts to connect, and the pause before watches start again. It is shorter than a heartbeat's lifetime.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keys of ignored values that are remembered; further ones are not logged.
+const REFUSED_MAX: usize = 1000;
 
 /// Where the store is and how to log in.
 #[derive(Clone, Debug)]
@@ -86,9 +100,16 @@ pub enum StoreError {
     Changed,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct OwnerValue {
     owner: Option<NodeId>,
+}
+
+impl OwnerValue {
+    /// A value that no node wrote, or a removed key: the camera has no owner since that revision, so that a node can claim it.
+    fn of_json(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).unwrap_or_default()
+    }
 }
 
 /// Whether absent buckets are made.
@@ -129,6 +150,8 @@ pub struct FleetStore {
     connectivity: watch::Sender<Connectivity>,
     /// Opened once a connection: opening asks the server.
     opened: Mutex<Option<Buckets>>,
+    /// Keys of values that are ignored, each logged once.
+    refused: Mutex<BTreeSet<String>>,
 }
 
 impl FleetStore {
@@ -139,6 +162,7 @@ impl FleetStore {
             client: OnceCell::new(),
             connectivity: watch::Sender::default(),
             opened: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -172,7 +196,15 @@ impl FleetStore {
             Some(ca) => options.add_root_certificates(ca.clone()),
             None => options,
         };
+        // An `INFO` comes before TLS, so anyone between can write it: it neither switches TLS off nor names other servers.
+        let is_encrypted = settings
+            .access
+            .urls
+            .iter()
+            .any(|url| url.starts_with("tls:"));
         let options = options
+            .require_tls(is_encrypted)
+            .ignore_discovered_servers()
             .name(format!("spotter {}", settings.fleet))
             .connection_timeout(CONNECT_LIMIT)
             .request_timeout(Some(REQUEST_LIMIT))
@@ -292,19 +324,23 @@ impl FleetStore {
         }))
     }
 
-    /// Asks the server that decides: another one of a cluster may not have the newest heartbeats yet.
     async fn heartbeat_message(&self, node: &NodeId) -> Result<Option<StreamMessage>, StoreError> {
         let nodes = self.buckets().await?.nodes;
-        let subject = format!("{}{node}", nodes.prefix);
-        let message = nodes.stream.get_last_raw_message_by_subject(&subject).await;
-        match message {
-            // An empty value is that of a removed key.
-            Ok(message) => Ok(Some(message).filter(|message| !message.payload.is_empty())),
-            Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => {
-                Ok(None)
-            }
-            Err(error) => Err(self.failed("reading a heartbeat", error)),
-        }
+        let message = newest(&nodes, node.as_str()).await;
+        let message = message.map_err(|error| self.failed("reading a heartbeat", error))?;
+        // An empty value is that of a removed key.
+        Ok(message.filter(|message| !message.payload.is_empty()))
+    }
+
+    /// A camera's owner; `None` before the first one.
+    pub async fn owner(&self, camera: &CameraId) -> Result<Option<Ownership>, StoreError> {
+        let Buckets { owners, epochs, .. } = self.buckets().await?;
+        let message = newest(&owners, camera.as_str()).await;
+        let message = message.map_err(|error| self.failed("reading an owner", error))?;
+        Ok(message.map(|message| Ownership {
+            owner: OwnerValue::of_json(&message.payload).owner,
+            epoch: epochs.epoch(message.sequence),
+        }))
     }
 
     /// Keeps what commands have changed at a camera; `None`: nothing any more.
@@ -352,6 +388,15 @@ impl FleetStore {
         Ok(revision.map(|revision| epochs.epoch(revision)))
     }
 
+    fn report_refused(&self, entry: &kv::Entry, reason: &str) {
+        let (bucket, key) = (&entry.bucket, plain_line(&entry.key));
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.len() < REFUSED_MAX && refused.insert(format!("{bucket}/{key}")) {
+            let reason = plain_line(reason);
+            tracing::warn!(bucket, key, reason, "value in NATS ignored");
+        }
+    }
+
     /// An error of a request; with what the server or the connection reported meanwhile, which is more exact.
     fn failed(&self, what: &'static str, error: impl fmt::Display) -> StoreError {
         let mut problem = None;
@@ -365,6 +410,20 @@ impl FleetStore {
             None => error,
         };
         StoreError::Failed { what, reason }
+    }
+}
+
+/// Asks the server that decides: another one of a cluster may not have the newest values yet.
+async fn newest(
+    bucket: &kv::Store,
+    key: &str,
+) -> Result<Option<StreamMessage>, LastRawMessageError> {
+    let subject = format!("{}{key}", bucket.prefix);
+    let message = bucket.stream.get_last_raw_message_by_subject(&subject);
+    match message.await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -395,3 +454,5 @@ impl KeyWrite<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

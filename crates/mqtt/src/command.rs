@@ -10,8 +10,8 @@ pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_core::{
-    CameraId, Command, Epoch, LineId, ModeId, NO_MODE, NodeId, PromptId, Refusal, RefusalCode,
-    Setting,
+    CameraId, Command, Epoch, LineId, LookRate, ModeId, NO_MODE, NodeId, PromptId, PromptText,
+    Refusal, RefusalCode, Setting, Share,
     config::{Commands, Config},
     plain_line,
 };
@@ -222,13 +222,20 @@ fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Sett
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
         number.ok_or_else(|| bad_value(field, text, "a number"))
     };
+    let wrong = |error| Refusal::of_value(field, &error);
     Ok(match (prompt, field) {
         (None, "enabled") => Setting::Enabled(switch()?),
-        (None, "rate") => Setting::RateHz(number()?),
+        (None, "rate") => Setting::Rate(LookRate::new(number()?).map_err(wrong)?),
         (None, "motion_gate") => Setting::MotionGate(switch()?),
-        (Some(prompt), "text") => Setting::Text(prompt, text.to_owned()),
+        (Some(prompt), "text") => {
+            let text =
+                PromptText::new(text).map_err(|error| Refusal::of_value("prompt text", &error));
+            Setting::Text(prompt, text?)
+        }
         (Some(prompt), "enabled") => Setting::PromptEnabled(prompt, switch()?),
-        (Some(prompt), "min_score") => Setting::MinScore(prompt, number()?),
+        (Some(prompt), "min_score") => {
+            Setting::MinScore(prompt, Share::new(number()?).map_err(wrong)?)
+        }
         (prompt, other) => {
             let known = match prompt {
                 None => "enabled, rate, motion_gate",

@@ -3,7 +3,8 @@
 //! The store of the fleet gives each ownership of a camera an epoch, which only grows. Two witnesses say that another node is the owner:
 //! the store, through the daemon, and the retained topic `owner` at the broker.
 //!
-//! - **Certain**: the store has accepted this node's heartbeat, and it has not expired. No other node can be the owner.
+//! - **Certain**: the store has accepted this node's heartbeat, and it has not expired. No other node can be the owner: a newer `owner` at the
+//!   broker is a dispute, which the store decides, and does not silence the camera.
 //! - **Uncertain**: the store is down, or this node was frozen or cut off. The gate is closed until the broker was asked: the filter of all
 //!   `owner` topics is subscribed again, and after the answer no `owner` arrived for [`QUIET`]. Then the gate is open until ownership was
 //!   certain and is uncertain again, or the connection is a new one: an outage of the store must not silence the fleet.
@@ -35,6 +36,17 @@ enum OwnedPhase {
     Released,
 }
 
+/// What an `owner` from the broker means for this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerArrival {
+    /// It is not newer than the own one, or the camera is not this node's.
+    Known,
+    /// Another node is the owner: the camera is silent.
+    Lost,
+    /// It is newer than the own one, which the store has confirmed. The camera stays this node's until the store says otherwise.
+    Disputed,
+}
+
 /// Whether the broker was asked for newer owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnerCheck {
@@ -51,6 +63,11 @@ pub(crate) struct CameraFence {
     cameras: BTreeMap<CameraId, OwnedCamera>,
     /// The newest epoch of each camera on its topic `owner`.
     seen: BTreeMap<CameraId, Epoch>,
+    /// Cameras that this node owns by the store, and that are silent because the broker has shown a newer owner, until the store has
+    /// confirmed the ownership.
+    contested: BTreeMap<CameraId, Epoch>,
+    /// Owners of the broker that the store has refuted.
+    overruled: Vec<(CameraId, Epoch)>,
     certain_until: Option<Mono>,
     check: OwnerCheck,
     /// The number of the last question to the broker.
@@ -62,6 +79,8 @@ impl Default for CameraFence {
         Self {
             cameras: BTreeMap::new(),
             seen: BTreeMap::new(),
+            contested: BTreeMap::new(),
+            overruled: Vec::new(),
             certain_until: None,
             check: OwnerCheck::Needed,
             asked: 0,
@@ -70,11 +89,24 @@ impl Default for CameraFence {
 }
 
 impl CameraFence {
-    /// This node is the owner. False when a newer epoch is known: the camera stays silent.
+    /// This node is the owner. False when a newer epoch is known: the camera stays silent, and if the broker alone has shown it, until
+    /// [`confirm`](Self::confirm) returns the camera.
     pub(super) fn own(&mut self, camera: &CameraId, epoch: Epoch, now: Mono) -> bool {
-        if self.owned_epoch(camera).max(self.seen.get(camera).copied()) > Some(epoch) {
+        if self.owned_epoch(camera) > Some(epoch) {
             return false;
         }
+        let newer = self.seen.get(camera).copied().filter(|seen| *seen > epoch);
+        if let Some(newer) = newer {
+            if !self.is_certain(now) {
+                self.contested.insert(camera.clone(), epoch);
+                return false;
+            }
+            self.seen.insert(camera.clone(), epoch);
+            if self.overruled.len() < SEEN_MAX {
+                self.overruled.push((camera.clone(), newer));
+            }
+        }
+        self.contested.remove(camera);
         let phase = OwnedPhase::Watched;
         self.cameras
             .insert(camera.clone(), OwnedCamera { epoch, phase });
@@ -88,6 +120,7 @@ impl CameraFence {
     /// Another node is the owner, or none is. False when this node has the camera with a newer epoch.
     pub(super) fn lose(&mut self, camera: &CameraId, newer: Epoch) -> bool {
         self.see(camera, newer);
+        self.contested.remove(camera);
         if self
             .cameras
             .get(camera)
@@ -99,16 +132,28 @@ impl CameraFence {
         true
     }
 
-    /// An `owner` arrived. True when it is newer than this node's: the camera is lost.
-    pub(super) fn owner_arrived(&mut self, camera: &CameraId, epoch: Epoch, now: Mono) -> bool {
+    /// An `owner` arrived.
+    pub(super) fn owner_arrived(
+        &mut self,
+        camera: &CameraId,
+        epoch: Epoch,
+        now: Mono,
+    ) -> OwnerArrival {
         if let OwnerCheck::Answered(last) = &mut self.check
             && now.since(*last) < QUIET
         {
             *last = now;
         }
+        // While a camera is handed over, the next owner may be faster than the store's answer to this node.
+        if self.epoch_of(camera).is_some_and(|own| own < epoch) && self.is_certain(now) {
+            return OwnerArrival::Disputed;
+        }
         self.see(camera, epoch);
         let own = self.owned_epoch(camera);
-        own.is_some_and(|own| own < epoch) && self.lose(camera, epoch)
+        match own.is_some_and(|own| own < epoch) && self.lose(camera, epoch) {
+            true => OwnerArrival::Lost,
+            false => OwnerArrival::Known,
+        }
     }
 
     fn see(&mut self, camera: &CameraId, epoch: Epoch) {
@@ -121,6 +166,7 @@ impl CameraFence {
 
     /// New messages of the camera are refused from now on.
     pub(super) fn hand_over(&mut self, camera: &CameraId) {
+        self.contested.remove(camera);
         if let Some(own) = self.cameras.get_mut(camera) {
             own.phase = OwnedPhase::HandingOver;
         }
@@ -132,6 +178,7 @@ impl CameraFence {
         camera: &CameraId,
         released: Option<Epoch>,
     ) -> Option<Epoch> {
+        self.contested.remove(camera);
         let own = self.cameras.remove(camera)?;
         if let Some(epoch) = released.filter(|epoch| *epoch > own.epoch) {
             let phase = OwnedPhase::Released;
@@ -152,12 +199,20 @@ impl CameraFence {
         (own.phase == OwnedPhase::Watched).then_some(own.epoch)
     }
 
-    /// The store has accepted this node's heartbeat, which expires after `until`.
-    pub(super) fn confirm(&mut self, until: Mono, now: Mono) {
+    /// The store has accepted this node's heartbeat, which expires after `until`. Returns the cameras that are this node's although the broker
+    /// has shown a newer owner: [`own`](Self::own) accepts them now.
+    pub(super) fn confirm(&mut self, until: Mono, now: Mono) -> Vec<(CameraId, Epoch)> {
         self.certain_until = self.certain_until.max(Some(until));
-        if self.is_certain(now) {
-            self.check = OwnerCheck::Needed;
+        if !self.is_certain(now) {
+            return Vec::new();
         }
+        self.check = OwnerCheck::Needed;
+        std::mem::take(&mut self.contested).into_iter().collect()
+    }
+
+    /// Owners that the broker has shown and the store does not have, each once.
+    pub(super) fn take_overruled(&mut self) -> Vec<(CameraId, Epoch)> {
+        std::mem::take(&mut self.overruled)
     }
 
     pub(super) fn is_certain(&self, now: Mono) -> bool {
@@ -238,8 +293,9 @@ mod tests {
         assert!(fence.ask(at(1002)).is_none(), "one question at a time");
         fence.answered(number, true, at(1100));
         // The owner of another camera, and the own one again.
-        assert!(!fence.owner_arrived(&camera("yard"), Epoch(90), at(1300)));
-        assert!(!fence.owner_arrived(&camera("gate"), Epoch(17), at(1400)));
+        let yard = fence.owner_arrived(&camera("yard"), Epoch(90), at(1300));
+        let gate = fence.owner_arrived(&camera("gate"), Epoch(17), at(1400));
+        assert_eq!([yard, gate], [OwnerArrival::Known; 2]);
         assert!(!fence.is_open(at(1899)));
         assert_eq!(fence.opens_at(), Some(at(1900)));
         assert!(fence.is_open(at(1900)));
@@ -269,11 +325,12 @@ mod tests {
     fn newer_owner_silences_the_camera_and_an_older_does_not() {
         let mut fence = fence();
         let gate = camera("gate");
-        assert!(!fence.owner_arrived(&gate, Epoch(16), at(1)));
-        assert!(fence.owner_arrived(&gate, Epoch(18), at(2)));
+        let older = fence.owner_arrived(&gate, Epoch(16), at(1001));
+        let newer = fence.owner_arrived(&gate, Epoch(18), at(1002));
+        assert_eq!([older, newer], [OwnerArrival::Known, OwnerArrival::Lost]);
         assert_eq!(fence.epoch_of(&gate), None);
-        assert!(!fence.own(&gate, Epoch(17), at(3)), "decided before");
-        assert!(fence.own(&gate, Epoch(19), at(4)));
+        assert!(!fence.own(&gate, Epoch(17), at(1003)), "decided before");
+        assert!(fence.own(&gate, Epoch(19), at(1004)));
         assert!(!fence.lose(&gate, Epoch(18)), "decided before");
         assert!(fence.lose(&gate, Epoch(20)));
         assert_eq!(fence.epoch_of(&gate), None);
@@ -288,7 +345,39 @@ mod tests {
         assert!(!fence.is_open(at(2000)), "what waits is still its own");
         assert_eq!(fence.handed_over(&gate, Some(Epoch(18))), Some(Epoch(17)));
         // The release itself is silenced by a newer owner.
-        assert!(fence.owner_arrived(&gate, Epoch(19), at(3)));
+        let newer = fence.owner_arrived(&gate, Epoch(19), at(3));
+        assert_eq!(newer, OwnerArrival::Lost);
         assert!(fence.is_open(at(2000)));
+    }
+
+    #[test]
+    fn confirmed_camera_is_not_silenced_by_the_broker_alone() {
+        let mut fence = fence();
+        let gate = camera("gate");
+        let forged = Epoch(1 << 50);
+        let live = fence.owner_arrived(&gate, forged, at(500));
+        assert_eq!(live, OwnerArrival::Disputed);
+        assert_eq!(fence.epoch_of(&gate), Some(Epoch(17)));
+        // Without the store, the broker is the only witness.
+        let uncertain = fence.owner_arrived(&gate, forged, at(1001));
+        assert_eq!(uncertain, OwnerArrival::Lost);
+        assert!(!fence.own(&gate, Epoch(18), at(1002)));
+        assert_eq!(fence.epoch_of(&gate), None);
+        // The store returns, and has given the camera to no other node.
+        let confirmed = fence.confirm(at(9000), at(2000));
+        assert_eq!(confirmed, [(gate.clone(), Epoch(18))]);
+        assert!(fence.own(&gate, Epoch(18), at(2001)));
+        assert_eq!(fence.take_overruled(), [(gate.clone(), forged)]);
+        assert_eq!(fence.epoch_of(&gate), Some(Epoch(18)));
+    }
+
+    #[test]
+    fn owner_of_the_store_ends_a_contested_ownership() {
+        let mut fence = fence();
+        let gate = camera("gate");
+        fence.owner_arrived(&gate, Epoch(19), at(1001));
+        assert!(!fence.own(&gate, Epoch(18), at(1002)), "decided before");
+        fence.lose(&gate, Epoch(19));
+        assert_eq!(fence.confirm(at(9000), at(2000)), []);
     }
 }

@@ -385,7 +385,7 @@ impl Message {
     }
 
     /// With `again`, it is published also when it is unchanged.
-    fn repeated(self, again: bool) -> Self {
+    pub(super) fn repeated(self, again: bool) -> Self {
         match again {
             true => self.refreshed_after(Duration::ZERO),
             false => self,
@@ -420,7 +420,7 @@ impl Message {
 /// A longer response topic is ignored.
 const RESPONSE_TOPIC_MAX_BYTES: usize = 1024;
 
-fn can_be_published_to(topic: &str) -> bool {
+pub(super) fn can_be_published_to(topic: &str) -> bool {
     !topic.is_empty()
         && topic.len() <= RESPONSE_TOPIC_MAX_BYTES
         && !topic.contains(['+', '#', '\0'])
@@ -435,8 +435,9 @@ fn setting_text(setting: &Setting) -> String {
         Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {
             if *on { "ON" } else { "OFF" }.to_owned()
         }
-        Setting::RateHz(number) | Setting::MinScore(_, number) => number.to_string(),
-        Setting::Text(_, text) => text.clone(),
+        Setting::Rate(rate) => rate.to_string(),
+        Setting::MinScore(_, score) => score.to_string(),
+        Setting::Text(_, text) => text.as_str().to_owned(),
     }
 }
 

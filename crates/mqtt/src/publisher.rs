@@ -268,7 +268,7 @@ impl Publisher {
             tracing::warn!(
                 topic,
                 %epoch,
-                "the broker has a newer owner of the camera; this node does not publish it; if the fleet's store was emptied, clear the topic and restart the nodes"
+                "the broker has a newer owner of the camera; this node publishes it when the fleet's store has confirmed its ownership"
             );
         }
         self.wake_all();
@@ -309,10 +309,33 @@ impl Publisher {
 
     /// The store has accepted a heartbeat of this node, which it keeps until `until`, counted from before it was sent: no other node can own its
     /// cameras before. Called after [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
-    pub fn confirm_ownership(&self, until: Mono) {
+    ///
+    /// Returns the cameras that were silent because the broker alone had shown a newer owner: [`own_camera`](Self::own_camera) accepts them now.
+    pub fn confirm_ownership(&self, until: Mono) -> Vec<(CameraId, Epoch)> {
         let now = self.clock.now();
-        self.shared.outbox().fence.confirm(until, now);
+        let confirmed = self.shared.outbox().fence.confirm(until, now);
         self.shared.wake();
+        confirmed
+    }
+
+    /// Publishes again that this node is the owner of the camera: the broker has shown another one, which the store does not have.
+    pub fn publish_owner_again(&self, camera: &CameraId) {
+        let now = self.clock.now();
+        let mut outbox = self.shared.outbox();
+        if let Some(epoch) = outbox.fence.epoch_of(camera) {
+            let camera = camera.clone();
+            let stamp = CameraStamp { camera, epoch };
+            let node = Some(self.target.identity.node.clone());
+            let owner = Message::owner(&self.target.topics, stamp, node);
+            outbox.push(owner.repeated(true), now);
+        }
+        drop(outbox);
+        self.shared.wake();
+    }
+
+    /// Cameras of this node with the epochs of owners that the broker has shown and the store does not have, since the last call.
+    pub fn take_overruled_owners(&self) -> Vec<(CameraId, Epoch)> {
+        self.shared.outbox().fence.take_overruled()
     }
 
     /// Wakes the connection and the task that writes events to the disk.

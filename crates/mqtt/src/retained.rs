@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ClearedTopic, Topics, Update,
     discovery::{self, DiscoveryRecord, EntityPlatforms},
+    message::can_be_published_to,
 };
 use spotter_core::{
     CameraId, Task,
@@ -93,6 +94,7 @@ impl RetainedList {
             wanted: RetainedTopics::new(),
             stale: if ours {
                 let topics = list.topics.into_iter();
+                let topics = topics.filter(|(topic, _)| can_be_published_to(topic));
                 let of_node = |entities| RetainedTopic {
                     entities,
                     camera: None,

@@ -19,6 +19,7 @@ use crate::{
 use spotter_core::{
     Command, DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint,
     Presence, PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
+    testing::{prompt_text, rate},
 };
 
 #[path = "../../../tests/support/schemas.rs"]
@@ -114,13 +115,13 @@ fn healths() -> [CameraHealth; 3] {
 }
 
 fn replies() -> Vec<Vec<u8>> {
-    let text = |words: &str| Setting::Text(prompt("person"), words.into());
+    let text = |words: &str| Setting::Text(prompt("person"), prompt_text(words));
     let [_, info] = infos();
     let answer = ReplyValue::Answer {
         text: "yes".into(),
         score: 0.912_67,
     };
-    let settings = vec![Setting::RateHz(2.0), text("person")];
+    let settings = vec![Setting::Rate(rate(2.0)), text("person")];
     let changed = (camera("gate"), text("person"), text("red car"));
     let refusal = Refusal::new(RefusalCode::TooLong, "240 characters, limit 200");
     let all = [

@@ -242,6 +242,7 @@ impl PostQueue {
 mod tests {
     use super::*;
     use crate::testing::{bounds, failed, ms, track};
+    use spotter_core::duration_from_secs;
 
     const REFUSED: fn() -> PostOutcome = || PostOutcome::Refused {
         reason: "HTTP 400".into(),
@@ -328,7 +329,7 @@ mod tests {
             queue.begin(number);
             let after = Duration::from_secs(after);
             queue.finish(failed(Some(after)), ms(0), 0.0);
-            let at = ms(0).after(Duration::from_secs_f64(expected));
+            let at = ms(0).after(duration_from_secs(expected));
             assert_eq!(queue.next(ms(0)), NextPost::At(at));
             queue.try_again();
             assert_eq!(next(&queue, ms(0)), number);

@@ -6,16 +6,19 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::app::test_support::{fragile_engines, frame};
-use spotter_core::ManualClock;
+use spotter_core::{ManualClock, testing::rate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
 
 fn camera(index: usize, rate_hz: f64) -> CameraConfig {
     let mut prompt = spotter_core::testing::prompt("person");
-    prompt.rate_hz = rate_hz;
+    prompt.rate = rate(rate_hz);
     let camera = spotter_core::testing::camera(&format!("c{index}"), vec![prompt]);
-    CameraConfig { rate_hz, ..camera }
+    CameraConfig {
+        rate: rate(rate_hz),
+        ..camera
+    }
 }
 
 /// Cameras c0 … on engines that break after the given numbers of steps.

@@ -7,7 +7,7 @@ use spotter_core::{
     CameraId,
     config::{
         ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera,
-        check_camera_list, store_url,
+        check_camera_list, check_store_urls, store_url,
     },
 };
 use spotter_fleet::store::{FleetStore, StoreSettings};
@@ -101,6 +101,7 @@ pub async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
     };
     let urls = args.nats.iter().map(|url| store_url(url));
     let urls: Result<Vec<String>, String> = urls.collect();
+    let urls = urls.and_then(|urls| check_store_urls(&urls).map(|()| urls));
     let store = FleetStore::connect(StoreSettings {
         fleet: args.fleet.clone(),
         access: NatsAccess {

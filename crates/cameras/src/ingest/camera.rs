@@ -21,7 +21,10 @@ use super::{
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
-use spotter_core::{CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig};
+use spotter_core::{
+    CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig,
+    duration_from_secs,
+};
 
 /// A pipeline that did not end by then is left behind.
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -359,7 +362,7 @@ impl CameraTask {
         SourceActivity {
             frame: self.last.last_frame,
             packet: self.last.last_packet,
-            gop: self.last.stream.gop_s.map(Duration::from_secs_f64),
+            gop: self.last.stream.gop_s.map(duration_from_secs),
         }
     }
 

@@ -20,7 +20,7 @@ use super::{
     gate::patience,
     health::{Failure, Fault, Phase},
 };
-use spotter_core::Mono;
+use spotter_core::{Mono, duration_from_secs};
 
 /// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -454,7 +454,7 @@ pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
     // give half of the cameras the very same one.
     let least_s = (0.8 * middle_s).max(first_s);
     let most_s = (1.2 * middle_s).min(longest_s);
-    Duration::from_secs_f64(least_s + (most_s - least_s) * random.clamp(0.0, 1.0))
+    duration_from_secs(least_s + (most_s - least_s) * random.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spotter_core::Mono;
+use spotter_core::{LookRate, Mono};
 
 /// A steady pace: one look per period, on the first frame that arrives when it is due.
 ///
@@ -23,10 +23,10 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// `rate_hz` looks a second, above 0; the first is due at once, the second half a period and `phase` periods later.
-    pub fn new(rate_hz: f64, phase: f64) -> Self {
+    /// The first look is due at once, the second half a period and `phase` periods later.
+    pub fn new(rate: LookRate, phase: f64) -> Self {
         Self {
-            period: Duration::from_secs_f64(1.0 / rate_hz),
+            period: rate.period(),
             phase,
             due: Mono::default(),
             last: None,
@@ -34,8 +34,8 @@ impl Cadence {
     }
 
     /// Another pace from now on: the next look is due one new period after the last one.
-    pub fn set_rate(&mut self, rate_hz: f64) {
-        let period = Duration::from_secs_f64(1.0 / rate_hz);
+    pub fn set_rate(&mut self, rate: LookRate) {
+        let period = rate.period();
         if let Some(last) = self.last.filter(|_| period != self.period) {
             self.due = last.after(period);
         }
@@ -80,6 +80,7 @@ impl Cadence {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use spotter_core::testing::rate;
 
     use super::*;
 
@@ -95,7 +96,7 @@ mod tests {
         phase: f64,
         frames_ns: impl IntoIterator<Item = u64>,
     ) -> Vec<u64> {
-        let mut cadence = Cadence::new(rate_hz, phase);
+        let mut cadence = Cadence::new(rate(rate_hz), phase);
         let mut taken = Vec::new();
         for at in frames_ns {
             let now = Mono::from_nanos(at);
@@ -139,17 +140,17 @@ mod tests {
     #[test]
     fn a_new_pace_counts_from_the_last_look() {
         let at = |seconds: u64| Mono::from_nanos(seconds * 1000 * MS);
-        let mut cadence = Cadence::new(0.1, 0.5);
-        cadence.set_rate(0.05);
+        let mut cadence = Cadence::new(rate(0.1), 0.5);
+        cadence.set_rate(rate(0.05));
         // The first is due at once at any pace.
         assert!(cadence.is_due(at(0)));
         cadence.looked(at(100));
         assert_eq!(cadence.due(), at(120), "half a period and the phase");
-        cadence.set_rate(0.1);
+        cadence.set_rate(rate(0.1));
         assert_eq!(cadence.due(), at(110));
-        cadence.set_rate(1.0);
+        cadence.set_rate(rate(1.0));
         assert_eq!(cadence.due(), at(101));
-        cadence.set_rate(0.1);
+        cadence.set_rate(rate(0.1));
         assert_eq!(cadence.due(), at(110));
     }
 

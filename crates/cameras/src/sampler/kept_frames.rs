@@ -571,7 +571,7 @@ mod tests {
         let mut kept = kept(vec![query()]);
         frames(&mut kept, 100, 0, 5000);
         let twice = PromptConfig {
-            rate_hz: 0.1,
+            rate: spotter_core::testing::rate(0.1),
             ..query()
         };
         kept.change(&camera(vec![twice, query()]));

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, Mono, Prompt, PromptRegion, PromptView, TriggeredLooks,
+    CameraId, Frame, FrameEnd, Look, LookRate, Mono, Prompt, PromptRegion, PromptView,
+    TriggeredLooks,
     config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
@@ -54,7 +55,7 @@ impl SampledCamera {
     /// their looks are spread evenly.
     pub fn new(camera: &CameraConfig, number: usize) -> Self {
         let phase = (number as f64 * GOLDEN_RATIO).fract();
-        let mut slot = FrameSlot::new(camera.rate_hz, phase, enabled_prompts(camera));
+        let mut slot = FrameSlot::new(camera.rate, phase, enabled_prompts(camera));
         // No frame waits yet.
         _ = slot.set_triggers(!camera.triggers.is_empty());
         Self {
@@ -77,7 +78,7 @@ impl SampledCamera {
         let mut slot = self.lock();
         let unneeded = [
             slot.set_triggers(!camera.triggers.is_empty()),
-            slot.change(camera.rate_hz, enabled_prompts(camera)),
+            slot.change(camera.rate, enabled_prompts(camera)),
         ];
         drop(slot);
         drop(unneeded);
@@ -169,7 +170,7 @@ impl SampledCamera {
 }
 
 /// The prompts that are asked, with their looks a second.
-fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
+fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
     let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
     let asked = enabled.map(|p: &PromptConfig| {
         let prompt = Prompt {
@@ -178,7 +179,7 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, f64)> {
             task: p.task.clone(),
             view: camera.view_of(p),
         };
-        (Arc::new(prompt), p.rate_hz)
+        (Arc::new(prompt), p.rate)
     });
     asked.collect()
 }

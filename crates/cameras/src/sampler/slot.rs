@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::cadence::Cadence;
 use spotter_core::{
-    Frame, FrameCounters, FrameEnd, Mono, Prompt, PromptId, PromptRegion, PromptView, RegionBox,
-    SkippedSinceLast,
+    Frame, FrameCounters, FrameEnd, LookRate, Mono, Prompt, PromptId, PromptRegion, PromptView,
+    RegionBox, SkippedSinceLast,
 };
 
 /// A prompt that is asked once waits for its frame for this time: longer than a strip needs, and than an answer is waited for.
@@ -91,33 +91,38 @@ impl PromptEntry {
 
 impl FrameSlot {
     /// A camera with its looks a second, the [phase](Cadence::new) of them, and its prompts with their looks a second.
-    pub fn new(camera_rate_hz: f64, phase: f64, prompts: Vec<(Arc<Prompt>, f64)>) -> Self {
+    pub fn new(camera_rate: LookRate, phase: f64, prompts: Vec<(Arc<Prompt>, LookRate)>) -> Self {
         let mut slot = Self {
             waiting: None,
             starts: LookStart::Always,
-            cadence: Cadence::new(camera_rate_hz, phase),
+            cadence: Cadence::new(camera_rate, phase),
             prompts: Vec::new(),
             once: Vec::new(),
             counters: FrameCounters::default(),
         };
-        slot.change(camera_rate_hz, prompts);
+        slot.change(camera_rate, prompts);
         slot
+    }
+
+    /// No prompt is asked any more. Returns the frame that waited.
+    pub fn retire(&mut self) -> Option<Frame> {
+        self.change(LookRate::nearest(1.0), Vec::new())
     }
 
     /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
     /// one with other words is due at once. Returns the frame that waited when no prompt is left for it.
     pub fn change(
         &mut self,
-        camera_rate_hz: f64,
-        prompts: Vec<(Arc<Prompt>, f64)>,
+        camera_rate: LookRate,
+        prompts: Vec<(Arc<Prompt>, LookRate)>,
     ) -> Option<Frame> {
-        self.cadence.set_rate(camera_rate_hz);
+        self.cadence.set_rate(camera_rate);
         let before = std::mem::take(&mut self.prompts);
-        for (prompt, rate_hz) in prompts {
+        for (prompt, rate) in prompts {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
             let same = old.filter(|old| old.prompt == prompt);
-            let mut cadence = same.map_or_else(|| Cadence::new(rate_hz, 0.0), |same| same.cadence);
-            cadence.set_rate(rate_hz);
+            let mut cadence = same.map_or_else(|| Cadence::new(rate, 0.0), |same| same.cadence);
+            cadence.set_rate(rate);
             self.prompts.push(PromptEntry {
                 prompt,
                 cadence,

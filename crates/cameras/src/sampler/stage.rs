@@ -95,7 +95,7 @@ impl Sampler {
         current.cameras = after.into();
         for sampled in known {
             let mut slot = sampled.lock();
-            let (unneeded, counters) = (slot.change(1.0, Vec::new()), slot.counters());
+            let (unneeded, counters) = (slot.retire(), slot.counters());
             drop(slot);
             drop(unneeded);
             match counters.in_flight {

@@ -23,7 +23,7 @@ use spotter_core::{
     LookFailure, LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout,
     PixelFormat, Prompt, PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
     config::{CameraConfig, MotionConfig, PromptConfig},
-    testing::{FakeDevicePlanes, frame_at},
+    testing::{FakeDevicePlanes, frame_at, rate},
 };
 
 const BUDGET: Duration = Duration::from_millis(250);
@@ -40,11 +40,11 @@ fn ms(ms: u64) -> Duration {
 
 fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> CameraConfig {
     let prompt = |&(id, rate_hz): &(&str, f64)| PromptConfig {
-        rate_hz,
+        rate: rate(rate_hz),
         ..spotter_core::testing::prompt(id)
     };
     CameraConfig {
-        rate_hz,
+        rate: rate(rate_hz),
         ..spotter_core::testing::camera(id, prompts.iter().map(prompt).collect())
     }
 }
@@ -443,7 +443,7 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
         revision: 1,
         task: configs[0].prompts[0].task.clone(),
     };
-    let mut slot = FrameSlot::new(1.0, 0.0, vec![(Arc::new(prompt), 1.0)]);
+    let mut slot = FrameSlot::new(rate(1.0), 0.0, vec![(Arc::new(prompt), rate(1.0))]);
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
     let now = bench.clock.now();
     assert!(matches!(slot.put(first, now), (true, None)));

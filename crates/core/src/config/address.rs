@@ -1,6 +1,8 @@
 //! What the URLs of cameras and of the broker have in common, and the broker's. A URL never contains a login, and no message
 //! shows the value of a URL: a mistyped one may contain a password where no login is expected.
 
+use std::net::IpAddr;
+
 use url::{Host, Url};
 
 const BROKER_SCHEMES: &str = "mqtt, mqtts";
@@ -61,6 +63,14 @@ pub(super) fn host(url: &Url) -> Result<String, String> {
         Some(Host::Ipv6(address)) => Ok(address.to_string()),
         Some(host) => Ok(host.to_string()),
     }
+}
+
+/// True for a host that names this machine, so that no network is between.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    let host = host.to_ascii_lowercase();
+    let is_name = host == "localhost" || host.ends_with(".localhost");
+    is_name || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

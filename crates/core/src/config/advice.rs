@@ -6,12 +6,12 @@ use super::{
     CameraConfig, Config, DEFAULT_MODEL, Decode, DevicePreference, FramePlace, ModelSettings,
     defaults::STRIP_OVER_RANGE,
 };
-use crate::StripShape;
+use crate::{LookRate, StripShape, duration_from_secs};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub(super) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
     let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
-    prompts.map(|prompt| prompt.rate_hz).sum()
+    prompts.map(|prompt| prompt.rate.hz()).sum()
 }
 
 /// A warning when the cameras ask for more than the machine did at its last measurement. `machine` is `GPU` or `CPU`;
@@ -36,11 +36,15 @@ pub fn impossible_load(
 }
 
 /// A warning when a camera whose key frames alone are decoded sends them less often than looks are due.
-pub fn key_frames_too_rare(rate_hz: f64, key_frame_distance_s: f64) -> Option<String> {
-    let needed_s = 1.0 / rate_hz;
+pub fn key_frames_too_rare(rate: LookRate, key_frame_distance_s: f64) -> Option<String> {
+    let needed_s = 1.0 / rate.hz();
     // Cameras keep their distance only roughly.
     (key_frame_distance_s > needed_s * 1.05).then(|| {
-        let (rate, needed, sent) = (shown(rate_hz), shown(needed_s), shown(key_frame_distance_s));
+        let (rate, needed, sent) = (
+            shown(rate.hz()),
+            shown(needed_s),
+            shown(key_frame_distance_s),
+        );
         format!(
             "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
         )
@@ -61,7 +65,7 @@ pub fn no_strip(shape: StripShape, every: Duration, decode: Decode) -> String {
     let needed = |frames: u8| (every * u32::from(frames - 1) / 2).mul_f64(1.25);
     let reachable = |frames: u8| {
         let over = needed(frames).as_secs_f64().ceil();
-        (Duration::from_secs_f64(over) <= *STRIP_OVER_RANGE.end()).then_some(over)
+        (duration_from_secs(over) <= *STRIP_OVER_RANGE.end()).then_some(over)
     };
     let remedy = match (reachable(frames), reachable(4)) {
         (Some(over), _) => format!("set over = \"{over}s\" or more, or fewer frames"),

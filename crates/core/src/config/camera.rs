@@ -13,7 +13,7 @@ use super::{
     strip::{self, StripKeys, StripQuestion},
     trigger::triggers,
 };
-use crate::{CameraId, DirectionId, LineId, PromptId, PromptRegion, Task, ZoneId};
+use crate::{CameraId, DirectionId, LineId, LookRate, PromptId, PromptRegion, Task, ZoneId};
 
 /// All cameras in the order of the file. `[defaults]` is read on the way.
 pub(super) fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
@@ -68,7 +68,7 @@ pub(super) fn fleet_cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<Sha
 
 /// What `[defaults]` and `[camera.*]` have in common.
 struct CameraDefaults {
-    rate_hz: f64,
+    rate: LookRate,
     width: u32,
     crops_max: Option<u8>,
     transport: Transport,
@@ -86,7 +86,7 @@ impl CameraDefaults {
         let width = base.map(|base| base.width.into());
         let schedule = table.parsed(&settings::SCHEDULE, schedule);
         Self {
-            rate_hz: table.read_or(&settings::RATE, base.map(|base| base.rate_hz)),
+            rate: table.read_or(&settings::RATE, base.map(|base| base.rate)),
             width: table.read_or(&settings::WIDTH, width) as u32,
             crops_max: crops::read(
                 table.get(&settings::CROPS),
@@ -132,7 +132,7 @@ fn camera(
     }
     table.finish();
     let of_camera = PromptScope {
-        rate_hz: settings.rate_hz,
+        rate: settings.rate,
         crops_max: settings.crops_max,
         events: settings.events,
         zones: &zones,
@@ -145,7 +145,7 @@ fn camera(
         id,
         enabled: true,
         source: source?,
-        rate_hz: settings.rate_hz,
+        rate: settings.rate,
         width: settings.width,
         crops_max: settings.crops_max,
         stall: settings.stall,
@@ -306,7 +306,7 @@ fn points(value: &ConfigValue<'_>) -> Option<Vec<(f64, f64)>> {
 /// What of a camera its prompts depend on: the values of those that have none of their own, and what they may name.
 #[derive(Clone, Copy)]
 pub(super) struct PromptScope<'a> {
-    pub rate_hz: f64,
+    pub rate: LookRate,
     pub crops_max: Option<u8>,
     pub events: EventConfig,
     pub zones: &'a [ZoneConfig],
@@ -319,15 +319,13 @@ pub(super) fn prompt(
     camera: PromptScope<'_>,
 ) -> Option<PromptConfig> {
     let task = task(&mut table);
-    let rate = table.get(&keys::prompt::RATE);
-    let rate_hz = rate
-        .as_ref()
-        .and_then(|value| value.number(d::RATE_HZ_RANGE));
-    let rate_hz = rate_hz.unwrap_or(camera.rate_hz);
-    if let (true, Some(rate)) = (rate_hz > camera.rate_hz, &rate) {
-        let ceiling = camera.rate_hz;
-        rate.error(format!(
-            "{rate_hz} is above the camera's {ceiling}; the camera rate is the ceiling"
+    let rate_value = table.get(&keys::prompt::RATE);
+    let rate = rate_value.as_ref().and_then(ConfigValue::look_rate);
+    let rate = rate.unwrap_or(camera.rate);
+    if let (true, Some(value)) = (rate > camera.rate, &rate_value) {
+        let ceiling = camera.rate;
+        value.error(format!(
+            "{rate} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
     let region = table.get(&keys::prompt::REGION);
@@ -381,7 +379,7 @@ pub(super) fn prompt(
         task: task?,
         region,
         crops_max,
-        rate_hz,
+        rate,
         min_score,
         min_area,
         zones,

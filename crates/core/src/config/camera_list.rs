@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    CameraConfig, ConfigProblem, ConfigProblems, Environment, Severity, camera,
+    CameraConfig, ConfigProblem, ConfigProblems, Environment, ListRights, Severity, camera,
     load::{ReadPurpose, Scope, check_schema},
     problem::Notes,
     reader::Reader,
@@ -37,7 +37,11 @@ pub fn check_camera_list(
     text: &str,
     environment: &Environment,
 ) -> Result<SharedCameraList, ConfigProblems> {
-    let scope = Scope::new(environment, Path::new(""), ReadPurpose::CheckElsewhere);
+    let rights = ListRights::default();
+    let scope = Scope {
+        list: Some(&rights),
+        ..Scope::new(environment, Path::new(""), ReadPurpose::CheckElsewhere)
+    };
     let (list, problems) = read(name, text, &scope);
     match problems.iter().any(is_error) {
         true => Err(ConfigProblems::new(name, problems)),
@@ -48,17 +52,24 @@ pub fn check_camera_list(
     }
 }
 
+/// The node that a list is read for.
+pub struct ListReader<'a> {
+    pub environment: &'a Environment,
+    /// It has an API that triggers with `http` can be called at.
+    pub has_api: bool,
+    pub rights: &'a ListRights,
+}
+
 /// Reads a list to watch its cameras. One that this node cannot watch does not keep it from the others; an error outside of the cameras does.
-/// `has_api`: this node has an API that triggers with `http` can be called at.
 pub fn camera_list(
     name: &str,
     text: &str,
-    environment: &Environment,
-    has_api: bool,
+    reader: &ListReader<'_>,
 ) -> Result<SharedCameraList, ConfigProblems> {
     let scope = Scope {
-        has_api,
-        ..Scope::new(environment, Path::new(""), ReadPurpose::Run)
+        has_api: reader.has_api,
+        list: Some(reader.rights),
+        ..Scope::new(reader.environment, Path::new(""), ReadPurpose::Run)
     };
     let (mut list, problems) = read(name, text, &scope);
     let mut warnings = Vec::new();
@@ -101,13 +112,37 @@ fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Vec<Con
 
 #[cfg(test)]
 mod tests {
+    use proptest::{prelude::*, sample::select};
+
     use super::*;
+    use crate::{
+        LookRate, NodeId,
+        config::{IpNetwork, SourceConfig, check_task},
+        testing::cases,
+    };
 
     const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.1/a\"\n";
     const PROMPT: &str = "prompt.car.detect = \"car\"\n";
 
     fn environment() -> Environment {
         Environment::new("node", |_| None)
+    }
+
+    /// A list as a node with these rights reads it.
+    fn read_with(text: &str, rights: &ListRights) -> SharedCameraList {
+        let reader = ListReader {
+            environment: &environment(),
+            has_api: true,
+            rights,
+        };
+        camera_list("list", text, &reader).unwrap()
+    }
+
+    fn local() -> ListRights {
+        ListRights {
+            allow_local: true,
+            ..ListRights::default()
+        }
     }
 
     #[test]
@@ -124,7 +159,7 @@ mod tests {
         let yard = "[camera.yard]\nurl = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = { env = \"ABSENT\" }\n";
         let door = "[camera.door]\nurl = \"rtsp://192.0.2.3/a\"\nnew_key = 1\n";
         let text = format!("{GATE}{PROMPT}{yard}{PROMPT}{door}{PROMPT}");
-        let list = camera_list("list", &text, &environment(), true).unwrap();
+        let list = read_with(&text, &local());
         assert_eq!(list.cameras.len(), 1);
         let reasons: Vec<&str> = list.refused.values().map(String::as_str).collect();
         assert!(reasons[0].contains("new_key: unknown key"), "{reasons:?}");
@@ -138,7 +173,12 @@ mod tests {
     fn camera_that_is_triggered_by_calls_needs_an_api() {
         let text = format!("{GATE}{PROMPT}trigger.app.http = true\n");
         let refused = |has_api| {
-            let list = camera_list("list", &text, &environment(), has_api).unwrap();
+            let reader = ListReader {
+                environment: &environment(),
+                has_api,
+                rights: &ListRights::default(),
+            };
+            let list = camera_list("list", &text, &reader).unwrap();
             list.refused.into_values().collect::<Vec<_>>()
         };
         assert!(refused(true).is_empty());
@@ -156,8 +196,182 @@ mod tests {
             ("[camera", "not TOML"),
         ] {
             let text = format!("{text}{}", if text.ends_with('\n') { GATE } else { "" });
-            let problems = camera_list("list", &text, &environment(), true).unwrap_err();
+            let reader = ListReader {
+                environment: &environment(),
+                has_api: true,
+                rights: &local(),
+            };
+            let problems = camera_list("list", &text, &reader).unwrap_err();
             assert!(problems.to_string().contains(said), "{problems}");
         }
+    }
+
+    /// Reasons of refusals by a node with these rights, of a camera with these lines.
+    fn refusal(lines: &str, rights: &ListRights) -> Option<String> {
+        let text = format!("{GATE}{PROMPT}[camera.yard]\n{lines}{PROMPT}");
+        let list = read_with(&text, rights);
+        assert_eq!(list.cameras[0].camera.id.as_str(), "gate", "not the others");
+        list.refused.into_values().next()
+    }
+
+    #[test]
+    fn list_reads_no_file_variable_or_foreign_credential_of_a_box() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "canary").unwrap();
+        let file = secret.display().to_string();
+        let login = |password: &str| {
+            format!("url = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = {password}\n")
+        };
+        let by_default = ListRights::default();
+        for (lines, reason) in [
+            (
+                login(&format!("{{ file = \"{file}\" }}")),
+                "cannot name variables and files",
+            ),
+            (
+                login("{ env = \"PATH\" }"),
+                "cannot name variables and files",
+            ),
+            (
+                login("{ cred = \"mqtt_password\" }"),
+                "begin with \"camera_\"",
+            ),
+            (login("{ cred = \"camera_\" }"), "begin with \"camera_\""),
+            (login("\"canary\""), "plain text is not allowed"),
+            (
+                format!("url = \"file://{file}\"\n"),
+                "cannot name files and devices",
+            ),
+            (
+                "url = \"usb:///dev/video0\"\n".to_owned(),
+                "cannot name files and devices",
+            ),
+        ] {
+            let refused = refusal(&lines, &by_default).unwrap();
+            assert!(
+                refused.contains(reason) && !refused.contains("canary"),
+                "{refused}"
+            );
+        }
+        // The box permits it; that a credential is not there is another reason.
+        let named = ListRights {
+            camera_credentials: ["mqtt_password".to_owned()].into(),
+            ..local()
+        };
+        for lines in [
+            login(&format!("{{ file = \"{file}\" }}")),
+            format!("url = \"file://{file}\"\n"),
+            "url = \"usb:///dev/video0\"\n".to_owned(),
+        ] {
+            assert_eq!(refusal(&lines, &named), None, "{lines}");
+        }
+        for (name, rights) in [("camera_yard", &by_default), ("mqtt_password", &named)] {
+            let refused = refusal(&login(&format!("{{ cred = \"{name}\" }}")), rights);
+            assert!(refused.unwrap().contains("systemd did not provide"));
+        }
+        // An operator who applies the list is warned.
+        let text = format!("[camera.yard]\n{}{PROMPT}", login("{ env = \"PATH\" }"));
+        let list = check_camera_list("list", &text, &environment()).unwrap();
+        assert!(list.warnings[0].text.contains("allow_local"));
+    }
+
+    #[test]
+    fn list_names_hosts_in_the_networks_of_a_box() {
+        let rights = ListRights {
+            networks: vec![IpNetwork::new("192.0.2.0/24").unwrap()],
+            ..ListRights::default()
+        };
+        let motion = "trigger.motion.onvif = \"motion\"\n";
+        for (lines, is_allowed) in [
+            ("url = \"rtsp://192.0.2.2/a\"\n".to_owned(), true),
+            ("url = \"rtsps://192.0.2.2:322/a\"\n".to_owned(), true),
+            ("url = \"rtsp://203.0.113.2/a\"\n".to_owned(), false),
+            ("url = \"rtsp://camera.example.net/a\"\n".to_owned(), false),
+            ("url = \"rtsp://3221225986/a\"\n".to_owned(), false),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://192.0.2.9/o\"\n{motion}"
+                ),
+                true,
+            ),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://169.254.169.254/o\"\n{motion}"
+                ),
+                false,
+            ),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://metadata/o\"\n{motion}"
+                ),
+                false,
+            ),
+        ] {
+            let refused = refusal(&lines, &rights);
+            assert_eq!(refused.is_none(), is_allowed, "{lines}: {refused:?}");
+            assert!(refused.is_none_or(|why| why.contains("networks in [fleet]")));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases(128)))]
+
+        #[test]
+        fn accepted_entries_of_a_list_obey_the_rules(
+            values in prop::collection::vec((select(KEYS.to_vec()), value()), 0..6),
+        ) {
+            let lines: Vec<String> = values.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+            let text = format!("[camera.gate]\n{}", lines.concat());
+            let reader = ListReader { environment: &environment(), has_api: true, rights: &ListRights::default() };
+            let Ok(list) = camera_list("list", &text, &reader) else {
+                return Ok(());
+            };
+            for SharedCamera { camera, label, priority, .. } in list.cameras {
+                prop_assert!(LookRate::RANGE.contains(&camera.rate.hz()));
+                let is_local = matches!(camera.source, SourceConfig::File { .. } | SourceConfig::Usb { .. });
+                prop_assert!(!is_local);
+                prop_assert!(camera.source.login().is_none(), "no credential is there");
+                prop_assert!(priority <= 9 && label.is_none_or(|label| NodeId::new(&label).is_ok()));
+                for prompt in camera.prompts {
+                    prop_assert!(prompt.rate <= camera.rate);
+                    prop_assert!(check_task(&prompt.task).is_ok());
+                }
+            }
+        }
+    }
+
+    const KEYS: [&str; 14] = [
+        "url",
+        "user",
+        "password",
+        "rate",
+        "width",
+        "label",
+        "priority",
+        "sessions",
+        "onvif_url",
+        "stall",
+        "motion",
+        "prompt.car.detect",
+        "prompt.car.rate",
+        "prompt.car.min_score",
+    ];
+
+    /// A value as TOML has it.
+    fn value() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("\"rtsp://192.0.2.1/a\"".to_owned()),
+            Just("\"car\"".to_owned()),
+            any::<f64>().prop_map(|number| format!("{number:?}").replace("NaN", "nan")),
+            (0.0f64..40.0).prop_map(|number| format!("{number:?}")),
+            any::<i64>().prop_map(|number| number.to_string()),
+            (0i64..12).prop_map(|number| number.to_string()),
+            "[a-z0-9:/. ]{0,30}".prop_map(|text| format!("{text:?}")),
+            (1usize..2000).prop_map(|length| format!("\"{}\"", "x".repeat(length))),
+            select(vec!["file", "env", "cred", "insecure", "on"])
+                .prop_map(|key| format!("{{ {key} = \"PATH\" }}")),
+            Just("true".to_owned()),
+        ]
     }
 }

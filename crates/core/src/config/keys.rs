@@ -10,6 +10,8 @@ use super::{
     reader::ConfigValue, source::URL_FORMS,
 };
 
+use crate::{LookRate, Share};
+
 /// How a key's value is written and read, and its default.
 pub(super) trait KeyForm {
     type Output;
@@ -46,6 +48,56 @@ impl KeyForm for NumberForm {
         let (low, high) = (self.range.start(), self.range.end());
         let form = format!("number, {low} to {high}{}", unit(self.unit));
         (form, format!("`{}`", self.default))
+    }
+}
+
+/// A rate of looks, with its default.
+pub(super) struct RateForm(f64);
+
+impl KeyForm for RateForm {
+    type Output = LookRate;
+
+    fn read(&self, value: &ConfigValue<'_>) -> Option<LookRate> {
+        value.look_rate()
+    }
+
+    fn default(&self) -> LookRate {
+        LookRate::nearest(self.0)
+    }
+
+    fn describe(&self) -> (String, String) {
+        let (range, unit, default) = (LookRate::RANGE, "looks per second", self.0);
+        NumberForm {
+            range,
+            unit,
+            default,
+        }
+        .describe()
+    }
+}
+
+/// A score or a threshold, with its default.
+pub(super) struct ShareForm(f64);
+
+impl KeyForm for ShareForm {
+    type Output = Share;
+
+    fn read(&self, value: &ConfigValue<'_>) -> Option<Share> {
+        value.share()
+    }
+
+    fn default(&self) -> Share {
+        Share::nearest(self.0)
+    }
+
+    fn describe(&self) -> (String, String) {
+        let (range, unit, default) = (Share::RANGE, "", self.0);
+        NumberForm {
+            range,
+            unit,
+            default,
+        }
+        .describe()
     }
 }
 
@@ -400,7 +452,7 @@ sections! {
     }
     settings "`[defaults]` and `[camera.NAME]`" "A camera uses the value in `[defaults]` for each of these keys that it does not have."
         "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }" {
-        RATE: NumberForm = "rate", NumberForm { range: d::RATE_HZ_RANGE, unit: "looks per second", default: 1.0 }, "rate = 2",
+        RATE: RateForm = "rate", RateForm(1.0), "rate = 2",
             "The most looks per second. Each look uses the newest frame; older frames are dropped and counted.";
         WIDTH: WholeForm = "width", WholeForm { range: 64..=7680, unit: "pixels", default: 1280 }, "width = 1920",
             "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` or `describe` is decoded at its full size, and the width applies to the looks at the whole picture alone.";
@@ -512,6 +564,12 @@ sections! {
             "ca = \"/etc/site/ca.pem\"", "Certificate authority that signed the server's certificate.";
         LABELS: CustomForm = "labels", CustomForm("list of texts of a-z 0-9 _ -", "none"), "labels = [\"hall2\"]",
             "What this box offers. A camera with a `label` is watched by boxes with that label only.";
+        CAMERA_CREDENTIALS: CustomForm = "camera_credentials", CustomForm("list of texts", "none"), "camera_credentials = [\"gate\"]",
+            "Credentials of this box that the fleet's list may name, beside those whose names begin with `camera_`.";
+        ALLOW_LOCAL: FlagForm = "allow_local", FlagForm, "allow_local = true",
+            "Permits the fleet's list to name what is on this box: secrets in variables and files, and `file://` and `usb://` sources. Whoever may write the list can then read them.";
+        NETWORKS: CustomForm = "networks", CustomForm("list of networks, such as `\"192.0.2.0/24\"`", "any host"), "networks = [\"192.0.2.0/24\"]",
+            "Where the cameras of the fleet's list and their ONVIF services may be. With it, `url` and `onvif_url` have addresses, not names.";
         REPLICAS: WholeForm = "replicas", WholeForm { range: 1..=5, unit: "", default: 1 }, "replicas = 3",
             "Copies of the fleet's data in a cluster of NATS servers. The first client that writes decides.";
     }
@@ -570,7 +628,7 @@ sections! {
             "The part of the picture that the model sees, cut from the camera's full-size frame: left, top, right, bottom; the box around a zone, with a tenth of its size on each side; or the box in which something moved (see [Regions](gpu.md#regions)). Positions in messages stay those in the whole picture.";
         CROPS: CustomForm = "crops", CustomForm("`\"auto\"`, or a whole number, 1 to 12", "the camera's `crops`"), "crops = 1",
             "The most crops of this prompt's look. Prompts with the same `region` and `crops` share the encoding of their image.";
-        MIN_SCORE: NumberForm = "min_score", NumberForm { range: d::SHARE_RANGE, unit: "", default: 0.0 }, "min_score = 0.4",
+        MIN_SCORE: ShareForm = "min_score", ShareForm(0.0), "min_score = 0.4",
             "Objects with a lower score are not reported.";
         MIN_AREA: NumberForm = "min_area", NumberForm { range: d::SHARE_RANGE, unit: "share of the picture", default: 0.0 },
             "min_area = 0.002", "Smaller boxes are not reported. Only for `detect`.";

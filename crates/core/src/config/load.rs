@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Config, ConfigProblem, ConfigProblems, Environment, Severity, api, camera,
-    fleet::fleet,
+    fleet::{ListRights, fleet},
     keys::root,
     modes,
     problem::Notes,
@@ -75,6 +75,8 @@ pub(super) struct Scope<'a> {
     pub(super) own_topics: Option<String>,
     /// There is a local API; also where that is not known.
     pub(super) has_api: bool,
+    /// What the text may name; `None`: it is the box's own file.
+    pub(super) list: Option<&'a ListRights>,
 }
 
 impl<'a> Scope<'a> {
@@ -86,12 +88,22 @@ impl<'a> Scope<'a> {
             allow_plain_secrets: false,
             own_topics: None,
             has_api: true,
+            list: None,
         }
     }
 
     /// A path of the file, relative ones seen from the file's directory.
     pub(super) fn path(&self, text: &str) -> PathBuf {
         self.dir.join(text)
+    }
+
+    /// Notes that a fleet's list has no right to `value`. The boxes refuse the camera; an operator who applies the list does not know their files.
+    pub(super) fn forbidden(&self, value: &ConfigValue<'_>, text: String) {
+        let severity = match self.purpose {
+            ReadPurpose::Run => Severity::Error,
+            ReadPurpose::Check | ReadPurpose::CheckElsewhere => Severity::Warning,
+        };
+        value.add(severity, text);
     }
 
     /// Notes that something which `value` names is not on this machine.

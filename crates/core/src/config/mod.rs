@@ -50,12 +50,14 @@ mod tests;
 
 pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
-pub use camera_list::{SharedCamera, SharedCameraList, camera_list, check_camera_list};
+pub use camera_list::{ListReader, SharedCamera, SharedCameraList, camera_list, check_camera_list};
 pub use choices::{WrongChoice, choices};
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
-pub use fleet::{FleetConfig, NatsAccess, NatsLogin, store_url};
+pub use fleet::{
+    FleetConfig, IpNetwork, ListRights, NatsAccess, NatsLogin, check_store_urls, store_url,
+};
 pub use load::{LoadedConfig, check, load, of_text};
-pub use parse::{duration, memory_size, prompt_text, topic_level};
+pub use parse::{check_task, duration, memory_size, prompt_text, topic_level};
 pub use problem::{ConfigProblem, ConfigProblems, FilePosition, Severity};
 pub use prompt_keys::PromptKeys;
 pub use reference::reference;

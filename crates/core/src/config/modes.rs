@@ -1,13 +1,13 @@
 //! `[mode.*]`: values that replace those of cameras and prompts while the mode is active. They are those that a command may change.
 
 use super::{
-    ModeConfig, ModeSetting, defaults as d,
+    ModeConfig, ModeSetting,
     keys::{self, mode_camera, mode_prompt},
     parse,
-    reader::Reader,
+    reader::{ConfigValue, Reader},
     schedule::schedule,
 };
-use crate::{CameraId, ModeId, NO_MODE, PromptId, Setting};
+use crate::{CameraId, ModeId, NO_MODE, PromptId, PromptText, Setting};
 
 /// All modes in the order of the file.
 pub(super) fn modes(root: &mut Reader<'_>) -> Vec<ModeConfig> {
@@ -77,15 +77,15 @@ fn camera_settings(root: &Reader<'_>, camera: &CameraId, mut table: Reader<'_>) 
     );
     let enabled = table.get(&mode_camera::ENABLED);
     let enabled = enabled.and_then(|value| value.flag());
-    let rate_hz = table.get(&mode_camera::RATE);
-    let rate_hz = rate_hz.and_then(|value| value.number(d::RATE_HZ_RANGE));
+    let rate = table.get(&mode_camera::RATE);
+    let rate = rate.as_ref().and_then(ConfigValue::look_rate);
     let motion_gate = table.get(&mode_camera::MOTION_GATE);
     let motion_gate = motion_gate.and_then(|value| value.flag());
     let prompts = table.tables(&mode_camera::PROMPT, PromptId::new);
     table.finish();
     let own = [
         enabled.map(Setting::Enabled),
-        rate_hz.map(Setting::RateHz),
+        rate.map(Setting::Rate),
         motion_gate.map(Setting::MotionGate),
     ];
     // The prompts of an unknown camera are unknown too; one message is enough.
@@ -102,11 +102,13 @@ fn camera_settings(root: &Reader<'_>, camera: &CameraId, mut table: Reader<'_>) 
 }
 
 fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> Vec<Setting> {
-    let text = table.parsed(&mode_prompt::TEXT, parse::prompt_text);
+    let text = table.parsed(&mode_prompt::TEXT, |text| {
+        PromptText::new(text).map_err(|error| error.to_string())
+    });
     let enabled = table.get(&mode_prompt::ENABLED);
     let enabled = enabled.and_then(|value| value.flag());
     let min_score = table.get(&mode_prompt::MIN_SCORE);
-    let min_score = min_score.and_then(|value| value.number(d::SHARE_RANGE));
+    let min_score = min_score.as_ref().and_then(ConfigValue::share);
     table.finish();
     let id = || prompt.clone();
     let settings = [

@@ -3,8 +3,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::defaults::{CHOICE_MAX_CHARS, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
-use crate::ID_MAX_CHARS;
+use super::defaults::{CHOICE_MAX_CHARS, CHOICES_RANGE, CONFIRM_LOOKS_MAX, PROMPT_TEXT_MAX_CHARS};
+use crate::{ID_MAX_CHARS, Task};
 
 /// The longest topic, in bytes, by the MQTT specification.
 const TOPIC_MAX_BYTES: usize = 65_535;
@@ -107,6 +107,24 @@ pub(super) fn choice(text: &str) -> Result<String, String> {
         CHOICE_MAX_CHARS,
         "write an answer that the model may give",
     )
+}
+
+/// Whether the file could have a task with these words.
+pub fn check_task(task: &Task) -> Result<(), String> {
+    let choices: &[String] = match task {
+        Task::Caption { .. } => return Ok(()),
+        Task::Query { choices, .. } => choices,
+        Task::Detect { .. } | Task::Point { .. } => &[],
+    };
+    prompt_text(task.text())?;
+    if choices.len() > *CHOICES_RANGE.end() {
+        return Err(format!(
+            "{} choices, limit {}",
+            choices.len(),
+            CHOICES_RANGE.end()
+        ));
+    }
+    choices.iter().try_for_each(|text| choice(text).map(drop))
 }
 
 /// A line of text that is not empty, trimmed; `hint` is for an empty one.

@@ -27,7 +27,7 @@ impl PromptKeys {
         let text = toml::to_string(&self.0).map_err(|error| format!("prompt: {error}"))?;
         let notes = Notes::new("", &text);
         let of_camera = PromptScope {
-            rate_hz: camera.rate_hz,
+            rate: camera.rate,
             crops_max: camera.crops_max,
             events: camera.events,
             zones: &camera.zones,

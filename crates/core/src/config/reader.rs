@@ -18,7 +18,7 @@ use super::{
     parse,
     problem::{Notes, Severity},
 };
-use crate::IdError;
+use crate::{IdError, LookRate, Share};
 
 /// One value of the file with its full key.
 pub(super) struct ConfigValue<'a> {
@@ -108,6 +108,14 @@ impl<'a> ConfigValue<'a> {
         };
         let number: f64 = self.expect(number, "a number")?;
         self.checked(parse::number_in(number, &range))
+    }
+
+    pub(super) fn look_rate(&self) -> Option<LookRate> {
+        self.number(LookRate::RANGE).map(LookRate::nearest)
+    }
+
+    pub(super) fn share(&self) -> Option<Share> {
+        self.number(Share::RANGE).map(Share::nearest)
     }
 
     pub(super) fn whole(&self, range: RangeInclusive<u64>) -> Option<u64> {

@@ -7,7 +7,13 @@ use std::{
     path::Path,
 };
 
-use super::{Secret, keys::secret as keys, load::Scope, reader::ConfigValue};
+use super::{
+    Secret,
+    fleet::{CAMERA_CREDENTIAL, ListRights},
+    keys::secret as keys,
+    load::Scope,
+    reader::ConfigValue,
+};
 
 /// No password or key is longer, in bytes.
 const SECRET_MAX_BYTES: u64 = 64 * 1024;
@@ -43,6 +49,12 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
     }
     let mut table = value.table()?;
     let named = [&keys::ENV, credential_key, &keys::FILE].map(|key| table.get(key));
+    if let Some(rights) = scope.list
+        && !is_permitted(scope, rights, &named)
+    {
+        table.finish();
+        return None;
+    }
     let found = match named {
         [Some(variable), None, None] => {
             let name = variable.text();
@@ -69,6 +81,36 @@ pub(super) fn secret(scope: &Scope, value: &ConfigValue<'_>, kind: SecretKind) -
     };
     table.finish();
     usable(value, found?, kind)
+}
+
+/// Whether a fleet's list may name this secret of the box. It may only name one that is meant for a camera: the list says to which host it goes.
+fn is_permitted(scope: &Scope, rights: &ListRights, named: &[Option<ConfigValue<'_>>; 3]) -> bool {
+    let [variable, credential, file] = named;
+    let mut is_permitted = true;
+    for value in [variable, file].into_iter().flatten() {
+        if !rights.allow_local {
+            is_permitted = false;
+            scope.forbidden(
+                value,
+                format!(
+                    "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+                ),
+            );
+        }
+    }
+    if let Some(value) = credential
+        && let Some(name) = value.text()
+        && !rights.allows_credential(name)
+    {
+        is_permitted = false;
+        scope.forbidden(
+            value,
+            format!(
+                "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
+            ),
+        );
+    }
+    is_permitted
 }
 
 fn usable(value: &ConfigValue<'_>, mut text: String, kind: SecretKind) -> Option<Secret> {

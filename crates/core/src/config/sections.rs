@@ -87,6 +87,13 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
     }
     let base = table.parsed(&keys::mqtt::BASE, parse::topic_level);
     let (user, password) = login(scope, &mut table, &keys::mqtt::USER, &keys::mqtt::PASSWORD);
+    if let (Some(url), Some(broker)) = (&url, &broker)
+        && table.get(&keys::mqtt::PASSWORD).is_some()
+        && !broker.secure
+        && !address::is_loopback(&broker.host)
+    {
+        url.warning(CLEAR_TEXT);
+    }
     let version = table.read_or_default(&keys::mqtt::VERSION);
     let max_qos = table.read_or_default(&keys::mqtt::MAX_QOS);
     let commands = table.read_or_default(&keys::mqtt::COMMANDS);
@@ -259,6 +266,9 @@ fn insecure(value: &ConfigValue<'_>) -> bool {
     }
     on
 }
+
+/// The warning at each start about a password without TLS.
+pub(super) const CLEAR_TEXT: &str = "not encrypted: everyone on the network between can read the password; use mqtts:// (MQTT) or tls:// (NATS)";
 
 /// The warning at each start about a certificate that is not checked.
 pub(super) const INSECURE: &str =

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::{
     Secret, address,
+    fleet::ListRights,
     keys::{self, settings},
     load::Scope,
     parse,
@@ -180,6 +181,9 @@ pub(super) fn source(
     let (user, password) = login(scope, table, &keys::camera::USER, &keys::camera::PASSWORD);
     let url = url?;
     let mut source = url.parsed(SourceConfig::from_url)?;
+    if let Some(rights) = scope.list {
+        check_rights(scope, rights, &url, &source);
+    }
     let SourceConfig::Rtsp(rtsp) = &mut source else {
         for value in of_rtsp.iter().flatten() {
             value.error("is only for rtsp and rtsps cameras");
@@ -203,6 +207,25 @@ pub(super) fn source(
     }
     (rtsp.user, rtsp.password, rtsp.transport) = (user, password, transport);
     Some(source)
+}
+
+/// Whether a fleet's list may name this source.
+fn check_rights(
+    scope: &Scope<'_>,
+    rights: &ListRights,
+    value: &ConfigValue<'_>,
+    source: &SourceConfig,
+) {
+    match source {
+        SourceConfig::Rtsp(rtsp) => rights.check_host(scope, value, &rtsp.url),
+        SourceConfig::File { .. } | SourceConfig::Usb { .. } if !rights.allow_local => {
+            scope.forbidden(
+                value,
+                "a fleet's list cannot name files and devices of a box; set allow_local = true in [fleet] of the box".to_owned(),
+            );
+        }
+        SourceConfig::File { .. } | SourceConfig::Usb { .. } | SourceConfig::Test => {}
+    }
 }
 
 /// `{ fingerprint = "sha256:…" }` or `{ insecure = true }`.

@@ -70,6 +70,9 @@ pub(super) fn triggers(
 ) -> CameraTriggers {
     let url = table.get(&keys::camera::ONVIF_URL);
     let onvif_url = url.as_ref().and_then(|value| value.parsed(service_url));
+    if let (Some(rights), Some(value), Some(service)) = (scope.list, &url, &onvif_url) {
+        rights.check_host(scope, value, service);
+    }
     let tables = table.tables(&keys::camera::TRIGGER, TriggerId::new);
     let has_host = url.is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
     let (mut triggers, mut has_onvif): (Vec<TriggerConfig>, _) = (Vec::new(), false);

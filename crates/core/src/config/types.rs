@@ -9,8 +9,8 @@ use super::{
     keys::{KeyForm, model as keys},
 };
 use crate::{
-    CameraId, DirectionId, LineId, ModeId, NodeId, PromptId, PromptRegion, PromptView, Setting,
-    StripShape, Task, ZoneId,
+    CameraId, DirectionId, LineId, LookRate, ModeId, NodeId, PromptId, PromptRegion, PromptText,
+    PromptView, Setting, Share, StripShape, Task, ZoneId,
 };
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -318,7 +318,7 @@ pub struct CameraConfig {
     /// Where its pictures come from.
     pub source: SourceConfig,
     /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
-    pub rate_hz: f64,
+    pub rate: LookRate,
     /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280. With a prompt that has a region
     /// they are not scaled, see [`CameraConfig::frame_width`].
     pub width: u32,
@@ -387,13 +387,13 @@ impl CameraConfig {
     pub fn changeable_settings(&self) -> Vec<Setting> {
         let mut settings = vec![
             Setting::Enabled(self.enabled),
-            Setting::RateHz(self.rate_hz),
+            Setting::Rate(self.rate),
             Setting::MotionGate(self.motion.on),
         ];
         for prompt in &self.prompts {
             let id = || prompt.id.clone();
+            settings.extend(prompt.text_setting());
             settings.extend([
-                Setting::Text(id(), prompt.task.text().to_owned()),
                 Setting::PromptEnabled(id(), prompt.enabled),
                 Setting::MinScore(id(), prompt.min_score),
             ]);
@@ -467,9 +467,9 @@ pub struct PromptConfig {
     /// The most crops of its look; `None` = as many as the model's rule makes.
     pub crops_max: Option<u8>,
     /// Looks a second; at most the camera's.
-    pub rate_hz: f64,
+    pub rate: LookRate,
     /// Found things below it are not reported; default 0.
-    pub min_score: f64,
+    pub min_score: Share,
     /// Smaller boxes are not reported, share of the picture; default 0.
     pub min_area: f64,
     /// Only boxes in one of these zones count; empty = everywhere.
@@ -488,6 +488,14 @@ pub struct PromptConfig {
     pub strip: Option<StripShape>,
     /// Life cycle of events, presence.
     pub events: EventConfig,
+}
+
+impl PromptConfig {
+    /// Its words as a value that a command may change; `None`: it has none, as a caption.
+    pub fn text_setting(&self) -> Option<Setting> {
+        let text = PromptText::new(self.task.text()).ok()?;
+        Some(Setting::Text(self.id.clone(), text))
+    }
 }
 
 /// Hysteresis of presence and events.

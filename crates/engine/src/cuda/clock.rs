@@ -13,7 +13,7 @@ use super::{
     slot::StepEvents,
 };
 use crate::scheduler::backend::StepTimes;
-use spotter_core::{Clock, Mono};
+use spotter_core::{Clock, Mono, duration_from_secs};
 
 /// Smaller errors are not corrected: a wait ends some microseconds after the step.
 const DRIFT: Duration = Duration::from_millis(1);
@@ -83,5 +83,5 @@ fn between(from: &CudaEvent, to: &CudaEvent) -> Result<Duration, CudaError> {
     // stream; one that was not passed would be an error. The crate's own function waits for both first, which is not needed.
     let ms = unsafe { result::event::elapsed(from.cu_event(), to.cu_event()) }
         .map_err(tried("measuring a step of the GPU"))?;
-    Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3))
+    Ok(duration_from_secs(f64::from(ms) * 1e-3))
 }

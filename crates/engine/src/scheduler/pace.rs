@@ -14,6 +14,7 @@
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
 use super::plan::IMAGES_WITH_DECODE;
+use spotter_core::duration_from_secs;
 
 /// Steps with images over which their cost is averaged.
 const IMAGE_MEMORY: f64 = 8.0;
@@ -163,7 +164,7 @@ impl Pace {
     pub fn look_alone(&self) -> Option<Duration> {
         let decode_s = self.decode_s.get().unwrap_or_default();
         let seconds = self.image_s.get()? + self.lengths.mean()? * decode_s;
-        Some(Duration::from_secs_f64(seconds))
+        Some(duration_from_secs(seconds))
     }
 
     /// Forecasts from what is known now, on a device that has room for `images_max` in a step. `None` before the first look.
@@ -208,8 +209,8 @@ impl Forecaster {
         let rank = (settled.len() * 95).div_ceil(100).max(1) - 1;
         Forecast {
             looks_per_s,
-            mean: Duration::from_secs_f64(settled.iter().sum::<f64>() / settled.len() as f64),
-            p95: Duration::from_secs_f64(settled[rank]),
+            mean: duration_from_secs(settled.iter().sum::<f64>() / settled.len() as f64),
+            p95: duration_from_secs(settled[rank]),
         }
     }
 }

@@ -197,6 +197,7 @@ impl LookLimit {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use spotter_core::duration_from_secs;
 
     fn rule() -> LookRule {
         LookRule {
@@ -207,7 +208,7 @@ mod tests {
 
     /// A device on which an image and a step cost this, milliseconds, with looks of these numbers of steps.
     fn pace(image_ms: f64, step_ms: f64, steps: &[u32]) -> Pace {
-        let ms = |ms: f64| Duration::from_secs_f64(ms * 1e-3);
+        let ms = |ms: f64| duration_from_secs(ms * 1e-3);
         let mut pace = Pace::default();
         for _ in 0..20 {
             pace.step(0, ms(step_ms));
@@ -279,7 +280,7 @@ mod tests {
             let look = |limit: &mut LookLimit, pace: &mut Pace, looks: usize| {
                 for look in 0..looks {
                     let steps = steps[look % steps.len()];
-                    let ms = |ms: f64| Duration::from_secs_f64(ms * 1e-3);
+                    let ms = |ms: f64| duration_from_secs(ms * 1e-3);
                     pace.step(1, ms(image_ms + step_ms));
                     (1..steps).for_each(|_| pace.step(0, ms(step_ms)));
                     pace.look(steps);

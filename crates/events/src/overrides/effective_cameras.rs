@@ -4,7 +4,7 @@ use super::{
     override_file::StoredOverrides,
     override_set::{DiscardedOverride, OverrideSet},
     revisions::Revisions,
-    settings::{checked, current_setting},
+    settings::current_setting,
     temporary::{AddedPrompt, RateBoost},
 };
 use spotter_core::{
@@ -115,9 +115,9 @@ impl EffectiveCameras {
             Command::Look {
                 camera,
                 lasting,
-                rate_hz,
+                rate,
             } => {
-                let boost = RateBoost::new(camera, *lasting, *rate_hz, now)?;
+                let boost = RateBoost::new(camera, *lasting, *rate, now)?;
                 self.boosts.retain(|other| other.camera != *camera);
                 self.boosts.push(boost);
                 Ok(OverrideEffect::Temporary)
@@ -186,9 +186,8 @@ impl EffectiveCameras {
     }
 
     fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<OverrideEffect, Refusal> {
-        let setting = checked(setting)?;
         let camera = self.camera(id)?;
-        if current_setting(camera, &setting).is_none() {
+        if current_setting(camera, setting).is_none() {
             let prompt = setting.prompt().map_or("", |prompt| prompt.as_str());
             let is_added = |added: &AddedPrompt| setting.prompt().is_some_and(|p| added.is(id, p));
             let text = match self.added.iter().any(is_added) {
@@ -200,7 +199,7 @@ impl EffectiveCameras {
             return Err(Refusal::new(RefusalCode::UnknownPrompt, text));
         }
         let camera = camera.clone();
-        self.overrides.set(&camera, setting);
+        self.overrides.set(&camera, setting.clone());
         Ok(OverrideEffect::Stored)
     }
 

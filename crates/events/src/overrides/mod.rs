@@ -32,7 +32,9 @@ mod temporary;
 
 pub use effective_cameras::{EffectiveCameras, OverrideEffect};
 pub use modes::{ModeChoice, ModeSwitch, StoredMode, active_mode};
-pub use override_file::{OverrideFile, OverrideFileError, StoredOverrides};
+pub use override_file::{
+    DroppedRecord, OverrideFile, OverrideFileError, ReadOverrides, StoredOverrides,
+};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
 pub use request_history::{RequestHistory, RequestStatus};
 pub use revisions::RevisionRecord;

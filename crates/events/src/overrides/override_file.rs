@@ -3,13 +3,17 @@
 
 use std::{fs, io, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{OverrideSet, modes::StoredMode, revisions::RevisionRecord};
+use spotter_core::{plain_line, read_short_file};
 
 const FILE: &str = "overrides.json";
 /// Rises with each change that an older program could not read.
 const VERSION: u32 = 1;
+/// No file of this program is longer, in bytes: a hundred overrides of each of a thousand cameras.
+const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// The file in a state directory. Its calls block on the disk.
 #[derive(Clone, Debug)]
@@ -30,14 +34,13 @@ pub enum OverrideFileError {
 }
 
 /// What survives a restart, of all cameras or of one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StoredOverrides {
     v: u32,
     pub overrides: OverrideSet,
-    #[serde(default)]
     pub revisions: Vec<RevisionRecord>,
     /// Of a box with its own cameras.
-    #[serde(default, skip_serializing_if = "StoredMode::is_empty")]
+    #[serde(skip_serializing_if = "StoredMode::is_empty")]
     pub mode: StoredMode,
 }
 
@@ -51,13 +54,6 @@ impl StoredOverrides {
         }
     }
 
-    /// Says what is wrong with a text of another program or of a newer version.
-    pub fn of_json(text: &[u8]) -> Result<Self, serde_json::Error> {
-        let stored: Self = serde_json::from_slice(text)?;
-        let newer = || serde::de::Error::custom("written by a newer version");
-        (stored.v <= VERSION).then_some(stored).ok_or_else(newer)
-    }
-
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
@@ -68,6 +64,80 @@ impl StoredOverrides {
     }
 }
 
+/// A stored text, before its records are checked.
+#[derive(Deserialize)]
+struct StoredText {
+    v: u32,
+    overrides: Vec<Value>,
+    #[serde(default)]
+    revisions: Vec<Value>,
+    #[serde(default)]
+    mode: Option<Value>,
+}
+
+/// A stored text: the records that obey the rules of the configuration file, and those that do not.
+#[derive(Debug, Default, PartialEq)]
+pub struct ReadOverrides {
+    pub stored: StoredOverrides,
+    pub dropped: Vec<DroppedRecord>,
+}
+
+/// A stored record that breaks a rule of the configuration file. It has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedRecord {
+    /// As far as it is readable.
+    pub camera: Option<String>,
+    /// Of an override: which value it sets, as far as it is readable.
+    pub key: String,
+    pub reason: String,
+}
+
+impl ReadOverrides {
+    /// An error: the text is of another program or of a newer version.
+    pub fn of_json(text: &[u8]) -> Result<Self, serde_json::Error> {
+        let text: StoredText = serde_json::from_slice(text)?;
+        if text.v > VERSION {
+            return Err(serde::de::Error::custom("written by a newer version"));
+        }
+        let mut dropped = Vec::new();
+        let overrides = checked(text.overrides, "override", &mut dropped);
+        let revisions = checked(text.revisions, "revision", &mut dropped);
+        let mode = text.mode.into_iter().collect();
+        let mode = checked(mode, "mode", &mut dropped).pop();
+        let stored = StoredOverrides {
+            v: VERSION,
+            overrides: OverrideSet::of_records(overrides),
+            revisions,
+            mode: mode.unwrap_or_default(),
+        };
+        Ok(Self { stored, dropped })
+    }
+}
+
+/// The records that their types allow.
+fn checked<T: DeserializeOwned>(
+    records: Vec<Value>,
+    kind: &str,
+    dropped: &mut Vec<DroppedRecord>,
+) -> Vec<T> {
+    let mut allowed = Vec::new();
+    for record in records {
+        let camera = record.get("camera").and_then(Value::as_str).map(plain_line);
+        let now = record.get("now").and_then(Value::as_object);
+        let key = now.and_then(|now| now.keys().next());
+        let key = key.map_or_else(|| kind.to_owned(), |key| plain_line(key));
+        match serde_json::from_value(record) {
+            Ok(record) => allowed.push(record),
+            Err(error) => dropped.push(DroppedRecord {
+                camera,
+                key,
+                reason: plain_line(&error.to_string()),
+            }),
+        }
+    }
+    allowed
+}
+
 impl OverrideFile {
     /// The directory is made by the first [`save`](Self::save).
     pub fn new(state_dir: PathBuf) -> Self {
@@ -75,15 +145,15 @@ impl OverrideFile {
     }
 
     /// The overrides of an earlier run. A damaged file is renamed, so that it is reported once.
-    pub fn load(&self) -> Result<StoredOverrides, OverrideFileError> {
+    pub fn load(&self) -> Result<ReadOverrides, OverrideFileError> {
         let path = self.0.join(FILE);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+        let text = match read_short_file(&path, FILE_MAX_BYTES) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Ok(Default::default()),
             Err(error) => return Err(OverrideFileError::Disk { path, error }),
         };
-        match StoredOverrides::of_json(&bytes) {
-            Ok(stored) => Ok(stored),
+        match ReadOverrides::of_json(text.as_bytes()) {
+            Ok(read) => Ok(read),
             Err(error) => {
                 let aside = path.with_extension("damaged");
                 // If this fails too, the next change replaces the file.
@@ -110,5 +180,230 @@ impl OverrideFile {
             .map_err(io::Error::from)
             .and_then(|bytes| spotter_core::write_file_atomically(&path, &bytes));
         written.map_err(|error| OverrideFileError::Disk { path, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::overrides::EffectiveCameras;
+    use spotter_core::{
+        CameraId, Mono, Setting,
+        config::defaults::{PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE, SHARE_RANGE},
+        testing::{camera, cases, prompt, rate},
+    };
+
+    fn override_of(now: Value) -> Value {
+        let file = match now.as_object().and_then(|now| now.keys().next()) {
+            Some(key) if key == "rate_hz" => json!({"rate_hz": 1.0}),
+            Some(key) if key == "text" => json!({"text": ["person", "person"]}),
+            _ => json!({"min_score": ["person", 0.0]}),
+        };
+        json!({"camera": "gate", "file": file, "now": now})
+    }
+
+    fn stored(overrides: &[Value], revisions: &[Value]) -> Vec<u8> {
+        let text = json!({"v": 1, "overrides": overrides, "revisions": revisions});
+        text.to_string().into_bytes()
+    }
+
+    #[test]
+    fn stored_setting_out_of_range_is_dropped_and_others_apply() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = OverrideFile::new(folder.path().to_owned());
+        let good = override_of(json!({"min_score": ["person", 0.5]}));
+        for (now, key, reason) in [
+            (
+                json!({"rate_hz": 0.0}),
+                "rate_hz",
+                "0 is not within 0.01 to 30",
+            ),
+            (json!({"rate_hz": -1.0}), "rate_hz", "-1 is not within"),
+            (
+                json!({"rate_hz": 1e-320}),
+                "rate_hz",
+                "is not within 0.01 to 30",
+            ),
+            (
+                json!({"rate_hz": 1e300}),
+                "rate_hz",
+                "is not within 0.01 to 30",
+            ),
+            (json!({"rate_hz": null}), "rate_hz", "expected f64"),
+            (
+                json!({"min_score": ["person", 7]}),
+                "min_score",
+                "7 is not within 0 to 1",
+            ),
+            (
+                json!({"text": ["person", "x".repeat(550_000)]}),
+                "text",
+                "550000 characters, limit 200",
+            ),
+            (json!({"text": ["person", " "]}), "text", "empty"),
+            (json!({"text": ["Per son", "dog"]}), "text", "ids use a-z"),
+            (json!({"url": "rtsp://192.0.2.1"}), "url", "unknown variant"),
+        ] {
+            let bytes = stored(&[override_of(now.clone()), good.clone()], &[]);
+            fs::write(folder.path().join(FILE), bytes).unwrap();
+            let ReadOverrides { stored, dropped } = file.load().unwrap();
+            let [dropped] = &dropped[..] else {
+                panic!("{now}: {dropped:?}")
+            };
+            assert_eq!(dropped.camera.as_deref(), Some("gate"));
+            assert_eq!(dropped.key, key);
+            assert!(dropped.reason.contains(reason), "{dropped:?}");
+            let site = vec![camera("gate", vec![prompt("person")])];
+            let (effective, _) = EffectiveCameras::new(site, stored);
+            let cameras = effective.stored_cameras();
+            assert_eq!(cameras[0].prompts[0].min_score.get(), 0.5);
+            assert_eq!(cameras[0].rate, rate(1.0));
+        }
+    }
+
+    #[test]
+    fn stored_revision_that_no_program_writes_is_dropped() {
+        let record = |task, revision: u64| json!({"camera": "gate", "prompt": "person", "task": task, "revision": revision});
+        let detect = |object: &str| json!({"Detect": {"object": object}});
+        let many = json!({"Query": {"question": "a", "choices": vec!["b"; 17]}});
+        for wrong in [
+            record(detect("person"), 0),
+            record(detect("person"), u32::MAX.into()),
+            record(detect(&"x".repeat(550_000)), 2),
+            record(many, 2),
+        ] {
+            let read = ReadOverrides::of_json(&stored(&[], &[wrong])).unwrap();
+            assert_eq!(read.dropped.len(), 1);
+            assert_eq!(read.dropped[0].key, "revision");
+        }
+        let good = stored(&[], &[record(detect("person"), 2)]);
+        assert_eq!(ReadOverrides::of_json(&good).unwrap().dropped, []);
+    }
+
+    #[test]
+    fn last_of_several_overrides_of_one_value_counts() {
+        let slow = override_of(json!({"rate_hz": 0.5}));
+        let fast = override_of(json!({"rate_hz": 5.0}));
+        let read = ReadOverrides::of_json(&stored(&[slow, fast], &[])).unwrap();
+        let rates: Vec<&Setting> = read.stored.overrides.iter().map(|o| &o.now).collect();
+        assert_eq!(rates, [&Setting::Rate(rate(5.0))]);
+    }
+
+    /// JSON as a program that means harm writes it, with names that a reader knows.
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(|bits| json!(f64::from_bits(bits))),
+            (0.0f64..40.0).prop_map(Value::from),
+            ".{0,20}".prop_map(Value::from),
+            (1usize..2000).prop_map(|length| Value::from("x".repeat(length))),
+            prop::sample::select(vec!["gate", "person", "dog"]).prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let key = prop::sample::select(vec![
+                "rate_hz",
+                "text",
+                "min_score",
+                "enabled",
+                "prompt_enabled",
+                "motion_gate",
+                "camera",
+                "file",
+                "now",
+                "prompt",
+                "task",
+                "revision",
+                "Detect",
+                "object",
+                "Query",
+                "question",
+                "choices",
+                "active",
+                "choice",
+                "mode",
+                "at",
+            ]);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(key.prop_map(str::to_owned), inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn setting() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            value(),
+            value().prop_map(|value| json!({"rate_hz": value})),
+            value().prop_map(|value| json!({"text": ["person", value]})),
+            value().prop_map(|value| json!({"min_score": ["person", value]})),
+            value().prop_map(|value| json!({"enabled": value})),
+        ]
+    }
+
+    fn record() -> impl Strategy<Value = Value> {
+        let of = |(file, now)| json!({"camera": "gate", "file": file, "now": now});
+        prop_oneof![
+            value(),
+            (setting(), setting()).prop_map(of),
+            setting().prop_map(move |setting| of((setting.clone(), setting))),
+            setting().prop_map(override_of),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases(256)))]
+
+        #[test]
+        fn accepted_overrides_obey_the_rules_of_the_file(
+            overrides in prop::collection::vec(record(), 0..6),
+            revisions in prop::collection::vec(value(), 0..3),
+            mode in value(),
+        ) {
+            let text = json!({"v": 1, "overrides": overrides, "revisions": revisions, "mode": mode});
+            let read = ReadOverrides::of_json(text.to_string().as_bytes()).unwrap();
+            for accepted in read.stored.overrides.iter() {
+                for setting in [&accepted.file, &accepted.now] {
+                    match setting {
+                        Setting::Rate(rate) => prop_assert!(RATE_HZ_RANGE.contains(&rate.hz())),
+                        Setting::MinScore(_, score) => prop_assert!(SHARE_RANGE.contains(&score.get())),
+                        Setting::Text(_, text) => prop_assert!(text.as_str().chars().count() <= PROMPT_TEXT_MAX_CHARS),
+                        Setting::Enabled(_) | Setting::MotionGate(_) | Setting::PromptEnabled(..) => {}
+                    }
+                }
+            }
+            let gate = CameraId::new("gate").unwrap();
+            let site = vec![camera("gate", vec![prompt("person"), prompt("dog")])];
+            let (mut effective, _) = EffectiveCameras::new(site.clone(), StoredOverrides::default());
+            effective.set_stored_of(&gate, read.stored.clone());
+            for camera in effective.cameras(Mono::default()) {
+                prop_assert!(RATE_HZ_RANGE.contains(&camera.rate.hz()));
+                prop_assert!(camera.prompts.iter().all(|prompt| prompt.revision > 0));
+            }
+            // What is written again is read without a loss.
+            let (again, _) = EffectiveCameras::new(site, read.stored);
+            let again = again.stored().to_json().unwrap();
+            prop_assert_eq!(ReadOverrides::of_json(&again).unwrap().dropped, vec![]);
+        }
+
+        #[test]
+        fn no_bytes_panic_the_reader_of_overrides(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            _ = ReadOverrides::of_json(&bytes);
+        }
+    }
+
+    #[test]
+    fn file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = fs::File::create(folder.path().join(FILE)).unwrap();
+        long.set_len(FILE_MAX_BYTES + 1).unwrap();
+        let file = OverrideFile::new(folder.path().to_owned());
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("longer than"), "{error}");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A later edit of the same value in the file discards the override: the operator expects the edited value to apply.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::settings::{current_setting, put};
@@ -11,7 +13,7 @@ use spotter_core::{
 };
 
 /// At most one override for each value of each camera.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OverrideSet(Vec<Override>);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,21 @@ pub struct DiscardedOverride {
 }
 
 impl OverrideSet {
+    /// Of several records of one value, the last one counts. A record whose values are of two keys is none that a command made.
+    pub(super) fn of_records(records: Vec<Override>) -> Self {
+        let mut keys = BTreeSet::new();
+        let mut is_last = |record: &Override| {
+            let prompt = record.now.prompt().cloned();
+            keys.insert((record.camera.clone(), prompt, record.now.field()))
+        };
+        let backwards = records.into_iter().rev();
+        let kept =
+            backwards.filter(|record| record.file.is_same_key(&record.now) && is_last(record));
+        let mut kept: Vec<Override> = kept.collect();
+        kept.reverse();
+        Self(kept)
+    }
+
     /// Overrides a value of `camera`, which is as in the file. The file's own value removes the override.
     pub fn set(&mut self, camera: &CameraConfig, now: Setting) {
         self.0

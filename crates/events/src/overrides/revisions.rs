@@ -4,22 +4,60 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use spotter_core::{CameraId, PromptId, Task, config::CameraConfig};
+use spotter_core::{
+    CameraId, PromptId, Task,
+    config::{CameraConfig, check_task},
+};
 
 /// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
 /// flight. Beyond this number they are forgotten.
 const REMOVED_MAX: usize = 1000;
+/// No stored revision is higher: it has to rise with each change from there.
+const REVISION_MAX: u32 = 1 << 30;
 
 #[derive(Clone, Debug, Default)]
 pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, u32)>);
 
 /// A revision as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "StoredRevision")]
 pub struct RevisionRecord {
     camera: CameraId,
     prompt: PromptId,
     task: Task,
     revision: u32,
+}
+
+/// The same before it is checked.
+#[derive(Deserialize)]
+struct StoredRevision {
+    camera: CameraId,
+    prompt: PromptId,
+    task: Task,
+    revision: u32,
+}
+
+impl TryFrom<StoredRevision> for RevisionRecord {
+    type Error = String;
+
+    fn try_from(stored: StoredRevision) -> Result<Self, String> {
+        let StoredRevision {
+            camera,
+            prompt,
+            task,
+            revision,
+        } = stored;
+        check_task(&task)?;
+        if !(1..=REVISION_MAX).contains(&revision) {
+            return Err(format!("{revision} is not within 1 to {REVISION_MAX}"));
+        }
+        Ok(Self {
+            camera,
+            prompt,
+            task,
+            revision,
+        })
+    }
 }
 
 impl Revisions {
@@ -69,7 +107,7 @@ impl Revisions {
                 let (task, revision) = self.0.entry(key).or_insert_with(first);
                 if *task != prompt.task {
                     task.clone_from(&prompt.task);
-                    *revision = revision.saturating_add(1);
+                    *revision = revision.saturating_add(1).min(REVISION_MAX);
                 }
                 prompt.revision = *revision;
             }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::settings::in_range;
 use spotter_core::{
-    CameraId, Mono, NewPrompt, PromptId, Refusal, RefusalCode,
-    config::{CameraConfig, PromptConfig, defaults as d},
+    CameraId, LookRate, Mono, NewPrompt, PromptId, Refusal, RefusalCode,
+    config::{CameraConfig, PromptConfig},
 };
 
 /// Added prompts of one camera. Each costs a part of every look.
@@ -25,7 +24,7 @@ pub(super) struct AddedPrompt {
 pub(super) struct RateBoost {
     pub(super) camera: CameraId,
     pub(super) until: Mono,
-    rate_hz: Option<f64>,
+    rate: Option<LookRate>,
 }
 
 impl AddedPrompt {
@@ -66,13 +65,13 @@ impl AddedPrompt {
     /// than when it was added, and is the upper limit.
     pub(super) fn in_camera(&self, camera: &CameraConfig) -> Option<PromptConfig> {
         let at_any_rate = CameraConfig {
-            rate_hz: *d::RATE_HZ_RANGE.end(),
+            rate: LookRate::nearest(*LookRate::RANGE.end()),
             ..camera.clone()
         };
         let read = self.prompt.keys.read(&self.prompt.id, &at_any_rate);
         let prompt = read.ok()?;
-        let rate_hz = prompt.rate_hz.min(camera.rate_hz);
-        Some(PromptConfig { rate_hz, ..prompt })
+        let rate = prompt.rate.min(camera.rate);
+        Some(PromptConfig { rate, ..prompt })
     }
 }
 
@@ -80,7 +79,7 @@ impl RateBoost {
     pub(super) fn new(
         camera: &CameraId,
         lasting: Duration,
-        rate_hz: Option<f64>,
+        rate: Option<LookRate>,
         now: Mono,
     ) -> Result<Self, Refusal> {
         if lasting.is_zero() || lasting > LOOK_MAX {
@@ -88,23 +87,20 @@ impl RateBoost {
             let text = format!("seconds: {asked} is not above 0 and up to {most}");
             return Err(Refusal::new(RefusalCode::BadValue, text));
         }
-        if let Some(rate_hz) = rate_hz {
-            in_range("rate", rate_hz, d::RATE_HZ_RANGE)?;
-        }
         Ok(Self {
             camera: camera.clone(),
             until: now.after(lasting),
-            rate_hz,
+            rate,
         })
     }
 
     /// All prompts of the camera get this rate, and the motion gate is off.
     pub(super) fn apply(&self, camera: &mut CameraConfig) {
-        let rate_hz = self.rate_hz.unwrap_or(camera.rate_hz).max(camera.rate_hz);
-        camera.rate_hz = rate_hz;
+        let rate = self.rate.unwrap_or(camera.rate).max(camera.rate);
+        camera.rate = rate;
         camera.motion.on = false;
         for prompt in &mut camera.prompts {
-            prompt.rate_hz = rate_hz;
+            prompt.rate = rate;
         }
     }
 }

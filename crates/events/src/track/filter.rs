@@ -52,7 +52,7 @@ impl Filter {
             point: zone.point,
         };
         Self {
-            min_score: prompt.min_score,
+            min_score: prompt.min_score.get(),
             min_area: prompt.min_area,
             zones: camera.zones.iter().map(zone).collect(),
             wanted: prompt.zones.iter().cloned().collect(),
@@ -160,7 +160,7 @@ fn best_of_duplicates<'a, T, const N: usize>(
 pub(super) mod tests {
     use super::*;
     use crate::track::tracker::tests::camera;
-    use spotter_core::testing::prompt;
+    use spotter_core::testing::{prompt, share};
 
     pub(in crate::track) fn found(
         x0: f64,
@@ -210,7 +210,7 @@ pub(super) mod tests {
     #[test]
     fn objects_below_score_or_area_limit_are_dropped() {
         let mut wanted = prompt("person");
-        (wanted.min_score, wanted.min_area) = (0.4, 0.02);
+        (wanted.min_score, wanted.min_area) = (share(0.4), 0.02);
         let filter = Filter::new(&camera(), &wanted);
         let answer = vec![
             found(0.0, 0.0, 0.2, 0.2, 0.39),

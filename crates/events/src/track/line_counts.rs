@@ -81,7 +81,7 @@ impl LineCounts {
             CrossingDirection::ToLeft => 1,
         };
         let own = self.0.iter_mut().find(|own| own.line.id == line)?;
-        own.counts[index] += 1;
+        own.counts[index] = own.counts[index].saturating_add(1);
         Some(LineCrossing {
             line,
             direction: own.directions[index].clone(),
@@ -101,6 +101,8 @@ impl LineCounts {
     /// Resets the lines whose time came since their last reset, also while the daemon did not run.
     pub fn reset_due(&mut self, wall: WallTime) {
         for own in &mut self.0 {
+            // The clock was set back: the next reset is not years away.
+            own.since = own.since.min(wall);
             let last = own.reset.as_ref().and_then(|time| time.last_until(wall));
             if let Some(due) = last.filter(|due| *due > own.since) {
                 (own.counts, own.since) = ([0; 2], due);

@@ -469,7 +469,7 @@ fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
 /// Time without a look until all states are unknown: some of the pauses that the prompt's rate and the motion gate make,
 /// so that a gate that is closed over a quiet scene keeps the states.
 fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
-    let period = Duration::from_secs_f64(1.0 / prompt.rate_hz.min(camera.rate_hz));
+    let period = prompt.rate.min(camera.rate).period();
     let gate = if camera.motion.on || prompt.region == PromptRegion::Motion {
         camera.motion.at_least_every
     } else {

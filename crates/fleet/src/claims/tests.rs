@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spotter_core::{Epoch, testing::cases};
+use spotter_core::{Epoch, duration_from_secs, testing::cases};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
@@ -184,7 +184,7 @@ impl SimNode {
     }
 
     fn now(&self, store: &Store) -> Mono {
-        Mono::default().after(Duration::from_secs_f64(store.now_s) + self.clock_ahead)
+        Mono::default().after(duration_from_secs(store.now_s) + self.clock_ahead)
     }
 
     fn step(&mut self, store: &mut Store) {

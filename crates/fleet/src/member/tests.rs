@@ -189,22 +189,62 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
     assert!(a.count(|event| matches!(event, MemberEvent::Confirmed { .. })) > 0);
 }
 
+/// The broker shows an owner whose epoch is far above the store's.
+fn seen(camera: &CameraId, name: Option<&str>) -> MemberCommand {
+    MemberCommand::SeenOwner {
+        camera: camera.clone(),
+        node: name.map(node),
+        epoch: Epoch::MAX,
+    }
+}
+
 #[tokio::test]
-async fn node_that_sees_a_newer_epoch_at_the_broker_stops() {
+async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
     let server = NatsServer::start();
     let mut a = Running::start(&server, "a", 1).await;
     all_watched(&mut [&mut a], 1).await;
-    let (camera, epoch) = a.own.pop_first().unwrap();
-    let seen = MemberCommand::SeenOwner {
-        camera: camera.clone(),
-        node: node("b"),
-        epoch: Epoch(epoch.0 + 1),
+    let own = a.own.clone();
+    let (camera, _) = a.own.first_key_value().unwrap();
+    let camera = camera.clone();
+    // Of another node, of none, of this one.
+    for (count, name) in [(1, Some("b")), (2, None), (3, Some("a"))] {
+        a.commands.send(seen(&camera, name)).await.unwrap();
+        let wrong = MemberEvent::WrongOwner {
+            camera: camera.clone(),
+            epoch: Epoch::MAX,
+        };
+        let following = async {
+            while a.count(|event| *event == wrong) < count {
+                sleep(Duration::from_millis(20)).await;
+                a.follow().await;
+            }
+        };
+        timeout(PATIENCE, following).await.unwrap();
+        assert_eq!(a.own, own);
+    }
+}
+
+#[tokio::test]
+async fn node_without_a_store_follows_the_broker_until_the_store_returns() {
+    let mut server = NatsServer::start();
+    let mut a = Running::start(&server, "a", 1).await;
+    all_watched(&mut [&mut a], 1).await;
+    let (camera, before) = a.own.clone().pop_first().unwrap();
+    server.end();
+    a.until(|event| matches!(event, MemberEvent::Disconnected { .. }))
+        .await;
+    a.commands.send(seen(&camera, Some("b"))).await.unwrap();
+    let lost = async {
+        while !a.own.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+            a.follow().await;
+        }
     };
-    a.commands.send(seen).await.unwrap();
-    let newer = Epoch(epoch.0 + 1);
-    let expected = Some(MemberEvent::Lost { camera, newer });
-    let lost = async { while a.events.recv().await != expected {} };
     timeout(PATIENCE, lost).await.unwrap();
+    // The store does not know of it.
+    server.begin(&["-js"]);
+    all_watched(&mut [&mut a], 1).await;
+    assert!(a.own[&camera] >= before && a.own[&camera] < Epoch::MAX);
 }
 
 #[tokio::test]

@@ -42,12 +42,12 @@ impl EpochBase {
     const REVISIONS_PER_S: u64 = 1 << 20;
 
     pub(super) fn made_at(unix_s: i64) -> Self {
-        let age_s = (unix_s - Self::FIRST_S).max(0);
-        Self(age_s.unsigned_abs() * Self::REVISIONS_PER_S)
+        let age_s = unix_s.saturating_sub(Self::FIRST_S).max(0);
+        Self(age_s.unsigned_abs().saturating_mul(Self::REVISIONS_PER_S))
     }
 
     pub(super) fn epoch(self, revision: u64) -> Epoch {
-        Epoch(self.0 + revision)
+        Epoch(self.0.saturating_add(revision))
     }
 
     /// `None`: of an earlier bucket.

@@ -203,12 +203,19 @@ async fn servers_that_cannot_be_used_are_named() {
     );
 }
 
-/// The example of the documentation; the password of each user is its name.
+/// The example of the documentation.
 const ACCOUNTS: &str = include_str!("../../../../configs/nats-fleet.conf");
 
 #[tokio::test]
 async fn users_with_the_least_rights_can_do_their_part_alone() {
-    let server = NatsServer::start_with(ACCOUNTS);
+    let accounts = ["node", "apply", "get"]
+        .iter()
+        .fold(ACCOUNTS.to_owned(), |text, user| {
+            let variable = format!("${}_PASSWORD", user.to_uppercase());
+            assert!(text.contains(&variable), "no password in the example");
+            text.replace(&variable, user)
+        });
+    let server = NatsServer::start_with(&accounts);
     let connect = async |user| FleetStore::connect(server.settings_of(user)).await;
     let (node_store, apply) = (
         connect("node").await.unwrap(),
@@ -231,6 +238,8 @@ async fn users_with_the_least_rights_can_do_their_part_alone() {
         let first = store.set_owner(&gate(), owner.clone(), None).await.unwrap();
         let second = store.set_owner(&gate(), owner, first).await.unwrap();
         assert!(second > first);
+        let newest = store.owner(&gate()).await.unwrap().unwrap();
+        assert_eq!(Some(newest.epoch), second);
         let text = Some("paused = true".to_owned());
         store.set_settings(&gate(), text.clone()).await.unwrap();
         store.set_settings(&gate(), None).await.unwrap();
@@ -261,4 +270,96 @@ fn epochs_of_a_bucket_made_again_are_higher() {
     assert!(after.epoch(1) > last && last.0 < 1 << 53);
     assert_eq!(before.revision(last), Some(1_000_000));
     assert_eq!(after.revision(last), None);
+}
+
+/// Writes a key as another program does.
+async fn put(store: &FleetStore, bucket: &str, key: &str, value: &[u8]) -> u64 {
+    let buckets = store.buckets().await.unwrap();
+    let bucket = match bucket {
+        "owners" => buckets.owners,
+        "nodes" => buckets.nodes,
+        _ => buckets.settings.unwrap(),
+    };
+    bucket.put(key, value.to_vec().into()).await.unwrap()
+}
+
+#[tokio::test]
+async fn garbage_of_an_owner_releases_the_camera() {
+    let server = NatsServer::start();
+    let store = server.connect().await;
+    let camera = gate();
+    store
+        .set_owner(&camera, Some(node("a")), None)
+        .await
+        .unwrap();
+    let long = format!("{{\"owner\":\"b\",\"more\":\"{}\"}}", "x".repeat(2000));
+    for garbage in [
+        &b"{"[..],
+        b"",
+        b"\xff",
+        b"{\"owner\":\"Not a name\"}",
+        b"[1]",
+        long.as_bytes(),
+    ] {
+        put(&store, "owners", "gate", garbage).await;
+        let newest = store.owner(&camera).await.unwrap().unwrap();
+        watched(&store, async |mut events| {
+            let released = StoreEvent::Owned(
+                gate(),
+                Ownership {
+                    owner: None,
+                    epoch: newest.epoch,
+                },
+            );
+            until(&mut events, |event| *event == released).await;
+        })
+        .await;
+        // A node can claim it.
+        let claimed = store
+            .set_owner(&camera, Some(node("a")), Some(newest.epoch))
+            .await;
+        assert!(claimed.unwrap() > Some(newest.epoch), "{garbage:?}");
+    }
+    // Also when the key was removed.
+    store
+        .buckets()
+        .await
+        .unwrap()
+        .owners
+        .delete("gate")
+        .await
+        .unwrap();
+    let removed = store.owner(&camera).await.unwrap().unwrap();
+    assert_eq!(removed.owner, None);
+    let claimed = store
+        .set_owner(&camera, Some(node("a")), Some(removed.epoch))
+        .await;
+    assert!(claimed.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn values_that_break_a_rule_are_ignored_and_others_are_not() {
+    let server = NatsServer::start();
+    let store = server.connect().await;
+    let heartbeat =
+        |capacity: &str| format!("{{\"version\":\"1\",\"labels\":[],\"capacity_hz\":{capacity}}}");
+    for (name, capacity) in [
+        ("a", "-1"),
+        ("b", "1e-320"),
+        ("c", "1e300"),
+        ("d", "\"30\""),
+        ("e", "30"),
+    ] {
+        put(&store, "nodes", name, heartbeat(capacity).as_bytes()).await;
+    }
+    watched(&store, async |mut events| {
+        loop {
+            if let StoreEvent::Heartbeat(entry) = next(&mut events).await {
+                assert_eq!(entry.node, node("e"));
+                assert_eq!(entry.heartbeat.capacity_hz, 30.0);
+                break;
+            }
+        }
+    })
+    .await;
 }

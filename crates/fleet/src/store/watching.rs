@@ -86,7 +86,10 @@ impl StoreWatch<'_> {
             };
             let entry = entry.ok_or_else(|| self.store.failed(what, "a watch ended"))?;
             let entry = entry.map_err(|error| self.store.failed(what, error))?;
-            let seen = event_of(&entry, buckets.epochs);
+            let seen = event_of(&entry, buckets.epochs).unwrap_or_else(|reason| {
+                self.store.report_refused(&entry, &reason);
+                None
+            });
             let mut seen: Vec<StoreEvent> = seen.into_iter().collect();
             if !is_current && entry.delta == 0 && entry.bucket.ends_with("-owners") {
                 is_current = true;
@@ -101,42 +104,62 @@ impl StoreWatch<'_> {
     }
 }
 
-/// Keys and values that no version of Spotter wrote are ignored.
-fn event_of(entry: &kv::Entry, epochs: EpochBase) -> Option<StoreEvent> {
-    let bucket = entry.bucket.rsplit('-').next()?;
-    let is_put = entry.operation == Operation::Put;
+/// A value of a bucket may have at most this many bytes: the list as much as a configuration file, a heartbeat some thousand refused cameras.
+fn most_bytes(bucket: &str) -> usize {
     match bucket {
-        "list" if is_put => Some(StoreEvent::List(ListRevision {
-            revision: entry.revision,
-            text: String::from_utf8_lossy(&entry.value).into_owned(),
-        })),
-        "nodes" => {
-            let node = NodeId::new(&entry.key).ok()?;
-            match is_put {
-                true => {
-                    let heartbeat = serde_json::from_slice(&entry.value).ok()?;
-                    let revision = entry.revision;
-                    Some(StoreEvent::Heartbeat(HeartbeatEntry {
-                        node,
-                        heartbeat,
-                        revision,
-                    }))
-                }
-                false => Some(StoreEvent::Stopped(node)),
-            }
-        }
-        "owners" if is_put => {
-            let camera = CameraId::new(&entry.key).ok()?;
-            let value: OwnerValue = serde_json::from_slice(&entry.value).ok()?;
-            let epoch = epochs.epoch(entry.revision);
-            let owner = value.owner;
-            Some(StoreEvent::Owned(camera, Ownership { owner, epoch }))
-        }
-        "settings" => {
-            let camera = CameraId::new(&entry.key).ok()?;
-            let text = is_put.then(|| String::from_utf8_lossy(&entry.value).into_owned());
-            Some(StoreEvent::Settings { camera, text })
-        }
-        _ => None,
+        "list" => 4 << 20,
+        "owners" => 1 << 10,
+        _ => 1 << 20,
     }
+}
+
+/// What a value reports. Keys that no version of Spotter writes are ignored; an error says why a value is.
+fn event_of(entry: &kv::Entry, epochs: EpochBase) -> Result<Option<StoreEvent>, String> {
+    let bucket = entry.bucket.rsplit('-').next().unwrap_or_default();
+    let is_put = entry.operation == Operation::Put;
+    let (bytes, most) = (entry.value.len(), most_bytes(bucket));
+    let length = match bytes > most {
+        true => Err(format!("{bytes} bytes, limit {most}")),
+        false => Ok(()),
+    };
+    let text = || String::from_utf8_lossy(&entry.value).into_owned();
+    Ok(match bucket {
+        "list" if is_put => {
+            length?;
+            Some(StoreEvent::List(ListRevision {
+                revision: entry.revision,
+                text: text(),
+            }))
+        }
+        "nodes" => match NodeId::new(&entry.key) {
+            Ok(node) if is_put => {
+                length?;
+                let heartbeat = serde_json::from_slice(&entry.value);
+                Some(StoreEvent::Heartbeat(HeartbeatEntry {
+                    node,
+                    heartbeat: heartbeat.map_err(|error| error.to_string())?,
+                    revision: entry.revision,
+                }))
+            }
+            Ok(node) => Some(StoreEvent::Stopped(node)),
+            Err(_) => None,
+        },
+        "owners" => CameraId::new(&entry.key).ok().map(|camera| {
+            let owner = match length {
+                Ok(()) => OwnerValue::of_json(&entry.value).owner,
+                Err(_) => None,
+            };
+            let epoch = epochs.epoch(entry.revision);
+            StoreEvent::Owned(camera, Ownership { owner, epoch })
+        }),
+        "settings" => match CameraId::new(&entry.key) {
+            Ok(camera) => {
+                length?;
+                let text = is_put.then(text);
+                Some(StoreEvent::Settings { camera, text })
+            }
+            Err(_) => None,
+        },
+        _ => None,
+    })
 }

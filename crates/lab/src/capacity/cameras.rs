@@ -6,8 +6,9 @@ use anyhow::Context as _;
 
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    CameraId, Frame, FrameTimes, Mono, Picture, Task, WallTime,
+    CameraId, Frame, FrameTimes, LookRate, Mono, Picture, Task, WallTime,
     config::{self, CameraConfig, Environment},
+    duration_from_secs,
 };
 
 /// Frames a second of a camera that is looked at less often.
@@ -43,9 +44,9 @@ pub fn configured_cameras(
     let loaded = config::of_text("the simulated cameras", &text, &Environment::process())?;
     let mut configured = loaded.config.cameras;
     for camera in &mut configured {
-        camera.rate_hz = looks_hz / cameras as f64;
+        camera.rate = LookRate::nearest(looks_hz / cameras as f64);
         for prompt in &mut camera.prompts {
-            prompt.rate_hz = camera.rate_hz;
+            prompt.rate = camera.rate;
         }
     }
     Ok(configured)
@@ -72,7 +73,7 @@ impl FrameSender {
         let all = cameras.iter().enumerate().map(|(index, camera)| {
             let sink = sampler.camera_sink(&camera.id);
             let sink = sink.context("a camera that the sampler does not know")?;
-            let period = Duration::from_secs_f64(1.0 / camera.rate_hz.max(CAMERA_HZ));
+            let period = duration_from_secs(1.0 / camera.rate.hz().max(CAMERA_HZ));
             Ok(Self {
                 id: camera.id.clone(),
                 next: now.after(period.mul_f64(index as f64 / cameras.len() as f64)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Deserialize;
+use spotter_core::duration_from_secs;
 use spotter_engine::{open, sim::SimCosts};
 
 /// What a step costs on a device, milliseconds.
@@ -92,7 +93,7 @@ impl DeviceProfile {
 }
 
 fn ms(ms: f64) -> Duration {
-    Duration::from_secs_f64(ms * 1e-3)
+    duration_from_secs(ms * 1e-3)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use rand_pcg::Pcg32;
 use serde::Serialize;
 
 use super::{FleetBenchOptions, link::LinkState};
+use spotter_core::duration_from_secs;
 
 /// One of so many boxes has a fault at a time.
 const BOXES_PER_FAULT: usize = 10;
@@ -195,7 +196,7 @@ impl FaultPlan {
 
     fn seconds(&mut self, [shortest, longest]: [f64; 2]) -> Duration {
         let seconds = self.random.random_range(shortest..=longest);
-        Duration::from_secs_f64(seconds)
+        duration_from_secs(seconds)
     }
 }
 

@@ -241,7 +241,12 @@ impl FleetBox {
                 self.publisher.lose_camera(&camera, newer);
                 self.cameras.remove(&camera);
             }
-            MemberEvent::Confirmed { until } => self.publisher.confirm_ownership(until),
+            MemberEvent::Confirmed { until } => {
+                for (camera, epoch) in self.publisher.confirm_ownership(until) {
+                    self.publisher.own_camera(&camera, epoch);
+                }
+            }
+            MemberEvent::WrongOwner { camera, .. } => self.publisher.publish_owner_again(&camera),
             _ => {}
         }
     }
@@ -285,7 +290,7 @@ impl FleetBox {
         let owner = parse_inbound(&self.publisher.topics(), None, message);
         if let InboundKind::Owner {
             camera,
-            node: Some(node),
+            node,
             epoch,
         } = owner
         {

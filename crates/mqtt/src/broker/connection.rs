@@ -23,6 +23,7 @@ use crate::{
     Inbound, JsonLine,
     command::parse_owner,
     detection,
+    fence::OwnerArrival,
     message::{Body, Message, status_text},
     outbox::{Outgoing, Ticket},
     publisher::SentDetection,
@@ -513,7 +514,9 @@ impl<'a> BrokerConnection<'a> {
             }
             return;
         }
-        if self.target.topics.camera_of_owner(&inbound.topic).is_some() && !self.lost_by(&inbound) {
+        if self.target.topics.camera_of_owner(&inbound.topic).is_some()
+            && !self.owner_arrived(&inbound)
+        {
             return;
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
@@ -529,14 +532,15 @@ impl<'a> BrokerConnection<'a> {
         }
     }
 
-    /// True when an `owner` of the fleet names a newer owner of a camera of this node. Nothing of the camera is sent from here on.
-    fn lost_by(&self, inbound: &Inbound) -> bool {
+    /// True when an `owner` of the fleet names a newer owner of a camera of this node. Nothing of the camera is sent from here on, unless the
+    /// store has confirmed that it is this node's: then the store decides.
+    fn owner_arrived(&self, inbound: &Inbound) -> bool {
         let Some((camera, owner)) = parse_owner(&self.target.topics, inbound) else {
             return false;
         };
         let (epoch, now) = (owner.epoch, self.task.clock.now());
-        let is_lost = self.task.shared.outbox().owner_arrived(&camera, epoch, now);
-        if is_lost {
+        let arrival = self.task.shared.outbox().owner_arrived(&camera, epoch, now);
+        if arrival == OwnerArrival::Lost {
             let node = owner.node.as_ref().map(NodeId::as_str);
             tracing::warn!(
                 %camera,
@@ -546,6 +550,6 @@ impl<'a> BrokerConnection<'a> {
             );
             self.task.shared.event_pushed.notify_one();
         }
-        is_lost
+        arrival != OwnerArrival::Known
     }
 }

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{ID_MAX_CHARS, REQUEST_MAX_BYTES, RequestHead, camera_id, prompt_id, shown};
-use spotter_core::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo};
+use spotter_core::{
+    Command, LogLevel, LookRate, NewPrompt, PromptText, Refusal, RefusalCode, RequestedInfo,
+    duration_from_secs,
+};
 
 /// Time of a higher rate if the request has none.
 const LOOK_SECONDS: f64 = 10.0;
@@ -120,11 +123,11 @@ fn command(operation: Operation) -> Result<Command, Refusal> {
         Operation::Look { cam, seconds, rate } => Command::Look {
             lasting: look_time(seconds.unwrap_or(LOOK_SECONDS))?,
             camera: camera_id(&cam)?,
-            rate_hz: rate,
+            rate: rate.map(look_rate).transpose()?,
         },
         Operation::Ask { cam, text } => Command::Ask {
             camera: camera_id(&cam)?,
-            question: text,
+            question: PromptText::new(&text).map_err(|error| Refusal::of_value("text", &error))?,
         },
         Operation::PromptAdd { cam, prompt } => Command::AddPrompt {
             camera: camera_id(&cam)?,
@@ -145,6 +148,10 @@ fn command(operation: Operation) -> Result<Command, Refusal> {
             lasting: log_time(minutes)?,
         },
     })
+}
+
+fn look_rate(hz: f64) -> Result<LookRate, Refusal> {
+    LookRate::new(hz).map_err(|error| Refusal::of_value("rate", &error))
 }
 
 fn look_time(seconds: f64) -> Result<Duration, Refusal> {
@@ -197,7 +204,7 @@ fn log_level(level: &str) -> Result<LogLevel, Refusal> {
 
 fn log_time(minutes: f64) -> Result<Duration, Refusal> {
     match minutes > 0.0 && minutes <= LOG_MINUTES_MAX {
-        true => Ok(Duration::from_secs_f64(minutes * 60.0)),
+        true => Ok(duration_from_secs(minutes * 60.0)),
         false => Err(bad_value(format!(
             "minutes: {minutes} is not above 0 and up to {LOG_MINUTES_MAX}"
         ))),

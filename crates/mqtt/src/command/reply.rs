@@ -106,7 +106,8 @@ fn of_camera(settings: &[Setting]) -> serde_json::Value {
 fn value(setting: &Setting) -> serde_json::Value {
     match setting {
         Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => json!(on),
-        Setting::RateHz(number) | Setting::MinScore(_, number) => json!(number),
+        Setting::Rate(rate) => json!(rate),
+        Setting::MinScore(_, score) => json!(score),
         Setting::Text(_, text) => json!(text),
     }
 }

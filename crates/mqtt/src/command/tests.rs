@@ -10,7 +10,10 @@ use crate::{
     discovery::tests::config,
     testing::{camera, fleet_topics, prompt, topics},
 };
-use spotter_core::{LogLevel, NewPrompt, RequestedInfo, WallTime};
+use spotter_core::{
+    LogLevel, NewPrompt, RequestedInfo, WallTime,
+    testing::{prompt_text, rate, share},
+};
 
 fn message(topic: &str, payload: &str) -> Inbound {
     Inbound {
@@ -45,12 +48,12 @@ fn person() -> PromptId {
 #[test]
 fn each_settable_topic_is_a_setting() {
     let text = "person with a hat";
-    let words = Setting::Text(person(), text.into());
+    let words = Setting::Text(person(), prompt_text(text));
     let off = Setting::PromptEnabled(person(), false);
-    let score = Setting::MinScore(person(), 0.35);
+    let score = Setting::MinScore(person(), share(0.35));
     for (topic, payload, expected) in [
         ("enabled", "OFF", Setting::Enabled(false)),
-        ("rate", "2.5", Setting::RateHz(2.5)),
+        ("rate", "2.5", Setting::Rate(rate(2.5))),
         ("motion_gate", "ON\n", Setting::MotionGate(true)),
         ("prompt/person/text", text, words),
         ("prompt/person/enabled", "OFF", off),
@@ -97,6 +100,11 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
     let set = "cam/gate/enabled/set";
     let rate = "cam/gate/rate/set";
     let front = "cam/Front/rate/set";
+    let score = "cam/gate/prompt/person/min_score/set";
+    let text = "cam/gate/prompt/person/text/set";
+    let long = "x".repeat(240);
+    let slow = r#"{"op":"look","cam":"gate","rate":0}"#;
+    let question = r#"{"op":"ask","cam":"gate","text":" "}"#;
     let url = "cam/gate/url/set";
     let known = "\"url\" cannot be set; there are enabled, rate, motion_gate";
     let exec = r#"{"op":"exec"}"#;
@@ -111,6 +119,18 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         (set, "yes", "bad_value", "enabled: \"yes\" is not ON or OFF"),
         (rate, "fast", "bad_value", "rate: \"fast\" is not a number"),
         (rate, "NaN", "bad_value", "rate: \"NaN\" is not a number"),
+        (rate, "99", "bad_value", "rate: 99 is not within 0.01 to 30"),
+        (rate, "1e-320", "bad_value", "is not within 0.01 to 30"),
+        (
+            score,
+            "1.01",
+            "bad_value",
+            "min_score: 1.01 is not within 0 to 1",
+        ),
+        (text, " ", "bad_value", "prompt text: empty"),
+        (text, &long, "too_long", "240 characters, limit 200"),
+        ("cmd", slow, "bad_value", "rate: 0 is not within 0.01 to 30"),
+        ("cmd", question, "bad_value", "text: empty"),
         (front, "1", "unknown_camera", "there is no camera \"Front\""),
         (url, "rtsp://x", "unknown_op", known),
         ("cmd", "reload", "bad_request", "not JSON"),
@@ -143,12 +163,12 @@ fn each_operation_is_parsed() {
     };
     let ask = Command::Ask {
         camera: gate(),
-        question: "Is it raining?".into(),
+        question: prompt_text("Is it raining?"),
     };
     let look = Command::Look {
         camera: gate(),
         lasting: Duration::from_secs(5),
-        rate_hz: Some(4.0),
+        rate: Some(rate(4.0)),
     };
     let log_level = Command::LogLevel {
         level: LogLevel::Debug,
@@ -331,12 +351,15 @@ fn replies_repeat_the_request() {
         "prompt": "person", "field": "text", "rev": 3, "error": null, "at_ms": 1_787_393_740_000_i64});
     assert_eq!(done, expected);
 
-    let settings = vec![Setting::Enabled(true), Setting::MinScore(person(), 0.4)];
+    let settings = vec![
+        Setting::Enabled(true),
+        Setting::MinScore(person(), share(0.4)),
+    ];
     let settings = ReplyValue::Settings(vec![(gate(), settings)]);
     let published = reply(RequestHead::default(), Ok(settings));
     let expected = json!({"gate": {"enabled": true, "prompts": {"person": {"min_score": 0.4}}}});
     assert_eq!(published["value"], expected);
-    let changed = vec![(gate(), Setting::RateHz(1.0), Setting::RateHz(2.0))];
+    let changed = vec![(gate(), Setting::Rate(rate(1.0)), Setting::Rate(rate(2.0)))];
     let published = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
     let expected =
         json!([{"cam": "gate", "prompt": null, "field": "rate", "file": 1.0, "now": 2.0}]);
@@ -344,12 +367,72 @@ fn replies_repeat_the_request() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
+
     #[test]
     fn no_payload_panics_the_command_parser(topic in "[a-z/+#]{0,30}|cam/gate/(prompt/)?[a-z]{1,6}/set|cmd", payload in prop::collection::vec(any::<u8>(), 0..80)) {
         let mut inbound = message(&topic, "");
         inbound.payload = payload;
         parse_inbound(&topics(), Some("homeassistant/status"), &inbound);
     }
+
+    #[test]
+    fn accepted_settings_and_commands_obey_the_rules(
+        topic in prop::sample::select(vec!["cam/gate/rate/set", "cam/gate/prompt/person/min_score/set", "cam/gate/prompt/person/text/set", "cam/gate/enabled/set", "cmd"]),
+        payload in payload(),
+    ) {
+        let command = asked(topic, &payload).command;
+        match command {
+            Ok(Command::Set { setting: Setting::Rate(rate), .. }) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
+            Ok(Command::Set { setting: Setting::MinScore(_, score), .. }) => prop_assert!(Share::RANGE.contains(&score.get())),
+            Ok(Command::Set { setting: Setting::Text(_, text), .. }) => prop_assert!(text.as_str().chars().count() <= 200),
+            Ok(Command::Look { rate: Some(rate), .. }) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
+            Ok(Command::Ask { question, .. }) => prop_assert!(question.as_str().chars().count() <= 200),
+            Ok(Command::LogLevel { lasting, .. }) => prop_assert!(lasting <= Duration::from_secs(86_400)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn accepted_owners_have_a_bounded_epoch(epoch in any::<u64>(), node in ".{0,40}", number in any::<f64>()) {
+        let owner = json!({"v": 1, "node": node, "epoch": epoch}).to_string();
+        let other = json!({"v": 1, "node": null, "epoch": number}).to_string();
+        for payload in [owner, other, node] {
+            let mut inbound = message("", &payload);
+            inbound.topic = "spotter/hall/cam/gate/owner".into();
+            if let InboundKind::Owner { epoch, .. } = parse_inbound(&fleet_topics(), None, &inbound) {
+                prop_assert!(epoch <= Epoch::MAX);
+            }
+        }
+    }
+}
+
+/// Numbers, texts and requests, allowed and not.
+fn payload() -> impl Strategy<Value = String> {
+    let number = prop_oneof![
+        any::<f64>().prop_map(|number| number.to_string()),
+        (-1.0f64..40.0).prop_map(|number| number.to_string()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        Just("1e-320".to_owned()),
+        Just("null".to_owned()),
+    ];
+    let text = prop_oneof![
+        ".{0,40}".prop_map(|text| text),
+        (1usize..3000).prop_map(|length| "x".repeat(length)),
+    ];
+    let request = (number.clone(), text.clone()).prop_map(|(number, text)| {
+        let text = json!(text);
+        [
+            format!(r#"{{"op":"look","cam":"gate","seconds":{number},"rate":{number}}}"#),
+            format!(r#"{{"op":"ask","cam":"gate","text":{text}}}"#),
+            format!(r#"{{"op":"log_level","level":"info","minutes":{number}}}"#),
+            format!(
+                r#"{{"op":"prompt_add","cam":"gate","prompt":{{"id":"a","detect":{text},"rate":{number}}}}}"#
+            ),
+        ]
+    });
+    let request = (request, 0usize..4).prop_map(|(requests, number)| requests[number].clone());
+    prop_oneof![number, text, request]
 }
 
 #[test]

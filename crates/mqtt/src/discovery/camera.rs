@@ -127,7 +127,7 @@ fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraCo
         .available_with(&topics.status());
     device.add("enabled", enabled);
     let rate = Entity::new("number", "Frames per second")
-        .settable(&at(Setting::RateHz(camera.rate_hz)))
+        .settable(&at(Setting::Rate(camera.rate)))
         .with("min", *defaults::RATE_HZ_RANGE.start())
         .with("max", *defaults::RATE_HZ_RANGE.end())
         .with("step", 0.01)
@@ -274,16 +274,20 @@ impl CameraEntities<'_> {
         let name = title(prompt.id.as_str());
         let enabled = Entity::new("switch", &format!("{name} enabled"))
             .settable(&at(Setting::PromptEnabled(id(), prompt.enabled)));
-        let text = Entity::new("text", &format!("{name} prompt"))
-            .settable(&at(Setting::Text(id(), prompt.task.text().to_owned())))
-            .with("max", defaults::PROMPT_TEXT_MAX_CHARS);
+        let text = prompt.text_setting().map(|setting| {
+            Entity::new("text", &format!("{name} prompt"))
+                .settable(&at(setting))
+                .with("max", defaults::PROMPT_TEXT_MAX_CHARS)
+        });
         let min_score = Entity::new("number", &format!("{name} min score"))
             .settable(&at(Setting::MinScore(id(), prompt.min_score)))
             .with("min", *defaults::SHARE_RANGE.start())
             .with("max", *defaults::SHARE_RANGE.end())
             .with("step", 0.01);
         self.add("enabled", enabled);
-        self.add("prompt", text);
+        if let Some(text) = text {
+            self.add("prompt", text);
+        }
         // An answer as text is published with any score.
         if matches!(prompt.task, Task::Detect { .. } | Task::Point { .. }) {
             self.add("min_score", min_score);

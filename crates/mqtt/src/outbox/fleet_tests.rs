@@ -8,6 +8,7 @@ use super::{
     tests::{drain, json, ms, outbox, status, text, ticket, topics_of},
     *,
 };
+use crate::fence::OwnerArrival;
 use crate::{
     CameraHealth,
     discovery::{self, tests::SITE},
@@ -262,7 +263,7 @@ fn uncertain_camera_is_held_until_the_broker_was_asked() {
         outbox.fence.answered(number, true, ms(2100));
         if let Some(epoch) = newer {
             let is_lost = outbox.owner_arrived(&camera("gate"), Epoch(epoch), ms(2200));
-            assert_eq!(is_lost, epoch == 18);
+            assert_eq!(is_lost == OwnerArrival::Lost, epoch == 18);
         } else {
             assert_eq!(outbox.next_at(ms(2200)), Some(ms(2600)));
         }
@@ -320,7 +321,8 @@ fn release_that_waits_is_dropped_by_a_newer_owner() {
     outbox.handed_over(&gate, Some(owner(18, false).1), ms(5));
     outbox.connected();
     assert!(outbox.take(ms(2000)).is_none(), "uncertain");
-    assert!(outbox.owner_arrived(&gate, Epoch(19), ms(2000)));
+    let newer = outbox.owner_arrived(&gate, Epoch(19), ms(2000));
+    assert_eq!(newer, OwnerArrival::Lost);
     assert!(deliver(&mut outbox, ms(9000)).is_empty());
 }
 
@@ -558,8 +560,12 @@ impl FleetModel {
                 outbox.lose(&gate, Epoch(self.newest), now);
             }
             FleetAction::Owner => {
-                self.newest += 1;
-                outbox.owner_arrived(&gate, Epoch(self.newest), now);
+                // While the store confirms that this node is the owner, an `owner` that is newer is false.
+                let is_false = self.is_certain() && outbox.fence.epoch_of(&gate).is_some();
+                self.newest += u64::from(!is_false);
+                let epoch = Epoch(self.newest + u64::from(is_false));
+                let arrival = outbox.owner_arrived(&gate, epoch, now);
+                prop_assert_eq!(arrival == OwnerArrival::Disputed, is_false);
             }
             FleetAction::HandOver => outbox.fence.hand_over(&gate),
             FleetAction::HandedOver { released } => {

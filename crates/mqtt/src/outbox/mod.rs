@@ -47,7 +47,7 @@ use std::{
 
 use super::{
     Topics, Update,
-    fence::CameraFence,
+    fence::{CameraFence, OwnerArrival},
     message::{Body, CameraStamp, Message, MessageContent},
     message_counters::MessageCounters,
 };
@@ -256,16 +256,22 @@ impl Outbox {
         }
     }
 
-    /// An `owner` of a camera arrived from the broker. True when this node loses the camera by it.
-    pub(super) fn owner_arrived(&mut self, camera: &CameraId, epoch: Epoch, now: Mono) -> bool {
-        let is_lost = self.fence.owner_arrived(camera, epoch, now);
+    /// An `owner` of a camera arrived from the broker.
+    pub(super) fn owner_arrived(
+        &mut self,
+        camera: &CameraId,
+        epoch: Epoch,
+        now: Mono,
+    ) -> OwnerArrival {
+        let arrival = self.fence.owner_arrived(camera, epoch, now);
+        let is_lost = arrival == OwnerArrival::Lost;
         if is_lost {
             self.forget(camera);
         }
-        if is_lost || self.events.is_held_of(camera) {
+        if is_lost || (arrival == OwnerArrival::Known && self.events.is_held_of(camera)) {
             self.events.discard_older(camera, epoch, now);
         }
-        is_lost
+        arrival
     }
 
     /// A message of the camera waits or is in flight.

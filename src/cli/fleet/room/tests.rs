@@ -13,7 +13,7 @@ use spotter_fleet::{
 use super::*;
 
 const LIST: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.10/a\"\nrate = 2\nprompt.car.detect = \"car\"\n\
-    user = \"u\"\npassword = { cred = \"gate\" }\n\
+    user = \"u\"\npassword = { cred = \"camera_gate\" }\n\
     [camera.ramp]\nurl = \"rtsp://192.0.2.11/a\"\nrate = 2\nprompt.car.detect = \"car\"\nlabel = \"hall2\"\n\
     [camera.yard]\nurl = \"rtsp://192.0.2.12/a\"\nrate = 2\nprompt.car.detect = \"car\"\n";
 

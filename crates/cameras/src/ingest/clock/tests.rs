@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use spotter_core::duration_from_secs;
 
 const START_S: f64 = 1_790_000_000.0;
 const START_RTP: u32 = u32::MAX - 900_000;
@@ -41,7 +42,7 @@ fn report(now_s: f64, ahead_s: f64) -> SenderReport {
 
 fn held_up(report: SenderReport, late_s: f64) -> SenderReport {
     SenderReport {
-        arrived: report.arrived.after(Duration::from_secs_f64(late_s)),
+        arrived: report.arrived.after(duration_from_secs(late_s)),
         ..report
     }
 }

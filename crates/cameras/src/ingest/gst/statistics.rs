@@ -13,7 +13,7 @@ use crate::ingest::{
     source::Progress,
 };
 use crate::push_bounded;
-use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters};
+use spotter_core::{Capture, CaptureSource, FrameTimes, Mono, StreamCounters, duration_from_secs};
 
 /// The measured rate is the mean over this many frames, the last ones.
 const RATE_FRAMES: usize = 100;
@@ -210,7 +210,7 @@ impl StreamStatistics {
     }
 
     fn gop(&self) -> Option<Duration> {
-        self.stream.gop_s.map(Duration::from_secs_f64)
+        self.stream.gop_s.map(duration_from_secs)
     }
 
     fn is_raw(&self) -> bool {

@@ -36,7 +36,7 @@ fn packets(now_s: f64, frame_s: Option<f64>, gop_s: Option<f64>) -> SessionInput
     SessionInput::Tick(SourceActivity {
         packet: Some(at(now_s)),
         frame: frame_s.map(at),
-        gop: gop_s.map(Duration::from_secs_f64),
+        gop: gop_s.map(duration_from_secs),
     })
 }
 

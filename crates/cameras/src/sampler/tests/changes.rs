@@ -15,7 +15,7 @@ fn asked(look: &Look) -> Vec<(&str, u32)> {
 #[test]
 fn new_prompts_are_due_at_once_others_keep_their_rate() {
     let mut cameras = site();
-    cameras[0].rate_hz = 30.0;
+    cameras[0].rate = rate(30.0);
     let mut bench = Bench::new(&cameras);
     bench.put(0);
     bench.answer(bench.look());
@@ -198,7 +198,7 @@ proptest! {
                         Some(at) if number % 2 == 0 => drop(here.remove(at)),
                         Some(at) => {
                             let camera = &mut here[at];
-                            camera.rate_hz = 1.0 + number as f64 / 50.0;
+                            camera.rate = rate(1.0 + number as f64 / 50.0);
                             camera.prompts[0].enabled = number % 3 == 0;
                             camera.prompts[1].revision += 1;
                         }

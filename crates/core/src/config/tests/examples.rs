@@ -1,6 +1,7 @@
 //! The files in `configs/` load, and the three-camera example has the values that configuration.md describes.
 
 use super::*;
+use crate::testing::{rate, share};
 
 fn shipped(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -39,7 +40,10 @@ fn the_demo_starts_anywhere() {
     let street = &config.cameras[0];
     let ids: Vec<_> = street.prompts.iter().map(|p| p.id.as_str()).collect();
     assert_eq!(ids, ["person", "car", "red_car", "dog", "how_many_cars"]);
-    assert_eq!((street.rate_hz, street.prompts[4].rate_hz), (2.0, 0.2));
+    assert_eq!(
+        (street.rate, street.prompts[4].rate),
+        (rate(2.0), rate(0.2))
+    );
 }
 
 #[test]
@@ -64,7 +68,7 @@ fn a_minimal_file_gets_every_default() {
     assert_eq!(config.mqtt.overrides, OverridePersistence::Keep);
     assert_eq!(config.mqtt.ha.discovery, Discovery::Device);
     let front = &config.cameras[0];
-    assert_eq!((front.rate_hz, front.width), (1.0, 1280));
+    assert_eq!((front.rate, front.width), (rate(1.0), 1280));
     assert_eq!(front.stall, Duration::from_secs(5));
     assert_eq!(front.first_frame, Duration::from_secs(15));
     let SourceConfig::Rtsp(rtsp) = &front.source else {
@@ -73,7 +77,7 @@ fn a_minimal_file_gets_every_default() {
     assert_eq!(rtsp.transport, Transport::Auto);
     assert!(!front.motion.on && front.zones.is_empty() && front.schedule.is_none());
     let prompt = &front.prompts[0];
-    assert_eq!((prompt.min_score, prompt.min_area), (0.0, 0.0));
+    assert_eq!((prompt.min_score, prompt.min_area), (share(0.0), 0.0));
     assert!(!prompt.snapshot);
     assert_eq!(prompt.events.confirm, (2, 3));
     assert_eq!(config.hash.len(), 12);
@@ -128,7 +132,8 @@ fn three_camera_example_gives_its_documented_configuration() {
         unreachable!()
     };
     assert_gate(gate);
-    assert_eq!((gate.rate_hz, dock.rate_hz, yard.rate_hz), (2.0, 5.0, 0.5));
+    let rates = [gate, dock, yard].map(|camera| camera.rate.hz());
+    assert_eq!(rates, [2.0, 5.0, 0.5]);
     let top = vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.2), (0.0, 0.2)];
     assert_eq!(dock.mask, [top]);
     let forklift = EventConfig {
@@ -167,10 +172,10 @@ fn assert_gate(gate: &CameraConfig) {
     let [person, parcel] = &gate.prompts[..] else {
         panic!("{:?}", gate.prompts)
     };
-    assert_eq!((person.min_score, person.min_area), (0.4, 0.002));
+    assert_eq!((person.min_score, person.min_area), (share(0.4), 0.002));
     assert!(person.snapshot);
     assert_eq!(person.zones, [gate.zones[0].id.clone()]);
-    assert_eq!((person.rate_hz, parcel.rate_hz), (2.0, 0.2));
+    assert_eq!((person.rate, parcel.rate), (rate(2.0), rate(0.2)));
     let verify = "Is there a parcel on the ground?";
     assert_eq!(parcel.verify.as_deref(), Some(verify));
 }

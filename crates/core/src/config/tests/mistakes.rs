@@ -209,9 +209,12 @@ fn load_and_key_frames_are_judged_at_run_time() {
     assert_eq!(load.as_deref(), Some(line));
     assert_eq!(advice::impossible_load(&cameras, "GPU", 19.0), None);
     let line = "rate 0.5 needs a key frame every 2 s, the camera sends one every 10 s";
-    let rare = advice::key_frames_too_rare(0.5, 10.0);
+    let rare = advice::key_frames_too_rare(crate::testing::rate(0.5), 10.0);
     assert_eq!(rare.as_deref(), Some(line));
-    assert_eq!(advice::key_frames_too_rare(0.5, 2.04), None);
+    assert_eq!(
+        advice::key_frames_too_rare(crate::testing::rate(0.5), 2.04),
+        None
+    );
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! `[mode.*]`: values, and what is wrong with them.
 
 use super::*;
-use crate::{CameraId, PromptId, Setting};
+use crate::{
+    CameraId, PromptId, Setting,
+    testing::{prompt_text, rate, share},
+};
 
 #[test]
 fn mode_has_its_settings_and_schedule() {
@@ -18,11 +21,11 @@ fn mode_has_its_settings_and_schedule() {
     let person = PromptId::new("person").unwrap();
     let settings = [
         Setting::Enabled(false),
-        Setting::RateHz(4.0),
+        Setting::Rate(rate(4.0)),
         Setting::MotionGate(true),
-        Setting::Text(person.clone(), "a torch".into()),
+        Setting::Text(person.clone(), prompt_text("a torch")),
         Setting::PromptEnabled(person.clone(), true),
-        Setting::MinScore(person, 0.3),
+        Setting::MinScore(person, share(0.3)),
     ];
     let settings = settings.map(|setting| ModeSetting {
         camera: camera.clone(),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::overrides::OverrideFile;
+use crate::overrides::{OverrideFile, ReadOverrides};
 use spotter_core::{
     LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, ZoneId,
     config::{LineConfig, ZoneConfig, ZonePoint},
-    testing::{camera, prompt},
+    testing::{camera, prompt, prompt_text, rate},
 };
 
 fn at(seconds: u64) -> Mono {
@@ -50,7 +50,7 @@ fn set(effective: &mut EffectiveCameras, setting: Setting) -> Result<OverrideEff
 }
 
 fn text(words: &str) -> Setting {
-    Setting::Text(person(), words.into())
+    Setting::Text(person(), prompt_text(words))
 }
 
 /// Text and revision of the first prompt of camera `gate`, with all overrides.
@@ -86,8 +86,6 @@ fn words_change_with_their_revision_and_other_cameras_do_not() {
 #[test]
 fn invalid_change_is_rejected_and_changes_nothing() {
     let mut effective = fresh();
-    let too_fast = set(&mut effective, Setting::RateHz(99.0));
-    assert_eq!(code(too_fast), RefusalCode::BadValue);
     let cat = PromptId::new("cat").unwrap();
     let unknown = set(&mut effective, Setting::PromptEnabled(cat, false));
     assert_eq!(code(unknown), RefusalCode::UnknownPrompt);
@@ -104,25 +102,25 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     let store = OverrideFile::new(folder.path().join("state"));
     let mut effective = fresh();
     set(&mut effective, text("red hat")).unwrap();
-    set(&mut effective, Setting::RateHz(2.0)).unwrap();
+    set(&mut effective, Setting::Rate(rate(2.0))).unwrap();
     effective.cameras(at(0));
     store.save(&effective.stored()).unwrap();
 
-    let stored = store.load().unwrap();
+    let stored = store.load().unwrap().stored;
     let (mut again, discarded) = EffectiveCameras::new(site(), stored.clone());
     assert_eq!(discarded, []);
     assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
     assert_eq!(asked(&mut again), ("red hat".into(), 2));
 
     let mut edited = site();
-    edited[0].rate_hz = 5.0;
+    edited[0].rate = rate(5.0);
     let (mut after, discarded) = EffectiveCameras::new(edited, stored);
     let [DiscardedOverride { was, file }] = &discarded[..] else {
         panic!("{discarded:?}");
     };
-    assert_eq!(was.now, Setting::RateHz(2.0));
-    assert_eq!(file, &Some(Setting::RateHz(5.0)));
-    assert_eq!(after.cameras(at(0))[0].rate_hz, 5.0);
+    assert_eq!(was.now, Setting::Rate(rate(2.0)));
+    assert_eq!(file, &Some(Setting::Rate(rate(5.0))));
+    assert_eq!(after.cameras(at(0))[0].rate, rate(5.0));
     // The operator did not edit the text.
     assert_eq!(asked(&mut after).0, "red hat");
 }
@@ -134,7 +132,7 @@ fn overrides_of_one_camera_move_to_another_node() {
     effective.cameras(at(0));
     let id = &site()[0].id;
     let moved = effective.stored_of(id).to_json().unwrap();
-    let moved = StoredOverrides::of_json(&moved).unwrap();
+    let moved = ReadOverrides::of_json(&moved).unwrap().stored;
     assert!(effective.stored_of(&site()[1].id).is_empty());
 
     let mut other = of_file(Vec::new());
@@ -156,7 +154,7 @@ fn damaged_override_file_is_reported_once_and_renamed() {
         std::fs::write(folder.path().join("overrides.json"), damage).unwrap();
         let published = store.load().unwrap_err().to_string();
         assert!(published.contains("overrides.damaged"), "{published}");
-        assert!(store.load().unwrap().is_empty());
+        assert!(store.load().unwrap().stored.is_empty());
     }
 }
 
@@ -224,11 +222,12 @@ fn added_prompt_is_as_fast_as_its_camera_at_most() {
     let refused = effective.execute(&fast(), at(0)).unwrap_err();
     let text = "prompt.rate: 3 is above the camera's 1; the camera rate is the ceiling";
     assert_eq!(refused, Refusal::new(RefusalCode::BadValue, text));
-    set(&mut effective, Setting::RateHz(4.0)).unwrap();
+    set(&mut effective, Setting::Rate(rate(4.0))).unwrap();
     effective.execute(&fast(), at(0)).unwrap();
-    for (camera_hz, expected) in [(4.0, 3.0), (2.0, 2.0), (5.0, 3.0)] {
-        set(&mut effective, Setting::RateHz(camera_hz)).unwrap();
-        assert_eq!(effective.cameras(at(0))[0].prompts[2].rate_hz, expected);
+    for (camera_hz, expected_hz) in [(4.0, 3.0), (2.0, 2.0), (5.0, 3.0)] {
+        set(&mut effective, Setting::Rate(rate(camera_hz))).unwrap();
+        let added = &effective.cameras(at(0))[0].prompts[2];
+        assert_eq!(added.rate, rate(expected_hz));
     }
 }
 
@@ -292,17 +291,16 @@ fn boost_raises_the_look_rate_and_opens_the_gate() {
     let mut file = site();
     file[0].motion.on = true;
     let mut effective = of_file(file.clone());
-    let look = |rate_hz, seconds| Command::Look {
+    let look = |rate_hz: Option<f64>, seconds| Command::Look {
         camera: gate(),
         lasting: Duration::from_secs(seconds),
-        rate_hz,
+        rate: rate_hz.map(rate),
     };
     assert!(effective.execute(&look(None, 0), at(0)).is_err());
-    assert!(effective.execute(&look(Some(99.0), 5), at(0)).is_err());
     effective.execute(&look(Some(5.0), 10), at(100)).unwrap();
     let during = &effective.cameras(at(105))[0];
-    assert_eq!((during.rate_hz, during.motion.on), (5.0, false));
-    assert!(during.prompts.iter().all(|prompt| prompt.rate_hz == 5.0));
+    assert_eq!((during.rate, during.motion.on), (rate(5.0), false));
+    assert!(during.prompts.iter().all(|prompt| prompt.rate == rate(5.0)));
     assert_eq!(effective.next_at(), Some(at(110)));
     assert_eq!(effective.cameras(at(110)), file);
     assert_eq!(effective.next_at(), None);

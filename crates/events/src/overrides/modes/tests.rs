@@ -4,7 +4,7 @@ use super::*;
 use spotter_core::{
     CameraId, Setting,
     config::WeeklySchedule,
-    testing::{camera, prompt},
+    testing::{camera, prompt, rate},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -32,14 +32,14 @@ fn daily(from_hour: u16, to_hour: u16) -> Option<WeeklySchedule> {
 }
 
 fn mode(name: &str, schedule: Option<WeeklySchedule>) -> ModeConfig {
-    let rate = |rate_hz| ModeSetting {
+    let setting = |hz| ModeSetting {
         camera: CameraId::new("gate").unwrap(),
-        setting: Setting::RateHz(rate_hz),
+        setting: Setting::Rate(rate(hz)),
     };
     ModeConfig {
         id: id(name),
         schedule,
-        settings: vec![rate(name.len() as f64)],
+        settings: vec![setting(name.len() as f64)],
     }
 }
 
@@ -201,8 +201,8 @@ fn active_mode_replaces_the_values_of_the_file() {
     switch.choose(Some(&id("night")), at(0, 12)).unwrap();
     let cameras = switch.cameras(&file);
     assert_eq!(
-        (cameras[0].rate_hz, cameras[0].prompts[0].rate_hz),
-        (5.0, 5.0)
+        (cameras[0].rate, cameras[0].prompts[0].rate),
+        (rate(5.0), rate(5.0))
     );
     assert_eq!(cameras[1], file[1]);
 }

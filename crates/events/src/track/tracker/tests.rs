@@ -6,7 +6,8 @@ use spotter_core::{
     AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
     ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId,
     config::{ZoneConfig, ZonePoint},
-    testing::{frame_at, prompt},
+    duration_from_secs,
+    testing::{frame_at, prompt, share},
 };
 
 mod describe;
@@ -58,7 +59,7 @@ fn people(revision: u32, count: usize) -> Answer {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds)
+    duration_from_secs(seconds)
 }
 
 fn at(after: f64) -> (Mono, WallTime) {
@@ -294,7 +295,7 @@ fn configuration_change_keeps_unaffected_tracks() {
     states(&mut tracker, 0, &[1; 3].map(|n| people(1, n)));
     let track = tracker.open_events().next().unwrap().track.clone();
     // New limits, a new life cycle, one zone more and one moved: the object keeps its track.
-    site.prompts[0].min_score = 0.5;
+    site.prompts[0].min_score = share(0.5);
     site.prompts[0].events.confirm = (1, 1);
     site.zones[0] = zone("right", 0.4, 1.0);
     site.zones.push(zone("all", 0.0, 1.0));

@@ -11,7 +11,7 @@ use crate::bench::tests::{boxes_answer, found as found_at};
 use spotter_core::{
     FoundObject, Location, NormBox, TrackId, WallTime,
     config::CameraConfig,
-    testing::{camera, frame_at, prompt},
+    testing::{camera, frame_at, prompt, rate},
 };
 use spotter_events::track::{TrackedAnswer, Tracker};
 use spotter_street::{
@@ -77,9 +77,9 @@ fn site(looks_per_s: usize) -> CameraConfig {
         "street",
         Class::ALL.map(|class| prompt(&id(class))).to_vec(),
     );
-    camera.rate_hz = looks_per_s as f64;
+    camera.rate = rate(looks_per_s as f64);
     for prompt in &mut camera.prompts {
-        prompt.rate_hz = looks_per_s as f64;
+        prompt.rate = rate(looks_per_s as f64);
     }
     camera
 }

@@ -254,3 +254,49 @@ async fn broker_is_asked_when_ownership_becomes_uncertain() {
     let last = messages.last().unwrap();
     assert_eq!(last.user_properties, [("epoch".into(), "17".into())]);
 }
+
+/// A high epoch that no store gave, while the store confirms this node: retained before the node connects, or published later.
+#[tokio::test]
+async fn owner_that_the_store_does_not_have_silences_no_camera() {
+    const FORGED: &str = r#"{"v":1,"node":"edge2","epoch":9007199254740992}"#;
+    for is_retained_before in [true, false] {
+        let broker = Mosquitto::open();
+        let mut live = Listener::on(broker.port, "spotter/#").await;
+        if is_retained_before {
+            publish(&live.client, OWNER, FORGED).await;
+            live.until("owner", FORGED).await;
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (publisher, mut inbox) = start(broker.port, Arc::clone(&clock));
+        publisher.confirm_ownership(clock.now().after(Duration::from_secs(3600)));
+        live.until("count/person", "2").await;
+        if !is_retained_before {
+            publish(&live.client, OWNER, FORGED).await;
+        }
+        // The daemon asks the store, which says that it is wrong.
+        let disputed = async {
+            loop {
+                let inbound = inbox.recv().await.unwrap();
+                let read = parse_inbound(&fleet_topics(), None, &inbound);
+                if matches!(
+                    read,
+                    InboundKind::Owner {
+                        epoch: Epoch::MAX,
+                        ..
+                    }
+                ) {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, disputed).await.unwrap();
+        publisher.publish_owner_again(&camera("gate"));
+        let own = r#"{"v":1,"node":"edge1","epoch":17}"#;
+        live.until("owner", own).await;
+        publisher.publish(count(9));
+        live.until("count/person", "9").await;
+        let mut later = Listener::on(broker.port, OWNER).await;
+        assert_eq!(later.next().await.payload, own, "retained");
+        assert_eq!(publisher.counters().not_owned, 0);
+    }
+}

@@ -4,6 +4,7 @@ use super::*;
 use spotter_core::{
     Event, EventStep, UpdateReason, ZoneId,
     config::{ZoneConfig, ZonePoint},
+    duration_from_secs,
 };
 
 /// The zone is a strip of the picture, shares of the width.
@@ -142,7 +143,7 @@ fn reported_visits(
     let skip = TRUTH_HZ / looks_per_s;
     for (picture, all) in pictures.iter().enumerate().step_by(skip) {
         let at_s = seconds_of(picture);
-        let frame = frame_at(&site.id, Duration::from_secs_f64(at_s));
+        let frame = frame_at(&site.id, duration_from_secs(at_s));
         for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
             let of_class = all.iter().filter(|seen| seen.class == class);
             let found = found(of_class.clone(), model, &mut rng);
