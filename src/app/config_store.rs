@@ -425,6 +425,41 @@ mod tests {
         ConfigStore::open(PathBuf::new(), config.clone(), Mono::default(), hour(hours))
     }
 
+    /// Overrides as a program that means harm writes them.
+    fn hostile_overrides(now: &str) -> String {
+        let good = r#"{"camera":"gate","file":{"min_score":["person",0.0]},"now":{"min_score":["person",0.5]}}"#;
+        let bad = format!(r#"{{"camera":"gate","file":{{"rate_hz":1.0}},"now":{now}}}"#);
+        format!(r#"{{"v":1,"overrides":[{bad},{good}],"revisions":[]}}"#)
+    }
+
+    #[test]
+    fn stored_settings_out_of_range_have_no_effect() {
+        let long = format!(r#"{{"text":["person","{}"]}}"#, "x".repeat(550_000));
+        let rates = ["0.0", "-1", "1e-320", "1e300", "null"];
+        let rates = rates.map(|rate| format!(r#"{{"rate_hz":{rate}}}"#));
+        for now in rates.iter().chain([&long]) {
+            let state = tempfile::tempdir().unwrap();
+            let [keep, _] = keep_and_forget(&state);
+            let text = hostile_overrides(now);
+            std::fs::write(state.path().join("overrides.json"), &text).unwrap();
+            let of_disk = open(&keep);
+            let [other, _] = keep_and_forget(&tempfile::tempdir().unwrap());
+            let mut of_fleet = open(&other);
+            let gate = of_fleet.cameras()[0].id.clone();
+            let read = ReadOverrides::of_json(text.as_bytes()).unwrap();
+            of_fleet.set_stored_of(&gate, read.stored, Mono::default());
+            for store in [of_disk, of_fleet] {
+                let camera = &store.cameras()[0];
+                assert_eq!((camera.rate, store.override_count()), (rate(1.0), 1));
+                let prompt = &camera.prompts[0];
+                assert_eq!(
+                    (prompt.task.text(), prompt.min_score.get()),
+                    ("person", 0.5)
+                );
+            }
+        }
+    }
+
     fn switch(store: &mut ConfigStore, mode: &str, hours: i64) {
         let mode = ModeId::new(mode).unwrap();
         let mode = Some(mode).filter(|mode| mode.as_str() != NO_MODE);

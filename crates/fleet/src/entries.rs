@@ -178,7 +178,7 @@ mod tests {
                 let offer = NodeOffer { capacity_hz: hz, ..NodeOffer::default() };
                 inputs.nodes.insert(NodeId::new(&format!("n{number}")).unwrap(), offer);
             }
-            // An assignment ends, whatever they say.
+            // An assignment ends with all of them.
             for number in 0..8 {
                 let need = CameraNeed { work_hz: 2.0, ..CameraNeed::default() };
                 inputs.cameras.insert(CameraId::new(&format!("c{number}")).unwrap(), need);

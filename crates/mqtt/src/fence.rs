@@ -63,6 +63,8 @@ pub(crate) struct CameraFence {
     cameras: BTreeMap<CameraId, OwnedCamera>,
     /// The newest epoch of each camera on its topic `owner`.
     seen: BTreeMap<CameraId, Epoch>,
+    /// The newest epoch of each lost camera by the store.
+    stored: BTreeMap<CameraId, Epoch>,
     /// Cameras that this node owns by the store, and that are silent because the broker has shown a newer owner, until the store has
     /// confirmed the ownership.
     contested: BTreeMap<CameraId, Epoch>,
@@ -79,6 +81,7 @@ impl Default for CameraFence {
         Self {
             cameras: BTreeMap::new(),
             seen: BTreeMap::new(),
+            stored: BTreeMap::new(),
             contested: BTreeMap::new(),
             overruled: Vec::new(),
             certain_until: None,
@@ -92,7 +95,11 @@ impl CameraFence {
     /// This node is the owner. False when a newer epoch is known: the camera stays silent, and if the broker alone has shown it, until
     /// [`confirm`](Self::confirm) returns the camera.
     pub(super) fn own(&mut self, camera: &CameraId, epoch: Epoch, now: Mono) -> bool {
-        if self.owned_epoch(camera) > Some(epoch) {
+        if self
+            .owned_epoch(camera)
+            .max(self.stored.get(camera).copied())
+            > Some(epoch)
+        {
             return false;
         }
         let newer = self.seen.get(camera).copied().filter(|seen| *seen > epoch);
@@ -119,8 +126,15 @@ impl CameraFence {
 
     /// Another node is the owner, or none is. False when this node has the camera with a newer epoch.
     pub(super) fn lose(&mut self, camera: &CameraId, newer: Epoch) -> bool {
-        self.see(camera, newer);
+        // While the store does not answer, the daemon repeats what the broker has shown.
+        if self.seen.get(camera) != Some(&newer) {
+            note(&mut self.stored, camera, newer);
+        }
         self.contested.remove(camera);
+        self.lose_to(camera, newer)
+    }
+
+    fn lose_to(&mut self, camera: &CameraId, newer: Epoch) -> bool {
         if self
             .cameras
             .get(camera)
@@ -148,19 +162,11 @@ impl CameraFence {
         if self.epoch_of(camera).is_some_and(|own| own < epoch) && self.is_certain(now) {
             return OwnerArrival::Disputed;
         }
-        self.see(camera, epoch);
+        note(&mut self.seen, camera, epoch);
         let own = self.owned_epoch(camera);
-        match own.is_some_and(|own| own < epoch) && self.lose(camera, epoch) {
+        match own.is_some_and(|own| own < epoch) && self.lose_to(camera, epoch) {
             true => OwnerArrival::Lost,
             false => OwnerArrival::Known,
-        }
-    }
-
-    fn see(&mut self, camera: &CameraId, epoch: Epoch) {
-        if let Some(seen) = self.seen.get_mut(camera) {
-            *seen = epoch.max(*seen);
-        } else if self.seen.len() < SEEN_MAX {
-            self.seen.insert(camera.clone(), epoch);
         }
     }
 
@@ -257,6 +263,14 @@ impl CameraFence {
             OwnerCheck::Answered(last) => Some(last.after(QUIET)),
             OwnerCheck::Needed | OwnerCheck::Asked => None,
         }
+    }
+}
+
+fn note(newest: &mut BTreeMap<CameraId, Epoch>, camera: &CameraId, epoch: Epoch) {
+    if let Some(known) = newest.get_mut(camera) {
+        *known = epoch.max(*known);
+    } else if newest.len() < SEEN_MAX {
+        newest.insert(camera.clone(), epoch);
     }
 }
 

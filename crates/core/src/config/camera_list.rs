@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn list_reads_no_file_variable_or_foreign_credential_of_a_box() {
+    fn list_reads_no_secret_that_the_box_does_not_permit() {
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret");
         std::fs::write(&secret, "canary").unwrap();

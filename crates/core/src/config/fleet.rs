@@ -31,7 +31,7 @@ pub struct FleetConfig {
 /// The start of the names of credentials that every list may name.
 pub(super) const CAMERA_CREDENTIAL: &str = "camera_";
 
-/// What the list of a fleet may name of a box. Whoever may write the list chooses the hosts to which logins of cameras go.
+/// What the list of a fleet may name of a box. Everyone who may write the list chooses the hosts to which logins of cameras go.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListRights {
     /// Credentials beside those of cameras.

@@ -567,7 +567,7 @@ sections! {
         CAMERA_CREDENTIALS: CustomForm = "camera_credentials", CustomForm("list of texts", "none"), "camera_credentials = [\"gate\"]",
             "Credentials of this box that the fleet's list may name, beside those whose names begin with `camera_`.";
         ALLOW_LOCAL: FlagForm = "allow_local", FlagForm, "allow_local = true",
-            "Permits the fleet's list to name what is on this box: secrets in variables and files, and `file://` and `usb://` sources. Whoever may write the list can then read them.";
+            "Permits the fleet's list to name what is on this box: secrets in variables and files, and `file://` and `usb://` sources. Everyone who may write the list can then read them.";
         NETWORKS: CustomForm = "networks", CustomForm("list of networks, such as `\"192.0.2.0/24\"`", "any host"), "networks = [\"192.0.2.0/24\"]",
             "Where the cameras of the fleet's list and their ONVIF services may be. With it, `url` and `onvif_url` have addresses, not names.";
         REPLICAS: WholeForm = "replicas", WholeForm { range: 1..=5, unit: "", default: 1 }, "replicas = 3",

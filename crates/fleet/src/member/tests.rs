@@ -225,7 +225,7 @@ async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
 }
 
 #[tokio::test]
-async fn node_without_a_store_follows_the_broker_until_the_store_returns() {
+async fn node_follows_the_broker_until_the_store_returns() {
     let mut server = NatsServer::start();
     let mut a = Running::start(&server, "a", 1).await;
     all_watched(&mut [&mut a], 1).await;

@@ -338,7 +338,7 @@ async fn garbage_of_an_owner_releases_the_camera() {
 }
 
 #[tokio::test]
-async fn values_that_break_a_rule_are_ignored_and_others_are_not() {
+async fn values_that_break_a_rule_are_ignored() {
     let server = NatsServer::start();
     let store = server.connect().await;
     let heartbeat =
