@@ -64,6 +64,7 @@ pub struct Conversation {
     takes: Takes,
     /// Source of the datagrams: packets and reports.
     ports: (u16, u16),
+    rtp_info: Option<&'static str>,
     /// Session timeout that the client gets.
     timeout_s: u64,
     session: String,
@@ -79,6 +80,7 @@ impl Conversation {
             sdp: script.sdp(),
             takes: script.takes,
             ports,
+            rtp_info: script.rtp_info,
             timeout_s: script.timeout.as_secs(),
             session: format!("{:08}", 12_345_678 + number),
             nonces: 0,
@@ -111,7 +113,14 @@ impl Conversation {
                 }
                 None => (RtspResponse::new(461), RequestEffect::None),
             },
-            "PLAY" => (good.with("Session", session), RequestEffect::Play),
+            "PLAY" => {
+                let mut answer = good.with("Session", session);
+                if let Some(info) = self.rtp_info {
+                    let url = request.url.trim_end_matches('/');
+                    answer = answer.with("RTP-Info", format!("url={url}/video;{info}"));
+                }
+                (answer, RequestEffect::Play)
+            }
             "GET_PARAMETER" | "SET_PARAMETER" => {
                 (good.with("Session", session), RequestEffect::None)
             }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::tape::{CameraTape, EncodedPicture, TapeCodec};
+use super::tape::{CameraTape, EncodedPicture, EndedUnit, TapeCodec, ended_unit};
 
 /// RTP ticks a second.
 pub const CLOCK_RATE: u32 = 90_000;
@@ -31,10 +31,24 @@ pub enum Damage {
     FlipOneOf(u64),
     /// The picture with this number is lost.
     LosePicture(usize),
+    /// The picture with this number is sent without its first slice, as if it had none.
+    Behead(usize),
     /// Each key picture begins with another SSRC and other numbers.
     Renamed,
     /// An ended session sends on, a packet before each picture.
     Foreign,
+}
+
+/// Packets that a camera marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// The last of a picture, as RFC 6184 and RFC 7798 demand.
+    Pictures,
+    /// The last of each slice.
+    Slices,
+    /// The last of each NAL unit.
+    Units,
+    Nothing,
 }
 
 /// Sender reports of a camera.
@@ -53,6 +67,7 @@ pub struct Player {
     ticks: u32,
     stamps: Stamps,
     damage: Damage,
+    marks: Marks,
     picture: usize,
     sent: u64,
     delayed: Option<(u64, Vec<u8>)>,
@@ -71,10 +86,15 @@ impl Player {
             ticks: (every.as_secs_f64() * f64::from(CLOCK_RATE)).round() as u32,
             stamps,
             damage,
+            marks: Marks::Pictures,
             picture: 0,
             sent: 0,
             delayed: None,
         }
+    }
+
+    pub fn with_marks(self, marks: Marks) -> Self {
+        Self { marks, ..self }
     }
 
     /// Number of played pictures.
@@ -89,7 +109,10 @@ impl Player {
 
     /// The packets of the next picture, with damage.
     pub fn next_picture(&mut self) -> Vec<Vec<u8>> {
-        let (payload_type, picture) = self.current();
+        let (payload_type, codec, mut picture) = self.current();
+        if self.damage == Damage::Behead(self.picture) {
+            behead(codec, &mut picture.payloads);
+        }
         let rtp = self.rtp(self.picture);
         if self.damage == Damage::Renamed && picture.key {
             self.stamps.ssrc = self.stamps.ssrc.wrapping_add(1);
@@ -104,7 +127,13 @@ impl Player {
             packets.push(foreign);
         }
         for (at, payload) in picture.payloads.iter().enumerate() {
-            let marked = u8::from(at == last) << 7 | payload_type;
+            let is_marked = match self.marks {
+                Marks::Pictures => at == last,
+                Marks::Slices => ended_unit(codec, payload) == Some(EndedUnit::Slice),
+                Marks::Units => ended_unit(codec, payload).is_some(),
+                Marks::Nothing => false,
+            };
+            let marked = u8::from(is_marked) << 7 | payload_type;
             let mut packet = header(marked, self.stamps.sequence, rtp, self.stamps.ssrc);
             packet.extend(payload);
             self.stamps.sequence = self.stamps.sequence.wrapping_add(1);
@@ -136,12 +165,12 @@ impl Player {
         Some(packet)
     }
 
-    fn current(&self) -> (u8, EncodedPicture) {
+    fn current(&self) -> (u8, TapeCodec, EncodedPicture) {
         let length: usize = self.reel.iter().map(|tape| tape.pictures.len()).sum();
         let mut at = self.picture % length;
         for tape in self.reel.iter() {
             match tape.pictures.get(at) {
-                Some(picture) => return (tape.payload_type, picture.clone()),
+                Some(picture) => return (tape.payload_type, tape.codec, picture.clone()),
                 None => at -= tape.pictures.len(),
             }
         }
@@ -175,6 +204,18 @@ impl Player {
             out.push(late);
         }
     }
+}
+
+/// Removes the packets of the first slice.
+fn behead(codec: TapeCodec, payloads: &mut Vec<Vec<u8>>) {
+    let (mut is_before, mut is_over) = (true, false);
+    payloads.retain(|payload| {
+        let ended = ended_unit(codec, payload);
+        is_before &= ended == Some(EndedUnit::Other);
+        let kept = is_before || is_over;
+        is_over |= ended == Some(EndedUnit::Slice);
+        kept
+    });
 }
 
 /// The number of the picture at an RTP time, counted from the connection's first.

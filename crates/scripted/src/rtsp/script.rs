@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     conversation::{Login, Takes},
-    play::{Damage, Reports, Stamps, media},
+    play::{Damage, Marks, Reports, Stamps, media},
     tape::CameraTape,
 };
 
@@ -42,14 +42,21 @@ pub struct CameraScript {
     pub before: &'static str,
     /// Sections of the SDP after the video.
     pub after: &'static str,
+    /// The section of the video, when it does not describe the tape.
+    pub video: Option<String>,
+    /// The header `RTP-Info` of the answer to PLAY.
+    pub rtp_info: Option<&'static str>,
     pub login: Option<Login>,
     pub takes: Takes,
     /// Faults by the method of the request.
     pub deeds: Vec<(&'static str, CameraFault)>,
     /// Announced session timeout: the session ends without a request for this time.
     pub timeout: Duration,
+    /// From PLAY to the first picture.
+    pub first_after: Duration,
     /// Time between two pictures.
     pub every: Duration,
+    pub marks: Marks,
     /// First numbers and times.
     pub stamps: Stamps,
     pub damage: Damage,
@@ -69,11 +76,15 @@ impl CameraScript {
             reel: [Arc::clone(tape)].into(),
             before: "",
             after: "",
+            video: None,
+            rtp_info: None,
             login: None,
             takes: Takes::Both,
             deeds: Vec::new(),
             timeout: Duration::from_secs(60),
+            first_after: Duration::ZERO,
             every: Duration::from_millis(50),
+            marks: Marks::Pictures,
             stamps: Stamps {
                 sequence: 1000,
                 rtp: 90_000,
@@ -120,7 +131,8 @@ impl CameraScript {
     }
 
     pub fn sdp(&self) -> String {
-        let video = media(&self.reel[0], "video");
+        let of_tape = || media(&self.reel[0], "video");
+        let video = self.video.clone().unwrap_or_else(of_tape);
         let session = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=camera\r\nc=IN IP4 0.0.0.0\r\nt=0 0\r\na=control:*\r\n";
         format!("{session}{}{video}{}", self.before, self.after)
     }

@@ -130,6 +130,7 @@ fn player(script: &CameraScript, stamps: Stamps) -> Player {
         stamps,
         script.damage,
     )
+    .with_marks(script.marks)
 }
 
 struct Connection {
@@ -271,7 +272,7 @@ impl Connection {
             let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
             let since = is_whole.then(Instant::now);
             self.memory().streams_since = since;
-            self.next_picture = Instant::now();
+            self.next_picture = Instant::now() + self.script.first_after;
             self.next_report = self.next_picture;
         }
         Ok(())

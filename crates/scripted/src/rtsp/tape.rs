@@ -15,6 +15,9 @@ pub enum TapeCodec {
     Jpeg,
 }
 
+/// Slices of a picture that is sliced.
+const SLICES: u8 = 3;
+
 /// Content of a tape.
 #[derive(Clone, Debug)]
 pub struct Recording {
@@ -27,7 +30,7 @@ pub struct Recording {
     pub gop: usize,
     /// In fields, not in full pictures.
     pub interlaced: bool,
-    /// H.264 in several slices a picture, as cameras with several encoders send it.
+    /// In several slices a picture, as cameras with several encoders send it.
     pub sliced: bool,
     /// The stream contains its frame rate.
     pub says_rate: bool,
@@ -48,16 +51,17 @@ impl Recording {
     }
 
     fn launch(&self) -> String {
-        let (gop, interlaced, slices) = (self.gop, self.interlaced, u8::from(self.sliced));
+        let (gop, interlaced) = (self.gop, self.interlaced);
+        let slices = if self.sliced { SLICES } else { 0 };
         let encode = match self.codec {
             TapeCodec::H264 => format!(
                 "x264enc tune=zerolatency speed-preset=superfast bframes=0 key-int-max={gop} bitrate=1000 \
-                 interlaced={interlaced} option-string=scenecut=0:sliced-threads={slices} \
+                 interlaced={interlaced} option-string=scenecut=0:sliced-threads=0:slices={slices} \
                  ! h264parse ! rtph264pay pt=96 config-interval=0"
             ),
             TapeCodec::H265 => format!(
                 "x265enc tune=zerolatency speed-preset=superfast key-int-max={gop} bitrate=1000 \
-                 option-string=bframes=0:scenecut=0:log-level=none \
+                 option-string=bframes=0:scenecut=0:log-level=none:slices={slices} \
                  ! h265parse ! rtph265pay pt=96 config-interval=0"
             ),
             TapeCodec::Jpeg => "jpegenc ! rtpjpegpay pt=26".to_owned(),
@@ -208,6 +212,33 @@ fn nal_type(codec: TapeCodec, payload: &[u8]) -> u8 {
     }
 }
 
+/// A NAL unit that ends with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedUnit {
+    Slice,
+    /// A parameter set or a message.
+    Other,
+}
+
+/// The unit that ends with this packet, if one does.
+pub fn ended_unit(codec: TapeCodec, payload: &[u8]) -> Option<EndedUnit> {
+    let (unit, ends) = match (codec, nal_type(codec, payload)) {
+        (TapeCodec::H264, 28) => (payload[1] & 0x1f, payload[1] & 0x40 != 0),
+        (TapeCodec::H265, 49) => (payload[2] & 0x3f, payload[2] & 0x40 != 0),
+        (_, whole) => (whole, true),
+    };
+    let is_slice = match codec {
+        TapeCodec::H264 => (1..=5).contains(&unit),
+        TapeCodec::H265 => unit < 32,
+        TapeCodec::Jpeg => false,
+    };
+    ends.then_some(if is_slice {
+        EndedUnit::Slice
+    } else {
+        EndedUnit::Other
+    })
+}
+
 /// The packet begins a slice that needs no other picture (RFC 6184 section 5.8, RFC 7798 section 4.4.3).
 fn starts_key(codec: TapeCodec, payload: &[u8]) -> bool {
     match (codec, nal_type(codec, payload)) {
@@ -222,6 +253,22 @@ fn starts_key(codec: TapeCodec, payload: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sliced_tapes_have_as_many_slices_in_each_picture() {
+        for codec in [TapeCodec::H264, TapeCodec::H265] {
+            let tape = CameraTape::record(&Recording {
+                sliced: true,
+                ..Recording::of(codec)
+            });
+            for picture in &tape.pictures {
+                let units = picture.payloads.iter();
+                let units = units.filter_map(|payload| ended_unit(codec, payload));
+                let slices = units.filter(|unit| *unit == EndedUnit::Slice).count();
+                assert_eq!(slices, usize::from(SLICES), "{codec:?}");
+            }
+        }
+    }
 
     #[test]
     fn tapes_have_their_pictures_and_keys() {
