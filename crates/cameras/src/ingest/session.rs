@@ -26,8 +26,11 @@ use spotter_core::{Mono, duration_from_secs};
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after an ordinary failure.
 pub const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Streaming for so long forgets the failed attempts before it.
-pub const GOOD_AFTER: Duration = Duration::from_secs(30);
+/// Streaming for so long forgets the failed attempts before it: with [`RETRY_MIN`], a camera that is lost again and again gets at
+/// most ten connections a minute.
+pub const GOOD_AFTER: Duration = Duration::from_secs(5);
+/// The first pause after a camera was silent for `stall` soon after its first picture for the second time in a row.
+const SILENT_AGAIN: Duration = Duration::from_secs(18);
 const HOUR: Duration = Duration::from_secs(3600);
 /// The longest wait for a picture while packets come, however far apart the key frames seem to be.
 const BLIND_MAX: Duration = Duration::from_secs(240);
@@ -120,6 +123,9 @@ pub struct Session {
     pub attempts: u32,
     /// Connections given up without pictures, although packets came, since the camera last streamed for [`GOOD_AFTER`].
     blind: u32,
+    /// Connections that were silent for `stall` soon after their first picture, since the camera last streamed for
+    /// [`GOOD_AFTER`]: from the second on its pictures are taken to be rarer than `stall`, and each try has the same end.
+    silent: u32,
     /// Of this connection; the distance of key frames stays known.
     seen: SourceActivity,
     last_start: Option<Mono>,
@@ -149,6 +155,7 @@ impl Session {
             failure: None,
             attempts: 0,
             blind: 0,
+            silent: 0,
             seen: SourceActivity::default(),
             last_start: None,
             streamed_before: false,
@@ -303,13 +310,14 @@ impl Session {
         if let (Some(since), Some(frame)) = (streaming, self.seen.frame)
             && frame.since(since) >= GOOD_AFTER
         {
-            (self.attempts, self.blind) = (0, 0);
+            (self.attempts, self.blind, self.silent) = (0, 0, 0);
         }
         let Some(limit) = self.limit().filter(|limit| now >= limit.end()) else {
             return;
         };
         self.blind += u32::from(limit.why == LimitReason::Blind);
         if streaming.is_some() {
+            self.silent += u32::from(limit.why == LimitReason::Silent);
             self.counts.stalls += 1;
             self.stalls.push(now);
         }
@@ -345,7 +353,11 @@ impl Session {
 
     fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
         self.attempts = self.attempts.saturating_add(1);
-        let pause = retry_after(failure.fault, self.attempts, random);
+        let mut pause = retry_after(failure.fault, self.attempts, random);
+        if failure.fault == Fault::Stalled && self.silent > 1 {
+            let doubled = SILENT_AGAIN.saturating_mul(1 << (self.silent - 2).min(8));
+            pause = pause.max(doubled.min(RETRY_MAX).mul_f64(1.0 - 0.2 * random));
+        }
         self.state = SessionState::Waiting {
             until: now.after(pause.mul_f64(self.policy.pause_scale)),
         };
@@ -420,7 +432,8 @@ impl ConnectionLimit {
                 "no picture within {limit_s:.0}s of connecting; check the stream and `first_frame`"
             ),
             LimitReason::Silent => format!(
-                "nothing came for {limit_s:.1}s; reconnecting. Check power and network of the camera"
+                "nothing came for {limit_s:.1}s; reconnecting. Check power and network of the camera, or set a longer `stall` for a \
+                 camera that sends frames so rarely"
             ),
             LimitReason::Blind => format!(
                 "packets came, and no picture that can be shown, for {limit_s:.0}s; reconnecting. Check the network for losses \

@@ -198,9 +198,56 @@ fn attempts_are_forgotten_after_a_good_time_only() {
     let mut session = streaming(POLICY);
     session.take(10.0, [failed(Fault::Disconnected)]);
     session.take(12.0, [SessionInput::Stopped, SessionInput::FirstFrame]);
-    for (now_s, attempts) in [(12.0, 1), (41.0, 1), (42.0, 0)] {
+    for (now_s, attempts) in [(12.0, 1), (16.5, 1), (17.0, 0)] {
         session.take(now_s, [frame_at(now_s)]);
         assert_eq!(session.attempts, attempts, "{now_s}");
+    }
+}
+
+/// As a camera whose stream breaks every ten seconds.
+#[test]
+fn session_with_pictures_is_followed_by_the_first_pause() {
+    let mut session = streaming(POLICY);
+    let mut now_s = 0.0;
+    for _ in 0..20 {
+        session.take(now_s + 9.8, [frame_at(now_s + 9.8)]);
+        session.take(
+            now_s + 10.0,
+            [failed(Fault::Protocol), SessionInput::Stopped],
+        );
+        let due = session.next_deadline().unwrap();
+        let pause_s = due.since(at(now_s + 10.0)).as_secs_f64();
+        assert!((1.0..=1.2).contains(&pause_s), "{pause_s}");
+        now_s = due.as_nanos() as f64 * 1e-9;
+        assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
+        session.take(now_s, [SessionInput::FirstPacket, SessionInput::FirstFrame]);
+    }
+}
+
+/// One frame with each connection, then none for longer than `stall`.
+#[test]
+fn camera_slower_than_stall_gets_few_connections_and_the_key() {
+    let mut session = streaming(POLICY);
+    let (mut now_s, mut starts_s) = (0.0, Vec::new());
+    while now_s < 600.0 {
+        session.take(now_s, [frame_at(now_s)]);
+        assert_eq!(session.take(now_s + 5.001, [IDLE]), [Action::Stop]);
+        let text = session.failure.as_ref().unwrap().text.clone();
+        assert!(text.contains("set a longer `stall`"), "{text}");
+        session.take(now_s + 5.001, [SessionInput::Stopped]);
+        let due = session.next_deadline().unwrap();
+        now_s = due.as_nanos() as f64 * 1e-9;
+        starts_s.push(now_s);
+        assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
+        session.take(now_s, [SessionInput::FirstPacket, SessionInput::FirstFrame]);
+    }
+    // The first failure may have been an accident.
+    assert!((6.0..6.3).contains(&starts_s[0]), "{starts_s:?}");
+    for (at, start_s) in starts_s.iter().enumerate() {
+        let in_a_minute = starts_s[at..]
+            .iter()
+            .take_while(|later| **later < start_s + 60.0);
+        assert!(in_a_minute.count() <= 3, "{starts_s:?}");
     }
 }
 
