@@ -129,6 +129,14 @@ impl Arrivals {
         }
     }
 
+    /// The frame with the PTS `pts` is not whole.
+    pub fn hurt_at(&mut self, pts: Option<Duration>) {
+        let frame = self.near(pts).and_then(|at| self.frames.get_mut(at));
+        if let Some(frame) = frame {
+            frame.hurt = true;
+        }
+    }
+
     /// A whole frame of a source without packets (a local camera) came with the PTS `pts`.
     pub fn whole(&mut self, pts: Duration, now: ClockReading) {
         let arrival = FrameArrival {

@@ -127,9 +127,7 @@ impl PipelineProbes {
     fn progress(&self) -> Progress {
         let now = self.now();
         self.check_for_stuck_decoder(now.mono);
-        let mut progress = self.statistics().progress(now);
-        progress.counters.rtp_lost = self.packets_lost();
-        progress
+        self.statistics().progress(now)
     }
 }
 
@@ -285,7 +283,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
                 let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
                     Some(text) => device(format!("{}: {text}", &probes.source)),
-                    None => source.failure(message, &probes),
+                    None => failure::of_stream(source.failure(message, &probes), &probes),
                 };
                 probes.fail(failure);
             }

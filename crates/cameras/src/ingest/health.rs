@@ -106,6 +106,22 @@ impl Phase {
     }
 }
 
+/// What is odd about a stream that is shown all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamNote {
+    /// Over half a minute it sent more than twice the frames that it declares.
+    FasterThanDeclared,
+}
+
+impl StreamNote {
+    /// The value of `note` in docs/mqtt.md section 2.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FasterThanDeclared => "faster_than_declared",
+        }
+    }
+}
+
 /// What is known of the stream itself; fields appear as they become known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamInfo {
@@ -123,6 +139,19 @@ pub struct StreamInfo {
     pub transport: Option<&'static str>,
     /// The decoder element in use.
     pub decoder: Option<String>,
+    pub note: Option<StreamNote>,
+}
+
+impl StreamInfo {
+    /// The note for an operator.
+    pub fn note_text(&self) -> Option<String> {
+        let StreamNote::FasterThanDeclared = self.note?;
+        let (fps, declared) = (self.fps_measured?, self.fps_declared?);
+        Some(format!(
+            "it sends {fps:.1} frames/s, more than twice the {declared:.1} that it declares; check the frame rate of this stream in \
+             the camera"
+        ))
+    }
 }
 
 /// A snapshot of a camera's health.

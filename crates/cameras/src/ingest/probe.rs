@@ -16,6 +16,7 @@ use super::{
     clock::ClockHealth,
     gst::GstOpener,
     health::{Failure, Fault, StreamInfo},
+    rate,
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::{Clock, config::CameraConfig};
@@ -35,7 +36,7 @@ pub struct ProbeReport {
     pub first_frame_after: Duration,
 }
 
-/// Connects, watches for some seconds (at most `first_frame` plus fifteen), and disconnects. As a running camera does, it
+/// Connects, watches for some seconds (at most `first_frame` plus fifteen, or plus half a minute), and disconnects. As a running camera does, it
 /// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
 pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
     let opener = Arc::new(GstOpener::new(camera.clone(), None));
@@ -103,17 +104,23 @@ async fn first_frame(events: &mut mpsc::Receiver<SourceEvent>) -> Result<(), Fai
     }
 }
 
-/// Watches until everything is known, the source ends or fails, or the time is over.
+/// Watches until everything is known, the source ends or fails, or the time is over, which is later for a camera that may get a
+/// note of its rate.
 async fn watch(
     source: &dyn Source,
     events: &mut mpsc::Receiver<SourceEvent>,
     has_reports: bool,
 ) -> Result<Progress, Failure> {
-    for _ in 0..WATCH.as_millis() / STEP.as_millis() {
+    for step in 0.. {
         let progress = source.progress();
+        let is_undecided = progress.stream.note.is_none() && rate::seems_fast(&progress.stream);
+        let limit = match is_undecided {
+            true => rate::WINDOW + STEP * 20,
+            false => WATCH,
+        };
         let clock_known = !has_reports || progress.clock.trusted;
         let rate_known = progress.frames > 10 && progress.stream.gop_s.is_some();
-        if clock_known && rate_known {
+        if STEP * step >= limit || (clock_known && rate_known && !is_undecided) {
             break;
         }
         tokio::select! {

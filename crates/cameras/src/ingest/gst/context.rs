@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use gstreamer::{self as gst, glib::WeakRef};
 use tracing::warn;
 
 use super::{
@@ -18,6 +17,7 @@ use crate::ingest::{
     clock::ClockReading,
     gate::Gap,
     health::Failure,
+    nal::NalLayout,
     source::{SourceEvent, SourceOutlet},
     transport::{RtpTransport, TransportChoice},
 };
@@ -87,7 +87,8 @@ pub struct PipelineProbes {
     pub decoding: Mutex<DecoderStatus>,
     /// Of a Jetson decoder's pictures.
     pub nvmm_colorimetry: Mutex<Option<String>>,
-    pub jitter_buffers: Mutex<Vec<WeakRef<gst::Element>>>,
+    /// How the decoder's input is laid out, once its caps are known.
+    pub layout: Mutex<Option<NalLayout>>,
     open: AtomicBool,
     has_packet: AtomicBool,
     has_failed: AtomicBool,
@@ -110,7 +111,7 @@ impl PipelineProbes {
             refused: AtomicBool::new(false),
             decoding: Mutex::default(),
             nvmm_colorimetry: Mutex::default(),
-            jitter_buffers: Mutex::default(),
+            layout: Mutex::default(),
             open: AtomicBool::new(true),
             has_packet: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),

@@ -11,13 +11,20 @@ use super::{
     decoder::{Codec, DecoderChoice, DecoderStatus, bound_threads},
     device,
     packet_probe::sift,
+    statistics::{EncodedFrame, SourceKind},
 };
-use crate::{ingest::gate::Gap, lock};
+use crate::{
+    ingest::{
+        gate::Gap,
+        nal::{NalFraming, NalLayout},
+    },
+    lock,
+};
 use spotter_core::Mono;
 
 const LATE: &str = "decoding fell behind, and no key frame came since; this machine is overloaded, so give the camera a smaller \
                     stream or set decode = \"keyframes\"";
-const LOST: &str = "packets were lost, and no key frame came since";
+const LOST: &str = "packets were lost or a picture came in part, and no key frame came since";
 /// The decoder reports an error.
 pub const BROKEN: &str = "the decoder reports an error, and no key frame came since";
 
@@ -27,9 +34,10 @@ impl PipelineProbes {
         let mut decoding = lock(&self.decoding);
         (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
         drop(decoding);
-        let stream = &mut self.statistics().stream;
-        stream.codec = Some(codec.name);
-        stream.decoder = Some(choice.element.to_owned());
+        let mut statistics = self.statistics();
+        statistics.announced_codec(codec.nal);
+        statistics.stream.codec = Some(codec.name);
+        statistics.stream.decoder = Some(choice.element.to_owned());
     }
 
     /// How pictures are decoded, and whether any came.
@@ -141,10 +149,15 @@ impl PipelineProbes {
     fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
         self.packet_came();
         let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
-        let lost = buffer.flags().contains(gst::BufferFlags::DISCONT);
-        let (pts, now) = (buffer.pts().map(Duration::from), self.now().mono);
+        let frame = EncodedFrame {
+            pts: buffer.pts().map(Duration::from),
+            key,
+            lost: buffer.flags().contains(gst::BufferFlags::DISCONT),
+            is_begun: self.is_begun(buffer),
+        };
+        let now = self.now().mono;
         let mut statistics = self.statistics();
-        let passes = statistics.encoded(pts, key, lost, now);
+        let passes = statistics.encoded(frame, now);
         let wanted = passes.is_ok() && (key || !self.keyframes_only);
         if wanted {
             statistics.fed(now);
@@ -160,13 +173,30 @@ impl PipelineProbes {
         wanted
     }
 
+    /// The encoded frame has the beginning of its picture, or that cannot be known.
+    fn is_begun(&self, buffer: &gst::BufferRef) -> bool {
+        let layout = lock(&self.layout).filter(|_| self.kind == SourceKind::Network);
+        let (Some(layout), Ok(bytes)) = (layout, buffer.map_readable()) else {
+            return true;
+        };
+        layout.is_begun(&bytes) != Some(false)
+    }
+
     fn on_encoded_caps(&self, caps: &gst::CapsRef) {
         let Some(structure) = caps.structure(0) else {
             return;
         };
         let rate = structure.get::<gst::Fraction>("framerate").ok();
+        let codec = Codec::from_media_type(structure.name());
+        let has_start_codes = structure.get::<&str>("stream-format") == Ok("byte-stream");
+        let framing = match has_start_codes {
+            true => NalFraming::StartCodes,
+            false => NalFraming::Lengths,
+        };
+        let layout = codec.and_then(|codec| codec.nal);
+        *lock(&self.layout) = layout.map(|codec| NalLayout { codec, framing });
         let mut statistics = self.statistics();
-        if let Some(codec) = Codec::from_media_type(structure.name()) {
+        if let Some(codec) = codec {
             statistics.stream.codec = Some(codec.name);
         }
         statistics.declared(rate.map(|rate| (rate.numer(), rate.denom())));

@@ -12,7 +12,7 @@ use std::{
 use gstreamer::{self as gst, prelude::*};
 
 use super::tail::{DEVICE_SCALER, PictureMemory};
-use crate::lock;
+use crate::{ingest::nal::NalCodec, lock};
 use spotter_core::Mono;
 
 /// Hardware that failed is not chosen for so long: a driver may come to itself, and each try costs some seconds of
@@ -30,6 +30,8 @@ pub struct Codec {
     media_type: &'static str,
     pub depay: &'static str,
     pub parse: &'static str,
+    /// Of codecs that consist of NAL units.
+    pub nal: Option<NalCodec>,
     /// In order of preference.
     chains: &'static [DecoderChain],
 }
@@ -41,6 +43,7 @@ static CODECS: [Codec; 3] = [
         media_type: "video/x-h264",
         depay: "rtph264depay",
         parse: "h264parse",
+        nal: Some(NalCodec::H264),
         chains: &[
             hardware(&["nvh264dec"]),
             JETSON,
@@ -55,6 +58,7 @@ static CODECS: [Codec; 3] = [
         media_type: "video/x-h265",
         depay: "rtph265depay",
         parse: "h265parse",
+        nal: Some(NalCodec::H265),
         chains: &[
             hardware(&["nvh265dec"]),
             JETSON,
@@ -69,13 +73,24 @@ static CODECS: [Codec; 3] = [
         media_type: "image/jpeg",
         depay: "rtpjpegdepay",
         parse: "jpegparse",
+        nal: None,
         chains: &[software(&["jpegdec"]), software(&["avdec_mjpeg"])],
     },
 ];
 
 impl Codec {
+    /// The codec of RTP caps.
+    ///
+    /// # Errors
+    ///
+    /// The name of what cannot be decoded.
+    pub fn from_rtp_caps(stream: &gst::StructureRef) -> Result<&'static Self, String> {
+        let name = encoding(stream);
+        Self::from_rtp(&name).ok_or(name)
+    }
+
     /// By the `encoding-name` of RTP caps.
-    pub fn from_rtp(encoding_name: &str) -> Option<&'static Self> {
+    fn from_rtp(encoding_name: &str) -> Option<&'static Self> {
         CODECS.iter().find(|codec| codec.rtp == encoding_name)
     }
 
@@ -83,6 +98,30 @@ impl Codec {
     pub fn from_media_type(name: &str) -> Option<&'static Self> {
         CODECS.iter().find(|codec| codec.media_type == name)
     }
+}
+
+/// The encoding of RTP caps. A payload type below 96 may come without a name in the SDP: its number is the codec (RFC 3551
+/// section 6).
+fn encoding(stream: &gst::StructureRef) -> String {
+    if let Ok(name) = stream.get::<String>("encoding-name") {
+        return name;
+    }
+    let payload_type = stream.get::<i32>("payload").unwrap_or(-1);
+    let name = match payload_type {
+        25 => "CELB",
+        26 => "JPEG",
+        28 => "NV",
+        31 => "H261",
+        32 => "MPV",
+        33 => "MP2T",
+        34 => "H263",
+        _ => {
+            return format!(
+                "of payload type {payload_type}, which its SDP does not name (a=rtpmap)"
+            );
+        }
+    };
+    name.to_owned()
 }
 
 /// Elements that decode, in their order; the first one is the decoder.
@@ -307,6 +346,24 @@ mod tests {
             place,
             seen,
         }
+    }
+
+    #[test]
+    fn static_payload_type_names_the_codec_without_rtpmap() {
+        gst::init().unwrap();
+        let codec = |payload: i32, name: Option<&str>| {
+            let caps = gst::Structure::builder("application/x-rtp").field("payload", payload);
+            let caps = caps.field_if_some("encoding-name", name).build();
+            Codec::from_rtp_caps(&caps).map(|codec| codec.name)
+        };
+        assert_eq!(codec(26, None), Ok("jpeg"));
+        assert_eq!(codec(96, Some("H264")), Ok("h264"));
+        assert_eq!(codec(26, Some("H265")), Ok("h265"), "the SDP's name counts");
+        for (payload, name) in [(31, "H261"), (32, "MPV"), (33, "MP2T"), (34, "H263")] {
+            assert_eq!(codec(payload, None), Err(name.to_owned()));
+        }
+        let unnamed = codec(97, None).unwrap_err();
+        assert!(unnamed.contains("payload type 97"), "{unnamed}");
     }
 
     #[test]

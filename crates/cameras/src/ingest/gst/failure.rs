@@ -3,9 +3,10 @@
 
 use gstreamer as gst;
 
-use super::Rejections;
+use super::{PipelineProbes, Rejections};
 use crate::ingest::{
     health::{Failure, Fault},
+    nal::NalCodec,
     transport::RtpTransport,
 };
 
@@ -18,6 +19,43 @@ pub fn ended(source: &str) -> Failure {
 /// Reads an error message of a pipeline whose source has nothing to add to the fault.
 pub fn from_fault(source: &str, fault: Fault) -> Failure {
     Failure::new(fault, format!("{source}: {}", words(fault, None)))
+}
+
+/// What an error means of a stream, whose packets say more than the error. After pictures the address and the codec were right, and
+/// something interrupted the stream.
+pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
+    let has_pictures = probes.decoder_status().seen;
+    let suspected = probes.statistics().suspected_codec();
+    match (failure.fault, suspected) {
+        (Fault::Protocol | Fault::Unsupported, _) if has_pictures => {
+            let text = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, update the \
+                        camera's firmware or the proxy in between";
+            Failure::new(Fault::Protocol, format!("{}: {text}", probes.source))
+        }
+        (Fault::Unsupported, Some((announced, sent))) => other_codec(probes, announced, sent),
+        _ => failure,
+    }
+}
+
+/// After pictures, the camera was set to another codec: a new connection has it announced.
+pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec) -> Failure {
+    let (announced, sent) = (announced.label(), sent.label());
+    let (fault, text) = match probes.decoder_status().seen {
+        true => (
+            Fault::Protocol,
+            format!(
+                "the camera sends {sent} instead of {announced} since a moment ago; reconnecting"
+            ),
+        ),
+        false => (
+            Fault::Unsupported,
+            format!(
+                "the camera announces {announced} in its SDP and sends {sent}; set the codec of this stream in the camera again and \
+                 restart it, or update its firmware or the server in between"
+            ),
+        ),
+    };
+    Failure::new(fault, format!("{}: {text}", probes.source))
 }
 
 /// Reads an error message of an RTSP pipeline.

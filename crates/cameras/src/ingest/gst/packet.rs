@@ -22,6 +22,19 @@ pub fn rtp_header(packet: &gst::BufferRef) -> Option<(u32, PacketHeader)> {
     Some((word(&bytes, 8), header))
 }
 
+/// The bytes behind the header, which may name other sources and have an extension (RFC 3550 section 5.1).
+pub fn rtp_payload(packet: &[u8]) -> Option<&[u8]> {
+    let flags = *packet.first()?;
+    let behind = packet.get(HEADER + 4 * usize::from(flags & 0x0f)..)?;
+    if flags & 0x10 == 0 {
+        return Some(behind);
+    }
+    let [_, _, high, low, rest @ ..] = behind else {
+        return None;
+    };
+    rest.get(4 * usize::from(u16::from_be_bytes([*high, *low]))..)
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -33,6 +46,15 @@ pub fn rename(packet: &mut gst::BufferRef, ssrc: u32, seq: u16) {
     {
         bytes[2..4].copy_from_slice(&seq.to_be_bytes());
         bytes[8..12].copy_from_slice(&ssrc.to_be_bytes());
+    }
+}
+
+/// Takes the mark from the packet.
+pub fn clear_mark(packet: &mut gst::BufferRef) {
+    if let Ok(mut bytes) = packet.map_writable()
+        && let Some(byte) = bytes.get_mut(1)
+    {
+        *byte &= 0x7f;
     }
 }
 
@@ -115,6 +137,23 @@ mod tests {
         header.seq = 5;
         assert_eq!(rtp_header(&packet), Some((9, header)));
         assert_eq!(packet.map_readable().unwrap()[12], 99);
+        clear_mark(packet.make_mut());
+        header.marked = false;
+        assert_eq!(rtp_header(&packet), Some((9, header)));
+    }
+
+    #[test]
+    fn payload_is_behind_sources_and_extension() {
+        let header = |flags| [&[flags, 96][..], &[0; 10]].concat();
+        let plain = [header(0x80), vec![7, 8]].concat();
+        assert_eq!(rtp_payload(&plain), Some(&[7, 8][..]));
+        let sources = [header(0x81), vec![0; 4], vec![7]].concat();
+        assert_eq!(rtp_payload(&sources), Some(&[7][..]));
+        let extended = [header(0x90), vec![0xbe, 0xde, 0, 1, 1, 2, 3, 4, 7]].concat();
+        assert_eq!(rtp_payload(&extended), Some(&[7][..]));
+        for cut in [12, 15, 16, 19] {
+            assert!(rtp_payload(&extended[..cut]).is_none_or(<[u8]>::is_empty));
+        }
     }
 
     #[test]

@@ -1,17 +1,24 @@
 //! Where packets are watched: as they come from the network, where those of other senders are dropped, and as they leave the
 //! jitter buffer in their turn. The control packets' sender reports too.
 //!
-//! Here is no decision; those are pure, in `senders`, `sequence` and `clock`.
+//! Here is no decision; those are pure, in `senders`, `sequence`, `mark_queue`, `nal` and `clock`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
-use gstreamer::{self as gst, glib::WeakRef, prelude::*};
+use gstreamer::{self as gst, prelude::*};
 
 use super::{
     PipelineProbes,
-    packet::{control_sender, rename, rename_control, rtp_header, sender_report},
+    decoder::Codec,
+    failure,
+    packet::{
+        clear_mark, control_sender, rename, rename_control, rtp_header, rtp_payload, sender_report,
+    },
 };
-use crate::{ingest::senders::PacketDecision, lock};
+use crate::{
+    ingest::{mark_queue::MarkQueue, senders::PacketDecision},
+    lock,
+};
 
 impl PipelineProbes {
     /// Watches rtspsrc's manager: its sinks, which it makes when a stream is set up, and its jitter buffers.
@@ -34,7 +41,6 @@ impl PipelineProbes {
     }
 
     fn watch_jitter_buffer(self: &Arc<Self>, element: &gst::Element) {
-        lock(&self.jitter_buffers).push(element.downgrade());
         let probe = Arc::downgrade(self);
         element.connect("handle-sync", false, move |values| {
             let structure = values.get(1)?.get::<gst::Structure>().ok()?;
@@ -45,22 +51,32 @@ impl PipelineProbes {
         });
     }
 
-    /// Watches the packets as they leave the jitter buffer, where they have a PTS, and sees to it that each frame has its own.
-    pub fn watch_depayloader(self: &Arc<Self>, element: &gst::Element) {
-        if let Some(pad) = element.static_pad("sink") {
-            sift(self, &pad, Self::in_turn);
-        }
-    }
-
-    /// RTP packets that never came, as the jitter buffers count them.
-    pub fn packets_lost(&self) -> u64 {
-        // Read without our lock: the element takes one of its own, and its thread may be waiting for ours.
-        let buffers = lock(&self.jitter_buffers).clone();
-        let lost = |buffer: &WeakRef<gst::Element>| {
-            let stats = buffer.upgrade()?.property::<gst::Structure>("stats");
-            stats.get::<u64>("num-lost").ok()
-        };
-        buffers.iter().filter_map(lost).sum()
+    /// The sink of a depayloader of this codec, behind the jitter buffer, where packets have a PTS: each frame gets its own, and a
+    /// mark goes on only where it ends a frame.
+    pub fn depayloader_sink(
+        self: &Arc<Self>,
+        depayloader: &gst::Element,
+        codec: &Codec,
+    ) -> Option<gst::GhostPad> {
+        let queue = Mutex::new(MarkQueue::new(codec.nal.is_some()));
+        let turn = Arc::new(PacketTurn {
+            probes: Arc::downgrade(self),
+            queue,
+        });
+        let of_list = Arc::clone(&turn);
+        let sink = depayloader.static_pad("sink")?;
+        gst::GhostPad::builder_with_target(&sink)
+            .ok()?
+            .name("sink")
+            .chain_function(move |pad, parent, packet| turn.packet(pad, parent, packet))
+            .chain_list_function(move |pad, parent, list| {
+                let mut packets = list.iter_owned();
+                packets.try_fold(gst::FlowSuccess::Ok, |_, packet| {
+                    of_list.packet(pad, parent, packet)
+                })
+            })
+            .build()
+            .into()
     }
 
     /// False for a packet of another sender. What is no RTP is left to the elements behind.
@@ -77,10 +93,13 @@ impl PipelineProbes {
         true
     }
 
-    /// Sets the PTS of the packet's own frame; always returns true, because every packet is kept.
+    /// Sets the PTS of the packet's own frame. True when the packet has a mark.
     fn in_turn(&self, packet: &mut gst::Buffer) -> bool {
         self.packet_came();
-        if let (Some((_, header)), Some(pts)) = (rtp_header(packet), packet.pts()) {
+        let Some((_, header)) = rtp_header(packet) else {
+            return false;
+        };
+        if let Some(pts) = packet.pts() {
             let now = self.now();
             let own_pts = self.statistics().in_turn(header, pts.into(), now);
             if let Ok(own_pts) = gst::ClockTime::try_from(own_pts)
@@ -89,7 +108,19 @@ impl PipelineProbes {
                 packet.make_mut().set_pts(own_pts);
             }
         }
-        true
+        header.marked
+    }
+
+    /// Fails the pipeline of a camera that does not send the codec that it announced.
+    fn check_codec(&self, packet: &gst::BufferRef) {
+        let Ok(bytes) = packet.map_readable() else {
+            return;
+        };
+        let payload = rtp_payload(&bytes).unwrap_or_default();
+        let found = self.statistics().check_codec(payload);
+        if let Some((announced, sent)) = found {
+            self.fail(failure::other_codec(self, announced, sent));
+        }
     }
 
     fn on_control(&self, packet: &mut gst::Buffer) -> bool {
@@ -102,6 +133,47 @@ impl PipelineProbes {
             None => return false,
         }
         true
+    }
+}
+
+/// What is between the jitter buffer and a depayloader.
+struct PacketTurn {
+    probes: Weak<PipelineProbes>,
+    queue: Mutex<MarkQueue<gst::Buffer>>,
+}
+
+impl PacketTurn {
+    fn packet(
+        &self,
+        pad: &gst::GhostPad,
+        parent: Option<&gst::Object>,
+        mut packet: gst::Buffer,
+    ) -> Result<gst::FlowSuccess, gst::FlowError> {
+        let Some(probes) = self.probes.upgrade() else {
+            return Err(gst::FlowError::Flushing);
+        };
+        probes.check_codec(&packet);
+        let marked = probes.in_turn(&mut packet);
+        lock(&self.queue).push(packet, marked);
+        let next = || {
+            // What is known of marks may change with each packet that goes on.
+            let marks = probes.statistics().marks();
+            lock(&self.queue).pop(marks)
+        };
+        while let Some((mut packet, shows_mark)) = next() {
+            if !shows_mark {
+                clear_mark_of(&mut packet);
+            }
+            gst::ProxyPad::chain_default(pad, parent, packet)?;
+        }
+        Ok(gst::FlowSuccess::Ok)
+    }
+}
+
+/// Copies nothing of a packet without a mark.
+fn clear_mark_of(packet: &mut gst::Buffer) {
+    if rtp_header(packet).is_some_and(|(_, header)| header.marked) {
+        clear_mark(packet.make_mut());
     }
 }
 

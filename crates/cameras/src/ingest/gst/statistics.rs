@@ -8,8 +8,10 @@ use crate::ingest::{
     clock::{CaptureClock, ClockReading, SenderReport},
     gate::{FrameGate, Gap, PictureGate},
     health::StreamInfo,
+    nal::{CodecCheck, NalCodec},
+    rate::RateCheck,
     senders::{PacketDecision, Senders},
-    sequence::{PacketHeader, PacketSequence},
+    sequence::{MarkerReliability, PacketHeader, PacketSequence},
     source::Progress,
 };
 use crate::push_bounded;
@@ -41,6 +43,22 @@ pub enum SourceKind {
     Local,
 }
 
+/// A frame before the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncodedFrame {
+    pub pts: Option<Duration>,
+    /// It can be decoded alone.
+    pub key: bool,
+    /// The elements before the decoder say that something before it was lost.
+    pub lost: bool,
+    /// It has the beginning of its picture, as far as its bytes show.
+    pub is_begun: bool,
+}
+
+fn is_rate(fps: f64) -> bool {
+    fps > 0.0 && fps <= FASTEST
+}
+
 /// The statistics of one connection: of its packets, encoded frames and pictures. One object, because each of its decisions
 /// needs the arrivals of a frame.
 #[derive(Debug, Default)]
@@ -52,10 +70,14 @@ pub struct StreamStatistics {
     /// What is known of the stream.
     pub stream: StreamInfo,
     pub frames: u64,
-    /// Broken frames, and whole ones that were not decoded, to catch up. Packets are counted elsewhere.
+    /// Lost packets, broken frames, and whole ones that were not decoded, to catch up.
     pub counters: StreamCounters,
     senders: Senders,
     sequence: PacketSequence,
+    codec_check: Option<CodecCheck>,
+    /// Frames a second by the SDP.
+    announced_fps: Option<f64>,
+    rate_check: RateCheck,
     backlog: Backlog,
     to_decode: FrameGate,
     to_show: PictureGate,
@@ -80,8 +102,37 @@ impl StreamStatistics {
     pub fn declared(&mut self, rate: Option<(i32, i32)>) {
         let frames_a_second = |(frames, seconds)| f64::from(frames) / f64::from(seconds);
         let rate = rate.filter(|(_, seconds)| *seconds > 0);
-        let rate = rate.map(frames_a_second);
-        self.stream.fps_declared = rate.filter(|rate| *rate > 0.0 && *rate <= FASTEST);
+        let rate = rate.map(frames_a_second).filter(|rate| is_rate(*rate));
+        self.stream.fps_declared = rate.or(self.announced_fps);
+    }
+
+    /// The SDP declares the rate (`a=framerate`), or does not. What the stream itself declares counts more.
+    pub fn announced_rate(&mut self, rate: Option<&str>) {
+        let rate = rate.and_then(|text| text.trim().parse().ok());
+        self.announced_fps = rate.filter(|rate| is_rate(*rate));
+        self.stream.fps_declared = self.stream.fps_declared.or(self.announced_fps);
+    }
+
+    /// The camera announced this codec, if one that consists of NAL units.
+    pub fn announced_codec(&mut self, codec: Option<NalCodec>) {
+        self.codec_check = codec.map(CodecCheck::new);
+    }
+
+    /// A packet came with this payload. The announced codec and the one that is sent, when they certainly differ.
+    pub fn check_codec(&mut self, payload: &[u8]) -> Option<(NalCodec, NalCodec)> {
+        let check = self.codec_check.as_mut()?;
+        Some((check.announced(), check.packet(payload)?))
+    }
+
+    /// The announced codec and the one that seems to be sent. Enough where the depayloader found fault with a packet too.
+    pub fn suspected_codec(&self) -> Option<(NalCodec, NalCodec)> {
+        let check = self.codec_check?;
+        Some((check.announced(), check.suspected()?))
+    }
+
+    /// Whether marks of packets show where frames end.
+    pub fn marks(&self) -> MarkerReliability {
+        self.sequence.marks()
     }
 
     /// A packet came from the network.
@@ -116,6 +167,7 @@ impl StreamStatistics {
         if let Some(before) = damage.before {
             self.arrivals.hurt(before);
         }
+        self.counters.rtp_lost += u64::from(damage.lost);
         if damage.begins {
             self.clock.new_segment(now.mono);
         }
@@ -129,19 +181,19 @@ impl StreamStatistics {
         pts
     }
 
-    /// An encoded frame came; the elements before say that something was `lost` or not.
+    /// An encoded frame came.
     ///
     /// # Errors
     ///
     /// It is not to be decoded. It is not whole or builds on what is not there: decoded, it would be smeared. Or the decoder is
     /// not fast enough for all of them. `None` before the first key frame: joining a stream in the middle breaks nothing.
-    pub fn encoded(
-        &mut self,
-        pts: Option<Duration>,
-        key: bool,
-        lost: bool,
-        now: Mono,
-    ) -> Result<(), Option<Gap>> {
+    pub fn encoded(&mut self, frame: EncodedFrame, now: Mono) -> Result<(), Option<Gap>> {
+        let EncodedFrame {
+            pts,
+            key,
+            lost,
+            is_begun,
+        } = frame;
         if key && let Some(pts) = pts {
             let distance = self.last_key.and_then(|last| pts.checked_sub(last));
             if let Some(distance) = distance.filter(|distance| !distance.is_zero()) {
@@ -157,15 +209,22 @@ impl StreamStatistics {
         // What is marked as following a gap may be a key frame that is whole, if its packets were seen.
         let lost = lost && !(key && found.is_some());
         let found = found.unwrap_or_default();
+        if !is_begun {
+            // Its beginning came as a frame of its own, of which this is the rest.
+            self.arrivals.hurt_at(pts);
+        }
         if found.begins {
             self.to_decode.close(now);
         }
         let waited = self.arrivals.waited(&found, now);
         let late = self.backlog.is_late(key, waited, self.gop(), now);
-        let gap = (lost || found.hurt)
+        let gap = (lost || found.hurt || !is_begun)
             .then_some(Gap::Lost)
             .or(late.then_some(Gap::Late));
         let passes = self.to_decode.pass(key, gap, self.gop(), now);
+        if passes.is_ok() {
+            self.sequence.prove_marks();
+        }
         self.seen_key |= key;
         let joined = self.seen_key;
         match passes {
@@ -191,6 +250,7 @@ impl StreamStatistics {
         self.fed_since = None;
         let found = self.arrivals.find(pts);
         let key = found.is_some_and(|arrival| arrival.key) || self.is_raw();
+        let whole = whole && !found.is_some_and(|arrival| arrival.hurt);
         let shown = self.to_show.pass(key, whole, &self.to_decode, now);
         self.counters.frames_corrupt += u64::from(!shown);
         shown
@@ -249,7 +309,7 @@ impl StreamStatistics {
         (times, key)
     }
 
-    /// The figures so far, without `rtp_lost`, which the jitter buffers count.
+    /// The figures so far.
     pub fn progress(&self, now: ClockReading) -> Progress {
         Progress {
             frames: self.frames,
@@ -265,6 +325,7 @@ impl StreamStatistics {
     }
 
     fn measure_rate(&mut self, now: Mono) {
+        self.stream.note = self.rate_check.frame(self.stream.fps_declared, now);
         self.recent.retain(|at| now.since(*at) <= RATE_WINDOW);
         push_bounded(&mut self.recent, now, RATE_FRAMES);
         let span = now.since(self.recent[0]);
@@ -286,6 +347,15 @@ mod tests {
         }
     }
 
+    fn whole(pts: Duration, key: bool) -> EncodedFrame {
+        EncodedFrame {
+            pts: Some(pts),
+            key,
+            lost: false,
+            is_begun: true,
+        }
+    }
+
     /// Frame `n` of 20 a second comes whole, as one packet. Whether it goes into the decoder.
     fn take(statistics: &mut StreamStatistics, n: u64, key: bool, seq: u16) -> bool {
         let (pts, now) = (Duration::from_millis(n * 50), at(n * 50));
@@ -296,7 +366,7 @@ mod tests {
         };
         statistics.packet(7, header, now);
         statistics.in_turn(header, pts, now);
-        statistics.encoded(Some(pts), key, false, now.mono).is_ok()
+        statistics.encoded(whole(pts, key), now.mono).is_ok()
     }
 
     #[test]
@@ -335,10 +405,55 @@ mod tests {
     }
 
     #[test]
+    fn rest_of_a_picture_hides_its_beginning_and_what_builds_on_it() {
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        assert!(take(&mut statistics, 0, true, 0));
+        assert!(take(&mut statistics, 1, false, 1));
+        // The rest of the frame comes as a frame of its own, before the picture of its beginning.
+        let (pts, now) = (Duration::from_millis(50), at(60).mono);
+        let rest = EncodedFrame {
+            is_begun: false,
+            ..whole(pts, false)
+        };
+        assert_eq!(statistics.encoded(rest, now), Err(Some(Gap::Lost)));
+        assert!(statistics.pictured(Some(Duration::ZERO), true, now));
+        assert!(!statistics.pictured(Some(pts), true, now));
+        assert!(!take(&mut statistics, 2, false, 2));
+        assert!(take(&mut statistics, 3, true, 3));
+        assert!(statistics.pictured(Some(Duration::from_millis(150)), true, now));
+        assert_eq!(statistics.counters.frames_corrupt, 3);
+    }
+
+    #[test]
+    fn rate_of_the_sdp_is_declared_where_the_stream_declares_none() {
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        for (rate, fps) in [
+            (Some("29.97"), Some(29.97)),
+            (Some("25"), Some(25.0)),
+            (Some("0"), None),
+            (Some("NaN"), None),
+            (Some("fast"), None),
+            (None, None),
+        ] {
+            statistics.stream.fps_declared = None;
+            statistics.announced_rate(rate);
+            statistics.declared(Some((0, 1)));
+            assert_eq!(statistics.stream.fps_declared, fps, "{rate:?}");
+        }
+        statistics.announced_rate(Some("5"));
+        statistics.declared(Some((20, 1)));
+        assert_eq!(statistics.stream.fps_declared, Some(20.0));
+    }
+
+    #[test]
     fn loss_stops_decoding_until_the_next_keyframe() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         // A key frame of no known packet.
-        let unknown = statistics.encoded(Some(Duration::from_secs(99)), true, true, at(0).mono);
+        let behind_loss = EncodedFrame {
+            lost: true,
+            ..whole(Duration::from_secs(99), true)
+        };
+        let unknown = statistics.encoded(behind_loss, at(0).mono);
         assert_eq!(unknown, Err(Some(Gap::Lost)));
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         for (n, key, seq, passes) in [
@@ -368,7 +483,7 @@ mod tests {
             };
             assert_eq!(u64::from(seq), n + 2);
             statistics.in_turn(header(n, seq), pts, now);
-            let passed = statistics.encoded(Some(pts), key, false, now.mono).is_ok();
+            let passed = statistics.encoded(whole(pts, key), now.mono).is_ok();
             assert_eq!(passed, passes, "frame {n}");
         }
         assert_eq!(statistics.counters.frames_corrupt, 5);
@@ -419,7 +534,7 @@ mod tests {
             mono: Mono::from_nanos(7),
             wall: WallTime::from_unix_millis(9),
         };
-        let passed = statistics.encoded(Some(Duration::ZERO), true, true, now.mono);
+        let passed = statistics.encoded(whole(Duration::ZERO, true), now.mono);
         assert_eq!(passed, Ok(()));
         assert!(statistics.pictured(Some(Duration::ZERO), true, now.mono));
         let (times, key) = statistics.decoded(Some(Duration::ZERO), now);

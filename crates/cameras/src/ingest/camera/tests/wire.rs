@@ -14,13 +14,14 @@ use super::*;
 use spotter_scripted::rtsp::{
     conversation::{Login, Scheme},
     paint,
-    play::{Damage, Reports, Stamps, picture_at},
+    play::{Damage, Marks, Reports, Stamps, media, picture_at},
     script::{CameraFault, CameraScript},
     server::Server,
     tape::{CameraTape, Recording, TapeCodec},
 };
 
 mod changes;
+mod content;
 mod cuts;
 mod damage;
 mod datagrams;
@@ -67,6 +68,9 @@ struct Tally {
     wrong: Vec<(Option<usize>, Option<u32>)>,
     /// One entry for each change of size.
     sizes: Vec<(u32, u32)>,
+    /// Pictures that the camera sent between two frames.
+    skipped: usize,
+    last: Option<u32>,
 }
 
 /// With the check of its frames.
@@ -137,6 +141,10 @@ impl Tally {
             }
             number
         });
+        if let (Some(rtp), Some(last)) = (frame.times.rtp, self.last) {
+            self.skipped += picture_at(rtp, last, script.every).saturating_sub(1);
+        }
+        self.last = frame.times.rtp;
         let size = (width as u32, height as u32);
         if self.sizes.last() != Some(&size) {
             self.sizes.push(size);

@@ -194,12 +194,11 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     if stream.get::<&str>("media") != Ok("video") {
         return false;
     }
-    let encoding = stream.get::<&str>("encoding-name").unwrap_or("JPEG");
-    let decodable = Codec::from_rtp(encoding).is_some();
-    if !decodable && let Some(probes) = probes.upgrade() {
+    let codec = Codec::from_rtp_caps(stream);
+    if let (Err(encoding), Some(probes)) = (&codec, probes.upgrade()) {
         probes.rejected().codec = Some(plain_line(encoding));
     }
-    decodable
+    codec.is_ok()
 }
 
 /// Sends the camera a request now and then while its packets pass the pad. rtspsrc of GStreamer 1.22 does so only when nothing
@@ -263,11 +262,11 @@ fn decode(
 ) -> Result<(), Failure> {
     let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
     let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
-    let codec = caps
-        .structure(0)
-        .and_then(|stream| stream.get::<&str>("encoding-name").ok())
-        .and_then(Codec::from_rtp)
+    let stream = caps.structure(0);
+    let codec = stream
+        .and_then(|stream| Codec::from_rtp_caps(stream).ok())
         .ok_or_else(|| unsupported("the camera sends another codec than it announced"))?;
+    let rate = stream.and_then(|stream| stream.get::<&str>("a-framerate").ok());
     let on_device = probes.device.is_some();
     let now = probes.now().mono;
     let decoders = &probes.memory.decoders;
@@ -294,6 +293,7 @@ fn decode(
         );
     }
     probes.decode_with(codec, &choice);
+    probes.statistics().announced_rate(rate);
     let frames = match choice.converter {
         Some(converter) => choice.place.launch_with(converter, false),
         None => choice.place.launch(false),
@@ -304,20 +304,20 @@ fn decode(
         ("decoder", &choice.launch),
         ("frames", &frames),
     ];
-    let branch = gst::parse::bin_from_description(&fill(RTP, &values), true)
+    let branch = gst::parse::bin_from_description(&fill(RTP, &values), false)
         .map_err(|e| device(format!("rtp.launch cannot be built: {e}")))?;
     probes.watch_pictures(&branch)?;
-    probes.watch_depayloader(&named(&branch, "depay")?);
+    let sink = probes.depayloader_sink(&named(&branch, "depay")?, codec);
+    let sink = sink.ok_or_else(|| device("the depayloader has no sink pad".into()))?;
     let decoder = named(&branch, "decoder")?;
     if choice.place == PictureMemory::Device && decoder.has_property(SURFACES.0) {
         decoder.set_property_from_str(SURFACES.0, SURFACES.1);
     }
     probes.watch_decoder(&decoder);
     let join = || -> Result<(), glib::BoolError> {
+        branch.add_pad(&sink)?;
         pipeline.add(&branch)?;
         branch.sync_state_with_parent()?;
-        let sink = branch.static_pad("sink");
-        let sink = sink.ok_or_else(|| glib::bool_error!("the branch has no sink pad"))?;
         pad.link(&sink)
             .map(drop)
             .map_err(|e| glib::bool_error!("{e}"))
