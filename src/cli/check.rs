@@ -289,6 +289,9 @@ pub fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
         stream.decoder.as_deref().unwrap_or("unknown"),
         report.first_frame_after.as_millis(),
     );
+    if let Some(note) = stream.note_text() {
+        text.push_str(&format!("\ncamera {}: note: {note}", camera.id));
+    }
     if camera.decode == config::Decode::KeyFrames
         && let Some(warning) = stream
             .gop_s

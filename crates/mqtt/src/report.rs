@@ -311,6 +311,8 @@ pub struct CameraHealth {
     pub transport: Option<String>,
     /// GStreamer's name of the element that decodes, or did last.
     pub decoder: Option<String>,
+    /// What is odd about a stream that is shown all the same: `faster_than_declared`.
+    pub note: Option<String>,
     /// Losses since the start, each under its own key.
     #[serde(flatten)]
     pub counters: StreamCounters,
@@ -387,7 +389,7 @@ mod tests {
     #[test]
     fn health_and_stats_have_these_keys() {
         let health = "abandoned attempts clock codec decoder fps_declared fps_measured frames_corrupt frames_late \
-            gop_s h next_retry_s reason reconnects_1h rtp_foreign rtp_lost since_ms stalls_1h state transport v w";
+            gop_s h next_retry_s note reason reconnects_1h rtp_foreign rtp_lost since_ms stalls_1h state transport v w";
         let default = to_json(&CameraHealth::default());
         assert_eq!(keys(&default), health);
         assert_eq!(value(&default)["clock"]["trusted"], false);

@@ -96,6 +96,7 @@ fn healths() -> [CameraHealth; 3] {
         gop_s: Some(2.0),
         transport: Some("tcp".into()),
         decoder: Some("avdec_h265".into()),
+        note: Some("faster_than_declared".into()),
         clock: CameraClockHealth {
             trusted: false,
             offset_ms: Some(-38.0),

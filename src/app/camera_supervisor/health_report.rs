@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use spotter_cameras::ingest::{Health, Phase};
+use spotter_cameras::ingest::{Health, Phase, StreamNote};
 use spotter_core::Mono;
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 
@@ -20,7 +20,8 @@ pub struct HealthDigest {
     /// A counter, because a camera may be lost and stream again between two ticks.
     losses: u64,
     trusted: bool,
-    note: Option<&'static str>,
+    clock_note: Option<&'static str>,
+    stream_note: Option<StreamNote>,
 }
 
 impl HealthDigest {
@@ -34,7 +35,8 @@ impl HealthDigest {
             decoder: health.stream.decoder.clone(),
             losses: health.losses,
             trusted: health.clock.trusted,
-            note: health.clock.note.map(|note| note.as_str()),
+            clock_note: health.clock.note.map(|note| note.as_str()),
+            stream_note: health.stream.note,
         }
     }
 
@@ -105,6 +107,7 @@ pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraH
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
         decoder: stream.decoder.clone(),
+        note: stream.note.map(|note| note.as_str().into()),
         counters: health.counters,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,

@@ -198,16 +198,20 @@ fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
     }
 }
 
+/// With a note, where there is one.
+fn rate(fps: f64, health: &CameraHealth) -> String {
+    let declared = health.fps_declared.filter(|_| health.note.is_some());
+    let note = declared.map(|declared| format!(", more than twice the declared {declared:.1}"));
+    format!("{fps:.1} frames/s{}", note.unwrap_or_default())
+}
+
 fn details(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
     let health = &camera.health;
     let size = known(health.w.zip(health.h), |(w, h)| format!("{w} × {h}"));
     let mut lines = vec![
         ("Codec", known(health.codec.clone(), |codec| codec)),
         ("Size", size),
-        (
-            "Rate",
-            known(health.fps_measured, |fps| format!("{fps:.1} frames/s")),
-        ),
+        ("Rate", known(health.fps_measured, |fps| rate(fps, health))),
         (
             "Transport",
             known(health.transport.clone(), |transport| transport),

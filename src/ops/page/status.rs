@@ -369,6 +369,8 @@ fn health_keys<S: Serializer>(health: &CameraHealth, serializer: S) -> Result<S:
         "codec": health.codec,
         "size": health.w.zip(health.h),
         "fps": health.fps_measured,
+        "fps_declared": health.fps_declared,
+        "note": health.note,
         "transport": health.transport,
         "decoder": health.decoder,
         "reconnects_1h": health.reconnects_1h,

@@ -101,7 +101,7 @@ impl NalLayout {
     }
 }
 
-/// So many packets in a row that are no packets of the announced codec are no accident.
+/// This number of packets in a row that are none of the announced codec is no accident.
 const MISFITS: u32 = 10;
 
 /// Notices a camera that announces one of the codecs and sends the other.

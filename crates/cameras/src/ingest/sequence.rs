@@ -210,7 +210,7 @@ mod tests {
             let (rtp, marked) = (u32::from(seq), true);
             sequence.packet(PacketHeader { seq, rtp, marked }).lost
         };
-        // Whatever the first number is, nothing was lost before it.
+        // Nothing was lost before the first number.
         assert_eq!([1000, 1001, 1004, 1005].map(&mut lost), [0, 0, 2, 0]);
         assert_eq!(lost(9000), 0, "the camera counts from another number");
         assert_eq!(lost(9003), 2);
