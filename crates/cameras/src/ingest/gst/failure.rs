@@ -39,6 +39,8 @@ pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
 
 /// After pictures, the camera was set to another codec: a new connection has it announced.
 pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec) -> Failure {
+    // Packets came, so the transport works, and another one would change nothing.
+    probes.memory.transport().first_frame();
     let (announced, sent) = (announced.label(), sent.label());
     let (fault, text) = match probes.decoder_status().seen {
         true => (

@@ -97,10 +97,17 @@ async fn codec_that_was_not_announced_is_named() {
             ..CameraScript::good(&tape(sent))
         };
         let server = serve(&script).await;
-        let watched = WatchedCamera::start(camera_of(&server));
+        let camera = rtsp(server.url(), Transport::Auto);
+        let opener = GstOpener::new(camera.clone(), None);
+        let watched = WatchedCamera::start_with(opener, &camera);
         let health = watched.failure().await;
-        watched.stop().await;
         assert_eq!(health.phase, Phase::Unsupported);
+        // The other transport would have the same codec, and its own failure would hide this one.
+        watched.handle.reconnect().await;
+        let again = |health: &Health| failed(health) && server.memory().count("PLAY") > 1;
+        let health = watched.until("the same failure", again).await;
+        assert_eq!(health.stream.transport, Some("tcp"));
+        watched.stop().await;
         health.failure.unwrap().text
     };
     let (h264, h265) = (TapeCodec::H264, TapeCodec::H265);
