@@ -60,6 +60,15 @@ fn openssl(directory: &Path, arguments: &str) {
 pub fn tls_server(
     directory: &Path,
 ) -> impl Fn(TcpStream) -> Option<Box<dyn ReceiverStream>> + Send + Sync + 'static {
+    let config = tls_config(directory);
+    move |stream| {
+        let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
+        Some(Box::new(StreamOwned::new(connection, stream)))
+    }
+}
+
+/// A server with the server's certificate of [`certificates`].
+pub fn tls_config(directory: &Path) -> Arc<ServerConfig> {
     let certificate = CertificateDer::from_pem_file(directory.join("server.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(directory.join("server.key")).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -68,9 +77,5 @@ pub fn tls_server(
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .unwrap();
-    let config = Arc::new(config);
-    move |stream| {
-        let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-        Some(Box::new(StreamOwned::new(connection, stream)))
-    }
+    Arc::new(config)
 }

@@ -15,6 +15,8 @@ pub enum Scheme {
     Basic,
     /// RFC 2069 with MD5, as cameras use it.
     Digest,
+    /// As Digest, with SHA-256 alone (RFC 7616).
+    DigestSha256,
     /// As Digest, but a nonce is stale after this number of requests.
     DigestFor(u32),
 }
@@ -24,6 +26,17 @@ pub struct Login {
     pub scheme: Scheme,
     pub user: &'static str,
     pub password: &'static str,
+}
+
+/// Requests that a camera redirects, before it asks for a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// DESCRIBE of this path, to this location.
+    Path(&'static str, String),
+    /// Every request, to this location with another number each time.
+    Always(String),
+    /// Requests for `rtsp://`, to the same place by `rtsps://`.
+    Unencrypted,
 }
 
 /// Transport of the packets to the client.
@@ -61,6 +74,8 @@ pub enum RequestEffect {
 pub struct Conversation {
     login: Option<Login>,
     sdp: String,
+    redirect: Option<Redirect>,
+    names_channels: bool,
     takes: Takes,
     /// Source of the datagrams: packets and reports.
     ports: (u16, u16),
@@ -78,6 +93,8 @@ impl Conversation {
         Self {
             login: script.login.clone(),
             sdp: script.sdp(),
+            redirect: script.redirect.clone(),
+            names_channels: script.names_channels,
             takes: script.takes,
             ports,
             rtp_info: script.rtp_info,
@@ -89,6 +106,10 @@ impl Conversation {
     }
 
     pub fn on(&mut self, request: &RtspRequest) -> (RtspResponse, RequestEffect) {
+        if let Some(location) = self.redirected(request) {
+            let answer = RtspResponse::new(302).with("Location", location);
+            return (answer, RequestEffect::None);
+        }
         if let Some(refused) = self.refused(request) {
             return refused;
         }
@@ -129,6 +150,21 @@ impl Conversation {
         }
     }
 
+    /// Where a request is redirected to.
+    fn redirected(&self, request: &RtspRequest) -> Option<String> {
+        match self.redirect.as_ref()? {
+            Redirect::Path(path, location) => {
+                let is_described = request.method == "DESCRIBE" && request.url.ends_with(path);
+                is_described.then(|| location.clone())
+            }
+            Redirect::Always(location) => Some(format!("{location}{}", request.url.len())),
+            Redirect::Unencrypted => {
+                let rest = request.url.strip_prefix("rtsp://")?;
+                Some(format!("rtsps://{rest}"))
+            }
+        }
+    }
+
     /// The first of the client's transports that the camera supports.
     fn way(&self, offered: &str) -> Option<PacketWay> {
         let ways = offered.split(',').filter_map(way);
@@ -141,6 +177,7 @@ impl Conversation {
 
     fn transport(&self, way: PacketWay) -> String {
         match way {
+            PacketWay::Channel(_) if !self.names_channels => "RTP/AVP/TCP;unicast".to_owned(),
             PacketWay::Channel(channel) => {
                 format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1)
             }
@@ -162,7 +199,7 @@ impl Conversation {
                 "Basic {}",
                 base64_encode(format!("{}:{}", login.user, login.password).as_bytes())
             ),
-            Scheme::Digest | Scheme::DigestFor(_) => {
+            Scheme::Digest | Scheme::DigestSha256 | Scheme::DigestFor(_) => {
                 self.digest(&login, request, self.nonces).to_string()
             }
         };
@@ -187,7 +224,11 @@ impl Conversation {
             _ => {
                 let stale = if old { ", stale=true" } else { "" };
                 let nonce = self.nonce(self.nonces);
-                format!("Digest realm=\"{REALM}\", nonce=\"{nonce}\"{stale}")
+                let algorithm = match login.scheme {
+                    Scheme::DigestSha256 => ", algorithm=SHA-256",
+                    _ => "",
+                };
+                format!("Digest realm=\"{REALM}\", nonce=\"{nonce}\"{stale}{algorithm}")
             }
         };
         let outcome = match given {
@@ -208,18 +249,21 @@ impl Conversation {
         // The client hashed the URL of the header, which some clients shorten.
         let given = request.header("authorization").unwrap_or_default();
         let url = field(given, "uri").unwrap_or(&request.url);
-        let login_hash = md5(&format!("{}:{REALM}:{}", login.user, login.password));
-        let request_hash = md5(&format!("{}:{url}", request.method));
-        md5(&format!(
+        let kind = match login.scheme {
+            Scheme::DigestSha256 => ChecksumType::Sha256,
+            _ => ChecksumType::Md5,
+        };
+        let hash = |text: &str| {
+            let sum = compute_checksum_for_string(kind, text);
+            sum.map(|sum| sum.to_string()).unwrap_or_default()
+        };
+        let login_hash = hash(&format!("{}:{REALM}:{}", login.user, login.password));
+        let request_hash = hash(&format!("{}:{url}", request.method));
+        hash(&format!(
             "{login_hash}:{}:{request_hash}",
             self.nonce(nonce)
         ))
     }
-}
-
-fn md5(text: &str) -> String {
-    let sum = compute_checksum_for_string(ChecksumType::Md5, text);
-    sum.map(|sum| sum.to_string()).unwrap_or_default()
 }
 
 /// `name="value"` of a header with several of these.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    conversation::{Login, Takes},
+    conversation::{Login, Redirect, Takes},
     play::{Damage, Marks, Reports, Stamps, media},
     tape::CameraTape,
 };
@@ -48,6 +48,9 @@ pub struct CameraScript {
     pub rtp_info: Option<&'static str>,
     pub login: Option<Login>,
     pub takes: Takes,
+    pub redirect: Option<Redirect>,
+    /// The answer to SETUP has `interleaved=`.
+    pub names_channels: bool,
     /// Faults by the method of the request.
     pub deeds: Vec<(&'static str, CameraFault)>,
     /// Announced session timeout: the session ends without a request for this time.
@@ -80,6 +83,8 @@ impl CameraScript {
             rtp_info: None,
             login: None,
             takes: Takes::Both,
+            redirect: None,
+            names_channels: true,
             deeds: Vec::new(),
             timeout: Duration::from_secs(60),
             first_after: Duration::ZERO,

@@ -3,12 +3,13 @@
 use std::{
     io,
     net::SocketAddr,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, UdpSocket},
     task::{JoinHandle, JoinSet},
     time::{Instant, sleep_until, timeout},
@@ -20,7 +21,9 @@ use super::{
     play::{Damage, Player, Stamps},
     script::{CameraFault, CameraScript},
 };
+use crate::tls::tls_config;
 use spotter_core::{Clock, SystemClock};
+use tokio_rustls::TlsAcceptor;
 
 /// How long the server waits for the client to close.
 const LINGER: Duration = Duration::from_secs(5);
@@ -29,6 +32,7 @@ const LINGER: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub struct ServerMemory {
     pub connections: usize,
+    pub connected_at: Vec<Instant>,
     pub open: usize,
     /// Number of the connection, method and URL.
     pub requests: Vec<(usize, String, String)>,
@@ -46,6 +50,7 @@ impl ServerMemory {
     fn note_connection(&mut self) -> usize {
         self.open += 1;
         self.connections += 1;
+        self.connected_at.push(Instant::now());
         self.connections - 1
     }
 
@@ -92,6 +97,25 @@ impl Server {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The URL of the same camera behind TLS, with the server's certificate of [`crate::tls::certificates`].
+    pub async fn encrypted(&self, directory: &Path) -> String {
+        let acceptor = TlsAcceptor::from(tls_config(directory));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("rtsps://{}/x", listener.local_addr().unwrap());
+        let address = self.address;
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let mut client = acceptor.accept(client).await.ok()?;
+                    let mut camera = TcpStream::connect(address).await.ok()?;
+                    copy_bidirectional(&mut client, &mut camera).await.ok()
+                });
+            }
+        });
+        url
     }
 
     pub fn memory(&self) -> ServerMemory {
