@@ -1,12 +1,51 @@
 //! GStreamer's and GLib's own log lines go through ours, so that they are masked and written where all lines are.
 //!
 //! They know no camera and repeat themselves, so the bus and the watchdogs inform the operator. These lines are
-//! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names.
+//! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names. Whatever they are, only the lines that
+//! `GST_DEBUG` names are as many as they are: a loop in a library could fill the disk with one line.
 
-use std::sync::Once;
+use std::sync::{Mutex, Once};
 
 use gstreamer::{self as gst, DebugLevel, glib};
 use tracing::{debug, enabled, info, trace, warn};
+
+use crate::lock;
+use spotter_core::{Clock, LogThrottle, Mono, SystemClock};
+
+/// Texts that are logged in a minute, each once.
+const TEXTS_MAX: usize = 32;
+
+/// The log lines of a library.
+struct LibraryLog {
+    clock: SystemClock,
+    texts: Mutex<LogThrottle<String>>,
+}
+
+impl LibraryLog {
+    fn new() -> Self {
+        Self {
+            clock: SystemClock::new(),
+            texts: Mutex::new(LogThrottle::with_max_kinds(TEXTS_MAX)),
+        }
+    }
+
+    /// `Some` when the line is to be logged, with the number of suppressed ones before it.
+    fn admit(&self, text: &str) -> Option<Option<u64>> {
+        let now: Mono = self.clock.now();
+        let suppressed = lock(&self.texts).admit(kind(text), now)?;
+        Some((suppressed > 0).then_some(suppressed))
+    }
+}
+
+/// Lines that differ in numbers and addresses alone are the same line.
+fn kind(text: &str) -> String {
+    let is_hex = |word: &str| word.starts_with("0x") || word.chars().any(|c| c.is_ascii_digit());
+    let words = text.split_whitespace().take(16);
+    let words: Vec<&str> = words
+        .map(|word| if is_hex(word) { "#" } else { word })
+        .collect();
+    words.join(" ")
+}
 
 /// Takes over, once; before `gst::init`, which would write to stderr itself otherwise.
 pub fn forward() {
@@ -17,6 +56,7 @@ pub fn forward() {
         if !asked && enabled!(tracing::Level::DEBUG) {
             gst::log::set_default_threshold(DebugLevel::Warning);
         }
+        let lines = LibraryLog::new();
         gst::log::add_log_function(move |category, level, _, _, _, object, message| {
             let object = object.map(ToString::to_string).unwrap_or_default();
             let text = message.get();
@@ -24,20 +64,47 @@ pub fn forward() {
             let text = text.as_deref().map_or("", |text| text.as_str());
             let text = text.trim_end().replace(['\r', '\n'], " | ");
             let category = category.name();
-            match asked {
-                true => info!(category, ?level, object, "GStreamer: {text}"),
-                false => debug!(category, ?level, object, "GStreamer: {text}"),
+            if asked {
+                info!(category, ?level, object, "GStreamer: {text}");
+            } else if let Some(suppressed) = lines.admit(&text) {
+                debug!(category, ?level, object, suppressed, "GStreamer: {text}");
             }
         });
-        glib::log_set_default_handler(|domain, level, text| {
+        let lines = LibraryLog::new();
+        glib::log_set_default_handler(move |domain, level, text| {
             let domain = domain.unwrap_or_default();
+            let Some(suppressed) = lines.admit(text) else {
+                return;
+            };
             match level {
                 glib::LogLevel::Error | glib::LogLevel::Critical | glib::LogLevel::Warning => {
-                    warn!(domain, "GLib: {text}");
+                    warn!(domain, suppressed, "GLib: {text}");
                 }
-                glib::LogLevel::Message => debug!(domain, "GLib: {text}"),
-                _ => trace!(domain, "GLib: {text}"),
+                glib::LogLevel::Message => debug!(domain, suppressed, "GLib: {text}"),
+                _ => trace!(domain, suppressed, "GLib: {text}"),
             }
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flood_of_a_library_is_a_few_lines_a_minute() {
+        let lines = LibraryLog::new();
+        let logged = |text: &dyn Fn(u64) -> String| {
+            (0..10_000)
+                .filter(|n| lines.admit(&text(*n)).is_some())
+                .count()
+        };
+        assert_eq!(logged(&|_| "poll failed".to_owned()), 1);
+        assert_eq!(
+            logged(&|n| format!("assertion failed in {n:#x} of thread-{n}")),
+            1
+        );
+        let other = logged(&|n| format!("line {}", "x".repeat(n as usize % 100)));
+        assert_eq!(other, TEXTS_MAX - 2);
+    }
 }
