@@ -247,9 +247,15 @@ impl CameraTask {
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
             let input = tokio::select! {
                 order = orders.recv() => match order {
-                    Some(CameraRequest::Enable(true)) => SessionInput::Enable,
+                    Some(CameraRequest::Enable(true)) => {
+                        self.stream.opener.requested();
+                        SessionInput::Enable
+                    }
                     Some(CameraRequest::Enable(false)) => SessionInput::Disable,
-                    Some(CameraRequest::Reconnect) => SessionInput::Reconnect,
+                    Some(CameraRequest::Reconnect) => {
+                        self.stream.opener.requested();
+                        SessionInput::Reconnect
+                    }
                     Some(CameraRequest::Change(stream)) => {
                         self.stream = stream;
                         SessionInput::Change(self.stream.policy)

@@ -16,7 +16,7 @@ mod sources;
 mod statistics;
 mod tail;
 
-use std::sync::Arc;
+use std::{fs::File, io, sync::Arc};
 
 use gstreamer::{self as gst, glib, prelude::*};
 use tracing::error;
@@ -32,6 +32,7 @@ use super::{
     health::{Failure, Fault},
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
+use crate::lock;
 use spotter_core::config::CameraConfig;
 
 pub use picture::DeviceMap;
@@ -42,6 +43,9 @@ pub(super) use sources::file_pipeline;
 
 #[cfg(test)]
 pub(super) use decoder::{Codec, DecoderCandidates, DecoderChain};
+
+/// More than a pipeline and its relay need, because others may start at the same time.
+const SPARE_DESCRIPTORS: usize = 64;
 
 const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 
@@ -71,17 +75,6 @@ impl GstOpener {
         Self::build(camera, None, Decoders::of(candidates))
     }
 
-    /// With another interval of requests that keep an RTSP session alive.
-    #[cfg(test)]
-    pub fn with_keep_alive(camera: CameraConfig, every: std::time::Duration) -> Self {
-        let mut opener = Self::new(camera, None);
-        if let spotter_core::config::SourceConfig::Rtsp(settings) = &opener.camera.source {
-            let source = sources::rtsp::RtspSource::new(settings, &opener.camera, every);
-            opener.source = Arc::new(source);
-        }
-        opener
-    }
-
     /// True when the sender may report its clock.
     pub fn has_sender_reports(&self) -> bool {
         self.source.kind() == SourceKind::Network
@@ -106,6 +99,7 @@ impl GstOpener {
 impl Opener for GstOpener {
     fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         init()?;
+        check_for_descriptors()?;
         let probes = PipelineProbes::new(outlet, self);
         let pipeline = self.source.build(&probes)?;
         watch_bus(&pipeline, &probes, &self.source);
@@ -121,6 +115,20 @@ impl Opener for GstOpener {
             }
         }
     }
+
+    fn requested(&self) {
+        lock(&self.memory.connections).begin_again();
+    }
+}
+
+/// Without descriptors, GLib ends the process when it makes a main context, and threads of GStreamer try again without a pause:
+/// a pipeline is begun only when there are enough.
+fn check_for_descriptors() -> Result<(), Failure> {
+    let spare = (0..SPARE_DESCRIPTORS).map(|_| File::open("/dev/null"));
+    let spare: io::Result<Vec<File>> = spare.collect();
+    spare.map(drop).map_err(|e| {
+        device(format!("{e}: this process has too few free descriptors for a camera; raise its limit (LimitNOFILE of the service)"))
+    })
 }
 
 impl PipelineProbes {
@@ -157,6 +165,7 @@ impl Source for GstSource {
         if let Some(bus) = self.pipeline.bus() {
             bus.unset_sync_handler();
         }
+        self.probes.keep_relay(None);
     }
 }
 
@@ -295,14 +304,6 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
             }
             // A live source has no end: the camera or a box on the way closed the connection.
             gst::MessageView::Eos(_) => probes.fail(failure::ended(&probes.source)),
-            // The same before the first picture, when there is no stream that could report its end.
-            gst::MessageView::Warning(message)
-                if message.error().matches(gst::ResourceError::Read)
-                    && probes.is_interleaved()
-                    && !probes.decoder_status().seen =>
-            {
-                probes.fail(failure::ended(&probes.source));
-            }
             _ => {}
         }
         gst::BusSyncReply::Drop

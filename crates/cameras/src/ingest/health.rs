@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clock::ClockHealth;
+use super::{clock::ClockHealth, transport::TransportRefusal};
 use spotter_core::{StreamCounters, WallTime};
 
 /// Why a camera does not stream. The kind decides how soon it is tried again.
@@ -61,6 +61,7 @@ pub struct Failure {
     pub fault: Fault,
     /// What was tried, on what, what is wrong, what to do.
     pub text: String,
+    pub(super) refusal: Option<TransportRefusal>,
 }
 
 impl Failure {
@@ -68,7 +69,36 @@ impl Failure {
         Self {
             fault,
             text: text.into(),
+            refusal: None,
         }
+    }
+
+    /// As it is reported after an earlier failure of the camera. A refused transport hides no reason why the other one failed
+    /// before.
+    #[must_use]
+    pub(super) fn after(mut self, earlier: Option<&Self>) -> Self {
+        let Some(TransportRefusal {
+            refused,
+            next: Some(next),
+            is_second,
+        }) = self.refusal
+        else {
+            return self;
+        };
+        match earlier.filter(|_| is_second) {
+            None => self.text += &format!("; retrying over {next}"),
+            Some(earlier) if earlier.refusal.is_some() => {
+                self.text += &format!(", and RTP over {next} before");
+            }
+            Some(earlier) => {
+                self.text = format!(
+                    "{}; over {refused}, the camera refused RTP (RTSP 461)",
+                    earlier.text
+                );
+                self.fault = earlier.fault;
+            }
+        }
+        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! One camera: connect, decode, hand frames over, and reconnect after every failure.
 //!
 //! Belongs here: how pictures get in. `session` decides (pure, takes `now`), `camera` acts, `gst` knows
-//! GStreamer, `clock` maps RTP timestamps to capture time. Does not belong here: which frame is looked at (sampler), and
+//! GStreamer, `rtsp` has the conversation with a camera, `clock` maps RTP timestamps to capture time. Does not belong here: which frame is looked at (sampler), and
 //! any queue: a `FrameSink` gets every frame in GStreamer's thread, must not block, and keeps only the newest.
 //! Nothing outside of `gst` and `still` knows that GStreamer exists, except the function that takes its memory on a GPU over
 //! ([`DeviceMap`], a parameter).
@@ -17,6 +17,7 @@ mod mark_queue;
 mod nal;
 mod probe;
 mod rate;
+mod rtsp;
 mod senders;
 mod sequence;
 mod session;

@@ -40,14 +40,13 @@ pub struct ProbeReport {
 /// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
 pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
     let opener = Arc::new(GstOpener::new(camera.clone(), None));
-    let first = probe_once(camera, &opener, &clock).await;
-    match first {
-        Err(failure) if opener.has_alternative() => {
-            info!(camera = %camera.id, "{failure}");
-            probe_once(camera, &opener, &clock).await
-        }
-        result => result,
-    }
+    let first = match probe_once(camera, &opener, &clock).await {
+        Err(failure) if opener.has_alternative() => failure.after(None),
+        result => return result,
+    };
+    info!(camera = %camera.id, "{first}");
+    let second = probe_once(camera, &opener, &clock).await;
+    second.map_err(|failure| failure.after(Some(&first)))
 }
 
 async fn probe_once(

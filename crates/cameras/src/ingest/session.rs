@@ -353,6 +353,7 @@ impl Session {
 
     fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
         self.attempts = self.attempts.saturating_add(1);
+        let failure = failure.after(self.failure.as_ref());
         let mut pause = retry_after(failure.fault, self.attempts, random);
         if failure.fault == Fault::Stalled && self.silent > 1 {
             let doubled = SILENT_AGAIN.saturating_mul(1 << (self.silent - 2).min(8));

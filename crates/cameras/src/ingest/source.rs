@@ -84,4 +84,7 @@ pub trait Source: Send + Sync {
 pub trait Opener: Send + Sync + 'static {
     /// Builds a source and starts it. May block shortly.
     fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure>;
+
+    /// An operator asks for a connection: what limits how often the camera is connected to on average begins again.
+    fn requested(&self) {}
 }

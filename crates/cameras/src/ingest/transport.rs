@@ -53,6 +53,16 @@ enum ConnectionReached {
     Frames,
 }
 
+/// The camera refused a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransportRefusal {
+    pub refused: RtpTransport,
+    /// The one that the next connection uses, if there is another.
+    pub next: Option<RtpTransport>,
+    /// The refused one was tried because the other one gave no frames or was refused.
+    pub is_second: bool,
+}
+
 /// Remembers over reconnects which transport works. TCP is the first.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportChoice {
@@ -61,6 +71,8 @@ pub struct TransportChoice {
     reached: ConnectionReached,
     /// Frames came by the current transport, in this connection or an earlier one.
     works: bool,
+    /// The current transport follows the other one.
+    is_second: bool,
 }
 
 impl TransportChoice {
@@ -74,13 +86,15 @@ impl TransportChoice {
             },
             reached: ConnectionReached::Nothing,
             works: false,
+            is_second: false,
         }
     }
 
     /// The transport of a new connection.
     pub fn connect(&mut self) -> RtpTransport {
         let next = self.next();
-        self.works &= next == self.current;
+        self.is_second = next != self.current;
+        self.works &= !self.is_second;
         (self.current, self.reached) = (next, ConnectionReached::Nothing);
         next
     }
@@ -111,11 +125,15 @@ impl TransportChoice {
         }
     }
 
-    /// The camera refused the transport: it, and the one that is tried next, if there is one.
-    pub fn refuse(&mut self) -> (RtpTransport, Option<RtpTransport>) {
+    /// The camera refused the transport.
+    pub fn refuse(&mut self) -> TransportRefusal {
         self.reached = ConnectionReached::Refused;
         let next = self.next();
-        (self.current, (next != self.current).then_some(next))
+        TransportRefusal {
+            refused: self.current,
+            next: (next != self.current).then_some(next),
+            is_second: self.is_second,
+        }
     }
 
     /// The first frame of the connection came.
@@ -128,11 +146,16 @@ impl TransportChoice {
 mod tests {
     use super::{RtpTransport::*, *};
 
+    fn refused(choice: &mut TransportChoice) -> (RtpTransport, Option<RtpTransport>, bool) {
+        let refusal = choice.refuse();
+        (refusal.refused, refusal.next, refusal.is_second)
+    }
+
     #[test]
     fn refused_tcp_gives_way_to_udp_which_stays_over_reconnects() {
         let mut choice = TransportChoice::new(Transport::Auto);
         assert_eq!(choice.connect(), Tcp);
-        assert_eq!(choice.refuse(), (Tcp, Some(Udp)));
+        assert_eq!(refused(&mut choice), (Tcp, Some(Udp), false));
         assert!(choice.will_change());
         assert_eq!(choice.connect(), Udp);
         choice.set_up();
@@ -144,7 +167,7 @@ mod tests {
         choice.set_up();
         assert_eq!(choice.connect(), Udp);
         // The camera was configured differently.
-        assert_eq!(choice.refuse(), (Udp, Some(Tcp)));
+        assert_eq!(refused(&mut choice), (Udp, Some(Tcp), false));
         assert_eq!(choice.connect(), Tcp);
         choice.set_up();
         assert_eq!(choice.connect(), Udp, "TCP has not worked since");
@@ -163,6 +186,8 @@ mod tests {
             assert_eq!(choice.connect(), transport);
             choice.set_up();
         }
+        assert_eq!(choice.connect(), Tcp);
+        assert_eq!(refused(&mut choice), (Tcp, Some(Udp), true));
     }
 
     #[test]
@@ -170,7 +195,7 @@ mod tests {
         for (configured, transport) in [(Transport::Tcp, Tcp), (Transport::Udp, Udp)] {
             let mut choice = TransportChoice::new(configured);
             assert_eq!(choice.connect(), transport);
-            assert_eq!(choice.refuse(), (transport, None));
+            assert_eq!(refused(&mut choice), (transport, None, false));
             assert_eq!(choice.connect(), transport);
         }
     }

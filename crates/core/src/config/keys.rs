@@ -508,6 +508,8 @@ sections! {
         TLS: CustomForm = "tls",
             CustomForm("table with `fingerprint` or `insecure`", "the certificate is checked with the authorities that this machine trusts"),
             "tls = { insecure = true }", "How the certificate of an `rtsps` camera is checked.";
+        REDIRECT_HOSTS: CustomForm = "redirect_hosts", CustomForm("list of host names or addresses", "none"),
+            "redirect_hosts = [\"nvr.example\"]", "Hosts to which an RTSP camera may redirect, besides its own. The login is sent to the host and port of `url` alone.";
         MASK: CustomForm = "mask", CustomForm("list of polygons, `[[[x, y], ...], ...]`, shares 0 to 1, origin top left", "none"),
             "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]", "Areas that are blacked out before the model receives the picture.";
         ZONE: CustomForm = "zone", CustomForm("one table per zone", "none"), "[camera.gate.zone.drive]",

@@ -46,6 +46,8 @@ pub struct RtspConfig {
     pub transport: Transport,
     /// Checks of an `rtsps` server.
     pub tls: CameraTls,
+    /// Hosts to which the camera may redirect, besides its own. None of them gets the login.
+    pub redirect_hosts: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,7 @@ impl SourceConfig {
                     password: None,
                     transport: Transport::Auto,
                     tls: CameraTls::Verify,
+                    redirect_hosts: Vec::new(),
                 }))
             }
             "file" => {
@@ -177,6 +180,7 @@ pub(super) fn source(
         table.get(&keys::camera::PASSWORD),
         table.get(&keys::camera::TLS),
         table.get(&settings::TRANSPORT),
+        table.get(&keys::camera::REDIRECT_HOSTS),
     ];
     let (user, password) = login(scope, table, &keys::camera::USER, &keys::camera::PASSWORD);
     let url = url?;
@@ -190,7 +194,7 @@ pub(super) fn source(
         }
         return Some(source);
     };
-    let [_, _, tls, _] = of_rtsp;
+    let [_, _, tls, _, redirect_hosts] = of_rtsp;
     let has_https = table
         .get(&keys::camera::ONVIF_URL)
         .is_some_and(|service| service.is_text_with("https:"));
@@ -205,6 +209,7 @@ pub(super) fn source(
         }
         rtsp.tls = tls;
     }
+    rtsp.redirect_hosts = redirect_hosts.as_ref().map(hosts).unwrap_or_default();
     (rtsp.user, rtsp.password, rtsp.transport) = (user, password, transport);
     Some(source)
 }
@@ -226,6 +231,19 @@ fn check_rights(
         }
         SourceConfig::File { .. } | SourceConfig::Usb { .. } | SourceConfig::Test => {}
     }
+}
+
+/// Names or addresses of hosts.
+fn hosts(value: &ConfigValue<'_>) -> Vec<String> {
+    let elements = value.list().unwrap_or_default();
+    let host = |text: &str| match url::Host::parse(text) {
+        Ok(host) => Ok(host.to_string()),
+        Err(_) => Err("is not a host; write a name or an address, without a port".to_owned()),
+    };
+    elements
+        .iter()
+        .filter_map(|element| element.parsed(host))
+        .collect()
 }
 
 /// `{ fingerprint = "sha256:…" }` or `{ insecure = true }`.

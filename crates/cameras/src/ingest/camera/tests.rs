@@ -40,6 +40,7 @@ fn rtsp(url: String, transport: Transport) -> CameraConfig {
         password: Some(Secret::new(CANARY.into())),
         transport,
         tls: CameraTls::Verify,
+        redirect_hosts: Vec::new(),
     }))
 }
 

@@ -18,6 +18,7 @@ use crate::ingest::{
     gate::Gap,
     health::Failure,
     nal::NalLayout,
+    rtsp::{ConnectionBudget, RtspRelay},
     source::{SourceEvent, SourceOutlet},
     transport::{RtpTransport, TransportChoice},
 };
@@ -39,6 +40,7 @@ pub enum FrameOmission {
 pub struct CameraMemory {
     /// Its decoders, and which of them failed.
     pub decoders: Decoders,
+    pub connections: Arc<Mutex<ConnectionBudget>>,
     transport: Mutex<TransportChoice>,
     omissions: Mutex<LogThrottle<FrameOmission>>,
 }
@@ -48,6 +50,7 @@ impl CameraMemory {
     pub fn new(decoders: Decoders, transport: TransportChoice) -> Self {
         Self {
             decoders,
+            connections: Arc::default(),
             transport: Mutex::new(transport),
             omissions: Mutex::default(),
         }
@@ -64,7 +67,6 @@ impl CameraMemory {
 pub struct Rejections {
     /// A video codec that cannot be decoded.
     pub codec: Option<String>,
-    pub certificate: bool,
     /// A video stream was chosen to be set up.
     pub chosen: bool,
 }
@@ -94,6 +96,7 @@ pub struct PipelineProbes {
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
     rejected: Mutex<Rejections>,
+    relay: Mutex<Option<RtspRelay>>,
 }
 
 impl PipelineProbes {
@@ -117,6 +120,7 @@ impl PipelineProbes {
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
             rejected: Mutex::default(),
+            relay: Mutex::default(),
         })
     }
 
@@ -135,6 +139,11 @@ impl PipelineProbes {
     /// What was refused so far. Held for a change.
     pub fn rejected(&self) -> MutexGuard<'_, Rejections> {
         lock(&self.rejected)
+    }
+
+    /// Keeps the relay of the conversation with the camera, until another one or none is kept.
+    pub fn keep_relay(&self, relay: Option<RtspRelay>) {
+        *lock(&self.relay) = relay;
     }
 
     /// Sends an event unless the pipeline is closed.

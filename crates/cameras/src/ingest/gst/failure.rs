@@ -7,7 +7,8 @@ use super::{PipelineProbes, Rejections};
 use crate::ingest::{
     health::{Failure, Fault},
     nal::NalCodec,
-    transport::RtpTransport,
+    rtsp::RelayEnd,
+    transport::{RtpTransport, TransportRefusal},
 };
 
 /// The camera closed the connection. `source` is its name in messages, here and below.
@@ -63,32 +64,87 @@ pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec)
 /// Reads an error message of an RTSP pipeline.
 pub fn from_rtsp(source: &str, message: &gst::message::Error, rejected: &Rejections) -> Failure {
     let status = status(message);
-    let fault = match rejected.certificate {
-        true => Fault::Tls,
-        false => network_fault(
-            status,
-            &message.error(),
-            &message.debug().unwrap_or_default(),
-        ),
-    };
+    let debug = message.debug().unwrap_or_default();
+    let fault = network_fault(status, &message.error(), &debug);
     let words = words(fault, rejected.codec.as_deref());
     let status = status.map(|code| format!(" (RTSP {code})"));
     let text = format!("{source}: {words}{}", status.unwrap_or_default());
     Failure::new(fault, text)
 }
 
-/// The camera refused a transport; `next` is tried now.
-pub fn transport_refused(
-    source: &str,
-    refused: RtpTransport,
-    next: Option<RtpTransport>,
-) -> Failure {
-    let (fault, remedy) = match next {
-        Some(next) => (Fault::Protocol, format!("retrying over {next}")),
-        None => (Fault::Unsupported, "set transport = \"auto\"".to_owned()),
+/// The camera refused a transport. Whether another one is tried then, [`Failure::after`] adds.
+pub fn transport_refused(source: &str, refusal: TransportRefusal) -> Failure {
+    let text = format!(
+        "{source}: camera refused RTP over {} (RTSP 461)",
+        refusal.refused
+    );
+    let (fault, text) = match refusal.next {
+        Some(_) => (Fault::Protocol, text),
+        None => (
+            Fault::Unsupported,
+            format!("{text}; set transport = \"auto\""),
+        ),
     };
-    let text = format!("{source}: camera refused RTP over {refused} (RTSP 461); {remedy}");
-    Failure::new(fault, text)
+    Failure {
+        refusal: Some(refusal),
+        ..Failure::new(fault, text)
+    }
+}
+
+/// The conversation with the camera ended; `None` when rtspsrc ended it.
+pub fn from_relay(source: &str, end: RelayEnd) -> Option<Failure> {
+    let remedy = "set `url` to it if it is right";
+    let (fault, what) = match end {
+        RelayEnd::ByClient => return None,
+        RelayEnd::Closed { playing: true } => return Some(ended(source)),
+        RelayEnd::Closed { playing: false } => {
+            (Fault::Disconnected, words(Fault::Disconnected, None))
+        }
+        RelayEnd::Unreachable => (Fault::Unreachable, words(Fault::Unreachable, None)),
+        RelayEnd::Certificate => (Fault::Tls, words(Fault::Tls, None)),
+        RelayEnd::NoTls => (
+            Fault::Tls,
+            "no TLS connection; check that the camera accepts rtsps:// at this port".to_owned(),
+        ),
+        RelayEnd::NotRtsp { playing: true } => (
+            Fault::Protocol,
+            "the stream continues with bytes that are no RTSP; connecting again".to_owned(),
+        ),
+        RelayEnd::NotRtsp { playing: false } => (Fault::Protocol, words(Fault::Protocol, None)),
+        RelayEnd::TooManyRedirects(addresses) => {
+            let way = addresses.join(" -> ");
+            let what =
+                format!("the camera redirects again and again: {way}; check the path of the URL");
+            (Fault::Protocol, what)
+        }
+        RelayEnd::RedirectNowhere => (
+            Fault::Protocol,
+            "the camera redirects without an RTSP address; check the path of the URL".to_owned(),
+        ),
+        RelayEnd::RedirectElsewhere { to } => {
+            let what = format!(
+                "the camera redirects to another host, {to}, which is not followed; {remedy}, or name the host in `redirect_hosts`"
+            );
+            (Fault::Protocol, what)
+        }
+        RelayEnd::RedirectUnencrypted { to } => {
+            let what = format!(
+                "the camera redirects to {to}, which is not encrypted and not followed; {remedy}"
+            );
+            (Fault::Tls, what)
+        }
+        RelayEnd::LoginElsewhere { to } => {
+            let what = format!(
+                "the camera redirects to {to}, which demands a login; the login is sent to the host and port of `url` alone; {remedy}"
+            );
+            (Fault::AuthFailed, what)
+        }
+        RelayEnd::TooManyRequests(most) => {
+            let what = format!("no stream within {most} requests; its answers repeat themselves");
+            (Fault::Protocol, what)
+        }
+    };
+    Some(Failure::new(fault, format!("{source}: {what}")))
 }
 
 /// The camera answered 461, or its video stream was chosen and could not be set up: with no other transport left to ask for
@@ -96,7 +152,7 @@ pub fn transport_refused(
 pub fn is_transport_refused(message: &gst::message::Error, rejected: &Rejections) -> bool {
     let kind = message.error().kind::<gst::StreamError>();
     let nothing_set_up = kind == Some(gst::StreamError::CodecNotFound);
-    !rejected.certificate && (status(message) == Some(461) || (rejected.chosen && nothing_set_up))
+    status(message) == Some(461) || (rejected.chosen && nothing_set_up)
 }
 
 /// rtspsrc looks for a way to log in first, in GStreamer 1.20 also after a 404, and reports that it found none; the error with the

@@ -40,11 +40,7 @@ pub trait SourceType: Send + Sync {
 /// The registry: the source type of a camera.
 pub fn source_type(camera: &CameraConfig) -> Box<dyn SourceType> {
     match &camera.source {
-        SourceConfig::Rtsp(settings) => Box::new(rtsp::RtspSource::new(
-            settings,
-            camera,
-            rtsp::KEEP_ALIVE_EVERY,
-        )),
+        SourceConfig::Rtsp(settings) => Box::new(rtsp::RtspSource::new(settings, camera)),
         SourceConfig::File { path, .. } => Box::new(file::FileSource(path.clone())),
         SourceConfig::Usb { device } => Box::new(usb::UsbSource(device.clone())),
         SourceConfig::Test => Box::new(test::TestSource),

@@ -80,6 +80,7 @@ fn receive(
             password: None,
             transport: Transport::Tcp,
             tls: CameraTls::Verify,
+            redirect_hosts: Vec::new(),
         }),
         ..spotter_core::testing::camera("gate", Vec::new())
     };

@@ -22,9 +22,11 @@ use spotter_scripted::rtsp::{
 
 mod changes;
 mod content;
+mod conversation;
 mod cuts;
 mod damage;
 mod datagrams;
+mod descriptors;
 mod endings;
 mod refusals;
 mod zoo;

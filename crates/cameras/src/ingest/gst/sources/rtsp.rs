@@ -1,15 +1,14 @@
-//! An RTSP camera: rtspsrc, its TLS and login, the choice of one video stream, and the branch that decodes it.
+//! An RTSP camera: rtspsrc behind the relay of `ingest::rtsp`, the choice of one video stream, and the branch that decodes it.
 
 use std::{
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use gstreamer::{self as gst, glib, prelude::*};
-use sha2::{Digest, Sha256};
 use tracing::{info, warn};
 
 use super::SourceType;
@@ -22,12 +21,11 @@ use crate::ingest::{
         tail::PictureMemory,
     },
     health::{Failure, Fault},
+    rtsp::{RelaySettings, RtspRelay},
     transport::TransportChoice,
 };
-use crate::lock;
 use spotter_core::{
-    Mono,
-    config::{CameraConfig, CameraTls, RtspConfig, Secret},
+    config::{CameraConfig, RtspConfig},
     plain_line,
 };
 
@@ -36,8 +34,8 @@ const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
 
 /// How long a missing packet is awaited. Packets in order do not wait.
 const LATENCY_MS: &str = "200";
-/// Cameras announce after how long a silence they end a session; a minute is usual, and rtspsrc does not tell us.
-pub const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// A camera that does not answer a connection by then is unreachable.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// As `teardown-timeout` in rtsp.launch.
 const TEARDOWN_WAIT_US: u64 = 500_000;
 /// From GStreamer 1.24 on, a decoder may hand out the surfaces that it decodes to, and waits when all are taken: more than
@@ -49,16 +47,14 @@ pub struct RtspSource {
     settings: RtspConfig,
     first_frame: Duration,
     stall: Duration,
-    keep_alive_every: Duration,
 }
 
 impl RtspSource {
-    pub fn new(settings: &RtspConfig, camera: &CameraConfig, keep_alive_every: Duration) -> Self {
+    pub fn new(settings: &RtspConfig, camera: &CameraConfig) -> Self {
         Self {
             settings: settings.clone(),
             first_frame: camera.first_frame,
             stall: camera.stall,
-            keep_alive_every,
         }
     }
 
@@ -68,7 +64,6 @@ impl RtspSource {
     fn watch_manager(&self, source: &gst::Element, probes: &Arc<PipelineProbes>) {
         let limit = self.stall.min(self.first_frame);
         let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let keep_alive_every = self.keep_alive_every;
         let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
         source.connect("new-manager", false, move |values| {
             let manager = values.get(1)?.get::<gst::Element>().ok()?;
@@ -77,18 +72,34 @@ impl RtspSource {
             // rtspsrc makes its manager when the camera has agreed to a transport.
             upgraded.memory.transport().set_up();
             let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
-            manager.connect("new-jitterbuffer", false, move |values| {
-                let jitter_buffer = values.get(1)?.get::<gst::Element>().ok()?;
-                let (probes, rtspsrc) = (probes.upgrade()?, rtspsrc.upgrade()?);
-                if probes.is_interleaved() {
-                    rtspsrc.set_property("tcp-timeout", limit_us);
-                    let pad = jitter_buffer.static_pad("sink")?;
-                    keep_alive(&rtspsrc, &pad, &probes, keep_alive_every);
+            manager.connect("new-jitterbuffer", false, move |_| {
+                if probes.upgrade()?.is_interleaved() {
+                    rtspsrc.upgrade()?.set_property("tcp-timeout", limit_us);
                 }
                 None
             });
             None
         });
+    }
+
+    /// What rtspsrc connects to instead of the camera.
+    fn relay(&self, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, Failure> {
+        let probes_of_relay = Arc::downgrade(probes);
+        let settings = RelaySettings {
+            rtsp: self.settings.clone(),
+            connect_limit: self.first_frame.min(CONNECT_LIMIT),
+            connections: Arc::clone(&probes.memory.connections),
+            clock: Arc::clone(&probes.outlet.clock),
+            ended: Box::new(move |end| {
+                if let Some(probes) = probes_of_relay.upgrade()
+                    && let Some(failure) = failure::from_relay(&probes.source, end)
+                {
+                    probes.fail(failure);
+                }
+            }),
+        };
+        RtspRelay::start(settings)
+            .map_err(|e| device(format!("{}: no socket on loopback: {e}", probes.source)))
     }
 }
 
@@ -108,8 +119,9 @@ impl SourceType for RtspSource {
         ];
         let pipeline = parse("rtsp.launch", &fill(RTSP, &values))?;
         let source = named(&pipeline, "source")?;
-        source.set_property("location", with_login(&self.settings));
-        check_certificate(&source, &self.settings.tls, probes);
+        let relay = self.relay(probes)?;
+        source.set_property("location", relay.url());
+        probes.keep_relay(Some(relay));
         select_video(&source, probes);
         self.watch_manager(&source, probes);
         decode_when_added(&pipeline, &source, probes);
@@ -119,8 +131,7 @@ impl SourceType for RtspSource {
     fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
         let (name, rejected) = (&probes.source, probes.rejected().clone());
         if failure::is_transport_refused(message, &rejected) {
-            let (refused, next) = probes.memory.transport().refuse();
-            return failure::transport_refused(name, refused, next);
+            return failure::transport_refused(name, probes.memory.transport().refuse());
         }
         failure::from_rtsp(name, message, &rejected)
     }
@@ -130,17 +141,6 @@ impl SourceType for RtspSource {
     }
 }
 
-/// A login in the URL is tried once, and again when the camera calls its nonce stale. One in rtspsrc's own properties is
-/// tried eight times in a row, which is enough for many cameras to lock the account. The camera never sees this URL.
-fn with_login(camera: &RtspConfig) -> String {
-    let (Some(user), Some((scheme, rest))) = (&camera.user, camera.url.split_once("://")) else {
-        return camera.url.clone();
-    };
-    let escaped = |text: &str| glib::uri_escape_string(text, None::<&str>, false);
-    let password = camera.password.as_ref().map_or("", Secret::reveal);
-    format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
-}
-
 /// Call it before the end of a pipeline: rtspsrc then waits for the answer to TEARDOWN for [`TEARDOWN_WAIT_US`] and not as long as for
 /// any other answer.
 pub fn limit_teardown(pipeline: &gst::Pipeline) {
@@ -148,27 +148,6 @@ pub fn limit_teardown(pipeline: &gst::Pipeline) {
     if let Some(source) = source.filter(|source| source.has_property("tcp-timeout")) {
         source.set_property("tcp-timeout", TEARDOWN_WAIT_US);
     }
-}
-
-/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones.
-fn check_certificate(source: &gst::Element, tls: &CameraTls, probes: &Arc<PipelineProbes>) {
-    let pinned = match tls {
-        CameraTls::Insecure => return source.set_property_from_str("tls-validation-flags", "0"),
-        CameraTls::Verify => None,
-        CameraTls::Fingerprint(pinned) => Some(*pinned),
-    };
-    let probes = Arc::downgrade(probes);
-    source.connect("accept-certificate", false, move |values| {
-        let accepted = values
-            .get(2)
-            .and_then(|value| value.get::<glib::Object>().ok())
-            .map(|certificate| certificate.property::<glib::ByteArray>("certificate"))
-            .is_some_and(|der| pinned.is_some_and(|pinned| Sha256::digest(&*der)[..] == pinned));
-        if let (false, Some(probes)) = (accepted, probes.upgrade()) {
-            probes.rejected().certificate = true;
-        }
-        Some(accepted.to_value())
-    });
 }
 
 /// Only the first video stream that can be decoded is set up; sound and metadata never get a pad.
@@ -199,33 +178,6 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
         probes.rejected().codec = Some(plain_line(encoding));
     }
     codec.is_ok()
-}
-
-/// Sends the camera a request now and then while its packets pass the pad. rtspsrc of GStreamer 1.22 does so only when nothing
-/// comes, and a camera that receives nothing ends the session. The camera's answer does not matter.
-fn keep_alive(
-    source: &gst::Element,
-    pad: &gst::Pad,
-    probes: &Arc<PipelineProbes>,
-    every: Duration,
-) {
-    let (source, probes) = (source.downgrade(), Arc::downgrade(probes));
-    // When the last request was sent; at first, when the first packet came.
-    let last: Mutex<Option<Mono>> = Mutex::default();
-    let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::BUFFER_LIST;
-    pad.add_probe(kinds, move |_, _| {
-        let (Some(source), Some(probes)) = (source.upgrade(), probes.upgrade()) else {
-            return gst::PadProbeReturn::Ok;
-        };
-        let now = probes.now().mono;
-        let mut last = lock(&last);
-        if now.since(*last.get_or_insert(now)) >= every {
-            *last = Some(now);
-            let (content, unused): (Option<&str>, _) = (None, gst::Promise::new());
-            source.emit_by_name::<bool>("get-parameter", &[&"alive", &content, &unused]);
-        }
-        gst::PadProbeReturn::Ok
-    });
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.

@@ -114,11 +114,7 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
             };
             let server = serve(&script).await;
             let camera = camera_of(&server);
-            let opener = GstOpener::with_keep_alive(camera.clone(), Duration::from_secs(4));
-            let watched =
-                CheckedCamera::start_with(SourceSetup::new(Arc::new(opener), &camera), &script);
-            // rtspsrc waits for the answer to a request before it sends the next one, so a camera that ignores them gets one:
-            // it keeps the session until 4 + 8 s.
+            let watched = CheckedCamera::start(camera, &script);
             watched.frames(20 * (timeout_s + 2)).await;
             let (health, memory) = (watched.health(), server.memory());
             assert_undamaged(&health, &format!("{deed:?}"));

@@ -1,0 +1,293 @@
+//! What a camera answers before it streams: logins, redirects, channels, timeouts. And how often it is connected to.
+
+use super::*;
+use spotter_core::config::RtspConfig;
+use spotter_scripted::{
+    rtsp::conversation::{Redirect, Takes},
+    tls,
+};
+
+fn with_login(scheme: Scheme) -> CameraScript {
+    CameraScript {
+        login: Some(Login {
+            scheme,
+            user: "viewer",
+            password: CANARY,
+        }),
+        ..good()
+    }
+}
+
+fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig {
+    let mut camera = rtsp(url, Transport::Tcp);
+    change(rtsp_of(&mut camera));
+    camera
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sha256_alone_logs_in_and_its_wrong_login_is_tried_once() {
+    let (health, _, server) = played(
+        "SHA-256",
+        with_login(Scheme::DigestSha256),
+        |_| {},
+        streams(5),
+    )
+    .await;
+    assert_undamaged(&health, "SHA-256");
+    let memory = server.memory();
+    assert_eq!(
+        (memory.connections, memory.wrong_logins),
+        (1, 0),
+        "{memory:?}"
+    );
+
+    let server = serve(&with_login(Scheme::DigestSha256)).await;
+    let wrong = configured(server.url(), |rtsp| {
+        rtsp.password = Some(Secret::new("another".into()));
+    });
+    let watched = CheckedCamera::start(wrong, &good());
+    let health = watched.failure().await;
+    assert_eq!(health.failure.unwrap().fault, Fault::AuthFailed);
+    watched.stop().await;
+    let memory = server.memory();
+    assert_eq!(
+        (memory.connections, memory.wrong_logins),
+        (1, 1),
+        "{memory:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn setup_without_channels_and_short_timeout_stream() {
+    let silent_channels = CameraScript {
+        names_channels: false,
+        ..good()
+    };
+    let short = CameraScript {
+        timeout: Duration::from_secs(4),
+        ..good()
+    };
+    let channels = played("no channels", silent_channels, |_| {}, streams(40));
+    // Three timeouts long.
+    let kept = played("short timeout", short, |_| {}, streams(20 * 12));
+    let ((_, _, first), (_, _, second)) = tokio::join!(channels, kept);
+    assert_eq!(
+        [first, second].map(|server| server.memory().connections),
+        [1, 1]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirect_on_the_same_host_and_port_logs_in_again() {
+    let at = Arc::new(OnceLock::<String>::new());
+    let known = Arc::clone(&at);
+    let script = move |_| CameraScript {
+        redirect: Some(Redirect::Path(
+            "/old",
+            known.get().cloned().unwrap_or_default(),
+        )),
+        ..with_login(Scheme::Digest)
+    };
+    let server = Server::start(script).await;
+    at.set(server.url()).unwrap();
+    let old = server.url().replace("/x", "/old");
+    let watched = CheckedCamera::start(configured(old, |_| {}), &good());
+    watched.frames(5).await;
+    watched.stop().await;
+    let memory = server.memory();
+    assert_eq!(
+        (memory.connections, memory.wrong_logins),
+        (2, 0),
+        "{memory:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirect_elsewhere_is_followed_without_login_where_named() {
+    let there = serve(&good()).await;
+    let guarded = serve(&with_login(Scheme::Basic)).await;
+    let other_host = |server: &Server| server.url().replace("127.0.0.1", "localhost");
+    let to = |location: String| CameraScript {
+        redirect: Some(Redirect::Path("/x", location)),
+        ..good()
+    };
+    let refused = async |location: String, hosts: &[&str], fault: Fault, text: &str| {
+        let server = serve(&to(location)).await;
+        let camera = configured(server.url(), |rtsp| {
+            rtsp.redirect_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        });
+        let watched = CheckedCamera::start(camera, &good());
+        let failure = watched.failure().await.failure.unwrap();
+        assert!(
+            failure.fault == fault && failure.text.contains(text),
+            "{failure}"
+        );
+        watched.stop().await;
+    };
+    refused(
+        other_host(&there),
+        &["nvr"],
+        Fault::Protocol,
+        "redirect_hosts",
+    )
+    .await;
+    assert_eq!(there.memory().connections, 0);
+    let text = "the login is sent to the host and port of `url` alone";
+    refused(
+        other_host(&guarded),
+        &["localhost"],
+        Fault::AuthFailed,
+        text,
+    )
+    .await;
+    assert_eq!(guarded.memory().wrong_logins, 0);
+
+    let server = serve(&to(other_host(&there))).await;
+    let camera = configured(server.url(), |rtsp| {
+        rtsp.redirect_hosts = vec!["localhost".into()]
+    });
+    let watched = CheckedCamera::start(camera, &good());
+    watched.frames(5).await;
+    watched.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rtsps_camera_is_asked_for_rtsps() {
+    let directory = tempfile::tempdir().unwrap();
+    tls::certificates(directory.path());
+    let script = CameraScript {
+        redirect: Some(Redirect::Unencrypted),
+        ..with_login(Scheme::Digest)
+    };
+    let server = serve(&script).await;
+    let url = server.encrypted(directory.path()).await;
+    let camera = configured(url, |rtsp| rtsp.tls = CameraTls::Insecure);
+    let watched = CheckedCamera::start(camera, &script);
+    watched.frames(5).await;
+    watched.stop().await;
+    let memory = server.memory();
+    let is_encrypted = |(_, _, url): &(usize, String, String)| url.starts_with("rtsps://");
+    assert!(
+        memory.connections == 1 && memory.requests.iter().all(is_encrypted),
+        "{memory:?}"
+    );
+}
+
+/// Cameras that answer so that a client connects again as soon as it can; some of them stream for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_answers_get_few_connections_and_requests() {
+    tape(TapeCodec::H264);
+    let stale = Scheme::DigestFor(0);
+    let scripts = [
+        ("closes", good().at("OPTIONS", CameraFault::Close)),
+        (
+            "refuses SETUP",
+            good().at("SETUP", CameraFault::Refuse(461)),
+        ),
+        ("streams a moment", good().after(3, CameraFault::Close)),
+        ("is stale for ever", with_login(stale)),
+        (
+            "datagrams, closes",
+            CameraScript {
+                takes: Takes::Udp,
+                ..good().after(3, CameraFault::Close)
+            },
+        ),
+    ];
+    let mut running = JoinSet::new();
+    for (name, script) in scripts {
+        running.spawn(async move { (name, connections_of(serve(&script).await).await) });
+    }
+    running.spawn(async {
+        let at = Arc::new(OnceLock::<String>::new());
+        let known = Arc::clone(&at);
+        let script = move |connection: usize| CameraScript {
+            redirect: Some(Redirect::Always(format!(
+                "{}{connection}/",
+                known.get().cloned().unwrap_or_default()
+            ))),
+            ..good()
+        };
+        let server = Server::start(script).await;
+        at.set(server.url()).unwrap();
+        ("redirects", connections_of(server).await)
+    });
+    for (name, memory) in running.join_all().await {
+        let (times, requests) = (&memory.connected_at, memory.requests.len());
+        println!("{name}: {} connections, {requests} requests", times.len());
+        for (first, start) in times.iter().enumerate() {
+            let soon = |time: &&tokio::time::Instant| {
+                time.duration_since(*start) <= Duration::from_secs(4)
+            };
+            let soon = times[first..].iter().filter(soon).count();
+            assert!(soon <= 4, "{name}: {soon} connections within 4 s");
+        }
+        assert!(requests <= 64 * times.len(), "{name}: {requests} requests");
+        assert!(memory.wrong_logins == 0, "{name}");
+    }
+}
+
+async fn connections_of(server: Server) -> spotter_scripted::rtsp::server::ServerMemory {
+    let camera = rtsp(server.url(), Transport::Auto);
+    let mut stream = SourceSetup::new(Arc::new(GstOpener::new(camera.clone(), None)), &camera);
+    // Without pauses of the session, so that nothing else limits the connections.
+    stream.policy.pause_scale = 0.0;
+    let watched = CheckedCamera::start_with(stream, &good());
+    sleep(Duration::from_secs(15)).await;
+    let memory = server.memory();
+    watched.stop_undated().await;
+    memory
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_second_transport_hides_no_reason_of_the_first() {
+    tape(TapeCodec::H264);
+    // Agrees to TCP alone and sends nothing.
+    let script = || CameraScript {
+        takes: Takes::Tcp,
+        ..good().after(0, CameraFault::Silence)
+    };
+    let impatient_auto = |server: &Server| {
+        let mut camera = rtsp(server.url(), Transport::Auto);
+        impatient(&mut camera);
+        camera
+    };
+    let is_whole = |failure: &Failure| {
+        let text = &failure.text;
+        let names_both = text.starts_with("no picture within 5s")
+            && text.ends_with("; over UDP, the camera refused RTP (RTSP 461)");
+        assert!(failure.fault == Fault::NoFrame && names_both, "{failure}");
+    };
+    let probed = async {
+        let server = serve(&script()).await;
+        let camera = impatient_auto(&server);
+        is_whole(
+            &probe(&camera, Arc::new(SystemClock::new()))
+                .await
+                .unwrap_err(),
+        );
+    };
+    let watched = async {
+        let server = serve(&script()).await;
+        let watched = CheckedCamera::start(impatient_auto(&server), &good());
+        let twice = |health: &Health| failed(health) && health.attempts == 2;
+        is_whole(
+            &watched
+                .until("both transports", twice)
+                .await
+                .failure
+                .unwrap(),
+        );
+        watched.stop().await;
+    };
+    let both = async {
+        let server = serve(&good().at("SETUP", CameraFault::Refuse(461))).await;
+        let camera = rtsp(server.url(), Transport::Auto);
+        let failure = probe(&camera, Arc::new(SystemClock::new()))
+            .await
+            .unwrap_err();
+        let text = "camera refused RTP over UDP (RTSP 461), and RTP over TCP before";
+        assert!(failure.text.ends_with(text), "{failure}");
+    };
+    tokio::join!(probed, watched, both);
+}

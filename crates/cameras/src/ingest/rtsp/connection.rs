@@ -1,0 +1,83 @@
+//! A connection to a camera by GIO, with TLS where the URL says so, and never through a proxy.
+
+use std::{cell::Cell, net::IpAddr, rc::Rc, time::Duration};
+
+use gio::{glib, prelude::*};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::{dialogue::port, relay::RelayEnd};
+use spotter_core::config::CameraTls;
+
+/// Both directions. It ends when it is dropped.
+pub struct CameraConnection {
+    pub stream: gio::IOStream,
+    /// The camera's address.
+    pub peer: Option<IpAddr>,
+}
+
+impl CameraConnection {
+    /// Connects within `limit`.
+    pub async fn open(url: &Url, tls: &CameraTls, limit: Duration) -> Result<Self, RelayEnd> {
+        let opened = async {
+            let host = url.host_str().unwrap_or_default();
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let address = gio::NetworkAddress::new(host, port(url));
+            let client = gio::SocketClient::new();
+            // A proxy of the machine is for the web; cameras are in its own network.
+            client.set_enable_proxy(false);
+            let connected = client.connect_future(&address).await;
+            let socket = connected.map_err(|_| RelayEnd::Unreachable)?;
+            let peer = socket.remote_address().ok();
+            let peer = peer.and_downcast::<gio::InetSocketAddress>();
+            let peer = peer.and_then(|peer| peer.address().to_str().parse().ok());
+            let stream: gio::IOStream = match url.scheme() {
+                "rtsps" => encrypted(&socket, &address, tls).await?.upcast(),
+                _ => socket.upcast(),
+            };
+            Ok(Self { stream, peer })
+        };
+        tokio::select! {
+            opened = opened => opened,
+            () = glib::timeout_future(limit) => Err(RelayEnd::Unreachable),
+        }
+    }
+}
+
+/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones. A certificate that is
+/// named by its fingerprint must be that one, whoever vouches for another.
+async fn encrypted(
+    socket: &gio::SocketConnection,
+    address: &gio::NetworkAddress,
+    tls: &CameraTls,
+) -> Result<gio::TlsConnection, RelayEnd> {
+    let failed = |_| RelayEnd::NoTls;
+    let connection = gio::TlsClientConnection::new(socket, Some(address)).map_err(failed)?;
+    let connection: gio::TlsConnection = connection.upcast();
+    let refused = Rc::new(Cell::new(false));
+    let (noted, checked) = (Rc::clone(&refused), tls.clone());
+    connection.connect_accept_certificate(move |_, certificate, _| {
+        let accepted = match &checked {
+            CameraTls::Insecure => true,
+            CameraTls::Verify => false,
+            CameraTls::Fingerprint(pinned) => is_pinned(certificate, pinned),
+        };
+        noted.set(!accepted);
+        accepted
+    });
+    let shaken = connection.handshake_future(glib::Priority::DEFAULT).await;
+    if let CameraTls::Fingerprint(pinned) = tls {
+        let certificate = connection.peer_certificate();
+        refused.set(!certificate.is_some_and(|certificate| is_pinned(&certificate, pinned)));
+    }
+    match (refused.get(), shaken) {
+        (true, _) => Err(RelayEnd::Certificate),
+        (false, Err(_)) => Err(RelayEnd::NoTls),
+        (false, Ok(())) => Ok(connection),
+    }
+}
+
+fn is_pinned(certificate: &gio::TlsCertificate, pinned: &[u8; 32]) -> bool {
+    let der = certificate.property::<glib::ByteArray>("certificate");
+    Sha256::digest(&*der)[..] == *pinned
+}

@@ -1,0 +1,367 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use spotter_core::config::{CameraTls, Secret, Transport};
+
+const RELAY: &str = "rtsp://127.0.0.1:4000/token";
+const PEER: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)));
+const START: Mono = Mono::from_nanos(0);
+
+fn settings(url: &str) -> RtspConfig {
+    RtspConfig {
+        url: url.into(),
+        user: Some("admin".into()),
+        password: Some(Secret::new("secret1".into())),
+        transport: Transport::Auto,
+        tls: CameraTls::Verify,
+        redirect_hosts: vec!["Recorder".into()],
+    }
+}
+
+fn dialogue(url: &str) -> RtspDialogue {
+    RtspDialogue::new(RELAY, &settings(url)).unwrap()
+}
+
+fn asked(method: &str, url: &str, headers: &[(&str, &str)]) -> RtspMessage {
+    let mut request = RtspMessage::request(method, url);
+    request.set("CSeq", "77");
+    for (name, value) in headers {
+        request.set(name, *value);
+    }
+    request
+}
+
+/// The camera's answer to a request, with these headers.
+fn answer(to: &RtspMessage, status: u16, headers: &[(&str, &str)]) -> RtspMessage {
+    let mut text = format!("RTSP/1.0 {status} x\r\n");
+    if let Some(number) = to.header("cseq") {
+        text += &format!("CSeq: {number}\r\n");
+    }
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    parsed(&format!("{text}\r\n"))
+}
+
+fn parsed(text: &str) -> RtspMessage {
+    let mut inbox = super::super::message::RtspInbox::default();
+    inbox.push(text.as_bytes());
+    match inbox.next() {
+        Ok(Some(super::super::message::RtspItem::Message(message))) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl RtspDialogue {
+    fn to_camera(&mut self, method: &str, headers: &[(&str, &str)]) -> RtspMessage {
+        self.request(&asked(method, RELAY, headers), START).unwrap()
+    }
+
+    fn answered(&mut self, answer: RtspMessage) -> Result<DialogueStep, RelayEnd> {
+        self.answer(answer, PEER, START)
+    }
+
+    fn to_client(&mut self, answer: RtspMessage) -> RtspMessage {
+        match self.answered(answer) {
+            Ok(DialogueStep::ToClient(answer)) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Follows a redirect.
+    fn redirected(&mut self, from: &RtspMessage, to: &str) -> Result<RtspMessage, RelayEnd> {
+        match self.answered(answer(from, 302, &[("Location", to)]))? {
+            DialogueStep::Reconnect(request) => Ok(request),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn requests_and_answers_keep_their_numbers_and_addresses() {
+    let url = "rtsp://192.0.2.7/a b?x={1}";
+    let mut dialogue = dialogue(url);
+    let request = dialogue.to_camera("DESCRIBE", &[("Accept", "application/sdp")]);
+    assert_eq!(
+        (
+            request.url(),
+            request.header("accept"),
+            request.header("cseq")
+        ),
+        ("rtsp://192.0.2.7/a", Some("application/sdp"), Some("1"))
+    );
+    assert!(
+        request
+            .to_bytes()
+            .starts_with(format!("DESCRIBE {url} RTSP/1.0\r\n").as_bytes())
+    );
+    let described = dialogue.to_client(answer(&request, 200, &[]));
+    assert_eq!(described.header("cseq"), Some("77"));
+    // What rtspsrc names from now on is the camera's own address.
+    assert!(
+        described
+            .header("content-base")
+            .unwrap()
+            .starts_with("rtsp://192.0.2.7/a")
+    );
+    let own = asked("SETUP", "rtsp://192.0.2.7/own/track1", &[]);
+    assert_eq!(dialogue.request(&own, START).unwrap().url(), own.url());
+}
+
+#[test]
+fn answers_without_number_or_to_forgotten_requests_are_sorted_out() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    let first = dialogue.to_camera("OPTIONS", &[]);
+    let unnumbered = answer(&parsed("OPTIONS * RTSP/1.0\r\n\r\n"), 200, &[]);
+    assert_eq!(dialogue.to_client(unnumbered).header("cseq"), Some("77"));
+    // The same answer again is to no request.
+    let again = dialogue.answered(answer(&first, 200, &[]));
+    assert!(matches!(again, Ok(DialogueStep::Done)), "{again:?}");
+    for _ in 0..100 {
+        let request = dialogue.request(&asked("PLAY", RELAY, &[]), START);
+        if let Ok(request) = request {
+            dialogue.to_client(answer(&request, 200, &[]));
+        }
+    }
+    assert!(dialogue.pending.is_empty());
+}
+
+#[test]
+fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
+    for (algorithm, length) in [
+        ("", 32),
+        (", algorithm=MD5", 32),
+        (", algorithm=\"SHA-256\"", 64),
+    ] {
+        let mut dialogue = dialogue("rtsp://gate/x");
+        let challenge = |more: &str| {
+            format!("Digest realm=\"IP Camera(GH455)\", nonce=\"0123\"{algorithm}{more}")
+        };
+        let request = dialogue.to_camera("DESCRIBE", &[]);
+        assert_eq!(request.header("authorization"), None);
+        let refused = |to: &RtspMessage, more: &str| {
+            answer(to, 401, &[("WWW-Authenticate", &challenge(more))])
+        };
+        let step = dialogue.answered(refused(&request, ""));
+        let Ok(DialogueStep::ToCamera(signed)) = step else {
+            panic!("{step:?}")
+        };
+        let login = signed.header("authorization").unwrap();
+        let response = login
+            .split("response=\"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        assert_eq!(response.len(), length, "{login}");
+        let step = dialogue.answered(refused(&signed, ", stale=TRUE"));
+        let Ok(DialogueStep::ToCamera(signed)) = step else {
+            panic!("{step:?}")
+        };
+        let rejected = dialogue.to_client(refused(&signed, ""));
+        assert_eq!(
+            (rejected.status(), rejected.header("cseq")),
+            (Some(401), Some("77"))
+        );
+    }
+}
+
+#[test]
+fn first_known_challenge_is_answered_beside_unknown_ones() {
+    for (challenges, scheme) in [
+        (
+            &[
+                "Digest realm=\"r\", nonce=\"n\", algorithm=SHA-1024",
+                "Basic realm=\"r\"",
+            ][..],
+            "Basic",
+        ),
+        (
+            &["Basic realm=\"r\"", "Digest realm=\"r\", nonce=\"n\""],
+            "Digest",
+        ),
+        (&["=,= broken", "Digest realm=\"r\", nonce=\"n\""], "Digest"),
+    ] {
+        let mut dialogue = dialogue("rtsp://gate/x");
+        let request = dialogue.to_camera("DESCRIBE", &[]);
+        let headers: Vec<_> = challenges
+            .iter()
+            .map(|one| ("WWW-Authenticate", *one))
+            .collect();
+        let step = dialogue.answered(answer(&request, 401, &headers));
+        let Ok(DialogueStep::ToCamera(signed)) = step else {
+            panic!("{step:?}")
+        };
+        assert!(
+            signed.header("authorization").unwrap().starts_with(scheme),
+            "{challenges:?}"
+        );
+    }
+}
+
+#[test]
+fn redirects_are_followed_to_allowed_places_only() {
+    let follow = |to: &str| {
+        let mut dialogue = dialogue("rtsps://gate:7441/old");
+        let request = dialogue.to_camera("DESCRIBE", &[]);
+        let followed = dialogue.redirected(&request, to)?;
+        assert_eq!(followed.method(), "DESCRIBE");
+        Ok((followed.url().to_owned(), dialogue.is_home()))
+    };
+    let good = |url: &str, is_home| Ok((url.to_owned(), is_home));
+    assert_eq!(
+        follow("rtsps://gate:7441/new"),
+        good("rtsps://gate:7441/new", true)
+    );
+    assert_eq!(follow("/new?x=1"), good("rtsps://gate:7441/new?x=1", true));
+    assert_eq!(
+        follow("rtsps://GATE:7441/new"),
+        good("rtsps://GATE:7441/new", true)
+    );
+    assert_eq!(
+        follow("rtsps://other:login@gate:7441/n"),
+        good("rtsps://gate:7441/n", true)
+    );
+    assert_eq!(follow("rtsps://gate/new"), good("rtsps://gate/new", false));
+    assert_eq!(
+        follow("rtsps://recorder/new"),
+        good("rtsps://recorder/new", false)
+    );
+    let elsewhere = |to: &str| Err(RelayEnd::RedirectElsewhere { to: to.into() });
+    assert_eq!(
+        follow("rtsps://192.0.2.9/new"),
+        elsewhere("rtsps://192.0.2.9/new")
+    );
+    let unencrypted = RelayEnd::RedirectUnencrypted {
+        to: "rtsp://gate:7441/new".into(),
+    };
+    assert_eq!(follow("rtsp://gate:7441/new"), Err(unencrypted));
+    for to in ["", "http://gate/new", "file:///etc/passwd", "rtsp://"] {
+        assert_eq!(follow(to), Err(RelayEnd::RedirectNowhere), "{to:?}");
+    }
+}
+
+#[test]
+fn redirects_in_a_circle_or_without_end_are_named() {
+    let mut round = dialogue("rtsp://gate/a");
+    let request = round.to_camera("DESCRIBE", &[]);
+    let request = round.redirected(&request, "rtsp://gate/b").unwrap();
+    let end = round.redirected(&request, "rtsp://gate/a").unwrap_err();
+    let way = ["rtsp://gate/a", "rtsp://gate/b", "rtsp://gate/a"].map(str::to_owned);
+    assert_eq!(end, RelayEnd::TooManyRedirects(way.into()));
+
+    let mut endless = dialogue("rtsp://gate/0");
+    let mut request = endless.to_camera("DESCRIBE", &[]);
+    for number in 1..=REDIRECTS_MAX {
+        request = endless
+            .redirected(&request, &format!("rtsp://gate/{number}"))
+            .unwrap();
+    }
+    let end = endless
+        .redirected(&request, "rtsp://gate/last")
+        .unwrap_err();
+    assert!(matches!(end, RelayEnd::TooManyRedirects(way) if way.len() == REDIRECTS_MAX + 2));
+}
+
+#[test]
+fn login_is_kept_from_another_port_and_the_reason_is_named() {
+    let mut dialogue = dialogue("rtsp://gate/old");
+    let request = dialogue.to_camera("DESCRIBE", &[]);
+    let request = dialogue
+        .redirected(&request, "rtsp://gate:8554/new")
+        .unwrap();
+    let challenge = [("WWW-Authenticate", "Basic realm=\"r\"")];
+    let end = dialogue
+        .answered(answer(&request, 401, &challenge))
+        .unwrap_err();
+    assert_eq!(
+        end,
+        RelayEnd::LoginElsewhere {
+            to: "rtsp://gate:8554/new".into()
+        }
+    );
+}
+
+#[test]
+fn setup_answer_gets_the_channels_and_the_source_that_it_lacks() {
+    let tcp = "RTP/AVP/TCP;unicast;interleaved=0-1";
+    let udp = "RTP/AVP;unicast;client_port=5000-5001";
+    for (asked, agreed, completed) in [
+        (
+            tcp,
+            "RTP/AVP/TCP;unicast",
+            "RTP/AVP/TCP;unicast;interleaved=0-1",
+        ),
+        (tcp, "", tcp),
+        (
+            tcp,
+            "RTP/AVP/TCP;unicast;interleaved=4-5",
+            "RTP/AVP/TCP;unicast;interleaved=4-5",
+        ),
+        (
+            udp,
+            "RTP/AVP;unicast;client_port=5000-5001;server_port=6-7",
+            "RTP/AVP;unicast;client_port=5000-5001;server_port=6-7;source=192.0.2.7",
+        ),
+        (
+            udp,
+            "RTP/AVP;unicast;source=192.0.2.8",
+            "RTP/AVP;unicast;source=192.0.2.8",
+        ),
+    ] {
+        assert_eq!(completed_transport(asked, agreed, PEER), completed);
+    }
+}
+
+#[test]
+fn session_is_kept_alive_twice_within_its_timeout() {
+    for (session, every_s) in [
+        ("1;timeout=8", 4.0),
+        ("1 ; timeout=1", 0.5),
+        ("1;timeout=60", 10.0),
+        ("1;timeout=0", 10.0),
+        ("1;timeout=99999999999", 10.0),
+        ("1", 10.0),
+    ] {
+        let mut dialogue = dialogue("rtsp://gate/x");
+        let methods = dialogue.to_camera("OPTIONS", &[]);
+        dialogue.to_client(answer(&methods, 200, &[("Public", "SETUP, PLAY")]));
+        let setup = dialogue.to_camera("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+        dialogue.to_client(answer(&setup, 200, &[("Session", session)]));
+        assert_eq!(dialogue.keep_alive_due(), None, "nothing plays");
+        let play = dialogue.to_camera("PLAY", &[]);
+        dialogue.to_client(answer(&play, 200, &[]));
+        let due = dialogue.keep_alive_due().unwrap();
+        assert_eq!(due.since(START).as_secs_f64(), every_s, "{session}");
+        assert!(dialogue.keep_alive(START).is_none());
+        let request = dialogue.keep_alive(due).unwrap();
+        assert_eq!(
+            (request.method(), request.header("session")),
+            ("OPTIONS", Some("1"))
+        );
+        let step = dialogue.answered(answer(&request, 454, &[]));
+        assert!(matches!(step, Ok(DialogueStep::Done)));
+        dialogue.to_camera("TEARDOWN", &[]);
+        assert_eq!(dialogue.keep_alive_due(), None);
+    }
+}
+
+#[test]
+fn endless_answers_end_after_the_allowed_requests() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    let mut request = dialogue.to_camera("DESCRIBE", &[]);
+    let challenge = [(
+        "WWW-Authenticate",
+        "Digest realm=\"r\", nonce=\"n\", stale=true",
+    )];
+    let end = loop {
+        match dialogue.answered(answer(&request, 401, &challenge)) {
+            Ok(DialogueStep::ToCamera(again)) => request = again,
+            Ok(step) => panic!("{step:?}"),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end, RelayEnd::TooManyRequests(REQUESTS_MAX));
+    assert_eq!(dialogue.numbers, REQUESTS_MAX);
+}

@@ -1,0 +1,98 @@
+//! The login of a camera: from its challenge to the header `Authorization`. Pure.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http_auth::{ChallengeRef, DigestClient, PasswordParams};
+
+use super::message::RtspMessage;
+use spotter_core::config::{RtspConfig, Secret};
+
+/// User and password, and what the camera demands them for.
+#[derive(Debug)]
+pub struct CameraLogin {
+    user: String,
+    password: Option<Secret>,
+    scheme: Option<LoginScheme>,
+}
+
+#[derive(Debug)]
+enum LoginScheme {
+    Basic,
+    Digest(Box<DigestClient>),
+}
+
+impl CameraLogin {
+    /// `None` for a camera without a login.
+    pub fn new(settings: &RtspConfig) -> Option<Self> {
+        Some(Self {
+            user: settings.user.clone()?,
+            password: settings.password.clone(),
+            scheme: None,
+        })
+    }
+
+    /// What another connection demanded is void.
+    pub fn begin_again(&mut self) {
+        self.scheme = None;
+    }
+
+    /// Reads the challenge of a refused request. True when the request is to be repeated with a login: it had none, or the camera
+    /// calls its nonce stale. A login that the camera rejected is never repeated, because cameras lock accounts.
+    pub fn challenged(&mut self, answer: &RtspMessage, had_login: bool) -> bool {
+        let Some(scheme) = scheme_of(answer) else {
+            return false;
+        };
+        let is_stale = matches!(&scheme, LoginScheme::Digest(digest) if digest.stale());
+        self.scheme = Some(scheme);
+        !had_login || is_stale
+    }
+
+    /// Adds the login to a request, once the camera has demanded one. True when it has one.
+    pub fn sign(&mut self, request: &mut RtspMessage) -> bool {
+        let password = self.password.as_ref().map_or("", Secret::reveal);
+        let user = self.user.as_str();
+        let value = match &mut self.scheme {
+            None => None,
+            Some(LoginScheme::Basic) => {
+                let login = BASE64_STANDARD.encode(format!("{user}:{password}"));
+                Some(format!("Basic {login}"))
+            }
+            Some(LoginScheme::Digest(digest)) => {
+                let of = |body| PasswordParams {
+                    username: user,
+                    password,
+                    uri: request.url(),
+                    method: request.method(),
+                    body,
+                };
+                // Without a body, `auth` is preferred to `auth-int`, which cameras do not know.
+                let value = digest.respond(&of(None));
+                value
+                    .or_else(|_| digest.respond(&of(Some(request.body()))))
+                    .ok()
+            }
+        };
+        let Some(value) = value else { return false };
+        request.set("Authorization", value);
+        true
+    }
+}
+
+/// What the camera demands: the first Digest with a known algorithm, else Basic.
+fn scheme_of(answer: &RtspMessage) -> Option<LoginScheme> {
+    let mut basic = false;
+    for header in answer.headers("www-authenticate") {
+        // A challenge that cannot be read does not hide those of other headers.
+        for challenge in http_auth::parse_challenges(header).unwrap_or_default() {
+            basic |= challenge.scheme.eq_ignore_ascii_case("Basic");
+            if let Some(digest) = digest_of(&challenge) {
+                return Some(LoginScheme::Digest(Box::new(digest)));
+            }
+        }
+    }
+    basic.then_some(LoginScheme::Basic)
+}
+
+fn digest_of(challenge: &ChallengeRef<'_>) -> Option<DigestClient> {
+    let is_digest = challenge.scheme.eq_ignore_ascii_case("Digest");
+    is_digest.then(|| challenge.try_into().ok()).flatten()
+}

@@ -1,0 +1,373 @@
+//! The sockets of a conversation: rtspsrc's on loopback and the camera's, in a thread of their own with a GLib main context.
+
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    fs::File,
+    io::{self, Read},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use gio::{glib, prelude::*};
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use url::{Host, Url};
+
+use super::{
+    budget::ConnectionBudget,
+    connection::CameraConnection,
+    dialogue::{DialogueStep, RtspDialogue},
+    message::{NotRtsp, RtspInbox, RtspItem, RtspMessage},
+};
+use crate::lock;
+use spotter_core::{Clock, config::RtspConfig};
+
+/// Packets of several pictures.
+const READ_BYTES: usize = 64 * 1024;
+/// After rtspsrc has ended, it has closed its connection, which ends the relay; it has this time to send its last bytes.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+/// How often the relay looks whether a request is due that keeps a session alive.
+const KEEP_ALIVE_STEP: Duration = Duration::from_millis(250);
+const CANCELLED: Duration = Duration::from_millis(20);
+
+/// Why a conversation ended. The text about it is made by `gst::failure`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayEnd {
+    /// rtspsrc closed its connection.
+    ByClient,
+    Unreachable,
+    Certificate,
+    /// The camera's end of TLS failed.
+    NoTls,
+    /// The camera closed the connection before or while it sent a stream.
+    Closed {
+        playing: bool,
+    },
+    /// The camera sent what is no RTSP.
+    NotRtsp {
+        playing: bool,
+    },
+    /// Redirected more often than allowed, or in a circle: the addresses in order.
+    TooManyRedirects(Vec<String>),
+    /// Redirected without an address that can be used.
+    RedirectNowhere,
+    /// Redirected to another host.
+    RedirectElsewhere {
+        to: String,
+    },
+    /// Redirected from an encrypted address to one that is not.
+    RedirectUnencrypted {
+        to: String,
+    },
+    /// An address that the camera redirected to demands a login, and the login is for another one.
+    LoginElsewhere {
+        to: String,
+    },
+    TooManyRequests(u32),
+}
+
+pub struct RelaySettings {
+    pub rtsp: RtspConfig,
+    /// A camera that is not reached in this time is unreachable.
+    pub connect_limit: Duration,
+    pub connections: Arc<Mutex<ConnectionBudget>>,
+    pub clock: Arc<dyn Clock>,
+    /// Is called once, in the relay's thread, unless rtspsrc ended first.
+    pub ended: Box<dyn Fn(RelayEnd) + Send>,
+}
+
+/// Stops when it is dropped; rtspsrc must have ended before.
+pub struct RtspRelay {
+    url: String,
+    /// Dropped to end the thread.
+    _running: oneshot::Sender<()>,
+}
+
+impl RtspRelay {
+    /// Listens for rtspsrc.
+    pub fn start(settings: RelaySettings) -> io::Result<Self> {
+        // rtspsrc has sockets for datagrams in the address family of its connection.
+        let is_v6 = Url::parse(&settings.rtsp.url).is_ok_and(|url| {
+            matches!(url.host(), Some(Host::Ipv6(_))) || url.as_str().contains("//[")
+        });
+        let loopback: IpAddr = match is_v6 {
+            true => Ipv6Addr::LOCALHOST.into(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        };
+        let listener = TcpListener::bind(SocketAddr::from((loopback, 0)))?;
+        // Other users of this machine can connect too, and cannot know this.
+        let mut token = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut token)?;
+        let token = u128::from_le_bytes(token);
+        let url = format!("rtsp://{}/{token:032x}", listener.local_addr()?);
+        let (running, stopped) = oneshot::channel();
+        let relay_url = url.clone();
+        let work = move || {
+            let context = glib::MainContext::new();
+            context.block_on(async {
+                let stop = async {
+                    let _ = stopped.await;
+                    glib::timeout_future(LAST_BYTES).await;
+                };
+                tokio::select! {
+                    () = converse(&settings, &relay_url, listener) => {}
+                    () = stop => {}
+                }
+                // What was under way is cancelled, and frees its memory when the context runs once more.
+                glib::timeout_future_with_priority(glib::Priority::LOW, CANCELLED).await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("rtsp-relay".into());
+        thread.spawn(work)?;
+        Ok(Self {
+            url,
+            _running: running,
+        })
+    }
+
+    /// The URL for rtspsrc.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
+async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
+    let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
+        return (settings.ended)(RelayEnd::Unreachable);
+    };
+    let Some((client, side, first)) = accept(listener, &dialogue).await else {
+        return;
+    };
+    let relay = RelayedSession {
+        settings,
+        dialogue: RefCell::new(dialogue),
+        client: client.output_stream(),
+        camera: AsyncMutex::new(None),
+        peer: Cell::new(None),
+    };
+    let ended: RelayResult<Infallible> = async {
+        let camera = relay.connect().await?;
+        relay.from_client_message(first).await?;
+        tokio::select! {
+            ended = relay.from_client(side) => ended,
+            ended = relay.from_camera(camera) => ended,
+            ended = relay.keep_alive() => ended,
+        }
+    }
+    .await;
+    // Before rtspsrc notices the end of its connection, and reports that instead.
+    match ended {
+        Ok(never) => match never {},
+        Err(RelayEnd::ByClient) => {}
+        Err(end) => (settings.ended)(end),
+    }
+    drop(client);
+}
+
+/// The client, and its first request.
+async fn accept(
+    listener: TcpListener,
+    dialogue: &RtspDialogue,
+) -> Option<(gio::SocketConnection, ReceivingSide, RtspMessage)> {
+    let socket = gio::Socket::from_fd(listener.into()).ok()?;
+    let listener = gio::SocketListener::new();
+    listener.add_socket(&socket, glib::Object::NONE).ok()?;
+    loop {
+        let (client, _) = listener.accept_future().await.ok()?;
+        let mut side = ReceivingSide::of(client.clone().upcast());
+        let first = tokio::select! {
+            first = side.next() => first,
+            () = glib::timeout_future(LAST_BYTES) => Err(SideEnd::Closed),
+        };
+        match first {
+            Ok(RtspItem::Message(first)) if dialogue.is_for_relay(&first) => {
+                return Some((client, side, first));
+            }
+            _ => {}
+        }
+    }
+}
+
+type RelayResult<T> = Result<T, RelayEnd>;
+
+struct RelayedSession<'a> {
+    settings: &'a RelaySettings,
+    /// Never borrowed across an `await`.
+    dialogue: RefCell<RtspDialogue>,
+    /// Is written to by what reads the camera alone.
+    client: gio::OutputStream,
+    camera: AsyncMutex<Option<gio::OutputStream>>,
+    peer: Cell<Option<IpAddr>>,
+}
+
+impl RelayedSession<'_> {
+    /// Connects to the camera, as soon as it may be.
+    async fn connect(&self) -> RelayResult<CameraConnection> {
+        let settings = self.settings;
+        loop {
+            let admitted = lock(&settings.connections).connect(settings.clock.now());
+            match admitted {
+                Ok(()) => break,
+                Err(wait) => glib::timeout_future(wait).await,
+            }
+        }
+        let target = self.dialogue.borrow().target().clone();
+        let limit = settings.connect_limit;
+        let camera = CameraConnection::open(&target, &settings.rtsp.tls, limit).await?;
+        self.peer.set(camera.peer);
+        *self.camera.lock().await = Some(camera.stream.output_stream());
+        Ok(camera)
+    }
+
+    async fn from_client(&self, mut client: ReceivingSide) -> RelayResult<Infallible> {
+        loop {
+            match client.next().await {
+                Ok(RtspItem::Packets(packets)) => self.to_camera(packets).await,
+                Ok(RtspItem::Message(message)) => self.from_client_message(message).await?,
+                Err(_) => return Err(RelayEnd::ByClient),
+            }
+        }
+    }
+
+    async fn from_client_message(&self, message: RtspMessage) -> RelayResult<()> {
+        let message = match message.is_answer() {
+            // To a request of the camera.
+            true => message,
+            false => {
+                let now = self.settings.clock.now();
+                self.dialogue.borrow_mut().request(&message, now)?
+            }
+        };
+        self.to_camera(message.to_bytes()).await;
+        Ok(())
+    }
+
+    async fn from_camera(&self, connection: CameraConnection) -> RelayResult<Infallible> {
+        let mut camera = ReceivingSide::of(connection.stream);
+        loop {
+            let received = camera.next().await;
+            let playing = self.dialogue.borrow().is_playing();
+            let again = match received {
+                Ok(RtspItem::Packets(packets)) => {
+                    self.to_client(packets).await?;
+                    None
+                }
+                Ok(RtspItem::Message(answer)) if answer.is_answer() => {
+                    self.from_camera_answer(answer).await?
+                }
+                Ok(RtspItem::Message(request)) => {
+                    self.to_client(request.to_bytes()).await?;
+                    None
+                }
+                Err(SideEnd::Closed) if self.dialogue.borrow().plays_over_udp() => {
+                    Some(self.reconnect().await?)
+                }
+                Err(SideEnd::Closed) => return Err(RelayEnd::Closed { playing }),
+                Err(SideEnd::NotRtsp) => return Err(RelayEnd::NotRtsp { playing }),
+            };
+            if let Some(again) = again {
+                camera = ReceivingSide::of(again.stream);
+            }
+        }
+    }
+
+    /// Does what the answer of the camera demands; with a new connection after a redirect.
+    async fn from_camera_answer(
+        &self,
+        answer: RtspMessage,
+    ) -> RelayResult<Option<CameraConnection>> {
+        let (now, peer) = (self.settings.clock.now(), self.peer.get());
+        let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
+        match step {
+            DialogueStep::Done => {}
+            DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
+            DialogueStep::ToCamera(request) => self.to_camera(request.to_bytes()).await,
+            DialogueStep::Reconnect(request) => {
+                *self.camera.lock().await = None;
+                let camera = self.connect().await?;
+                self.to_camera(request.to_bytes()).await;
+                return Ok(Some(camera));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The camera closed a connection that its stream does not need.
+    async fn reconnect(&self) -> RelayResult<CameraConnection> {
+        *self.camera.lock().await = None;
+        let camera = self.connect().await?;
+        self.dialogue.borrow_mut().reconnected();
+        Ok(camera)
+    }
+
+    async fn keep_alive(&self) -> RelayResult<Infallible> {
+        loop {
+            glib::timeout_future(KEEP_ALIVE_STEP).await;
+            let now = self.settings.clock.now();
+            let due = self.dialogue.borrow_mut().keep_alive(now);
+            if let Some(request) = due {
+                self.to_camera(request.to_bytes()).await;
+            }
+        }
+    }
+
+    /// Without a connection, the bytes are dropped. Its end is noticed where it is read.
+    async fn to_camera(&self, bytes: Vec<u8>) {
+        if let Some(camera) = &*self.camera.lock().await {
+            let _ = camera
+                .write_all_future(bytes, glib::Priority::DEFAULT)
+                .await;
+        }
+    }
+
+    async fn to_client(&self, bytes: Vec<u8>) -> RelayResult<()> {
+        let written = self.client.write_all_future(bytes, glib::Priority::DEFAULT);
+        match written.await {
+            Ok((_, _, None)) => Ok(()),
+            _ => Err(RelayEnd::ByClient),
+        }
+    }
+}
+
+/// What is received of one side.
+struct ReceivingSide {
+    stream: gio::IOStream,
+    buffer: Vec<u8>,
+    inbox: RtspInbox,
+}
+
+/// Nothing more can be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SideEnd {
+    Closed,
+    NotRtsp,
+}
+
+impl ReceivingSide {
+    fn of(stream: gio::IOStream) -> Self {
+        Self {
+            stream,
+            buffer: vec![0; READ_BYTES],
+            inbox: RtspInbox::default(),
+        }
+    }
+
+    async fn next(&mut self) -> Result<RtspItem, SideEnd> {
+        loop {
+            if let Some(received) = self.inbox.next().map_err(|NotRtsp| SideEnd::NotRtsp)? {
+                return Ok(received);
+            }
+            let buffer = std::mem::take(&mut self.buffer);
+            let read = self.stream.input_stream();
+            let read = read.read_future(buffer, glib::Priority::DEFAULT);
+            let (buffer, length) = read.await.map_err(|_| SideEnd::Closed)?;
+            self.buffer = buffer;
+            match length {
+                0 => return Err(SideEnd::Closed),
+                length => self.inbox.push(&self.buffer[..length]),
+            }
+        }
+    }
+}
