@@ -12,24 +12,70 @@ mod support;
 use std::{
     ffi::OsStr,
     fs,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
 
 use gstreamer::prelude::*;
 use serde_json::Value;
-use support::{CONFIG, DONE, Ended, FAILED, checkout, command, file, script, spotter};
+use support::{CONFIG, DONE, Ended, FAILED, Program, checkout, command, file, script, spotter};
 
 use spotter_core::{NormBox, NormPoint, Picture, WallTime};
 use spotter_pictures::{RgbPixels, jpeg_file, png_file};
-use spotter_scripted::onvif::{
-    OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,
+use spotter_scripted::{
+    onvif::{OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera},
+    rtsp::{
+        script::CameraScript,
+        server::Server,
+        tape::{CameraTape, Recording, TapeCodec},
+    },
 };
 use spotter_street::{
     Scene, Street, Truth, draw,
     scene::{Class, Colour},
     truth::SeenObject,
 };
+
+/// GStreamer would connect to the camera through the proxy, also on loopback.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn camera_is_contacted_without_the_proxy_of_the_web() {
+    let tape = Arc::new(CameraTape::record(&Recording::of(TapeCodec::H264)));
+    let camera = Server::start(move |_| CameraScript::good(&tape)).await;
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let proxy_url = format!("http://{}", proxy.local_addr().expect("an address"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = camera.url();
+    let text = format!(
+        "[camera.gate]\nurl = \"{url}\"\n[camera.gate.prompt.person]\ndetect = \"person\"\n[mqtt]\nurl = \"mqtt://{}\"\n",
+        proxy.local_addr().expect("an address")
+    );
+    let config = file(directory.path(), "spotter.toml", text);
+    let mut probe = command([
+        OsStr::new("check"),
+        OsStr::new("--probe"),
+        config.as_os_str(),
+    ]);
+    for name in [
+        "http_proxy",
+        "HTTP_PROXY",
+        "https_proxy",
+        "all_proxy",
+        "ALL_PROXY",
+    ] {
+        probe.env(name, &proxy_url);
+    }
+    probe
+        .env_remove("GIO_USE_PROXY_RESOLVER")
+        .env_remove("no_proxy");
+    let probed = tokio::task::spawn_blocking(move || Program::from_command(&mut probe).end());
+    let probed = probed.await.expect("the probe").expect(DONE);
+    assert!(probed.stdout.contains("h264 320x192"), "{probed:#?}");
+    // The probe of the broker, which is the proxy's port here, is the only connection.
+    proxy.set_nonblocking(true).expect("a socket");
+    assert_eq!(std::iter::from_fn(|| proxy.accept().ok()).count(), 1);
+}
 
 #[test]
 fn each_command_explains_its_options() {

@@ -110,6 +110,16 @@ pub enum CliCommand {
     Engine(EngineProcessArgs),
 }
 
+impl CliCommand {
+    /// It may connect to cameras with GStreamer.
+    pub fn opens_cameras(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_) | Self::Check(_) | Self::Demo(_) | Self::SelfTest(_) | Self::Bench(_)
+        )
+    }
+}
+
 /// `spotter run`
 #[derive(Debug, Args)]
 pub struct RunArgs {

@@ -17,6 +17,7 @@ mod labels;
 mod model;
 pub mod out;
 mod pictures;
+mod proxy;
 mod score_fit;
 mod self_test;
 pub mod table;
@@ -43,6 +44,9 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(help) => return explain(&help),
     };
+    if arguments.command.opens_cameras() {
+        proxy::leave_out();
+    }
     let result = match arguments.command {
         CliCommand::Run(run) => app::run(&run.config, run.verbose, run.json),
         CliCommand::Demo(demo) => app::demo(&demo),
