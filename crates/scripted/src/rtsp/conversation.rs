@@ -205,6 +205,8 @@ impl Conversation {
         };
         let right = given.is_some_and(|given| match login.scheme {
             Scheme::Basic => given == wanted,
+            // Without its name, cameras take the login for one of MD5.
+            Scheme::DigestSha256 if !given.contains("algorithm=SHA-256") => false,
             _ => field(given, "response") == Some(&wanted),
         });
         let is_stale = matches!(login.scheme, Scheme::DigestFor(uses) if self.nonce_uses >= uses);

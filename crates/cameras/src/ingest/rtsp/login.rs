@@ -1,7 +1,7 @@
 //! The login of a camera: from its challenge to the header `Authorization`. Pure.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http_auth::{ChallengeRef, DigestClient, PasswordParams};
+use http_auth::{ChallengeRef, DigestClient, ParamValue, PasswordParams, digest::Algorithm};
 
 use super::message::RtspMessage;
 use spotter_core::config::{RtspConfig, Secret};
@@ -66,14 +66,27 @@ impl CameraLogin {
                 };
                 // Without a body, `auth` is preferred to `auth-int`, which cameras do not know.
                 let value = digest.respond(&of(None));
-                value
-                    .or_else(|_| digest.respond(&of(Some(request.body()))))
-                    .ok()
+                let value = value.or_else(|_| digest.respond(&of(Some(request.body()))));
+                value.ok().map(|value| with_algorithm(value, digest))
             }
         };
         let Some(value) = value else { return false };
         request.set("Authorization", value);
         true
+    }
+}
+
+/// Without `qop` in the challenge, http-auth names no algorithm, as RFC 2069 knows MD5 alone; a camera takes the login for one of
+/// MD5 then.
+fn with_algorithm(value: String, digest: &DigestClient) -> String {
+    let name = match digest.algorithm() {
+        Algorithm::Sha256 => "SHA-256",
+        Algorithm::Sha512Trunc256 => "SHA-512-256",
+        _ => return value,
+    };
+    match value.contains("algorithm=") {
+        true => value,
+        false => format!("{value}, algorithm={name}"),
     }
 }
 
@@ -93,6 +106,19 @@ fn scheme_of(answer: &RtspMessage) -> Option<LoginScheme> {
 }
 
 fn digest_of(challenge: &ChallengeRef<'_>) -> Option<DigestClient> {
-    let is_digest = challenge.scheme.eq_ignore_ascii_case("Digest");
-    is_digest.then(|| challenge.try_into().ok()).flatten()
+    if !challenge.scheme.eq_ignore_ascii_case("Digest") {
+        return None;
+    }
+    let mut challenge = challenge.clone();
+    for (name, value) in &mut challenge.params {
+        // http-auth knows the names of RFC 7616 in capitals alone.
+        let known = ["MD5", "SHA-256", "SHA-512-256"];
+        let known = known
+            .iter()
+            .find(|known| known.eq_ignore_ascii_case(value.as_escaped()));
+        if let (true, Some(known)) = (name.eq_ignore_ascii_case("algorithm"), known) {
+            *value = ParamValue::new(0, known);
+        }
+    }
+    (&challenge).try_into().ok()
 }

@@ -131,6 +131,8 @@ fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
     for (algorithm, length) in [
         ("", 32),
         (", algorithm=MD5", 32),
+        (", algorithm=md5", 32),
+        (", algorithm=\"sha-256\", qop=\"auth\"", 64),
         (", algorithm=\"SHA-256\"", 64),
     ] {
         let mut dialogue = dialogue("rtsp://gate/x");
@@ -155,6 +157,8 @@ fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
             .next()
             .unwrap();
         assert_eq!(response.len(), length, "{login}");
+        let is_named = login.contains("algorithm=SHA-256");
+        assert_eq!(is_named, length == 64, "{login}");
         let step = dialogue.answered(refused(&signed, ", stale=TRUE"));
         let Ok(DialogueStep::ToCamera(signed)) = step else {
             panic!("{step:?}")
