@@ -10,6 +10,9 @@
 # make fleet           twice ten minutes of faults: ten boxes with 200 cameras, a broker, one NATS server and a cluster of three
 # make home-assistant  tests discovery and commands with a real Home Assistant
 # make openai          tests the HTTP API with curl and the package openai
+# make deny            licences, sources and security advisories of all crates
+# make fuzz            a minute of each fuzz target: what others may send to Spotter
+# make image           the container image without NVIDIA's libraries, its self-test and its size (root)
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
 # make doc             the crates' documentation, private modules included
 # make install         as root: the daemon as a systemd service; make uninstall removes it
@@ -19,7 +22,7 @@ UNITS   ?= /etc/systemd/system
 SYSUSERS ?= /etc/sysusers.d
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant openai install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant openai deny fuzz image install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -90,8 +93,24 @@ test-arm64:
 	.ci/deb arm64
 	.ci/debian bookworm-arm64 "CARGO_TARGET_DIR=/spotter-target .ci/test-arm64"
 
+# What cannot run on this machine is named again at the end.
 test-all: test
-	@$(MAKE) --no-print-directory doc test-full test-properties test-fleet soak fleet home-assistant openai test-debian test-deb test-arm64
+	@rm -f target/skipped
+	@$(MAKE) --no-print-directory deny doc fuzz test-full test-properties test-fleet soak fleet home-assistant openai test-debian test-deb image test-arm64
+	@if test -e target/skipped; then cat target/skipped; fi
+
+# Needs cargo-deny, and the network for the advisories.
+deny:
+	.ci/deny
+
+# Needs the nightly compiler and cargo-fuzz.
+fuzz:
+	@.ci/packages
+	.ci/fuzz
+
+# In Debian 13; needs root for debootstrap and buildah.
+image:
+	.ci/image
 
 # The crates' documentation with their private modules; a link that does not resolve is an error.
 doc: export RUSTDOCFLAGS = -D warnings
