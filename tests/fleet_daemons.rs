@@ -73,24 +73,24 @@ fn owners(room: &Room) -> BTreeMap<String, Owner> {
     owners.collect()
 }
 
-/// Waits until each of the cameras is published by one of these boxes.
+/// Waits until each of the cameras has a detection by its owner, which is one of these boxes. Cameras may still move meanwhile.
 fn wait_until_watched(room: &Room, boxes: &[&str], cameras: &[&str]) -> BTreeMap<String, Owner> {
-    let owners = until("owners of all cameras", || {
+    let from = room.consumer.now();
+    until("a detection of all cameras by their owners", || {
         let owners = owners(room);
+        let heard = room.consumer.after(from);
         let is_watched = |camera: &&str| {
-            let node = owners.get(*camera).and_then(|owner| owner.node.as_deref());
-            node.is_some_and(|node| boxes.contains(&node))
+            let owner = owners.get(*camera);
+            let topic = format!("spotter/hall/cam/{camera}/det/ball");
+            owner.is_some_and(|owner| {
+                let node = owner.node.as_deref();
+                let mut detections = heard.iter().filter(|heard| heard.topic == topic);
+                node.is_some_and(|node| boxes.contains(&node))
+                    && detections.any(|heard| epoch_of(&heard.payload) == Some(owner.epoch))
+            })
         };
         cameras.iter().all(is_watched).then_some(owners)
-    });
-    let from = room.consumer.now();
-    for camera in cameras {
-        let epoch = owners[*camera].epoch;
-        let topic = format!("spotter/hall/cam/{camera}/det/ball");
-        room.consumer
-            .wait_after(from, &topic, |text| epoch_of(text) == Some(epoch));
-    }
-    owners
+    })
 }
 
 /// What stays of a box when it has ended.
@@ -247,6 +247,8 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         .iter()
         .map(|(name, its)| (*name, its.start(&room, name)));
     let mut programs: BTreeMap<&str, Program> = programs.collect();
+    // The first box has all cameras, until the others have started.
+    room.wait_until_settled(&BOXES);
     let first = wait_until_watched(&room, &BOXES, &CAMERAS);
     wait_until_posted(&boxes, &first);
     let nodes: BTreeSet<&str> = first.values().filter_map(|o| o.node.as_deref()).collect();
@@ -293,7 +295,7 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         .wait_after(from, &format!("{killed}/reply"), |text| text.contains("r1"));
 
     // The membership writes it to the store at its next step.
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    room.wait_for_stored_settings(camera);
 
     let from = room.consumer.now();
     programs.remove(killed);

@@ -87,6 +87,13 @@ impl Consumer {
         messages.filter(|heard| heard.topic != READY).collect()
     }
 
+    /// What came after [`now`](Self::now) gave `from`.
+    pub fn after(&self, from: usize) -> Vec<Heard> {
+        let lines = self.lines.all();
+        let later = lines.iter().skip(from);
+        later.filter_map(|line| Heard::from_line(line)).collect()
+    }
+
     /// How far it has heard, to wait for what comes later.
     pub fn now(&self) -> usize {
         self.lines.count()

@@ -1,13 +1,15 @@
 //! A room with boxes that share cameras: a real nats-server, a broker and a consumer, and `spotter run` for each box of the fleet `hall`.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
-use spotter_fleet::testing::NatsServer;
+use spotter_core::NodeId;
+use spotter_fleet::{entries::StoreEvent, store::StoreAccess, testing::NatsServer};
 use spotter_street::broker::Mosquitto;
 use tempfile::TempDir;
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    DONE, Program,
+    DONE, PATIENCE, Program,
     broker::{Consumer, broker},
     file, free_address, spotter,
 };
@@ -59,6 +61,57 @@ impl Room {
         );
         let path = file(self.directory.path(), &format!("{name}.toml"), text);
         Program::start(["run", "--config", path.to_str().expect("UTF-8")])
+    }
+
+    /// Waits until the store has what commands have changed at a camera.
+    pub fn wait_for_stored_settings(&self, of: &str) {
+        self.wait_for_store("stored settings", |event| {
+            matches!(event, StoreEvent::Settings { camera, text: Some(_) } if camera.as_str() == of)
+        });
+    }
+
+    /// Waits until no camera moves any more: all boxes have sent two heartbeats since the last change of an owner, and offer none.
+    pub fn wait_until_settled(&self, boxes: &[&str]) {
+        let mut heartbeats: BTreeMap<NodeId, usize> = BTreeMap::new();
+        self.wait_for_store("an end of all moves", |event| {
+            match event {
+                StoreEvent::Owned(..) => heartbeats.clear(),
+                StoreEvent::Heartbeat(entry) if entry.heartbeat.offers.is_empty() => {
+                    *heartbeats.entry(entry.node).or_default() += 1;
+                }
+                StoreEvent::Heartbeat(entry) => drop(heartbeats.remove(&entry.node)),
+                _ => {}
+            }
+            let settled = heartbeats.iter().filter(|(_, count)| **count >= 2);
+            let settled: Vec<&str> = settled.map(|(node, _)| node.as_str()).collect();
+            boxes.iter().all(|name| settled.contains(name))
+        });
+    }
+
+    /// Waits for an event of the store, of which the values of now come first.
+    fn wait_for_store(&self, what: &str, mut is_it: impl FnMut(StoreEvent) -> bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let found = async {
+            let store = self.nats.connect().await;
+            let (sender, mut events) = mpsc::channel(64);
+            let find = async {
+                while let Some(event) = events.recv().await {
+                    if is_it(event) {
+                        return true;
+                    }
+                }
+                false
+            };
+            tokio::select! {
+                found = find => found,
+                () = store.watch(StoreAccess::Member, sender) => false,
+            }
+        };
+        let in_time = async { timeout(PATIENCE, found).await };
+        let found = runtime.expect("a runtime").block_on(in_time);
+        assert_eq!(found, Ok(true), "{PATIENCE:?} went by without {what}");
     }
 
     fn nats_url(&self) -> String {

@@ -68,6 +68,8 @@ const SHORT_S: u64 = 15;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// From then on until the measurement: sender reports arrive every second, and two have to agree.
 const SETTLE: Duration = Duration::from_secs(5);
+/// Between two checks whether a camera of a row was looked at.
+const FIRST_LOOK_POLL: Duration = Duration::from_millis(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Processor time is counted in steps of 10 ms, so the floor is measured over some seconds of it.
 const FLOOR_TAPES: usize = 12;
@@ -196,11 +198,26 @@ impl RunningCameras {
         let (before, from) = (CpuReading::now(Some(server)), self.clock.now());
         self.recorder.begin(from);
         self.look_until(sleep(Duration::from_secs(seconds))).await?;
+        let sampler = Arc::clone(&self.sampler);
+        let frames = || {
+            let now = sampler.counters();
+            let readings = counters.iter().zip(&now);
+            frames_between(readings.map(|((_, before), (_, after))| (before, after)))
+        };
+        // A row without a frame and a look has no figures, however busy the machine is.
+        let first_look = async {
+            while ["arrived", "looked"]
+                .iter()
+                .any(|end| frames().get(end) == Some(&0))
+            {
+                sleep(FIRST_LOOK_POLL).await;
+            }
+        };
+        let first_look = self.look_until(timeout(START_LIMIT, first_look)).await?;
+        first_look.context("no camera was looked at within a minute; is the machine too busy?")?;
         let (after, to) = (CpuReading::now(Some(server)), self.clock.now());
         self.recorder.end();
         let took = to.since(from);
-        let counters_after = self.sampler.counters();
-        let readings = counters.iter().zip(&counters_after);
         let pct = |of: fn(&CpuReading) -> Duration| {
             let used = of(&after).saturating_sub(of(&before));
             used.as_secs_f64() / took.as_secs_f64() * 100.0
@@ -219,7 +236,7 @@ impl RunningCameras {
             behind: behind.spread(),
             trend: behind.trend(),
             course_ms: behind.course().into_iter().map(|(_, ms)| ms).collect(),
-            frames: frames_between(readings.map(|((_, before), (_, after))| (before, after))),
+            frames: frames(),
         };
         for camera in self.cameras.drain(..) {
             anyhow::ensure!(

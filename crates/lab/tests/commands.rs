@@ -88,7 +88,7 @@ fn the_engine_s_load_is_printed_as_json() {
 
 #[test]
 fn cameras_are_measured_and_their_server_ends() {
-    let arguments = ["cameras", "--cameras=1,2", "--seconds=4", "--json"];
+    let arguments = ["cameras", "--cameras=1,2", "--seconds=2", "--json"];
     let ended = done(lab(arguments));
     let report: Value = serde_json::from_str(&ended.stdout).expect("JSON");
     let floor_ms = report["floor"]["ms_per_picture"].as_f64();

@@ -1,6 +1,6 @@
-//! Looks against a real engine whose device waits at a gate.
+//! Looks against a real engine that the test turns itself. Time passes only when nothing else can happen.
 
-use std::{collections::BTreeMap, sync::mpsc};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
@@ -15,32 +15,31 @@ use spotter_core::{
     testing,
 };
 use spotter_engine::{
-    scheduler::backend::Step,
-    service::handle,
-    testing::simulated::{self, BeforeLaunch},
+    service::{LookRule, engine_loop::EngineLoop, handle},
+    testing::simulated,
 };
 
 const PERMITS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Without news for so long, the device waits for the next step.
+/// Without news for so long, nothing happens before the next turn of the engine.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 
-/// Two cameras and an engine whose device waits before each step for a message, until the sender is dropped.
+/// Two cameras and an engine.
 struct Site {
     clock: ManualClock,
     cameras: Vec<CameraConfig>,
     sampler: Arc<Sampler>,
     looks: LooksInFlight,
-    gate: mpsc::Sender<()>,
+    engine: EngineLoop,
     frames: u64,
 }
 
 impl Site {
-    async fn open() -> Self {
-        Self::open_with(PERMITS, &[testing::prompt("person")]).await
+    fn open() -> Self {
+        Self::open_with(PERMITS, &[testing::prompt("person")])
     }
 
-    async fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
+    fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
@@ -50,23 +49,14 @@ impl Site {
         let share = sampler.share(no_limits());
         let ids: Vec<_> = cameras.iter().map(|camera| camera.id.clone()).collect();
         sampler.assign(&share, &ids);
-        let (gate, closed) = mpsc::channel();
-        let engine_clock = Arc::new(clock.clone());
-        let device = move || {
-            // Without another end the gate is open, which is for ever.
-            let wait = move |_: &Step| {
-                let _ = closed.recv();
-            };
-            BeforeLaunch::new(simulated::device(1), wait)
-        };
-        let build = move || Ok((simulated::engine(device(), engine_clock), permits));
-        let (engine, _) = handle::start(build).await.unwrap();
+        let engine = simulated::engine(simulated::device(1), Arc::new(clock.clone()));
+        let (handle, _, engine) = handle::start_here(engine, LookRule::fixed(permits));
         Self {
-            looks: LooksInFlight::new(engine, share),
+            looks: LooksInFlight::new(handle, share),
             clock,
             cameras,
             sampler,
-            gate,
+            engine,
             frames: 0,
         }
     }
@@ -80,7 +70,7 @@ impl Site {
         self.sampler.camera_sink(camera).unwrap()(frame(camera, self.frames, now));
         tokio::select! {
             biased;
-            news = self.looks.news() => panic!("the gate is closed: {news:?}"),
+            news = self.looks.news() => panic!("the engine does not turn: {news:?}"),
             () = async {} => {}
         }
     }
@@ -109,22 +99,19 @@ fn answered(news: &LookNews) -> Option<(String, u64)> {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn looks_in_flight_equal_the_permits() {
-    let mut site = Site::open().await;
+    let mut site = Site::open();
     for camera in [0, 1, 0, 0, 1] {
         site.frame(camera).await;
     }
     assert_eq!(site.sum(|frames| frames.in_flight), PERMITS as u64);
     assert_eq!(site.sum(|frames| frames.waiting), 2);
 
-    drop(site.gate);
     // Answers come in the order of their camera's frames; the ends of looks that run together do not.
     let (mut seen, mut ended) = (Vec::new(), 0);
     while ended < 5 {
-        let news = timeout(PATIENCE, site.looks.news()).await;
-        for news in news.unwrap().unwrap() {
-            site.sampler.news(&news);
+        for news in site.step().await {
             ended += usize::from(answered(&news).is_some());
             if let LookNews::Answer { frame, .. } = news {
                 seen.push((frame.camera.to_string(), frame.number));
@@ -138,14 +125,16 @@ async fn looks_in_flight_equal_the_permits() {
     expect_settled(&site.sampler);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn finish_waits_for_begun_looks_and_begins_no_other() {
-    let mut site = Site::open().await;
+    let mut site = Site::open();
     for camera in [0, 1, 0, 0] {
         site.frame(camera).await;
     }
-    drop(site.gate);
-    let last = site.looks.finish(PATIENCE).await;
+    let Site {
+        mut looks, engine, ..
+    } = site;
+    let (last, ()) = tokio::join!(looks.finish(PATIENCE), until_idle(engine));
     let mut seen: Vec<_> = last.iter().filter_map(answered).collect();
     seen.sort();
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
@@ -153,6 +142,15 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     last.iter().for_each(|news| site.sampler.news(news));
     expect_settled(&site.sampler);
     assert_eq!(site.sampler.counters()[0].1.waiting, 1);
+}
+
+/// Turns the engine until no look is inside, while others wait for it.
+async fn until_idle(mut engine: EngineLoop) {
+    engine.take_waiting();
+    while !engine.is_idle() {
+        engine.turn().unwrap();
+        tokio::task::yield_now().await;
+    }
 }
 
 /// A prompt that asks for a free text.
@@ -177,9 +175,9 @@ fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
     news.iter().filter_map(answer).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn next_look_runs_beside_the_text_of_the_last() {
-    let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]).await;
+    let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]);
     let mut seen = Vec::new();
     for number in [1, 2] {
         site.clock.advance(Duration::from_secs(2));
@@ -194,7 +192,7 @@ async fn next_look_runs_beside_the_text_of_the_last() {
                     seen.extend(answers(&news));
                 }
                 // A step may be of the first look's text alone; the second look joins one of the next.
-                Err(_) => site.gate.send(()).unwrap(),
+                Err(_) => site.engine.turn().unwrap(),
             }
         }
     }
@@ -376,8 +374,8 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
 }
 
 /// A site whose only permit is for cameras and requests.
-async fn site_with_requests() -> (Site, Arc<RequestQueue>) {
-    let mut site = Site::open_with(1, &[testing::prompt("person")]).await;
+fn site_with_requests() -> (Site, Arc<RequestQueue>) {
+    let mut site = Site::open_with(1, &[testing::prompt("person")]);
     let queue = Arc::new(RequestQueue::default());
     queue.open();
     site.looks.answer_requests(&queue);
@@ -385,23 +383,26 @@ async fn site_with_requests() -> (Site, Arc<RequestQueue>) {
 }
 
 impl Site {
-    /// Lets the device do one step, and the looks go on as far as they can.
-    async fn step(&mut self) {
-        self.gate.send(()).unwrap();
-        self.settle().await;
+    /// Turns the engine once, and the looks go on as far as they can. Returns their news.
+    async fn step(&mut self) -> Vec<LookNews> {
+        self.engine.turn().unwrap();
+        self.settle().await
     }
 
-    async fn settle(&mut self) {
+    async fn settle(&mut self) -> Vec<LookNews> {
+        let mut all = Vec::new();
         while let Ok(news) = timeout(STEP_PAUSE, self.looks.news()).await {
             let news = news.unwrap();
             news.iter().for_each(|news| self.sampler.news(news));
+            all.extend(news);
         }
+        all
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn request_begins_when_no_camera_has_a_look_due() {
-    let (mut site, queue) = site_with_requests().await;
+    let (mut site, queue) = site_with_requests();
     site.frame(0).await;
     let asked = request(&queue, PATIENCE);
     site.settle().await;
@@ -417,9 +418,9 @@ async fn request_begins_when_no_camera_has_a_look_due() {
     expect_settled(&site.sampler);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn request_without_room_is_refused_and_no_look_fewer() {
-    let (mut site, queue) = site_with_requests().await;
+    let (mut site, queue) = site_with_requests();
     site.frame(0).await;
     let asked = request(&queue, 3 * STEP_PAUSE);
     site.settle().await;
@@ -434,7 +435,7 @@ async fn request_without_room_is_refused_and_no_look_fewer() {
     assert_eq!(asked.await.unwrap(), Err(UnansweredRequest::NoRoom));
     assert_eq!(queue.waiting(), 0);
     // As many as without a request.
-    let (mut other, _) = site_with_requests().await;
+    let (mut other, _) = site_with_requests();
     other.frame(0).await;
     for _ in 0..steps {
         other.frame(0).await;
@@ -446,9 +447,9 @@ async fn request_without_room_is_refused_and_no_look_fewer() {
     assert!(looked(&site) > 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn free_texts_of_requests_are_written_together() {
-    let (mut site, queue) = site_with_requests().await;
+    let (mut site, queue) = site_with_requests();
     let asked: Vec<_> = (0..6)
         .map(|_| {
             let length = CaptionLength::Short;
@@ -469,14 +470,14 @@ async fn free_texts_of_requests_are_written_together() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn engine_with_room_takes_the_next_request() {
-    let (mut busy, queue) = site_with_requests().await;
+    let (mut busy, queue) = site_with_requests();
     busy.frame(0).await;
     let asked = request(&queue, PATIENCE);
     busy.settle().await;
     assert_eq!(queue.waiting(), 1);
-    let mut idle = Site::open_with(1, &[testing::prompt("person")]).await;
+    let mut idle = Site::open_with(1, &[testing::prompt("person")]);
     idle.looks.answer_requests(&queue);
     while !asked.is_finished() {
         idle.step().await;
@@ -485,9 +486,9 @@ async fn engine_with_room_takes_the_next_request() {
     assert_eq!(busy.sum(|frames| frames.in_flight), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn client_that_disconnects_gives_its_permit_back() {
-    let (mut site, queue) = site_with_requests().await;
+    let (mut site, queue) = site_with_requests();
     let asked = request(&queue, PATIENCE);
     site.settle().await;
     assert_eq!(queue.waiting(), 0, "begun");
@@ -500,9 +501,9 @@ async fn client_that_disconnects_gives_its_permit_back() {
     expect_settled(&site.sampler);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn requests_end_with_their_engine_and_with_their_queue() {
-    let (mut site, queue) = site_with_requests().await;
+    let (mut site, queue) = site_with_requests();
     let (begun, waits) = (request(&queue, PATIENCE), request(&queue, PATIENCE));
     site.settle().await;
     assert_eq!(queue.waiting(), 1, "one at a time");

@@ -83,7 +83,7 @@ async fn message_triggers_every_camera_that_reads_its_topic() {
     assert!(!triggers.on_message(&message("{}"), at(7)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn end_of_a_trigger_wakes_the_loop_at_its_time() {
     let (mut triggers, _) = triggers();
     let is_awake = async |triggers: &mut Triggers, now: Mono| {

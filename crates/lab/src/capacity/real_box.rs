@@ -28,7 +28,7 @@ use super::{
     CapacityOptions, LOOKS_ALONE,
     cameras::{FrameSender, configured_cameras, tasks},
     figures::{CapacityLoad, CapacityRow, CapacityTable, RunFigures},
-    look_log::LookLog,
+    look_log::{LookEnd, LookLog},
     simulated_box::budget,
 };
 use crate::bench::noise;
@@ -50,6 +50,8 @@ const ALONE_LOOKS: usize = 5;
 const WARM_UP_PART: f64 = 0.4;
 /// Load of the last row of each set-up: more frames than any number in flight can answer.
 const SATURATED_LOAD: f64 = 8.0;
+/// Between two checks whether a row has its first answer.
+const ANSWER_POLL: Duration = Duration::from_millis(20);
 /// Between two checks whether the last looks of a row have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// By how many pictures the first ones of two cameras differ.
@@ -68,7 +70,7 @@ pub struct RealOptions {
     pub is_noise: bool,
     /// Pixels across and down of the frames.
     pub size: (usize, usize),
-    /// Of each row.
+    /// Of each row; longer until its first answer.
     pub time: Duration,
 }
 
@@ -259,6 +261,10 @@ impl RealCase {
         run.in_flight = 0;
         let from = opened.clock.now();
         run.until(opened, time - warm_up).await?;
+        // A row without an answer has no figures, however slow or busy the device is.
+        while !run.has_answer() {
+            run.until(opened, ANSWER_POLL).await?;
+        }
         let took = opened.clock.now().since(from);
         source.stop();
         let row = self.figures(opened, &run, (load, took));
@@ -316,6 +322,11 @@ struct RealRun {
 }
 
 impl RealRun {
+    fn has_answer(&self) -> bool {
+        let mut ends = self.log.records.iter().map(|look| look.end);
+        ends.any(|end| end == LookEnd::Answered)
+    }
+
     async fn until(&mut self, opened: &mut OpenedBox, time: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + time;
         loop {
@@ -407,7 +418,8 @@ mod tests {
             },
             is_noise: false,
             size: (64, 48),
-            time: Duration::from_secs(2),
+            // Each row waits for its first answer.
+            time: Duration::from_millis(200),
         };
         let table = real_capacity(&options, &real, |_| {}).expect("the embedded model");
         let saturated: Vec<bool> = table.rows.iter().map(|real| real.is_saturated).collect();

@@ -281,15 +281,23 @@ async fn gives_no_place_to_slow_bodies(client: &ApiCaller) {
 
 async fn gives_way_to_the_cameras(client: &ApiCaller, testbed: &Testbed) {
     testbed.scene.hang(true);
-    let is_full = || {
+    until("the engine waits for its device", || {
+        testbed.scene.is_awaited()
+    })
+    .await;
+    // Of all cameras. The metrics are of the last seconds: those of before show permits that are free again.
+    let sum = |metric: &str| -> u64 {
         let metrics = get(testbed.page, "/metrics");
-        let lines = metrics.lines();
-        let inside = lines.filter(|line| {
-            line.starts_with("spotter_engine_frames_in_flight") && line.ends_with(" 1")
-        });
-        inside.count() >= 2
+        let of_camera = format!("{metric}{{camera=");
+        let lines = metrics.lines().filter(|line| line.starts_with(&of_camera));
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        values.sum()
     };
-    until("the cameras have all permits", is_full).await;
+    let before = sum("spotter_ingest_frames_total");
+    until("the cameras have both permits", || {
+        sum("spotter_ingest_frames_total") > before && sum("spotter_engine_frames_in_flight") >= 2
+    })
+    .await;
     let (status, answer) = client.detect().await;
     assert_eq!(status, 429, "{answer}");
     testbed.scene.hang(false);

@@ -26,6 +26,8 @@ use spotter_engine::{
 pub(super) struct Scene {
     here: Arc<Mutex<BTreeSet<String>>>,
     hangs: Arc<AtomicBool>,
+    /// An engine waits for the device that hangs.
+    is_awaited: Arc<AtomicBool>,
     /// A query on a camera with an object is answered with the last allowed token instead of the first.
     last_words: Arc<AtomicBool>,
     watched: Arc<Mutex<WatchedPicture>>,
@@ -54,6 +56,11 @@ impl Scene {
     /// While true, `commit` blocks.
     pub(super) fn hang(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::Relaxed);
+    }
+
+    /// True while an engine waits for the device that hangs, so that no look ends.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
     }
 
     /// From the next query on, a camera with an object answers "yes"; before, "no".
@@ -251,8 +258,10 @@ impl Backend for SceneDevice {
 
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
         while self.scene.hangs.load(Ordering::Relaxed) {
+            self.scene.is_awaited.store(true, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(10));
         }
+        self.scene.is_awaited.store(false, Ordering::Relaxed);
         let flight = self.slots[slot.0].take().filter(|flight| flight.finalized);
         let flight =
             flight.ok_or_else(|| BackendError::Step(format!("{slot:?} has no results")))?;

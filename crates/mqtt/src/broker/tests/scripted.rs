@@ -2,10 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{join, time::sleep};
+use tokio::{
+    join,
+    time::{sleep, timeout},
+};
 
 use super::{
-    COUNT, INFO, STATUS, away, mqtt, online, publish_states, reach, start_at, start_quick, until,
+    COUNT, INFO, PATIENCE, STATUS, away, mqtt, online, publish_states, reach, start_at, start_quick, until,
 };
 use crate::{
     BrokerState, Publisher,
@@ -166,12 +169,17 @@ async fn never_answered() {
         .await;
         let (publisher, clock) = start_at_rest(&broker).await;
         broker.until_retained(STATUS, "online").await;
-        // The broker answers pings. It may still not have the messages that it does not acknowledge.
+        let mut inbox = publisher.take_inbound().unwrap();
+        // The broker sends messages. It may still not have those that it does not acknowledge.
         for _ in 0..3 {
             clock.advance(Duration::from_secs(10));
-            broker.say_raw(vec![0xd0, 0]);
+            broker.say(&codec::Publish {
+                topic: "spotter/edge1/cam/gate/rate/set".into(),
+                payload: "1".into(),
+                ..codec::Publish::default()
+            });
             // The publisher reads it before the clock advances again.
-            sleep(Duration::from_millis(50)).await;
+            timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
         }
         away(&publisher, "has not acknowledged").await;
         broker.script(|script| script.acknowledges = Acknowledges::Always);
