@@ -187,7 +187,7 @@ fn probe(name: &str, namespace: &str) -> String {
 }
 
 /// The cameras of an answer; none in what is no answer.
-fn matches(answer: &str, sender: SocketAddr) -> Vec<DiscoveredCamera> {
+pub(crate) fn matches(answer: &str, sender: SocketAddr) -> Vec<DiscoveredCamera> {
     let Ok(document) = read_xml(answer) else {
         return Vec::new();
     };

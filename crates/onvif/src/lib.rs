@@ -44,5 +44,7 @@ pub use soap::SoapFault;
 pub use streams::{CameraDescription, OnvifStream, describe_camera};
 pub use watch::{OnvifUpdate, watch_events};
 
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,40 @@
+//! Settings of a camera from the store of a fleet or from the disk, and what they make of a camera.
+#![no_main]
+
+use std::{cell::RefCell, time::Duration};
+
+use libfuzzer_sys::fuzz_target;
+use spotter_core::{
+    CameraId, Mono,
+    config::{CameraConfig, Environment, of_text},
+};
+use spotter_events::overrides::{EffectiveCameras, StoredOverrides};
+
+const FILE: &str = "mqtt.url = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
+    prompt.dark = { query = \"Is it dark?\", choices = [\"yes\", \"no\"] }\n";
+
+fn cameras() -> Vec<CameraConfig> {
+    let loaded = of_text("site.toml", FILE, &Environment::new("box", |_| None));
+    loaded.expect("a valid file").config.cameras
+}
+
+thread_local!(static CAMERAS: RefCell<Vec<CameraConfig>> = RefCell::new(cameras()));
+
+fuzz_target!(|json: &[u8]| {
+    let Ok(stored) = StoredOverrides::of_json(json) else {
+        return;
+    };
+    let cameras = CAMERAS.with_borrow(Clone::clone);
+    let gate = CameraId::new("gate").expect("an id");
+    let (mut of_disk, _) = EffectiveCameras::new(cameras.clone(), stored.clone());
+    let (mut of_store, _) = EffectiveCameras::new(cameras, StoredOverrides::default());
+    of_store.set_stored_of(&gate, stored);
+    for effective in [&mut of_disk, &mut of_store] {
+        for camera in effective.cameras(Mono::default()) {
+            for rate_hz in camera.prompts.iter().map(|prompt| prompt.rate_hz) {
+                // Every user of a rate makes a time of it.
+                _ = Duration::from_secs_f64(rate_hz.recip());
+            }
+        }
+    }
+});
