@@ -124,7 +124,7 @@ impl KernelSource {
         Some(kinds)
     }
 
-    /// What a macro, perhaps with one argument, stands for.
+    /// The text of a macro, which may have one argument.
     fn macro_text(&self, used: &str) -> Option<&'static str> {
         let name = used.split('(').next()?;
         self.text.lines().find_map(|line| {
