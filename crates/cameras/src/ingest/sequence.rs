@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_proven_by_a_decoded_frame_until_one_is_wrong() {
+    fn marks_are_proven_by_a_decoded_frame() {
         use MarkerReliability::*;
         let mut sequence = PacketSequence::default();
         let mut marks = |seq, rtp, marked, decoded| {

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_of_a_picture_hides_its_beginning_and_what_builds_on_it() {
+    fn rest_of_a_picture_hides_its_beginning() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(take(&mut statistics, 0, true, 0));
         assert!(take(&mut statistics, 1, false, 1));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_of_the_sdp_is_declared_where_the_stream_declares_none() {
+    fn sdp_rate_counts_where_the_stream_declares_none() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         for (rate, fps) in [
             (Some("29.97"), Some(29.97)),
