@@ -149,10 +149,10 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     };
     let ended: RelayResult<Infallible> = async {
         let camera = relay.connect().await?;
-        relay.from_client_message(first).await?;
+        relay.on_client_message(first).await?;
         tokio::select! {
-            ended = relay.from_client(side) => ended,
-            ended = relay.from_camera(camera) => ended,
+            ended = relay.serve_client(side) => ended,
+            ended = relay.serve_camera(camera) => ended,
             ended = relay.keep_alive() => ended,
         }
     }
@@ -221,17 +221,17 @@ impl RelayedSession<'_> {
         Ok(camera)
     }
 
-    async fn from_client(&self, mut client: ReceivingSide) -> RelayResult<Infallible> {
+    async fn serve_client(&self, mut client: ReceivingSide) -> RelayResult<Infallible> {
         loop {
             match client.next().await {
                 Ok(RtspItem::Packets(packets)) => self.to_camera(packets).await,
-                Ok(RtspItem::Message(message)) => self.from_client_message(message).await?,
+                Ok(RtspItem::Message(message)) => self.on_client_message(message).await?,
                 Err(_) => return Err(RelayEnd::ByClient),
             }
         }
     }
 
-    async fn from_client_message(&self, message: RtspMessage) -> RelayResult<()> {
+    async fn on_client_message(&self, message: RtspMessage) -> RelayResult<()> {
         let message = match message.is_answer() {
             // To a request of the camera.
             true => message,
@@ -244,7 +244,7 @@ impl RelayedSession<'_> {
         Ok(())
     }
 
-    async fn from_camera(&self, connection: CameraConnection) -> RelayResult<Infallible> {
+    async fn serve_camera(&self, connection: CameraConnection) -> RelayResult<Infallible> {
         let mut camera = ReceivingSide::of(connection.stream);
         loop {
             let received = camera.next().await;
@@ -255,7 +255,7 @@ impl RelayedSession<'_> {
                     None
                 }
                 Ok(RtspItem::Message(answer)) if answer.is_answer() => {
-                    self.from_camera_answer(answer).await?
+                    self.on_camera_answer(answer).await?
                 }
                 Ok(RtspItem::Message(request)) => {
                     self.to_client(request.to_bytes()).await?;
@@ -274,10 +274,7 @@ impl RelayedSession<'_> {
     }
 
     /// Does what the answer of the camera demands; with a new connection after a redirect.
-    async fn from_camera_answer(
-        &self,
-        answer: RtspMessage,
-    ) -> RelayResult<Option<CameraConnection>> {
+    async fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<Option<CameraConnection>> {
         let (now, peer) = (self.settings.clock.now(), self.peer.get());
         let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
         match step {

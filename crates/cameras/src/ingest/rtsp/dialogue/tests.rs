@@ -53,7 +53,7 @@ fn parsed(text: &str) -> RtspMessage {
 }
 
 impl RtspDialogue {
-    fn to_camera(&mut self, method: &str, headers: &[(&str, &str)]) -> RtspMessage {
+    fn camera_gets(&mut self, method: &str, headers: &[(&str, &str)]) -> RtspMessage {
         self.request(&asked(method, RELAY, headers), START).unwrap()
     }
 
@@ -61,7 +61,7 @@ impl RtspDialogue {
         self.answer(answer, PEER, START)
     }
 
-    fn to_client(&mut self, answer: RtspMessage) -> RtspMessage {
+    fn client_gets(&mut self, answer: RtspMessage) -> RtspMessage {
         match self.answered(answer) {
             Ok(DialogueStep::ToClient(answer)) => answer,
             other => panic!("{other:?}"),
@@ -81,7 +81,7 @@ impl RtspDialogue {
 fn requests_and_answers_keep_their_numbers_and_addresses() {
     let url = "rtsp://192.0.2.7/a b?x={1}";
     let mut dialogue = dialogue(url);
-    let request = dialogue.to_camera("DESCRIBE", &[("Accept", "application/sdp")]);
+    let request = dialogue.camera_gets("DESCRIBE", &[("Accept", "application/sdp")]);
     assert_eq!(
         (
             request.url(),
@@ -95,7 +95,7 @@ fn requests_and_answers_keep_their_numbers_and_addresses() {
             .to_bytes()
             .starts_with(format!("DESCRIBE {url} RTSP/1.0\r\n").as_bytes())
     );
-    let described = dialogue.to_client(answer(&request, 200, &[]));
+    let described = dialogue.client_gets(answer(&request, 200, &[]));
     assert_eq!(described.header("cseq"), Some("77"));
     // What rtspsrc names from now on is the camera's own address.
     assert!(
@@ -111,16 +111,16 @@ fn requests_and_answers_keep_their_numbers_and_addresses() {
 #[test]
 fn answers_without_number_or_to_forgotten_requests_are_sorted_out() {
     let mut dialogue = dialogue("rtsp://gate/x");
-    let first = dialogue.to_camera("OPTIONS", &[]);
+    let first = dialogue.camera_gets("OPTIONS", &[]);
     let unnumbered = answer(&parsed("OPTIONS * RTSP/1.0\r\n\r\n"), 200, &[]);
-    assert_eq!(dialogue.to_client(unnumbered).header("cseq"), Some("77"));
+    assert_eq!(dialogue.client_gets(unnumbered).header("cseq"), Some("77"));
     // The same answer again is to no request.
     let again = dialogue.answered(answer(&first, 200, &[]));
     assert!(matches!(again, Ok(DialogueStep::Done)), "{again:?}");
     for _ in 0..100 {
         let request = dialogue.request(&asked("PLAY", RELAY, &[]), START);
         if let Ok(request) = request {
-            dialogue.to_client(answer(&request, 200, &[]));
+            dialogue.client_gets(answer(&request, 200, &[]));
         }
     }
     assert!(dialogue.pending.is_empty());
@@ -139,7 +139,7 @@ fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
         let challenge = |more: &str| {
             format!("Digest realm=\"IP Camera(GH455)\", nonce=\"0123\"{algorithm}{more}")
         };
-        let request = dialogue.to_camera("DESCRIBE", &[]);
+        let request = dialogue.camera_gets("DESCRIBE", &[]);
         assert_eq!(request.header("authorization"), None);
         let refused = |to: &RtspMessage, more: &str| {
             answer(to, 401, &[("WWW-Authenticate", &challenge(more))])
@@ -163,7 +163,7 @@ fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
         let Ok(DialogueStep::ToCamera(signed)) = step else {
             panic!("{step:?}")
         };
-        let rejected = dialogue.to_client(refused(&signed, ""));
+        let rejected = dialogue.client_gets(refused(&signed, ""));
         assert_eq!(
             (rejected.status(), rejected.header("cseq")),
             (Some(401), Some("77"))
@@ -188,7 +188,7 @@ fn first_known_challenge_is_answered_beside_unknown_ones() {
         (&["=,= broken", "Digest realm=\"r\", nonce=\"n\""], "Digest"),
     ] {
         let mut dialogue = dialogue("rtsp://gate/x");
-        let request = dialogue.to_camera("DESCRIBE", &[]);
+        let request = dialogue.camera_gets("DESCRIBE", &[]);
         let headers: Vec<_> = challenges
             .iter()
             .map(|one| ("WWW-Authenticate", *one))
@@ -208,7 +208,7 @@ fn first_known_challenge_is_answered_beside_unknown_ones() {
 fn redirects_are_followed_to_allowed_places_only() {
     let follow = |to: &str| {
         let mut dialogue = dialogue("rtsps://gate:7441/old");
-        let request = dialogue.to_camera("DESCRIBE", &[]);
+        let request = dialogue.camera_gets("DESCRIBE", &[]);
         let followed = dialogue.redirected(&request, to)?;
         assert_eq!(followed.method(), "DESCRIBE");
         Ok((followed.url().to_owned(), dialogue.is_home()))
@@ -249,14 +249,14 @@ fn redirects_are_followed_to_allowed_places_only() {
 #[test]
 fn redirects_in_a_circle_or_without_end_are_named() {
     let mut round = dialogue("rtsp://gate/a");
-    let request = round.to_camera("DESCRIBE", &[]);
+    let request = round.camera_gets("DESCRIBE", &[]);
     let request = round.redirected(&request, "rtsp://gate/b").unwrap();
     let end = round.redirected(&request, "rtsp://gate/a").unwrap_err();
     let way = ["rtsp://gate/a", "rtsp://gate/b", "rtsp://gate/a"].map(str::to_owned);
     assert_eq!(end, RelayEnd::TooManyRedirects(way.into()));
 
     let mut endless = dialogue("rtsp://gate/0");
-    let mut request = endless.to_camera("DESCRIBE", &[]);
+    let mut request = endless.camera_gets("DESCRIBE", &[]);
     for number in 1..=REDIRECTS_MAX {
         request = endless
             .redirected(&request, &format!("rtsp://gate/{number}"))
@@ -271,7 +271,7 @@ fn redirects_in_a_circle_or_without_end_are_named() {
 #[test]
 fn login_is_kept_from_another_port_and_the_reason_is_named() {
     let mut dialogue = dialogue("rtsp://gate/old");
-    let request = dialogue.to_camera("DESCRIBE", &[]);
+    let request = dialogue.camera_gets("DESCRIBE", &[]);
     let request = dialogue
         .redirected(&request, "rtsp://gate:8554/new")
         .unwrap();
@@ -329,13 +329,13 @@ fn session_is_kept_alive_twice_within_its_timeout() {
         ("1", 10.0),
     ] {
         let mut dialogue = dialogue("rtsp://gate/x");
-        let methods = dialogue.to_camera("OPTIONS", &[]);
-        dialogue.to_client(answer(&methods, 200, &[("Public", "SETUP, PLAY")]));
-        let setup = dialogue.to_camera("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
-        dialogue.to_client(answer(&setup, 200, &[("Session", session)]));
+        let methods = dialogue.camera_gets("OPTIONS", &[]);
+        dialogue.client_gets(answer(&methods, 200, &[("Public", "SETUP, PLAY")]));
+        let setup = dialogue.camera_gets("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+        dialogue.client_gets(answer(&setup, 200, &[("Session", session)]));
         assert_eq!(dialogue.keep_alive_due(), None, "nothing plays");
-        let play = dialogue.to_camera("PLAY", &[]);
-        dialogue.to_client(answer(&play, 200, &[]));
+        let play = dialogue.camera_gets("PLAY", &[]);
+        dialogue.client_gets(answer(&play, 200, &[]));
         let due = dialogue.keep_alive_due().unwrap();
         assert_eq!(due.since(START).as_secs_f64(), every_s, "{session}");
         assert!(dialogue.keep_alive(START).is_none());
@@ -346,7 +346,7 @@ fn session_is_kept_alive_twice_within_its_timeout() {
         );
         let step = dialogue.answered(answer(&request, 454, &[]));
         assert!(matches!(step, Ok(DialogueStep::Done)));
-        dialogue.to_camera("TEARDOWN", &[]);
+        dialogue.camera_gets("TEARDOWN", &[]);
         assert_eq!(dialogue.keep_alive_due(), None);
     }
 }
@@ -354,7 +354,7 @@ fn session_is_kept_alive_twice_within_its_timeout() {
 #[test]
 fn endless_answers_end_after_the_allowed_requests() {
     let mut dialogue = dialogue("rtsp://gate/x");
-    let mut request = dialogue.to_camera("DESCRIBE", &[]);
+    let mut request = dialogue.camera_gets("DESCRIBE", &[]);
     let challenge = [(
         "WWW-Authenticate",
         "Digest realm=\"r\", nonce=\"n\", stale=true",
