@@ -1,8 +1,8 @@
 //! GStreamer's and GLib's own log lines go through ours, so that they are masked and written where all lines are.
 //!
 //! They know no camera and repeat themselves, so the bus and the watchdogs inform the operator. These lines are
-//! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names. Whatever they are, only the lines that
-//! `GST_DEBUG` names are as many as they are: a loop in a library could fill the disk with one line.
+//! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names. Only the lines that
+//! `GST_DEBUG` names are not limited: a loop in a library could fill the disk with one line.
 
 use std::sync::{Mutex, Once};
 

@@ -44,8 +44,8 @@ impl CameraConnection {
     }
 }
 
-/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones. A certificate that is
-/// named by its fingerprint must be that one, whoever vouches for another.
+/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones. With a configured
+/// fingerprint, only the certificate with that fingerprint is accepted, also when an authority vouches for another one.
 async fn encrypted(
     socket: &gio::SocketConnection,
     address: &gio::NetworkAddress,

@@ -127,7 +127,7 @@ fn answers_without_number_or_to_forgotten_requests_are_sorted_out() {
 }
 
 #[test]
-fn digest_with_either_algorithm_is_sent_once_and_again_when_stale() {
+fn digest_login_is_sent_once_and_again_when_stale() {
     for (algorithm, length) in [
         ("", 32),
         (", algorithm=MD5", 32),
@@ -269,7 +269,7 @@ fn redirects_in_a_circle_or_without_end_are_named() {
 }
 
 #[test]
-fn login_is_kept_from_another_port_and_the_reason_is_named() {
+fn login_is_not_sent_to_another_port() {
     let mut dialogue = dialogue("rtsp://gate/old");
     let request = dialogue.camera_gets("DESCRIBE", &[]);
     let request = dialogue
@@ -288,7 +288,7 @@ fn login_is_kept_from_another_port_and_the_reason_is_named() {
 }
 
 #[test]
-fn setup_answer_gets_the_channels_and_the_source_that_it_lacks() {
+fn setup_answer_gets_the_channels_that_it_lacks() {
     let tcp = "RTP/AVP/TCP;unicast;interleaved=0-1";
     let udp = "RTP/AVP;unicast;client_port=5000-5001";
     for (asked, agreed, completed) in [

@@ -25,7 +25,7 @@ fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sha256_alone_logs_in_and_its_wrong_login_is_tried_once() {
+async fn sha256_logs_in_and_its_wrong_login_is_tried_once() {
     let (health, _, server) = played(
         "SHA-256",
         with_login(Scheme::DigestSha256),
