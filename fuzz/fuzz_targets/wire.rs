@@ -1,11 +1,18 @@
 //! The wire between the daemon and the process of an engine: what each of the two reads of the other.
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 
+use spotter_core::{Prompt, PromptId, PromptView, Task};
 use spotter_engine::testing::wire::{daemon_reads, engine_reads};
 
 fuzz_target!(|bytes: &[u8]| {
     engine_reads(bytes);
-    daemon_reads(bytes, &[]);
+    let prompt = PromptId::new("person").map(|id| {
+        let task = Task::Detect { object: "person".into() };
+        Arc::new(Prompt { id, revision: 1, task, view: PromptView::default() })
+    });
+    daemon_reads(bytes, prompt.as_slice());
 });

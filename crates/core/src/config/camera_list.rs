@@ -290,6 +290,14 @@ mod tests {
             ("url = \"rtsp://camera.example.net/a\"\n".to_owned(), false),
             ("url = \"rtsp://3221225986/a\"\n".to_owned(), false),
             (
+                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"192.0.2.3\"]\n".to_owned(),
+                true,
+            ),
+            (
+                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"203.0.113.2\"]\n".to_owned(),
+                false,
+            ),
+            (
                 format!(
                     "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://192.0.2.9/o\"\n{motion}"
                 ),

@@ -209,7 +209,13 @@ pub(super) fn source(
         }
         rtsp.tls = tls;
     }
-    rtsp.redirect_hosts = redirect_hosts.as_ref().map(hosts).unwrap_or_default();
+    if let Some(value) = &redirect_hosts {
+        rtsp.redirect_hosts = hosts(value);
+        if let Some(rights) = scope.list {
+            let hosts = rtsp.redirect_hosts.iter();
+            hosts.for_each(|host| rights.check_host(scope, value, &format!("rtsp://{host}/")));
+        }
+    }
     (rtsp.user, rtsp.password, rtsp.transport) = (user, password, transport);
     Some(source)
 }

@@ -8,7 +8,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     nal::NalCodec,
     rtsp::RelayEnd,
-    transport::{RtpTransport, TransportRefusal},
+    transport::TransportRefusal,
 };
 
 /// The camera closed the connection. `source` is its name in messages, here and below.
