@@ -132,7 +132,8 @@ struct CutConnection {
 impl CutConnection {
     async fn start(camera: usize) -> Self {
         let script = move |connection: usize| {
-            let pictures = 6 + (connection + camera) % 7;
+            // The first picture is shown when the second one begins.
+            let pictures = 8 + (connection + camera) % 7;
             let deed = [CameraFault::Close, CameraFault::Reset][connection % 2];
             match connection % 4 {
                 0 | 1 => good().after(pictures, deed),
