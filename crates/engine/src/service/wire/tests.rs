@@ -436,7 +436,8 @@ proptest! {
         let ready = OpenReply::Ready { permits: LookCount::of(2), report: "cpu" };
         write(&mut bytes, &ready).unwrap();
         for (index, body) in bodies.into_iter().enumerate() {
-            let answer = WireAnswer { body, truncated: false, unchanged: true, marks: StageTimes::default() };
+            let tokens = TokenCounts { prompt: 900, answer: 4 };
+            let answer = WireAnswer { body, truncated: false, unchanged: true, tokens, marks: StageTimes::default() };
             let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer };
             let mut one = Vec::new();
             write(&mut one, &WireNews::Look { id: 3, news }).unwrap();
