@@ -31,8 +31,8 @@ const LIMITS: BackendLimits = BackendLimits {
     images: 2,
     positions: 256,
     tokens: 16,
-    picks: usize::MAX,
-    picture_pixels: usize::MAX,
+    picks: 256,
+    picture_pixels: 1920 * 1080,
     kept_crops: 0,
 };
 
