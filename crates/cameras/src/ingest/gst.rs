@@ -30,6 +30,7 @@ use self::{
 };
 use super::{
     health::{Failure, Fault},
+    rtsp::register_socket_types,
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use crate::lock;
@@ -52,7 +53,9 @@ const DECODEBIN: &str = include_str!("../../../../pipelines/decodebin.launch");
 /// Starts GStreamer and forwards its log; any number of times.
 pub fn init() -> Result<(), Failure> {
     log::forward();
-    gst::init().map_err(|e| device(format!("GStreamer cannot start: {e}")))
+    gst::init().map_err(|e| device(format!("GStreamer cannot start: {e}")))?;
+    register_socket_types();
+    Ok(())
 }
 
 /// Makes the pipelines of one camera.

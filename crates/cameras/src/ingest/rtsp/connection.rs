@@ -1,13 +1,35 @@
 //! A connection to a camera by GIO, with TLS where the URL says so, and never through a proxy.
 
-use std::{cell::Cell, net::IpAddr, rc::Rc, time::Duration};
+use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Once, time::Duration};
 
-use gio::{glib, prelude::*};
+use gio::{
+    glib::{self, object::Class},
+    prelude::*,
+};
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{dialogue::port, relay::RelayEnd};
 use spotter_core::config::CameraTls;
+
+/// Registers what relays and rtspsrc use of GIO, once and in one thread. In GLib 2.74, a thread that makes the class of a
+/// socket client and one that registers the types of sockets can wait for each other for ever.
+pub fn register_socket_types() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        let classes = (
+            Class::<gio::SocketClient>::from_type(gio::SocketClient::static_type()),
+            Class::<gio::SocketListener>::from_type(gio::SocketListener::static_type()),
+            Class::<gio::Socket>::from_type(gio::Socket::static_type()),
+            Class::<gio::TcpConnection>::from_type(gio::TcpConnection::static_type()),
+            Class::<gio::NetworkAddress>::from_type(gio::NetworkAddress::static_type()),
+            Class::<gio::InetSocketAddress>::from_type(gio::InetSocketAddress::static_type()),
+        );
+        // The types of TLS and of names come with modules.
+        let modules = (gio::TlsBackend::default(), gio::Resolver::default());
+        drop((classes, modules));
+    });
+}
 
 /// Both directions. It ends when it is dropped.
 pub struct CameraConnection {

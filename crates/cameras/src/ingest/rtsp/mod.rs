@@ -19,4 +19,5 @@ mod message;
 mod relay;
 
 pub use budget::ConnectionBudget;
+pub use connection::register_socket_types;
 pub use relay::{RelayEnd, RelaySettings, RtspRelay};
