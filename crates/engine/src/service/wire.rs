@@ -32,7 +32,8 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, CameraId, Frame, Look, LookFailure, LookNews, Mono, NormBox, NormPoint,
-    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task, TokenCounts,
+    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task,
+    TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.

@@ -8,7 +8,8 @@ use tokio::{
 };
 
 use super::{
-    COUNT, INFO, PATIENCE, STATUS, away, mqtt, online, publish_states, reach, start_at, start_quick, until,
+    COUNT, INFO, PATIENCE, STATUS, away, mqtt, online, publish_states, reach, start_at,
+    start_quick, until,
 };
 use crate::{
     BrokerState, Publisher,
