@@ -208,7 +208,7 @@ impl CommandHandler {
             | Command::AddPrompt { .. }
             | Command::RemovePrompt { .. }
             | Command::ResetOverrides { .. } => {
-                return match self.change_cameras(&command, context) {
+                return match self.change_cameras(&requester.head, &command, context) {
                     Ok(()) => CommandEffect::CamerasChanged(CameraChange { requester, command }),
                     Err(refusal) => {
                         self.reply(requester, Err(refusal));
@@ -294,6 +294,7 @@ impl CommandHandler {
                 if refusal.code == RefusalCode::UnknownMode {
                     context.reporter.confirm_mode(context.config);
                 }
+                context.reporter.confirm_setting(context.config, &requester.head);
                 self.reply(requester, Err(refusal));
                 None
             }
@@ -303,6 +304,7 @@ impl CommandHandler {
     /// Changes the effective cameras. When it is refused, the value that remains is published again for entities of Home Assistant.
     fn change_cameras(
         &self,
+        head: &publish::RequestHead,
         command: &Command,
         context: CommandContext<'_>,
     ) -> Result<(), Refusal> {
@@ -317,9 +319,7 @@ impl CommandHandler {
         if changed.is_err() {
             match command {
                 Command::SetMode { .. } => reporter.confirm_mode(config),
-                Command::Set { camera, setting } => {
-                    reporter.confirm_setting(config, camera, setting);
-                }
+                Command::Set { .. } => reporter.confirm_setting(config, head),
                 _ => {}
             }
         }
@@ -346,7 +346,7 @@ impl CommandHandler {
                     value = prompt.map_or(value, |prompt| ReplyValue::Revision(prompt.revision));
                 }
                 let reporter = context.reporter;
-                reporter.confirm_setting(context.config, camera, setting);
+                reporter.confirm_setting(context.config, &requester.head);
             }
             Command::SetMode { .. } => context.reporter.confirm_mode(context.config),
             _ => {}

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::{board::Board, config_store::ConfigStore};
 use spotter_core::{
-    CameraId, Clock, Mono, Setting, Task, WallTime,
+    CameraId, Clock, Mono, PromptId, Setting, Task, WallTime,
     config::{self, CameraConfig, Config, Environment},
 };
 use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
-    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, Update,
+    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, RequestHead,
+    Update,
 };
 
 /// Publishes the topics of the node itself.
@@ -86,14 +87,19 @@ impl NodeReporter {
         self.publish_info();
     }
 
-    /// Publishes the effective value of a setting after a command, also when the command changed nothing: its sender shows
-    /// another value.
-    pub fn confirm_setting(&self, config: &ConfigStore, camera: &CameraId, like: &Setting) {
-        let settings = config.settings();
-        let of_camera = settings.into_iter().find(|(id, _)| id == camera);
-        let mut settings = of_camera.into_iter().flat_map(|(_, settings)| settings);
-        if let Some(setting) = settings.find(|setting| setting.is_same_key(like)) {
-            self.publish_setting(camera.clone(), setting, true);
+    /// Publishes the effective value of the setting that a request names, also when the request changed nothing: its sender
+    /// shows another value.
+    pub fn confirm_setting(&self, config: &ConfigStore, head: &RequestHead) {
+        let is_named = |setting: &Setting| {
+            Some(setting.field()) == head.field
+                && setting.prompt().map(PromptId::as_str) == head.prompt.as_deref()
+        };
+        let settings = config.settings().into_iter();
+        let of_camera = settings.filter(|(id, _)| Some(id.as_str()) == head.camera.as_deref());
+        for (camera, settings) in of_camera {
+            if let Some(setting) = settings.into_iter().find(is_named) {
+                self.publish_setting(camera, setting, true);
+            }
         }
     }
 

@@ -167,8 +167,10 @@ fn set(
     };
     let command = camera_id(camera).and_then(|camera| {
         let prompt = prompt.map(prompt_id).transpose()?;
+        // Also of a value that is refused: it is published again.
+        let mut known = fields(prompt.is_some()).into_iter();
+        head.field = known.find(|known| *known == field);
         let setting = setting(prompt, field, payload)?;
-        head.field = Some(setting.field());
         Ok(Command::Set { camera, setting })
     });
     (head, command)
@@ -209,6 +211,14 @@ fn set_mode(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
     (head, mode.map(|mode| Command::SetMode { mode }))
 }
 
+/// What of a camera or of a prompt can be set.
+fn fields(of_prompt: bool) -> [&'static str; 3] {
+    match of_prompt {
+        false => ["enabled", "rate", "motion_gate"],
+        true => ["text", "enabled", "min_score"],
+    }
+}
+
 /// The wanted value of a topic's last level.
 fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Setting, Refusal> {
     let text = std::str::from_utf8(payload)
@@ -237,10 +247,7 @@ fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Sett
             Setting::MinScore(prompt, Share::new(number()?).map_err(wrong)?)
         }
         (prompt, other) => {
-            let known = match prompt {
-                None => "enabled, rate, motion_gate",
-                Some(_) => "text, enabled, min_score",
-            };
+            let known = fields(prompt.is_some()).join(", ");
             let text = format!("{} cannot be set; there are {known}", shown(other));
             return Err(Refusal::new(RefusalCode::UnknownOp, text));
         }

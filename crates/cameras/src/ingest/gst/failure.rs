@@ -11,6 +11,9 @@ use crate::ingest::{
     transport::TransportRefusal,
 };
 
+const INTERRUPTED: &str = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, \
+     update the camera's firmware or the proxy in between";
+
 /// The camera closed the connection. `source` is its name in messages, here and below.
 pub fn ended(source: &str) -> Failure {
     let text = format!("{source} ended the stream");
@@ -29,9 +32,7 @@ pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
     let suspected = probes.statistics().suspected_codec();
     match (failure.fault, suspected) {
         (Fault::Protocol | Fault::Unsupported, _) if has_pictures => {
-            let text = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, update the \
-                        camera's firmware or the proxy in between";
-            Failure::new(Fault::Protocol, format!("{}: {text}", probes.source))
+            Failure::new(Fault::Protocol, format!("{}: {INTERRUPTED}", probes.source))
         }
         (Fault::Unsupported, Some((announced, sent))) => other_codec(probes, announced, sent),
         _ => failure,
@@ -106,10 +107,7 @@ pub fn from_relay(source: &str, end: RelayEnd) -> Option<Failure> {
             Fault::Tls,
             "no TLS connection; check that the camera accepts rtsps:// at this port".to_owned(),
         ),
-        RelayEnd::NotRtsp { playing: true } => (
-            Fault::Protocol,
-            "the stream continues with bytes that are no RTSP; connecting again".to_owned(),
-        ),
+        RelayEnd::NotRtsp { playing: true } => (Fault::Protocol, INTERRUPTED.to_owned()),
         RelayEnd::NotRtsp { playing: false } => (Fault::Protocol, words(Fault::Protocol, None)),
         RelayEnd::TooManyRedirects(addresses) => {
             let way = addresses.join(" -> ");
