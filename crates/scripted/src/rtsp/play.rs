@@ -29,7 +29,7 @@ pub enum Damage {
     DelayOneOf(u64),
     /// One of this number of packets has a wrong byte.
     FlipOneOf(u64),
-    /// The picture with this number is lost.
+    /// The picture with this number is lost, each time the reel is played.
     LosePicture(usize),
     /// The picture with this number is sent without its first slice, as if it had none.
     Behead(usize),
@@ -166,8 +166,7 @@ impl Player {
     }
 
     fn current(&self) -> (u8, TapeCodec, EncodedPicture) {
-        let length: usize = self.reel.iter().map(|tape| tape.pictures.len()).sum();
-        let mut at = self.picture % length;
+        let mut at = self.picture % self.reel_length();
         for tape in self.reel.iter() {
             match tape.pictures.get(at) {
                 Some(picture) => return (tape.payload_type, tape.codec, picture.clone()),
@@ -175,6 +174,11 @@ impl Player {
             }
         }
         unreachable!("a reel with pictures")
+    }
+
+    /// Pictures of the reel.
+    fn reel_length(&self) -> usize {
+        self.reel.iter().map(|tape| tape.pictures.len()).sum()
     }
 
     fn rtp(&self, picture: usize) -> u32 {
@@ -188,7 +192,7 @@ impl Player {
         let due = |of: u64| self.picture >= 10 && mixed(self.sent).is_multiple_of(of);
         match self.damage {
             Damage::LoseOneOf(of) if due(of) => {}
-            Damage::LosePicture(number) if self.picture == number => {}
+            Damage::LosePicture(number) if self.picture % self.reel_length() == number => {}
             Damage::DelayOneOf(of) if self.delayed.is_none() && due(of) => {
                 self.delayed = Some((self.sent + 3, packet));
             }
@@ -306,7 +310,7 @@ mod tests {
         late.sort_unstable_by_key(|sequence| sequence.wrapping_add(1));
         assert_eq!(late[..990], whole[..990]);
         assert_eq!(sequences(Damage::Foreign).len(), 1500);
-        assert_eq!(sequences(Damage::LosePicture(7)).len(), 998);
+        assert_eq!(sequences(Damage::LosePicture(1)).len(), 500);
         let renamed = sequences(Damage::Renamed);
         let step = |at: usize| renamed[at].wrapping_sub(renamed[at - 1]);
         assert_eq!([2, 3, 4, 5].map(step), [1, 1, 7778, 1]);
