@@ -10,7 +10,8 @@ use super::clock::ClockReading;
 use crate::push_bounded;
 use spotter_core::{Mono, WallTime};
 
-/// The most encoded frames between the network and the decoder's end; older ones are forgotten.
+/// The most encoded frames between the network and the decoder's end; the oldest is forgotten, one that did not go into the
+/// decoder first.
 const KEPT: usize = 128;
 /// A depacketizer, and the parser behind it, may hold a frame back until they see that the next one begins.
 const HELD_BACK: usize = 2;
@@ -35,6 +36,7 @@ pub struct FrameArrival {
     /// Another sender begins with it.
     pub begins: bool,
     pts: Option<Duration>,
+    in_decoder: bool,
 }
 
 impl FrameArrival {
@@ -52,6 +54,8 @@ impl FrameArrival {
 pub struct Arrivals {
     packets: VecDeque<ReceivedPacket>,
     frames: VecDeque<FrameArrival>,
+    /// The PTS of the last frame that was forgotten: those near it are not mistaken for it.
+    forgotten: Option<Duration>,
     timed: Option<TimedPacket>,
 }
 
@@ -117,7 +121,7 @@ impl Arrivals {
             pts: Some(pts),
             ..FrameArrival::default()
         };
-        push_bounded(&mut self.frames, arrival, KEPT);
+        self.push(arrival);
         self.frames.back_mut()
     }
 
@@ -143,7 +147,7 @@ impl Arrivals {
             pts: Some(pts),
             ..FrameArrival::at(now)
         };
-        push_bounded(&mut self.frames, arrival, KEPT);
+        self.push(arrival);
     }
 
     /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
@@ -151,6 +155,13 @@ impl Arrivals {
         let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
         frame.key = key;
         Some(*frame)
+    }
+
+    /// The frame with the PTS `pts` went into the decoder.
+    pub fn fed(&mut self, pts: Option<Duration>) {
+        if let Some(frame) = self.near(pts).and_then(|at| self.frames.get_mut(at)) {
+            frame.in_decoder = true;
+        }
     }
 
     /// How long a frame has been waiting for us alone, at least: so long ago those behind it began to arrive. How long the frame
@@ -182,12 +193,23 @@ impl Arrivals {
         arrival
     }
 
+    /// A decoder may hold pictures back until it gets more, while any number of frames is left out in between.
+    fn push(&mut self, arrival: FrameArrival) {
+        if self.frames.len() == KEPT {
+            let mut old = self.frames.iter().take(KEPT - HELD_BACK);
+            let at = old.position(|frame| !frame.in_decoder).unwrap_or(0);
+            self.forgotten = self.frames.remove(at).and_then(|frame| frame.pts);
+        }
+        self.frames.push_back(arrival);
+    }
+
     fn near(&self, pts: Option<Duration>) -> Option<usize> {
         let pts = pts?;
         let frames = self.frames.iter().enumerate();
         let distances = frames.filter_map(|(at, frame)| Some((at, frame.pts?.abs_diff(pts))));
         let (at, distance) = distances.min_by_key(|(_, distance)| *distance)?;
-        (distance <= PTS_SLACK).then_some(at)
+        let is_nearer = |forgotten: Duration| forgotten.abs_diff(pts) < distance;
+        (distance <= PTS_SLACK && !self.forgotten.is_some_and(is_nearer)).then_some(at)
     }
 }
 
@@ -248,6 +270,37 @@ mod tests {
             let own = arrivals.own_pts(rtp, pts);
             assert!(own >= last && (rtp == 100 || own > last), "{own:?}");
             last = own;
+        }
+    }
+
+    #[test]
+    fn frames_left_out_do_not_push_out_those_in_decoder() {
+        let mut arrivals = Arrivals::default();
+        // 60 a second: the next frame's PTS is within the slack. The decoder holds two, until the next key frame follows 500 that
+        // are not decoded.
+        let pts = |n: u32| Duration::from_micros(u64::from(n) * 16_667);
+        for n in 0..=1000_u32 {
+            arrivals.packet(n, at(u64::from(n)));
+            let _ = arrivals.timed(n, pts(n), at(u64::from(n)));
+            if n < 2 || n == 502 {
+                arrivals.fed(Some(pts(n)));
+            }
+        }
+        assert_eq!(arrivals.frames.len(), KEPT);
+        for n in [0, 1, 502] {
+            let taken = arrivals.take(Some(pts(n))).unwrap();
+            assert_eq!((taken.rtp, taken.received), (Some(n), at(u64::from(n))));
+        }
+        // A decoder that gives nothing back keeps no more of them, and what is forgotten is not mistaken for its neighbour.
+        for n in 1001..=3000_u32 {
+            let _ = arrivals.timed(n, pts(n), at(u64::from(n)));
+            arrivals.fed(Some(pts(n)));
+        }
+        assert_eq!(arrivals.frames.len(), KEPT);
+        for n in 1001..=3000_u32 {
+            let taken = arrivals.take(Some(pts(n)));
+            let known = (n > 3000 - KEPT as u32).then_some(Some(n));
+            assert_eq!(taken.map(|taken| taken.rtp), known, "{n}");
         }
     }
 

@@ -160,7 +160,7 @@ impl PipelineProbes {
         let passes = statistics.encoded(frame, now);
         let wanted = passes.is_ok() && (key || !self.keyframes_only);
         if wanted {
-            statistics.fed(now);
+            statistics.fed(frame.pts, now);
         }
         drop(statistics);
         if let Err(Some(gap)) = passes {

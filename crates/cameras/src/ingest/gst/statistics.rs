@@ -236,7 +236,8 @@ impl StreamStatistics {
     }
 
     /// A frame went into the decoder.
-    pub fn fed(&mut self, now: Mono) {
+    pub fn fed(&mut self, pts: Option<Duration>, now: Mono) {
+        self.arrivals.fed(pts);
         self.fed_since = self.fed_since.or(Some(now));
     }
 
@@ -405,6 +406,32 @@ mod tests {
     }
 
     #[test]
+    fn picture_in_decoder_keeps_its_times_over_long_gap() {
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        // A key frame in 200. Frame 40 is lost, and the decoder gives the two before it when it gets the next key frame.
+        let sent = (0..=200_u64).filter(|n| *n != 40);
+        for n in sent {
+            let is_key = n % 200 == 0;
+            let passes = take(&mut statistics, n, is_key, n as u16);
+            assert_eq!(passes, n < 40 || is_key, "{n}");
+            if passes {
+                statistics.fed(Some(Duration::from_millis(n * 50)), at(n * 50).mono);
+            }
+            if n < 38 {
+                let pts = Duration::from_millis(n * 50);
+                statistics.decoded(Some(pts), at(n * 50));
+            }
+        }
+        for n in [38, 39, 200] {
+            let pts = Duration::from_millis(n * 50);
+            let (times, key) = statistics.decoded(Some(pts), at(10_000));
+            assert_eq!((times.rtp, key), (Some(n as u32 * 4500), n == 200));
+            assert_eq!(times.received, at(n * 50).mono);
+        }
+        assert_eq!(statistics.progress(at(0)).counters.frames_corrupt, 159);
+    }
+
+    #[test]
     fn rest_of_a_picture_hides_its_beginning() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(take(&mut statistics, 0, true, 0));
@@ -510,7 +537,7 @@ mod tests {
         let mut stuck_at = None;
         for n in 0..400 {
             take(&mut statistics, n, n % 200 == 0, n as u16);
-            statistics.fed(at(n * 50).mono);
+            statistics.fed(None, at(n * 50).mono);
             if n < 100 {
                 statistics.pictured(None, true, at(n * 50).mono);
             }
@@ -523,7 +550,7 @@ mod tests {
         // The network is what delivers nothing.
         let mut silent = StreamStatistics::new(SourceKind::Network);
         take(&mut silent, 0, true, 0);
-        silent.fed(at(0).mono);
+        silent.fed(None, at(0).mono);
         assert!(!silent.is_decoder_stuck(false, at(60_000).mono));
     }
 
