@@ -176,7 +176,7 @@ impl Tapes {
             7 => {
                 script.reel = [Arc::clone(&self.rare_keys)].into();
                 script.damage = Damage::LosePicture(50);
-                "key pictures far apart, one picture lost".into()
+                "key pictures far apart, one picture of each group lost".into()
             }
             8 => {
                 script.reports = Reports::Stepping(chance.one(&[-3600, -5, 5, 3600]));
