@@ -368,7 +368,7 @@ impl WireLookNews {
         };
         let mut prompts = prompts.iter();
         let prompt = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
-        match prompt.filter(|_| numbers(&answer.body).all(f64::is_finite)) {
+        match prompt.filter(|_| numbers(&answer.body).all(is_share)) {
             Some(prompt) => Self::Answer {
                 prompt,
                 model_size,
@@ -381,7 +381,7 @@ impl WireLookNews {
                 },
             },
             None => Self::Failed(LookFailure::Engine(
-                "the model's answer has places or scores that are no numbers; check its weights"
+                "the model's answer has places or scores that are no numbers from 0 to 1; check its weights"
                     .into(),
             )),
         }
@@ -412,7 +412,6 @@ impl WireAnswer {
         if !is_of_task {
             return Err(malformed("an answer of another kind than its prompt's"));
         }
-        let is_share = |share: f64| (-ROUNDING..=1.0 + ROUNDING).contains(&share);
         if !numbers(&self.body).all(is_share) || self.marks.device > DEVICE_TIME_MAX {
             return Err(malformed("an answer with numbers that are out of range"));
         }
@@ -426,6 +425,11 @@ impl WireAnswer {
             marks: self.marks,
         })
     }
+}
+
+/// True for a number that a score or a place may be; both ends ask this, so that an answer which one sends does not end the other.
+fn is_share(number: f64) -> bool {
+    (-ROUNDING..=1.0 + ROUNDING).contains(&number)
 }
 
 /// All scores and places of an answer.

@@ -321,31 +321,51 @@ fn a_look_too_large_for_a_message_is_not_begun() {
     assert!(bytes.is_empty());
 }
 
+/// What the writer sends, the reader accepts: the reader's error would end the connection.
 #[test]
-fn an_answer_that_json_cannot_say_is_a_failure() {
-    let asked = look(picture(PixelFormat::Rgb, (1, 1), 0));
-    let answer = Answer {
-        region: None,
-        prompt: Arc::clone(&asked.prompts[3]),
-        body: AnswerBody::Text {
-            text: "a street".into(),
-            score: f64::NAN,
-            source: ScoreSource::TokenProb,
-        },
-        truncated: false,
-        unchanged: false,
-        tokens: TokenCounts::default(),
-        marks: StageTimes::default(),
-    };
-    let news = LookNews::Answer {
-        frame: asked.frame,
-        model_size: (1, 1),
-        answer,
-    };
-    let news = WireLookNews::of(news, &asked.prompts);
-    assert!(
-        matches!(news, WireLookNews::Failed(LookFailure::Engine(why)) if why.contains("no numbers"))
-    );
+fn answer_with_impossible_numbers_fails_its_look_alone() {
+    for (score, is_possible) in [
+        (0.0, true),
+        (1.0 + ROUNDING, true),
+        (-ROUNDING, true),
+        (1.01, false),
+        (-0.01, false),
+        (f64::MAX, false),
+        (f64::INFINITY, false),
+        (f64::NAN, false),
+    ] {
+        let asked = look(picture(PixelFormat::Rgb, (1, 1), 0));
+        let answer = Answer {
+            region: None,
+            prompt: Arc::clone(&asked.prompts[3]),
+            body: AnswerBody::Text {
+                text: "a street".into(),
+                score,
+                source: ScoreSource::TokenProb,
+            },
+            truncated: false,
+            unchanged: false,
+            tokens: TokenCounts::default(),
+            marks: StageTimes::default(),
+        };
+        let news = LookNews::Answer {
+            frame: asked.frame,
+            model_size: (1, 1),
+            answer,
+        };
+        match WireLookNews::of(news, &asked.prompts) {
+            WireLookNews::Answer { answer, .. } => {
+                assert!(is_possible, "{score} is sent");
+                let read = answer.answer(Arc::clone(&asked.prompts[3]), None);
+                assert!(read.is_ok(), "{score} is sent, and then refused");
+            }
+            WireLookNews::Failed(LookFailure::Engine(why)) => {
+                assert!(!is_possible, "{score} is not sent");
+                assert!(why.contains("no numbers from 0 to 1"), "{why}");
+            }
+            other => panic!("{score}: {other:?}"),
+        }
+    }
 }
 
 /// Values that no message has in most of its places.
