@@ -15,6 +15,9 @@ use super::{
     working_set::WorkingSet,
 };
 
+/// Looks end here by their rows.
+const NO_ROW: &str = "a look with an image in the step and without a row would never end";
+
 /// The device did not launch the step. With `image`, the look of that picture fails alone.
 pub(super) fn not_launched(
     inside: &mut WorkingSet,
@@ -22,6 +25,7 @@ pub(super) fn not_launched(
     image: Option<usize>,
     reason: &str,
 ) {
+    debug_assert!(has_row_for_each_image(record), "{NO_ROW}");
     let unfit = image.and_then(|image| record.images.get(image).copied());
     let fault = match unfit {
         Some(_) => LookFault::Picture(reason.to_owned()),
@@ -51,6 +55,7 @@ pub(super) fn lost<'a>(
     later: impl Iterator<Item = &'a StepRecord>,
     reason: &str,
 ) {
+    debug_assert!(has_row_for_each_image(record), "{NO_ROW}");
     let fault = LookFault::Step(reason.to_owned());
     for row in &record.rows {
         leave_step(inside, row.job);
@@ -60,6 +65,11 @@ pub(super) fn lost<'a>(
         fail(inside, row.job.0, &fault);
     }
     forget_all(inside);
+}
+
+fn has_row_for_each_image(record: &StepRecord) -> bool {
+    let has_row = |look| record.rows.iter().any(|row| row.job.0 == look);
+    record.images.iter().copied().all(has_row)
 }
 
 /// The step does not carry the job any more, which begins again unless its look has ended.

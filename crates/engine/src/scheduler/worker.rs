@@ -23,7 +23,7 @@ use super::{
 use spotter_core::{Clock, Mono};
 
 /// Steps without results, one after the other, after which the device counts as lost. Steps that it did not launch do not count: that
-/// can be because of what is asked.
+/// can be because of what is asked, and the device itself says when it launches nothing any more.
 const LOST_STEPS_MAX: u32 = 8;
 
 /// The device is lost: the engine must stop, and what is in flight is lost too.
@@ -67,6 +67,7 @@ impl Worker {
         self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab(), options);
         self.pace = Pace::default();
         self.timeline = None;
+        self.lost_steps = 0;
     }
 
     /// By the clock of all its times.
@@ -134,15 +135,8 @@ impl Worker {
 
     /// Prepares a shape of steps for a faster launch, while the engine is idle. False when nothing is left to prepare.
     pub fn prepare_shape(&mut self) -> Result<bool, DeviceError> {
-        match self.backend.prepare_shape() {
-            Ok(is_prepared) => Ok(is_prepared),
-            Err(BackendError::Device(reason)) => Err(DeviceError(reason)),
-            // Steps of that shape stay as slow as they are.
-            Err(error) => {
-                tracing::warn!("a shape of steps cannot be prepared for faster launches: {error}");
-                Ok(false)
-            }
-        }
+        let prepared = self.backend.prepare_shape();
+        prepared.map_err(|lost| DeviceError(lost.to_string()))
     }
 
     /// How parts of steps were launched so far.
