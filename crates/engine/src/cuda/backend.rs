@@ -97,6 +97,9 @@ const DRAFTED_TOKENS_PER_ROW: usize = 7;
 /// Decisions in a step, for each row that it may have: drafts of fifty objects each, and their ends.
 const PICKS_PER_ROW: usize = 160;
 
+/// Steps that the driver refused, one after the other, after which the GPU counts as lost although it ends what is queued.
+const UNQUEUED_STEPS_MAX: u32 = 8;
+
 /// Crops that the encoder computes together while fp8 is calibrated.
 const CALIBRATED_CROPS: usize = 5;
 
@@ -132,6 +135,8 @@ pub struct CudaBackend {
     clock: StepClock,
     /// Slot and set of events of the step committed last.
     last: Option<(SlotId, usize)>,
+    /// Steps that the driver refused since the last one with results.
+    unqueued_steps: u32,
     pub(super) config: ModelConfig,
     // Last, so that it outlives everything above.
     gpu: Gpu,
@@ -217,6 +222,7 @@ impl CudaBackend {
             slots,
             clock: StepClock::new(clock),
             last: None,
+            unqueued_steps: 0,
             config: config.clone(),
             streams,
             gpu,
@@ -311,17 +317,17 @@ impl CudaBackend {
             let tiling = view_tiling(job.picture.size(), &job.view, &self.config.vision);
             let crops = places.place(&job.sources(tiling.crops())?);
             let most = self.network.vision.room.crops;
-            let has_room = first + crops.len() <= source.len && places.batch() <= most;
-            if !has_room || !FramePreprocessor::has_room(tiling, &self.config.vision, FRAME_PIXELS)
-            {
-                return Err(BackendError::Image {
-                    image: index,
-                    reason: format!(
-                        "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
-                        first + crops.len()
-                    ),
-                });
+            let unfit = |reason| BackendError::Image {
+                image: index,
+                reason,
+            };
+            if first + crops.len() > source.len || places.batch() > most {
+                return Err(unfit(format!(
+                    "a step of {} crops is more than the GPU's {most}; use pictures that are less long",
+                    first + crops.len()
+                )));
             }
+            self.frames.check_room(tiling).map_err(unfit)?;
             let words = [first, tiling.rows, tiling.cols].map(|word| word as i32);
             block[image.start + index * 3..][..3].copy_from_slice(&words);
             for crop in &crops {
@@ -410,6 +416,7 @@ impl Backend for CudaBackend {
                 self.gpu.name
             ))
         })?;
+        self.unqueued_steps = 0;
         Ok(StepResult {
             picked,
             model_sizes: buffers.step.model_sizes.clone(),
@@ -441,7 +448,8 @@ impl Backend for CudaBackend {
 
 impl CudaBackend {
     /// The error of a step that was not queued to its end. What was queued of it ends before its slot is used again; the device is lost
-    /// when it does not end.
+    /// when it does not end, or
+    /// accepts no steps any more.
     fn abandon(&mut self, slot: SlotId, error: BackendError) -> BackendError {
         if let Err(lost) = self.streams.drain() {
             return lost.into();
@@ -450,10 +458,7 @@ impl CudaBackend {
         buffers.frames.release();
         // The next step takes the set again, because the end of the last step may be in the other one.
         buffers.next_events();
-        match error {
-            BackendError::Device(reason) => BackendError::Step(reason),
-            error => error,
-        }
+        refused(&mut self.unqueued_steps, error)
     }
 
     /// Queues the masks of a step, its tokens and the copy of its results.
@@ -490,6 +495,20 @@ impl CudaBackend {
                 network.decide(tables(slot), slots[slot.0].decisions(carried))
             }
         })
+    }
+}
+
+/// What fails with a step that the driver refused while it ends what is queued: the step, and the GPU when it refuses one after the other.
+pub(super) fn refused(unqueued_steps: &mut u32, error: BackendError) -> BackendError {
+    let BackendError::Device(reason) = error else {
+        return error;
+    };
+    *unqueued_steps += 1;
+    match *unqueued_steps < UNQUEUED_STEPS_MAX {
+        true => BackendError::Step(reason),
+        false => BackendError::Device(format!(
+            "{unqueued_steps} steps in a row could not be queued; the last one: {reason}"
+        )),
     }
 }
 

@@ -37,8 +37,6 @@ pub struct FramePreprocessor {
     rgb: Buffer<u8>,
     between: Buffer<u8>,
     scaled: Buffer<u8>,
-    /// Pixels of each of these three.
-    room: usize,
 }
 
 /// What is made of a frame.
@@ -75,14 +73,21 @@ impl FramePreprocessor {
             rgb: bytes()?,
             between: bytes()?,
             scaled: bytes()?,
-            room: pixels,
         })
     }
 
-    /// True when buffers of `pixels` pixels have room for pictures that are cut in this way.
-    pub fn has_room(tiling: Tiling, config: &VisionConfig, pixels: usize) -> bool {
-        let (width, height) = tiling.resized(config);
-        width * height <= pixels && config.crop_size * config.crop_size <= pixels
+    /// Checks that the buffers have room for a picture that is cut in this way.
+    pub fn check_room(&self, tiling: Tiling) -> Result<(), String> {
+        let room = self.scaled.start().len() / 3;
+        let whole = Tiling { rows: 1, cols: 1 };
+        for (width, height) in [whole, tiling].map(|cut| cut.resized(&self.config)) {
+            if width * height > room {
+                return Err(format!(
+                    "a picture that is scaled to {width} x {height} pixels is larger than the {room} that the GPU has room for; use pictures that are less long"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of those buffers.
@@ -90,7 +95,7 @@ impl FramePreprocessor {
         3 * pixels * 3
     }
 
-    /// Queues everything up to the patches of the wanted crops. `out` has a row for each of their patches.
+    /// Queues everything up to the patches of the wanted crops, for which there is [room](Self::check_room). `out` has a row for each of their patches.
     pub fn patches(
         &mut self,
         kernels: &Kernels,
@@ -98,14 +103,6 @@ impl FramePreprocessor {
         crops: WantedCrops<'_>,
         out: StridedRows,
     ) -> Result<(), CudaError> {
-        let PixelSize { width, height } = frame.size;
-        if width * height > self.room || !Self::has_room(crops.tiling, &self.config, self.room) {
-            return Err(CudaError::TooLarge(format!(
-                "a picture of {width} x {height} pixels in {} crops is larger than the {} pixels that the GPU has room for",
-                crops.tiling.crops(),
-                self.room
-            )));
-        }
         kernels.rgb_from_planes(frame, self.rgb.start())?;
         let WantedCrops { tiling, wanted } = crops;
         let (whole, parts) = wanted.split_at(1.min(wanted.len()));
@@ -174,7 +171,8 @@ impl FramePreprocessor {
         scalings: [(usize, usize); 2],
         tiling: Tiling,
     ) -> Result<(), CudaError> {
-        if self.taps.len() + scalings.len() > TAPS_MAX {
+        let is_missing = |scaling: &&(usize, usize)| !self.taps.contains_key(*scaling);
+        if self.taps.len() + scalings.iter().filter(is_missing).count() > TAPS_MAX {
             // Freed on the stream, behind the work that uses them.
             self.taps.clear();
         }

@@ -58,7 +58,7 @@ struct GraphEntry {
     counts: StepCounts,
     /// `None` until it is recorded.
     graph: Option<CudaGraph>,
-    /// False after a recording that failed.
+    /// False after a recording or a launch of it that failed.
     is_recordable: bool,
     last_use: u64,
     /// Times that it was queued kernel by kernel.
@@ -110,17 +110,18 @@ impl Graphs {
             queued: 0,
         });
         entry.last_use = last_use;
-        match &entry.graph {
-            Some(graph) => {
-                self.use_counts.launched += 1;
-                graph.launch().map_err(tried("launching a graph"))
-            }
-            None => {
-                self.use_counts.queued += 1;
-                entry.queued += 1;
-                queue()
-            }
+        let Some(graph) = &entry.graph else {
+            self.use_counts.queued += 1;
+            entry.queued += 1;
+            return queue();
+        };
+        self.use_counts.launched += 1;
+        let launched = graph.launch().map_err(tried("launching a graph"));
+        if launched.is_err() {
+            // This step fails; the next ones of the shape run kernel by kernel.
+            (entry.graph, entry.is_recordable) = (None, false);
         }
+        launched
     }
 
     /// The shape without a graph that was queued most often. Each was queued once at least, so its products are planned and its

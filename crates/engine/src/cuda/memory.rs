@@ -242,9 +242,26 @@ impl<T> Drop for Buffer<T> {
         // Behind the buffer, which may be the last to have it.
         let context = Arc::clone(self.slice.stream().context());
         // An error means that the context is gone, and the memory with it.
-        let _current = CurrentContext::new(&context);
+        let current = CurrentContext::new(&context);
         // SAFETY: dropped here alone, once, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.slice) };
+        drop(current);
+        if let Some(last) = Arc::into_inner(context) {
+            release(last);
+        }
+    }
+}
+
+/// Releases a context without holders. To do that cudarc makes it the thread's, whose own is current again afterwards.
+fn release(context: CudaContext) {
+    let (mut own, released) = (ptr::null_mut(), context.cu_ctx());
+    // SAFETY: the driver writes a handle to this local.
+    let known = unsafe { sys::cuCtxGetCurrent(&mut own) }.result();
+    drop(context);
+    if known.is_ok() && own != released {
+        // SAFETY: `own` was this thread's a moment ago and is not what was released, so it is as valid as it was; null is valid too. A
+        // failure means that its owner has destroyed it meanwhile.
+        let _ = unsafe { sys::cuCtxSetCurrent(own) }.result();
     }
 }
 

@@ -367,6 +367,17 @@ fn picture_dropped_on_another_thread_frees_its_memory() {
         assert_eq!(current(), foreign, "the decoder's context is still current");
     };
     on_another_thread(drops);
+    // The last holder of its context, as after the engine's end.
+    let last = {
+        let gpu = library::open(0).unwrap();
+        Buffer::<u8>::zeros(&gpu.context.new_stream().unwrap(), 1).unwrap()
+    };
+    on_another_thread(move || {
+        // SAFETY: the context exists as long as the test.
+        done(unsafe { sys::cuCtxPushCurrent_v2(foreign as CUcontext) });
+        drop(last);
+        assert_eq!(current(), foreign, "the decoder's context is still current");
+    });
     rig.gpu.context.check_err().unwrap();
     // More than the memory of a GPU, if it were not freed.
     for _ in 0..200 {

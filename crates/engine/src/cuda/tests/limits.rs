@@ -5,7 +5,7 @@ use std::thread;
 use super::whole::{cuda_micro, micro, settings};
 use crate::{
     cuda::{
-        CudaBackend, CudaCapacity, CudaSettings,
+        CudaBackend, CudaCapacity, CudaSettings, backend,
         memory::{DriverCalls, held_bytes},
     },
     scheduler::backend::{Backend, BackendError, Feed, PageId, Pick, PickResult, SlotId, Step},
@@ -122,13 +122,34 @@ fn pictures_of_many_sizes_take_bounded_memory() {
         let picture = Picture::from_rgb(width, 200, vec![90; width * 200 * 3]).unwrap();
         let mut step = deciding(&backend, &[1]);
         step.images.push(job(&backend, picture));
+        run_step(&mut backend, step.clone());
+        let calls = DriverCalls::so_far();
         run_step(&mut backend, step);
+        let again = DriverCalls::so_far().allocations - calls.allocations;
+        assert_eq!(again, 0, "the tables of {width} x 200 are made twice");
         assert!(
             held_bytes().saturating_sub(held) < 4 << 20,
             "{} bytes more",
             held_bytes().saturating_sub(held)
         );
     }
+}
+
+/// As of a GPU that ends what is queued and accepts nothing more: its engine must end, and a single refusal must not end it.
+#[test]
+fn gpu_that_refuses_steps_in_a_row_is_lost() {
+    let refused = |count: &mut u32| backend::refused(count, BackendError::Device("no".into()));
+    let mut count = 0;
+    for _ in 0..7 {
+        assert!(matches!(refused(&mut count), BackendError::Step(_)));
+    }
+    // What is asked says nothing about the GPU.
+    let too_much = BackendError::Step("too much".into());
+    assert_eq!(backend::refused(&mut count, too_much.clone()), too_much);
+    assert_eq!(
+        refused(&mut count),
+        BackendError::Device("8 steps in a row could not be queued; the last one: no".into())
+    );
 }
 
 /// After the last engine of a GPU the process has no context there, and no handle of one; the next engine works with new ones.
