@@ -52,6 +52,8 @@ const WARM_UP_PART: f64 = 0.4;
 const SATURATED_LOAD: f64 = 8.0;
 /// Between two checks whether a row has its first answer.
 const ANSWER_POLL: Duration = Duration::from_millis(20);
+/// How long the first answer may take behind the time of the row.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Between two checks whether the last looks of a row have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// By how many pictures the first ones of two cameras differ.
@@ -262,7 +264,13 @@ impl RealCase {
         let from = opened.clock.now();
         run.until(opened, time - warm_up).await?;
         // A row without an answer has no figures, however slow or busy the device is.
+        let patience = opened.clock.now().after(ANSWER_LIMIT);
         while !run.has_answer() {
+            let is_late = opened.clock.now() > patience;
+            anyhow::ensure!(
+                !is_late,
+                "no look of {cameras} cameras was answered within {ANSWER_LIMIT:?}; use fewer cameras"
+            );
             run.until(opened, ANSWER_POLL).await?;
         }
         let took = opened.clock.now().since(from);
