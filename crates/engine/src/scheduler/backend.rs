@@ -349,7 +349,7 @@ impl StepTimes {
 /// Why a device did not run a step, by what fails with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// The device does not take a picture of the step: the picture's look fails, the step's other rows run in another step. An error of
+    /// The device does not accept a picture of the step: the picture's look fails, the step's other rows run in another step. An error of
     /// [`Backend::launch`] alone.
     #[error("{reason}")]
     Image {
@@ -387,7 +387,8 @@ pub trait Backend {
     }
 
     /// Prepares one shape of steps that ran kernel by kernel, so that its next step is launched as one. A short piece of the
-    /// host's work, for moments when no step waits for the host; the device may be busy. False when nothing is left to prepare.
+    /// host's work, for moments when no step waits for the host; the device may be busy. False when nothing is left to prepare; an error
+    /// when the device is lost, because a shape that cannot be prepared stays as slow as it is.
     fn prepare_shape(&mut self) -> Result<bool, BackendError> {
         Ok(false)
     }

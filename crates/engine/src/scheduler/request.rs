@@ -76,7 +76,7 @@ pub enum LookFault {
     /// It never fits.
     #[error(transparent)]
     Prompt(UnfitPrompt),
-    /// The device does not take its picture.
+    /// The device does not accept its picture.
     #[error("{0}")]
     Picture(String),
     /// A step of it has no results.

@@ -28,7 +28,7 @@ pub struct RequestMaker {
     pub bounds: Bounds,
     /// `None`: pictures are not compared.
     pub reuse: Option<ReuseRule>,
-    /// Pixels of the largest picture that the device takes.
+    /// Pixels of the largest picture that the device accepts.
     pub picture_pixels: usize,
 }
 

@@ -40,7 +40,7 @@ pub struct SeenSizes<F> {
     pub frame: (usize, usize),
     /// As [`Look::moved`].
     pub moved: Option<RegionBox>,
-    /// Pixels of the largest picture that the device takes; larger ones are scaled down ([`fitted`]).
+    /// Pixels of the largest picture that the device accepts; larger ones are scaled down ([`fitted`]).
     pub pixels_max: usize,
     /// The size of the strip that a view sees, if it sees one, when its part of a frame has this size.
     pub strip: F,

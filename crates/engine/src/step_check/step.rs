@@ -40,7 +40,7 @@ fn check_size(index: usize, image: &ImageJob, limits: &BackendLimits) -> Result<
         true => Err(BackendError::Image {
             image: index,
             reason: format!(
-                "a picture of {width} x {height} pixels is larger than the {} that the device takes; scale it down",
+                "a picture of {width} x {height} pixels is larger than the {} that the device accepts; scale it down",
                 limits.picture_pixels
             ),
         }),
@@ -166,7 +166,7 @@ impl WrittenPages {
 fn at_most(what: &str, found: usize, limit: usize) -> Result<(), BackendError> {
     if found > limit {
         return violation(format!(
-            "the step has {found} {what}, the backend takes {limit}"
+            "the step has {found} {what}, the backend accepts {limit}"
         ));
     }
     Ok(())
