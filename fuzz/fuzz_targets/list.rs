@@ -2,9 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use spotter_core::config::{Environment, camera_list};
+use spotter_core::config::{Environment, ListReader, ListRights, camera_list};
 
 fuzz_target!(|text: &str| {
     let environment = Environment::new("box", |_| None);
-    _ = camera_list("list", text, &environment, true);
+    let reader = ListReader {
+        environment: &environment,
+        has_api: true,
+        rights: &ListRights::default(),
+    };
+    _ = camera_list("list", text, &reader);
 });
