@@ -7,13 +7,19 @@ use zune_jpeg::{
 };
 
 use crate::{
-    decode_png::rgb_of, error::PictureFileError, open::DecodedFile, orientation::Orientation,
+    error::PictureFileError,
+    open::{DecodedFile, rgb_of},
+    orientation::Orientation,
 };
 
 pub(crate) fn decode(
-    file: &[u8],
+    mut file: &[u8],
     check_size: impl FnOnce(usize, usize) -> Result<(), PictureFileError>,
 ) -> Result<DecodedFile, PictureFileError> {
+    // The decoder takes a second start for a header with a length.
+    while file.get(2..4) == Some(&[0xff, 0xd8]) {
+        file = &file[2..];
+    }
     // The decoder finds a cut everywhere but in the last row of blocks.
     if !has_end(file) {
         return Err(PictureFileError::EndsEarly);
@@ -80,6 +86,8 @@ fn has_end(file: &[u8]) -> bool {
         at += marker;
         match file.get(at + 1..at + 4) {
             Some([0xda, ..]) => return file[at..].windows(2).any(|two| two == [0xff, 0xd9]),
+            // TEM, restarts, start and end have no length.
+            Some([0x01 | 0xd0..=0xd9, ..]) => at += 2,
             Some([0xc0..=0xfe, high, low]) => {
                 at += 2 + usize::from(u16::from_be_bytes([*high, *low]));
             }

@@ -214,6 +214,21 @@ fn jpeg_with_bytes_behind_it_or_between_headers_is_read() {
 }
 
 #[test]
+fn jpeg_with_markers_without_a_length_does_not_end_early() {
+    let file = jpeg(&quarters(32, 16), 32, 16);
+    let with = |marker| [&file[..2], &[0xff, marker], &file[2..]].concat();
+    assert_eq!(
+        decode(&with(0xd8), PIXELS_MAX).unwrap().size(),
+        (32, 16),
+        "a second start"
+    );
+    // The decoder cannot read them there.
+    for marker in [0x01, 0xd0, 0xd7] {
+        assert!(error(&with(marker)).contains("is damaged"), "{marker:x}");
+    }
+}
+
+#[test]
 fn jpeg_of_each_kind_becomes_colours() {
     for (colours, is_grey) in [
         (ColorType::Luma, true),
