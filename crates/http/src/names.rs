@@ -6,6 +6,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use spotter_core::config::is_loopback;
+
 /// The names that are answered, beside addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames(Vec<String>);
@@ -39,13 +41,9 @@ impl HostNames {
     }
 }
 
-/// Whether a `Host`, or the host of an `Origin`, is `localhost` or a loopback address.
+/// Whether a `Host`, or the host of an `Origin`, is a loopback address, `localhost` or a name below it.
 pub fn is_loopback_name(host: &str) -> bool {
-    let address = |name: &str| name.trim_matches(['[', ']']).parse::<IpAddr>();
-    host_of(host).is_some_and(|name| {
-        name.eq_ignore_ascii_case("localhost")
-            || address(name).is_ok_and(|address| address.to_canonical().is_loopback())
-    })
+    host_of(host).is_some_and(is_loopback)
 }
 
 /// The host of `host:port`, an IPv6 address with its brackets.

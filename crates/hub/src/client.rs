@@ -11,11 +11,14 @@ use ureq::{
     config::RedirectAuthHeaders,
     http::{Response, StatusCode, header},
 };
-use url::{Host, Url};
+use url::Url;
 
 use crate::{error::HubError, hash::RemoteHash, patience::Patience};
-use spotter_core::{config::Secret, plain_line};
-use spotter_outbound::{agent, tls_config};
+use spotter_core::{
+    config::{Secret, is_loopback},
+    plain_line,
+};
+use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
 const PUBLIC_HUB: &str = "https://huggingface.co";
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -120,11 +123,7 @@ impl HubSettings {
     /// What its user should know: a token that others can read on its way.
     pub fn warning(&self) -> Option<&'static str> {
         let url = Url::parse(&self.endpoint).ok()?;
-        let stays_here = match url.host()? {
-            Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-            Host::Ipv4(address) => address.is_loopback(),
-            Host::Ipv6(address) => address.is_loopback(),
-        };
+        let stays_here = is_loopback(url.host_str()?);
         (self.token.is_some() && url.scheme() == "http" && !stays_here).then_some(
             "HF_ENDPOINT is http://, so everyone on the way can read HF_TOKEN; use https://, or unset HF_TOKEN if the mirror needs \
              no login",
@@ -251,10 +250,7 @@ impl HubClient {
             416 => return Err(RequestFailure::OutOfRange),
             // Addresses of the host that has the contents expire; the hub gives a new one.
             408 | 425 | 429 | 500.. => return Err(busy(&response)),
-            407 => HubError::Settings(
-                "the proxy requires a login (HTTP 407); write it into http_proxy as http://user:password@host:port"
-                    .to_owned(),
-            ),
+            407 => HubError::Settings(PROXY_LOGIN_REQUIRED.to_owned()),
             400.. if !is_hub => return Err(busy(&response)),
             401 | 403 if self.settings.token.is_some() => HubError::LoginRefused {
                 url,

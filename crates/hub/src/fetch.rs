@@ -95,7 +95,7 @@ pub fn fetch(
     let orders = orders(&records, directory)?;
     // The service, which is another user, has to read what root fetches; none of it is secret.
     let folder = OpenFolder::create(directory, FileReaders::Everyone);
-    let folder = &folder.map_err(HubError::disk("open", directory))?;
+    let folder = &folder.map_err(HubError::disk("create or open", directory))?;
     let good = orders.iter().map(|order| order.good(folder, listener));
     let good: Vec<Option<FileHashes>> = good.collect::<Result<_, _>>()?;
     check_room(directory, folder, orders.iter().zip(&good))?;

@@ -18,6 +18,9 @@ use ureq::{
     unversioned::resolver::DefaultResolver,
 };
 
+/// What HTTP 407 means, and what the user can do.
+pub const PROXY_LOGIN_REQUIRED: &str = "the proxy requires a login (HTTP 407); write it into http_proxy as http://user:password@host:port";
+
 /// A client with this configuration. `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy` are read by the configuration itself.
 pub fn agent(config: Config) -> Agent {
     Agent::with_parts(

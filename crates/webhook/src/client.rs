@@ -16,7 +16,7 @@ use spotter_core::{
     config::{WebhookConfig, signing_key},
     plain_line,
 };
-use spotter_outbound::{agent, tls_config};
+use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
 /// A certificate authority that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +161,7 @@ fn outcome(address: &str, response: &Response<Body>) -> PostOutcome {
         }
         // Not of the receiver.
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => PostOutcome::Failed {
-            reason: "the proxy requires a login (HTTP 407); write it into http_proxy as http://user:password@host:port".to_owned(),
+            reason: PROXY_LOGIN_REQUIRED.to_owned(),
             after: None,
         },
         status if status.is_server_error() => PostOutcome::Failed {

@@ -66,7 +66,7 @@ pub(super) fn host(url: &Url) -> Result<String, String> {
 }
 
 /// True for a host that names this machine, so that no network is between.
-pub(super) fn is_loopback(host: &str) -> bool {
+pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     let host = host.to_ascii_lowercase();
     let is_name = host == "localhost" || host.ends_with(".localhost");

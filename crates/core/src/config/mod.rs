@@ -48,6 +48,7 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
+pub use address::is_loopback;
 pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
 pub use camera_list::{ListReader, SharedCamera, SharedCameraList, camera_list, check_camera_list};
