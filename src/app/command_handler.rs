@@ -294,7 +294,9 @@ impl CommandHandler {
                 if refusal.code == RefusalCode::UnknownMode {
                     context.reporter.confirm_mode(context.config);
                 }
-                context.reporter.confirm_setting(context.config, &requester.head);
+                context
+                    .reporter
+                    .confirm_setting(context.config, &requester.head);
                 self.reply(requester, Err(refusal));
                 None
             }

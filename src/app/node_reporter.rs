@@ -9,8 +9,8 @@ use spotter_core::{
 };
 use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
-    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher, RequestHead,
-    Update,
+    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher,
+    RequestHead, Update,
 };
 
 /// Publishes the topics of the node itself.
