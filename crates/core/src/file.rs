@@ -1,7 +1,8 @@
 //! Files that are replaced as a whole, and folders in which another user may plant links.
 //!
 //! Root writes into folders of the service's user (`sudo spotter model get`, `calibrate`), who could plant a link to any file of
-//! the machine. So in a folder of another user no link is followed, and what is opened is a plain file without other names.
+//! the machine. So in a folder of another user, or for root one in which others may write, no link is followed, and what is opened
+//! is a plain file without other names.
 
 use std::{
     ffi::OsStr,
@@ -103,7 +104,7 @@ pub fn write_file_for(readers: FileReaders, path: &Path, bytes: &[u8]) -> io::Re
 pub struct OpenFolder {
     opened: OwnedFd,
     readers: FileReaders,
-    /// It belongs to another user than this one and root.
+    /// Another user can plant links in it: its owner, if that is neither this user nor root; for root also those who may write in it.
     is_foreign: bool,
 }
 
@@ -131,8 +132,13 @@ impl OpenFolder {
     }
 
     fn of(opened: OwnedFd, readers: FileReaders) -> io::Result<Self> {
-        let owner = rustix::fs::fstat(&opened)?.st_uid;
-        let is_foreign = owner != 0 && owner != rustix::process::geteuid().as_raw();
+        let found = rustix::fs::fstat(&opened)?;
+        let user = rustix::process::geteuid();
+        let is_of_another = found.st_uid != 0 && found.st_uid != user.as_raw();
+        let mode = Mode::from_raw_mode(found.st_mode);
+        // Where the sticky bit is, as in /tmp, the system follows no links of others (fs.protected_symlinks).
+        let is_open = mode.intersects(Mode::WGRP | Mode::WOTH) && !mode.contains(Mode::SVTX);
+        let is_foreign = is_of_another || (user.is_root() && is_open);
         Ok(Self {
             opened,
             readers,
@@ -250,7 +256,8 @@ const LISTED: OFlags = OFlags::RDONLY
 mod tests {
     use std::{
         ffi::OsString,
-        os::unix::fs::{MetadataExt as _, chown, symlink},
+        fs::Permissions,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     };
 
     use super::*;
@@ -375,6 +382,21 @@ mod tests {
         assert!(folder.read("missing".as_ref()).unwrap().is_none());
         assert_eq!(files(&target), ["shadow"]);
         assert_eq!(fs::read(target.join("shadow")).unwrap(), b"secret");
+
+        // A folder of root in which the service may write, as members of a group do.
+        let shared = root.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        symlink(&target, shared.join("models")).unwrap();
+        for (mode, is_followed) in [
+            (0o775, false),
+            (0o777, false),
+            (0o1777, true),
+            (0o755, true),
+        ] {
+            fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
+            let folder = OpenFolder::create(&shared.join("models"), FileReaders::Owner);
+            assert_eq!(folder.is_ok(), is_followed, "{mode:o}");
+        }
 
         // A link that root made leads where root wants, as systemd's of a state directory.
         symlink(&of_service, root.path().join("state")).unwrap();
