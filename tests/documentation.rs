@@ -54,16 +54,20 @@ fn pages_list_all_sections_whose_change_restarts() {
 }
 
 #[test]
-fn types_that_clippy_names_exist() {
+fn items_of_core_that_clippy_names_exist() {
     let text = fs::read_to_string(root().join(".clippy.toml")).expect("the settings");
     let core = fs::read_to_string(root().join("crates/core/src/lib.rs")).expect("the source");
-    let named = text.split("take time from ").skip(1);
-    for path in named.filter_map(|rest| rest.split(',').next()) {
-        let name = path
-            .strip_prefix("spotter_core::")
-            .expect("a type of the core crate");
-        assert!(core.contains(&format!("{name},")), "{path}");
+    let named = text.split("spotter_core::").skip(1);
+    let exported: BTreeSet<&str> = words(&core).collect();
+    for name in named.filter_map(|rest| words(rest).next()) {
+        assert!(exported.contains(name), "spotter_core::{name}");
     }
+}
+
+/// Names of Rust.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c != '_' && !c.is_alphanumeric());
+    words.filter(|word| !word.is_empty())
 }
 
 /// Targets of `[text](target)`, outside of code.
