@@ -16,7 +16,11 @@ mod sources;
 mod statistics;
 mod tail;
 
-use std::{fs::File, io, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, Mutex},
+};
 
 use gstreamer::{self as gst, glib, prelude::*};
 use tracing::error;
@@ -125,8 +129,10 @@ impl Opener for GstOpener {
 }
 
 /// Without descriptors, GLib ends the process when it makes a main context, and threads of GStreamer try again without a pause:
-/// a pipeline is begun only when there are enough.
+/// a pipeline is begun only when there are enough. One camera looks at a time: two would take the spare ones from each other.
 fn check_for_descriptors() -> Result<(), Failure> {
+    static LOOKING: Mutex<()> = Mutex::new(());
+    let _looking = lock(&LOOKING);
     let spare = (0..SPARE_DESCRIPTORS).map(|_| File::open("/dev/null"));
     let spare: io::Result<Vec<File>> = spare.collect();
     spare.map(drop).map_err(|e| {
@@ -295,7 +301,13 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
                 let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
                     Some(text) => device(format!("{}: {text}", &probes.source)),
-                    None => failure::of_stream(source.failure(message, &probes), &probes),
+                    None => {
+                        if probes.statistics().suspected_codec().is_some() {
+                            // Packets came: another transport would change nothing.
+                            probes.memory.transport().works();
+                        }
+                        failure::of_stream(source.failure(message, &probes), &probes)
+                    }
                 };
                 probes.fail(failure);
             }

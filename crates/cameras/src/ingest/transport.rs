@@ -136,8 +136,8 @@ impl TransportChoice {
         }
     }
 
-    /// The first frame of the connection came.
-    pub fn first_frame(&mut self) {
+    /// Frames came, or packets that show that frames would come by no other transport.
+    pub fn works(&mut self) {
         (self.reached, self.works) = (ConnectionReached::Frames, true);
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         assert!(choice.will_change());
         assert_eq!(choice.connect(), Udp);
         choice.set_up();
-        choice.first_frame();
+        choice.works();
         assert!(!choice.will_change());
         // The camera is away, then agrees and sends nothing yet: what worked is kept.
         assert_eq!(choice.connect(), Udp);

@@ -13,6 +13,8 @@ use super::{
 pub enum CameraFault {
     /// Answers with this status.
     Refuse(u16),
+    /// Answers with this status and closes; with 401, a wrong login alone.
+    RefuseAndClose(u16),
     /// Sends nothing any more, and keeps the connection open.
     Silence,
     /// Leaves this request without an answer.

@@ -284,13 +284,22 @@ impl Connection {
         // The login is checked before the scripted fault.
         let (mut answer, outcome) = self.conversation.on(request);
         match deed {
-            Some(CameraFault::Refuse(status)) if answer.status != 401 => {
+            Some(CameraFault::Refuse(status) | CameraFault::RefuseAndClose(status))
+                if answer.status != 401 =>
+            {
                 answer = RtspResponse::new(status);
             }
-            Some(CameraFault::Refuse(_)) | None => self.note(&outcome),
+            Some(CameraFault::Refuse(_) | CameraFault::RefuseAndClose(_)) | None => {
+                self.note(&outcome);
+            }
             Some(deed) => return self.act(deed).await,
         }
         self.socket.write_all(&answer.bytes(sequence)).await?;
+        if let Some(deed @ CameraFault::RefuseAndClose(_)) = deed
+            && (answer.status != 401 || outcome == RequestEffect::WrongLogin)
+        {
+            return Err(CameraEnd::Deed(deed));
+        }
         if deed.is_none() && outcome == RequestEffect::Play {
             self.playing = true;
             let is_whole = matches!(self.script.damage, Damage::None | Damage::Renamed);
@@ -329,7 +338,10 @@ impl Connection {
                 self.socket.write_all(&babble).await?;
                 self.silent = true;
             }
-            CameraFault::Refuse(_) | CameraFault::Close | CameraFault::Reset => {
+            CameraFault::Refuse(_)
+            | CameraFault::RefuseAndClose(_)
+            | CameraFault::Close
+            | CameraFault::Reset => {
                 return Err(CameraEnd::Deed(deed));
             }
         }

@@ -10,6 +10,7 @@ use crate::ingest::{
     rtsp::RelayEnd,
     transport::TransportRefusal,
 };
+use spotter_core::plain_line;
 
 const INTERRUPTED: &str = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, \
      update the camera's firmware or the proxy in between";
@@ -41,8 +42,6 @@ pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
 
 /// After pictures, the camera was set to another codec: a new connection has it announced.
 pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec) -> Failure {
-    // Packets came, so the transport works, and another one would change nothing.
-    probes.memory.transport().first_frame();
     let (announced, sent) = (announced.label(), sent.label());
     let (fault, text) = match probes.decoder_status().seen {
         true => (
@@ -110,7 +109,8 @@ pub fn from_relay(source: &str, end: RelayEnd) -> Option<Failure> {
         RelayEnd::NotRtsp { playing: true } => (Fault::Protocol, INTERRUPTED.to_owned()),
         RelayEnd::NotRtsp { playing: false } => (Fault::Protocol, words(Fault::Protocol, None)),
         RelayEnd::TooManyRedirects(addresses) => {
-            let way = addresses.join(" -> ");
+            let way: Vec<String> = addresses.iter().map(|to| plain_line(to)).collect();
+            let way = way.join(" -> ");
             let what =
                 format!("the camera redirects again and again: {way}; check the path of the URL");
             (Fault::Protocol, what)
@@ -120,18 +120,21 @@ pub fn from_relay(source: &str, end: RelayEnd) -> Option<Failure> {
             "the camera redirects without an RTSP address; check the path of the URL".to_owned(),
         ),
         RelayEnd::RedirectElsewhere { to } => {
+            let to = plain_line(&to);
             let what = format!(
                 "the camera redirects to another host, {to}, which is not followed; {remedy}, or name the host in `redirect_hosts`"
             );
             (Fault::Protocol, what)
         }
         RelayEnd::RedirectUnencrypted { to } => {
+            let to = plain_line(&to);
             let what = format!(
                 "the camera redirects to {to}, which is not encrypted and not followed; {remedy}"
             );
             (Fault::Tls, what)
         }
         RelayEnd::LoginElsewhere { to } => {
+            let to = plain_line(&to);
             let what = format!(
                 "the camera redirects to {to}, which demands a login; the login is sent to the host and port of `url` alone; {remedy}"
             );
@@ -141,6 +144,11 @@ pub fn from_relay(source: &str, end: RelayEnd) -> Option<Failure> {
             let what = format!("no stream within {most} requests; its answers repeat themselves");
             (Fault::Protocol, what)
         }
+        RelayEnd::TooManyConnections => (
+            Fault::Disconnected,
+            "the camera's connections ended too often, and Spotter makes at most ten a minute; check the camera and the network"
+                .to_owned(),
+        ),
     };
     Some(Failure::new(fault, format!("{source}: {what}")))
 }
@@ -255,5 +263,27 @@ mod tests {
         ] {
             assert_eq!(broken_off(&read(why)), fault, "{why}");
         }
+    }
+
+    #[test]
+    fn addresses_of_a_camera_are_one_plain_line() {
+        let to = "rtsp://gate/\u{202e}x\u{1b}[2J".to_owned();
+        for end in [
+            RelayEnd::TooManyRedirects(vec![to.clone(), to.clone()]),
+            RelayEnd::RedirectElsewhere { to: to.clone() },
+            RelayEnd::RedirectUnencrypted { to: to.clone() },
+            RelayEnd::LoginElsewhere { to: to.clone() },
+        ] {
+            let text = from_relay("rtsp://gate/x", end).unwrap().text;
+            assert!(!text.contains(['\u{202e}', '\u{1b}']), "{text:?}");
+            assert!(text.contains("rtsp://gate/\u{fffd}x"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn own_limit_of_connections_is_not_silence_of_the_camera() {
+        let failure = from_relay("rtsp://gate/x", RelayEnd::TooManyConnections).unwrap();
+        assert_eq!(failure.fault, Fault::Disconnected);
+        assert!(failure.text.contains("at most ten a minute"), "{failure}");
     }
 }

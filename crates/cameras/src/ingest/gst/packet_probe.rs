@@ -119,6 +119,7 @@ impl PipelineProbes {
         let payload = rtp_payload(&bytes).unwrap_or_default();
         let found = self.statistics().check_codec(payload);
         if let Some((announced, sent)) = found {
+            self.memory.transport().works();
             self.fail(failure::other_codec(self, announced, sent));
         }
     }

@@ -106,7 +106,7 @@ impl PipelineProbes {
         };
         (self.outlet.sink)(frame);
         if first {
-            self.memory.transport().first_frame();
+            self.memory.transport().works();
             self.send(SourceEvent::FirstFrame);
         }
     }

@@ -13,6 +13,8 @@ use spotter_core::{Mono, config::RtspConfig};
 const REDIRECTS_MAX: usize = 5;
 /// Requests until the stream plays, repeated ones included. A usual camera gets six.
 const REQUESTS_MAX: u32 = 64;
+/// Times that one request is sent again, with a login: the first time, and when its nonce is stale.
+const REPEATS_MAX: u32 = 3;
 /// A silent camera's unanswered requests are forgotten beyond this number.
 const PENDING_MAX: usize = 16;
 /// Of a camera that announces none (RFC 2326 section 12.37).
@@ -36,11 +38,28 @@ pub enum DialogueStep {
 #[derive(Debug)]
 struct PendingRequest {
     number: u32,
-    /// As sent, without a login.
-    request: RtspMessage,
+    sent: SentRequest,
+    has_login: bool,
+}
+
+#[derive(Debug)]
+struct SentRequest {
+    /// Without a login.
+    message: RtspMessage,
     /// The client's number; `None` for a request of ours.
     of_client: Option<String>,
-    has_login: bool,
+    /// Times that it was sent before.
+    repeats: u32,
+}
+
+impl SentRequest {
+    fn new(message: RtspMessage, of_client: Option<String>) -> Self {
+        Self {
+            message,
+            of_client,
+            repeats: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -64,6 +83,8 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
+    /// The last answer that rtspsrc received refuses its request, before the stream plays.
+    is_refused: bool,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -88,6 +109,7 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
+            is_refused: false,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -101,6 +123,11 @@ impl RtspDialogue {
 
     pub fn is_playing(&self) -> bool {
         self.is_playing
+    }
+
+    /// rtspsrc reports why it has no stream, if it asks for nothing more.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Packets come in datagrams, so that the stream outlives the connection.
@@ -135,7 +162,8 @@ impl RtspDialogue {
             "TEARDOWN" => self.session = None,
             _ => {}
         }
-        self.send(request, Some(number), now)
+        self.is_refused = false;
+        self.send(SentRequest::new(request, Some(number)), now)
     }
 
     /// When [`Self::keep_alive`] has a request; `None` without a session.
@@ -156,7 +184,7 @@ impl RtspDialogue {
         };
         let mut request = RtspMessage::request(method, &self.keep_alive_url);
         request.set("Session", self.session.clone()?);
-        self.send(request, None, now).ok()
+        self.send(SentRequest::new(request, None), now).ok()
     }
 
     /// An answer of the camera whose address is `peer`.
@@ -176,29 +204,29 @@ impl RtspDialogue {
         };
         if status == 401 {
             if self.is_to_repeat(&answer, &pending)? {
-                let again = self.send(pending.request, pending.of_client, now)?;
+                let again = SentRequest {
+                    repeats: pending.sent.repeats + 1,
+                    ..pending.sent
+                };
+                let again = self.send(again, now)?;
                 return Ok(DialogueStep::ToCamera(again));
             }
         } else if matches!(status, 301..=303 | 307 | 308) && !self.is_playing {
             return self.redirect(pending, &answer, now);
         }
-        let Some(number) = pending.of_client else {
+        let Some(number) = pending.sent.of_client else {
             return Ok(DialogueStep::Done);
         };
         if status == 200 {
-            self.learn(&pending.request, &mut answer, peer);
+            self.learn(&pending.sent.message, &mut answer, peer);
         }
+        self.is_refused = status >= 300 && !self.is_playing;
         answer.set("CSeq", number);
         Ok(DialogueStep::ToClient(answer))
     }
 
     /// Numbers, signs and remembers a request.
-    fn send(
-        &mut self,
-        request: RtspMessage,
-        of_client: Option<String>,
-        now: Mono,
-    ) -> Result<RtspMessage, RelayEnd> {
+    fn send(&mut self, sent: SentRequest, now: Mono) -> Result<RtspMessage, RelayEnd> {
         if !self.is_playing {
             self.requests += 1;
             if self.requests > REQUESTS_MAX {
@@ -207,7 +235,7 @@ impl RtspDialogue {
         }
         self.numbers += 1;
         self.last_request = now;
-        let mut signed = request.clone();
+        let mut signed = sent.message.clone();
         signed.set("CSeq", self.numbers.to_string());
         let is_home = self.is_home();
         let has_login = match &mut self.login {
@@ -219,8 +247,7 @@ impl RtspDialogue {
         }
         self.pending.push_back(PendingRequest {
             number: self.numbers,
-            request,
-            of_client,
+            sent,
             has_login,
         });
         Ok(signed)
@@ -252,7 +279,10 @@ impl RtspDialogue {
             Some(_) if !is_home => Err(RelayEnd::LoginElsewhere {
                 to: self.target_text.clone(),
             }),
-            Some(login) => Ok(login.challenged(answer, pending.has_login)),
+            Some(login) => {
+                let is_new = login.challenged(answer, pending.has_login);
+                Ok(is_new && pending.sent.repeats < REPEATS_MAX)
+            }
             None => Ok(false),
         }
     }
@@ -294,8 +324,9 @@ impl RtspDialogue {
         (self.target, self.target_text) = (to, address.clone());
         self.keep_alive_url.clone_from(&address);
         self.reconnected();
-        let request = pending.request.with_url(&address);
-        let request = self.send(request, pending.of_client, now)?;
+        let sent = pending.sent;
+        let request = SentRequest::new(sent.message.with_url(&address), sent.of_client);
+        let request = self.send(request, now)?;
         Ok(DialogueStep::Reconnect(request))
     }
 

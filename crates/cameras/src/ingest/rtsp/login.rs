@@ -1,7 +1,11 @@
 //! The login of a camera: from its challenge to the header `Authorization`. Pure.
 
+use std::borrow::Cow;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_auth::{ChallengeRef, DigestClient, ParamValue, PasswordParams, digest::Algorithm};
+
+use url::Url;
 
 use super::message::RtspMessage;
 use spotter_core::config::{RtspConfig, Secret};
@@ -30,7 +34,7 @@ impl CameraLogin {
         })
     }
 
-    /// What another connection demanded is void.
+    /// Forgets the demand of another connection.
     pub fn begin_again(&mut self) {
         self.scheme = None;
     }
@@ -46,7 +50,7 @@ impl CameraLogin {
         !had_login || is_stale
     }
 
-    /// Adds the login to a request, once the camera has demanded one. True when it has one.
+    /// Adds the login to a request, once the camera has demanded one: true from then on.
     pub fn sign(&mut self, request: &mut RtspMessage) -> bool {
         let password = self.password.as_ref().map_or("", Secret::reveal);
         let user = self.user.as_str();
@@ -57,10 +61,11 @@ impl CameraLogin {
                 Some(format!("Basic {login}"))
             }
             Some(LoginScheme::Digest(digest)) => {
+                let uri = ascii(request.url());
                 let of = |body| PasswordParams {
                     username: user,
                     password,
-                    uri: request.url(),
+                    uri: &uri,
                     method: request.method(),
                     body,
                 };
@@ -70,9 +75,18 @@ impl CameraLogin {
                 value.ok().map(|value| with_algorithm(value, digest))
             }
         };
-        let Some(value) = value else { return false };
-        request.set("Authorization", value);
-        true
+        if let Some(value) = value {
+            request.set("Authorization", value);
+        }
+        self.scheme.is_some()
+    }
+}
+
+/// A URL with other characters than ASCII, percent-encoded: http-auth makes no login with those.
+fn ascii(url: &str) -> Cow<'_, str> {
+    match Url::parse(url) {
+        Ok(parsed) if !url.is_ascii() => String::from(parsed).into(),
+        _ => url.into(),
     }
 }
 
@@ -90,7 +104,7 @@ fn with_algorithm(value: String, digest: &DigestClient) -> String {
     }
 }
 
-/// What the camera demands: the first Digest with a known algorithm, else Basic.
+/// The demand of the camera: the first Digest with a known algorithm, else Basic.
 fn scheme_of(answer: &RtspMessage) -> Option<LoginScheme> {
     let mut basic = false;
     for header in answer.headers("www-authenticate") {

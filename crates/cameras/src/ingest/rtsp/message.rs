@@ -1,9 +1,9 @@
 //! RTSP 1.0 on the wire (RFC 2326), as far as a relay needs it: bytes to messages and packets, and back. Pure.
 
 /// Longer heads are no RTSP: a camera's are below 1 KiB.
-const HEAD_MAX: usize = 64 * 1024;
+const HEAD_MAX: usize = 16 * 1024;
 /// Longer bodies are no SDP.
-const BODY_MAX: usize = 1024 * 1024;
+const BODY_MAX: usize = 128 * 1024;
 
 /// A request or an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +126,10 @@ impl RtspMessage {
             return Ok(None);
         };
         message.body = body.to_vec();
+        if message.header("content-length").is_some() {
+            // The receiver reads a repeated or broken length as it was read here.
+            message.set("Content-Length", length.to_string());
+        }
         Ok(Some((message, head + length)))
     }
 }
@@ -172,8 +176,7 @@ impl RtspInbox {
     }
 
     fn take(&mut self, length: usize) -> Vec<u8> {
-        let rest = self.0.split_off(length);
-        std::mem::replace(&mut self.0, rest)
+        self.0.drain(..length).collect()
     }
 }
 
@@ -239,6 +242,23 @@ mod tests {
                 ("OPTIONS", Some("b"))
             );
             assert_eq!(found.len(), 2);
+        }
+    }
+
+    #[test]
+    fn receiver_finds_the_same_end_of_a_body() {
+        for (lengths, length) in [
+            ("Content-Length: 3\r\ncontent-length: 999\r\n", Some("3")),
+            ("Content-Length: three\r\n", Some("0")),
+            ("", None),
+        ] {
+            let mut inbox = RtspInbox::default();
+            inbox.push(format!("RTSP/1.0 200 OK\r\n{lengths}\r\nABC").as_bytes());
+            let Ok(Some(RtspItem::Message(message))) = inbox.next() else {
+                panic!("{lengths}")
+            };
+            let sent: Vec<_> = message.headers("content-length").collect();
+            assert_eq!(sent, Vec::from_iter(length), "{lengths}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gio::{glib, prelude::*};
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use url::{Host, Url};
 
 use super::{
@@ -27,8 +27,8 @@ use spotter_core::{Clock, config::RtspConfig};
 const READ_BYTES: usize = 64 * 1024;
 /// After rtspsrc has ended, it has closed its connection, which ends the relay; it has this time to send its last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(1);
-/// How often the relay looks whether a request is due that keeps a session alive.
-const KEEP_ALIVE_STEP: Duration = Duration::from_millis(250);
+/// A client that has not asked for anything by then is not rtspsrc.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 const CANCELLED: Duration = Duration::from_millis(20);
 
 /// Why a conversation ended. The text about it is made by `gst::failure`.
@@ -65,6 +65,8 @@ pub enum RelayEnd {
         to: String,
     },
     TooManyRequests(u32),
+    /// The next connection may not be made within the time for it.
+    TooManyConnections,
 }
 
 pub struct RelaySettings {
@@ -88,9 +90,8 @@ impl RtspRelay {
     /// Listens for rtspsrc.
     pub fn start(settings: RelaySettings) -> io::Result<Self> {
         // rtspsrc has sockets for datagrams in the address family of its connection.
-        let is_v6 = Url::parse(&settings.rtsp.url).is_ok_and(|url| {
-            matches!(url.host(), Some(Host::Ipv6(_))) || url.as_str().contains("//[")
-        });
+        let is_v6 = Url::parse(&settings.rtsp.url)
+            .is_ok_and(|url| matches!(url.host(), Some(Host::Ipv6(_))));
         let loopback: IpAddr = match is_v6 {
             true => Ipv6Addr::LOCALHOST.into(),
             false => Ipv4Addr::LOCALHOST.into(),
@@ -114,7 +115,7 @@ impl RtspRelay {
                     () = converse(&settings, &relay_url, listener) => {}
                     () = stop => {}
                 }
-                // What was under way is cancelled, and frees its memory when the context runs once more.
+                // Futures that were under way are cancelled, and free their memory when the context runs once more.
                 glib::timeout_future_with_priority(glib::Priority::LOW, CANCELLED).await;
             });
         };
@@ -146,6 +147,8 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
         client: client.output_stream(),
         camera: AsyncMutex::new(None),
         peer: Cell::new(None),
+        camera_end: RefCell::new(None),
+        answered: Notify::new(),
     };
     let ended: RelayResult<Infallible> = async {
         let camera = relay.connect().await?;
@@ -179,7 +182,7 @@ async fn accept(
         let mut side = ReceivingSide::of(client.clone().upcast());
         let first = tokio::select! {
             first = side.next() => first,
-            () = glib::timeout_future(LAST_BYTES) => Err(SideEnd::Closed),
+            () = glib::timeout_future(FIRST_REQUEST) => Err(SideEnd::Closed),
         };
         match first {
             Ok(RtspItem::Message(first)) if dialogue.is_for_relay(&first) => {
@@ -200,21 +203,28 @@ struct RelayedSession<'a> {
     client: gio::OutputStream,
     camera: AsyncMutex<Option<gio::OutputStream>>,
     peer: Cell<Option<IpAddr>>,
+    /// The camera refused a request and closed: rtspsrc reports the refusal, unless it goes on.
+    camera_end: RefCell<Option<RelayEnd>>,
+    /// The camera answered, so that requests may be due.
+    answered: Notify,
 }
 
 impl RelayedSession<'_> {
     /// Connects to the camera, as soon as it may be.
     async fn connect(&self) -> RelayResult<CameraConnection> {
         let settings = self.settings;
+        let limit = settings.connect_limit;
+        let latest = settings.clock.now().after(limit);
         loop {
-            let admitted = lock(&settings.connections).connect(settings.clock.now());
+            let now = settings.clock.now();
+            let admitted = lock(&settings.connections).connect(now);
             match admitted {
                 Ok(()) => break,
+                Err(wait) if now.after(wait) > latest => return Err(RelayEnd::TooManyConnections),
                 Err(wait) => glib::timeout_future(wait).await,
             }
         }
         let target = self.dialogue.borrow().target().clone();
-        let limit = settings.connect_limit;
         let camera = CameraConnection::open(&target, &settings.rtsp.tls, limit).await?;
         self.peer.set(camera.peer);
         *self.camera.lock().await = Some(camera.stream.output_stream());
@@ -236,6 +246,9 @@ impl RelayedSession<'_> {
             // To a request of the camera.
             true => message,
             false => {
+                if let Some(end) = self.camera_end.take() {
+                    return Err(end);
+                }
                 let now = self.settings.clock.now();
                 self.dialogue.borrow_mut().request(&message, now)?
             }
@@ -264,8 +277,17 @@ impl RelayedSession<'_> {
                 Err(SideEnd::Closed) if self.dialogue.borrow().plays_over_udp() => {
                     Some(self.reconnect().await?)
                 }
-                Err(SideEnd::Closed) => return Err(RelayEnd::Closed { playing }),
-                Err(SideEnd::NotRtsp) => return Err(RelayEnd::NotRtsp { playing }),
+                Err(end) => {
+                    let end = match end {
+                        SideEnd::Closed => RelayEnd::Closed { playing },
+                        SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
+                    };
+                    if !self.dialogue.borrow().is_refused() {
+                        return Err(end);
+                    }
+                    self.camera_end.replace(Some(end));
+                    std::future::pending().await
+                }
             };
             if let Some(again) = again {
                 camera = ReceivingSide::of(again.stream);
@@ -277,6 +299,7 @@ impl RelayedSession<'_> {
     async fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<Option<CameraConnection>> {
         let (now, peer) = (self.settings.clock.now(), self.peer.get());
         let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
+        self.answered.notify_one();
         match step {
             DialogueStep::Done => {}
             DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
@@ -301,10 +324,15 @@ impl RelayedSession<'_> {
 
     async fn keep_alive(&self) -> RelayResult<Infallible> {
         loop {
-            glib::timeout_future(KEEP_ALIVE_STEP).await;
+            let due = self.dialogue.borrow().keep_alive_due();
+            let Some(due) = due else {
+                self.answered.notified().await;
+                continue;
+            };
+            glib::timeout_future(due.since(self.settings.clock.now())).await;
             let now = self.settings.clock.now();
-            let due = self.dialogue.borrow_mut().keep_alive(now);
-            if let Some(request) = due {
+            let request = self.dialogue.borrow_mut().keep_alive(now);
+            if let Some(request) = request {
                 self.to_camera(request.to_bytes()).await;
             }
         }
@@ -328,7 +356,7 @@ impl RelayedSession<'_> {
     }
 }
 
-/// What is received of one side.
+/// The bytes and messages of one side.
 struct ReceivingSide {
     stream: gio::IOStream,
     buffer: Vec<u8>,
@@ -336,7 +364,6 @@ struct ReceivingSide {
 }
 
 /// Nothing more can be received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SideEnd {
     Closed,
     NotRtsp,

@@ -351,21 +351,99 @@ fn session_is_kept_alive_twice_within_its_timeout() {
     }
 }
 
-#[test]
-fn endless_answers_end_after_the_allowed_requests() {
-    let mut dialogue = dialogue("rtsp://gate/x");
-    let mut request = dialogue.camera_gets("DESCRIBE", &[]);
-    let challenge = [(
-        "WWW-Authenticate",
-        "Digest realm=\"r\", nonce=\"n\", stale=true",
-    )];
-    let end = loop {
-        match dialogue.answered(answer(&request, 401, &challenge)) {
-            Ok(DialogueStep::ToCamera(again)) => request = again,
-            Ok(step) => panic!("{step:?}"),
-            Err(end) => break end,
+const STALE: [(&str, &str); 1] = [(
+    "WWW-Authenticate",
+    "Digest realm=\"r\", nonce=\"n\", stale=true",
+)];
+
+/// Refuses a request as stale until it is not sent again; how often it was, and the last step.
+fn stale_repeats(dialogue: &mut RtspDialogue, mut request: RtspMessage) -> (u32, DialogueStep) {
+    for repeats in 0..100 {
+        match dialogue.answered(answer(&request, 401, &STALE)).unwrap() {
+            DialogueStep::ToCamera(again) => request = again,
+            step => return (repeats, step),
         }
+    }
+    panic!("the request is sent for ever");
+}
+
+#[test]
+fn stale_login_is_repeated_three_times_also_while_playing() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    let request = dialogue.camera_gets("DESCRIBE", &[]);
+    let (repeats, step) = stale_repeats(&mut dialogue, request);
+    assert_eq!(repeats, REPEATS_MAX);
+    let DialogueStep::ToClient(rejected) = step else {
+        panic!("{step:?}")
     };
-    assert_eq!(end, RelayEnd::TooManyRequests(REQUESTS_MAX));
+    assert_eq!(rejected.status(), Some(401));
+
+    let setup = dialogue.camera_gets("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+    dialogue.client_gets(answer(&setup, 200, &[("Session", "1")]));
+    let play = dialogue.camera_gets("PLAY", &[]);
+    dialogue.client_gets(answer(&play, 200, &[]));
+    let due = dialogue.keep_alive_due().unwrap();
+    let request = dialogue.keep_alive(due).unwrap();
+    let (repeats, step) = stale_repeats(&mut dialogue, request);
+    assert_eq!(repeats, REPEATS_MAX);
+    assert!(matches!(step, DialogueStep::Done), "{step:?}");
+}
+
+#[test]
+fn login_for_other_letters_names_the_encoded_address() {
+    let mut dialogue = dialogue("rtsp://gate/straße");
+    let request = dialogue.camera_gets("DESCRIBE", &[]);
+    let step = dialogue.answered(answer(&request, 401, &STALE));
+    let Ok(DialogueStep::ToCamera(signed)) = step else {
+        panic!("{step:?}")
+    };
+    let login = signed.header("authorization").unwrap();
+    assert!(login.contains("uri=\"rtsp://gate/stra%C3%9Fe\""), "{login}");
+}
+
+#[test]
+fn refusal_without_a_possible_login_goes_to_the_client() {
+    // Digest has no such user, unless the camera names a charset.
+    let settings = RtspConfig {
+        user: Some("jürg".into()),
+        ..settings("rtsp://gate/x")
+    };
+    let mut dialogue = RtspDialogue::new(RELAY, &settings).unwrap();
+    let challenge = [("WWW-Authenticate", "Digest realm=\"r\", nonce=\"n\"")];
+    let request = dialogue.camera_gets("DESCRIBE", &[]);
+    let step = dialogue.answered(answer(&request, 401, &challenge));
+    let Ok(DialogueStep::ToCamera(again)) = step else {
+        panic!("{step:?}")
+    };
+    let refused = dialogue.client_gets(answer(&again, 401, &challenge));
+    assert_eq!(refused.status(), Some(401));
+}
+
+#[test]
+fn only_the_latest_answer_before_the_stream_is_a_refusal() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    let methods = dialogue.camera_gets("OPTIONS", &[]);
+    dialogue.client_gets(answer(&methods, 501, &[]));
+    assert!(dialogue.is_refused());
+    let describe = dialogue.camera_gets("DESCRIBE", &[]);
+    assert!(!dialogue.is_refused(), "rtspsrc goes on");
+    dialogue.client_gets(answer(&describe, 404, &[]));
+    assert!(dialogue.is_refused());
+    let play = dialogue.camera_gets("PLAY", &[]);
+    dialogue.client_gets(answer(&play, 200, &[]));
+    let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
+    dialogue.client_gets(answer(&parameter, 451, &[]));
+    assert!(!dialogue.is_refused());
+}
+
+#[test]
+fn requests_without_a_stream_end_after_the_allowed_number() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    for _ in 0..REQUESTS_MAX {
+        let request = dialogue.camera_gets("DESCRIBE", &[]);
+        dialogue.client_gets(answer(&request, 503, &[]));
+    }
+    let end = dialogue.request(&asked("DESCRIBE", RELAY, &[]), START);
+    assert_eq!(end, Err(RelayEnd::TooManyRequests(REQUESTS_MAX)));
     assert_eq!(dialogue.numbers, REQUESTS_MAX);
 }

@@ -28,8 +28,13 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             (461, Fault::Unsupported),
             (500, Fault::Protocol),
         ] {
-            let script = good().at(request, CameraFault::Refuse(status));
-            cases.push(Case::new(format!("{status} to {request}"), script, fault));
+            for deed in [
+                CameraFault::Refuse(status),
+                CameraFault::RefuseAndClose(status),
+            ] {
+                let name = format!("{deed:?} at {request}");
+                cases.push(Case::new(name, good().at(request, deed), fault));
+            }
         }
         for (deed, fault) in [
             (CameraFault::Silence, Fault::NoFrame),
@@ -42,8 +47,14 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
         }
     }
     for scheme in [Scheme::Basic, Scheme::Digest] {
-        let (name, script) = (format!("wrong login, {scheme:?}"), login(scheme, "another"));
-        cases.push(Case::new(name, script, Fault::AuthFailed));
+        let wrong = login(scheme, "another");
+        let closed = wrong
+            .clone()
+            .at("OPTIONS", CameraFault::RefuseAndClose(401));
+        for (name, script) in [("wrong login", wrong), ("wrong login, closed", closed)] {
+            let name = format!("{name}, {scheme:?}");
+            cases.push(Case::new(name, script, Fault::AuthFailed));
+        }
     }
     side_by_side(cases).await;
 }
