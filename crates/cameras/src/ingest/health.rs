@@ -176,10 +176,10 @@ impl StreamInfo {
     /// The note for an operator.
     pub fn note_text(&self) -> Option<String> {
         let StreamNote::FasterThanDeclared = self.note?;
-        let (fps, declared) = (self.fps_measured?, self.fps_declared?);
+        let declared = self.fps_declared?;
         Some(format!(
-            "it sends {fps:.1} frames/s, more than twice the {declared:.1} that it declares; check the frame rate of this stream in \
-             the camera"
+            "over half a minute it sent more than twice the {declared:.1} frames/s that it declares; check the frame rate of this \
+             stream in the camera"
         ))
     }
 }

@@ -128,15 +128,18 @@ impl CodecCheck {
         (self.misfits > 0).then_some(self.announced.other())
     }
 
-    /// A packet came with this payload. The codec that the camera sends, when it is certainly not the announced one.
+    /// A packet came with this payload. The codec that the camera sends, once it is certainly not the announced one.
     pub fn packet(&mut self, payload: &[u8]) -> Option<NalCodec> {
         let sent = self.announced.other();
         match (self.announced.allows(payload), sent.allows(payload)) {
             (true, false) => self.misfits = 0,
-            (false, true) => self.misfits = self.misfits.saturating_add(1),
+            (false, true) => {
+                self.misfits = self.misfits.saturating_add(1);
+                return (self.misfits == MISFITS).then_some(sent);
+            }
             _ => {}
         }
-        (self.misfits >= MISFITS).then_some(sent)
+        None
     }
 }
 
@@ -237,6 +240,6 @@ mod tests {
         let mut check = CodecCheck::new(NalCodec::H264);
         let fragments = [[0x62, 1], [0x02, 1], [0x60, 1]];
         let found = (0..12).filter_map(|n| check.packet(&fragments[n % 3]));
-        assert_eq!(found.count(), 3);
+        assert_eq!(found.count(), 1, "it is reported once");
     }
 }

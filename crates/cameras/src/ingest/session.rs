@@ -179,7 +179,7 @@ impl Session {
             SessionInput::Disable => {
                 self.stop(&mut actions);
                 self.state = SessionState::Disabled;
-                (self.failure, self.attempts) = (None, 0);
+                self.forget_failures();
             }
             SessionInput::Reconnect => {
                 if !matches!(self.state, SessionState::Disabled | SessionState::Ended) {
@@ -369,8 +369,14 @@ impl Session {
     /// A new connection as soon as the old one is gone.
     fn again(&mut self, now: Mono, actions: &mut Vec<Action>) {
         self.stop(actions);
-        (self.failure, self.attempts) = (None, 0);
+        self.forget_failures();
         self.state = SessionState::Waiting { until: now };
+    }
+
+    /// An operator begins anew.
+    fn forget_failures(&mut self) {
+        self.failure = None;
+        (self.attempts, self.blind, self.silent) = (0, 0, 0);
     }
 
     fn stop(&mut self, actions: &mut Vec<Action>) {

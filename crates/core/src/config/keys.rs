@@ -465,7 +465,7 @@ sections! {
         STALL: TimeForm = "stall", TimeForm(Duration::from_secs(1)..=Duration::from_mins(10), Duration::from_secs(5)), "stall = \"10s\"",
             "Without a frame for this time, Spotter reconnects to the camera.";
         FIRST_FRAME: TimeForm = "first_frame", TimeForm(Duration::from_secs(1)..=Duration::from_mins(10), Duration::from_secs(15)),
-            "first_frame = \"30s\"", "Longest time from connecting to the first frame.";
+            "first_frame = \"30s\"", "Longest time from connecting to the first frame; longer than the time between two frames.";
         DECODE: WordForm<Decode> = "decode", WordForm(&[("all", Decode::All), ("keyframes", Decode::KeyFrames)], Decode::All),
             "decode = \"keyframes\"",
             "`keyframes` decodes only key frames, which costs least; the rate is then limited by how often the camera sends one.";

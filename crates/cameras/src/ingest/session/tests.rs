@@ -305,6 +305,22 @@ fn requested_reconnect_waits_for_the_first_pause() {
     assert_eq!(session.next_deadline(), Some(at(1.0)));
 }
 
+#[test]
+fn operator_makes_the_session_forget_connections_without_pictures() {
+    for (input, is_again) in [
+        (SessionInput::Reconnect, true),
+        (SessionInput::Change(POLICY), true),
+        (SessionInput::Disable, false),
+    ] {
+        let mut session = streaming(POLICY);
+        (session.blind, session.silent, session.attempts) = (3, 3, 3);
+        session.take(100.0, [input, SessionInput::Stopped]);
+        let forgotten = (session.blind, session.silent, session.attempts);
+        assert_eq!(forgotten, (0, 0, 0));
+        assert_eq!(session.phase() == Phase::Connecting, is_again);
+    }
+}
+
 fn any_input() -> impl Strategy<Value = SessionInput> {
     prop_oneof![
         Just(SessionInput::Enable),
