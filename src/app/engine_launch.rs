@@ -7,15 +7,14 @@
 //! Belongs here: the order, its result, and the command that runs in the process. Not here: the connection between both
 //! processes (`spotter_engine`).
 
-use std::{
-    fs, iter, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration,
-};
+use std::{iter, os::unix::process::CommandExt as _, process::Command, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
 
 use crate::ops::{
+    process::name_process,
     shutdown::Signals,
     telemetry::{self, SecretList, Sink},
 };
@@ -102,8 +101,7 @@ fn this_program() -> Command {
 pub fn serve(verbose: u8) -> anyhow::Result<()> {
     let daemon = inside::daemon()?;
     telemetry::init(Sink::of_stderr(), verbose, SecretList::default())?;
-    // The name in `top`, instead of the link's. A failure does no harm.
-    let _ = fs::write("/proc/self/comm", "spotter-engine");
+    name_process("spotter-engine");
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
         // Signals to stop or to reload may reach the whole process group. Only the daemon acts on them: it still needs the

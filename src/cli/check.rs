@@ -95,17 +95,17 @@ fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
         config.mqtt.broker.port,
     ))?;
     costs(config)?;
-    words(args, config)
+    check_prompts(args, config)
 }
 
 /// Fails when the model has no room for the words of a prompt. Only its files tell, so nothing is said where they are not.
-fn words(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
+fn check_prompts(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     let Ok(check) = PromptCheck::open(&config.model) else {
         return Ok(());
     };
     let prompts = config.cameras.iter().flat_map(|camera| {
         let prompts = camera.prompts.iter();
-        prompts.flat_map(move |prompt| asked(camera, prompt))
+        prompts.flat_map(move |prompt| prompts_for_model(camera, prompt))
     });
     let mut failed = 0;
     for (camera, prompt) in prompts {
@@ -124,8 +124,8 @@ fn words(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a prompt asks the model: itself, its question before an event and the one about an event.
-fn asked<'a>(
+/// The prompts of the model for a configured one: itself, its question before an event and the one about an event.
+fn prompts_for_model<'a>(
     camera: &'a CameraConfig,
     prompt: &PromptConfig,
 ) -> impl Iterator<Item = (&'a CameraId, Prompt)> + use<'a> {

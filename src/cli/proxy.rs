@@ -3,6 +3,7 @@
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 
 use super::out;
+use crate::ops::process::name_process;
 
 /// Which resolver GIO asks for the proxy of a connection. The one that knows none is `dummy`.
 const RESOLVER: &str = "GIO_USE_PROXY_RESOLVER";
@@ -14,7 +15,7 @@ const NO_PROXY: &str = "dummy";
 /// descriptors stay; models and webhooks use the proxy as before.
 pub fn leave_out() {
     if env::var_os(RESOLVER).is_some_and(|resolver| resolver == NO_PROXY) {
-        return;
+        return name_process("spotter");
     }
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_else(|| "spotter".into());

@@ -37,6 +37,11 @@ impl ProcessMeter {
     }
 }
 
+/// The name in `ps` and `top` of a process that was started as `/proc/self/exe`. A failure does no harm.
+pub fn name_process(name: &str) {
+    let _ = fs::write("/proc/self/comm", name);
+}
+
 /// Resident memory of this process now.
 pub fn resident_mib() -> Option<f64> {
     memory_mib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
