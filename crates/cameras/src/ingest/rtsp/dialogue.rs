@@ -83,8 +83,7 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
-    /// The last answer that rtspsrc received refuses its request, before the stream plays.
-    is_refused: bool,
+    refusal: Option<RtspMessage>,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -109,7 +108,7 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
-            is_refused: false,
+            refusal: None,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -125,9 +124,9 @@ impl RtspDialogue {
         self.is_playing
     }
 
-    /// rtspsrc reports why it has no stream, if it asks for nothing more.
-    pub fn is_refused(&self) -> bool {
-        self.is_refused
+    /// The last answer that rtspsrc received, when it refuses the request before the stream plays.
+    pub fn refusal(&self) -> Option<&RtspMessage> {
+        self.refusal.as_ref()
     }
 
     /// Packets come in datagrams, so that the stream outlives the connection.
@@ -162,7 +161,7 @@ impl RtspDialogue {
             "TEARDOWN" => self.session = None,
             _ => {}
         }
-        self.is_refused = false;
+        self.refusal = None;
         self.send(SentRequest::new(request, Some(number)), now)
     }
 
@@ -220,8 +219,9 @@ impl RtspDialogue {
         if status == 200 {
             self.learn(&pending.sent.message, &mut answer, peer);
         }
-        self.is_refused = status >= 300 && !self.is_playing;
         answer.set("CSeq", number);
+        let is_refusal = status >= 300 && !self.is_playing;
+        self.refusal = is_refusal.then(|| answer.clone());
         Ok(DialogueStep::ToClient(answer))
     }
 

@@ -147,7 +147,7 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
         client: client.output_stream(),
         camera: AsyncMutex::new(None),
         peer: Cell::new(None),
-        camera_end: RefCell::new(None),
+        last_refusal: RefCell::new(None),
         answered: Notify::new(),
     };
     let ended: RelayResult<Infallible> = async {
@@ -199,12 +199,12 @@ struct RelayedSession<'a> {
     settings: &'a RelaySettings,
     /// Never borrowed across an `await`.
     dialogue: RefCell<RtspDialogue>,
-    /// Is written to by what reads the camera alone.
+    /// Is written to by what reads the camera alone, while there is a camera.
     client: gio::OutputStream,
     camera: AsyncMutex<Option<gio::OutputStream>>,
     peer: Cell<Option<IpAddr>>,
-    /// The camera refused a request and closed: rtspsrc reports the refusal, unless it goes on.
-    camera_end: RefCell<Option<RelayEnd>>,
+    /// The camera refused a request and closed. rtspsrc reports the refusal, also when it asks in another way first.
+    last_refusal: RefCell<Option<RtspMessage>>,
     /// The camera answered, so that requests may be due.
     answered: Notify,
 }
@@ -246,8 +246,10 @@ impl RelayedSession<'_> {
             // To a request of the camera.
             true => message,
             false => {
-                if let Some(end) = self.camera_end.take() {
-                    return Err(end);
+                let refusal = self.last_refusal.borrow().clone();
+                if let Some(mut refusal) = refusal {
+                    refusal.set("CSeq", message.header("cseq").unwrap_or_default());
+                    return self.to_client(refusal.to_bytes()).await;
                 }
                 let now = self.settings.clock.now();
                 self.dialogue.borrow_mut().request(&message, now)?
@@ -278,14 +280,15 @@ impl RelayedSession<'_> {
                     Some(self.reconnect().await?)
                 }
                 Err(end) => {
-                    let end = match end {
-                        SideEnd::Closed => RelayEnd::Closed { playing },
-                        SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
-                    };
-                    if !self.dialogue.borrow().is_refused() {
-                        return Err(end);
+                    let refusal = self.dialogue.borrow().refusal().cloned();
+                    if refusal.is_none() {
+                        return Err(match end {
+                            SideEnd::Closed => RelayEnd::Closed { playing },
+                            SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
+                        });
                     }
-                    self.camera_end.replace(Some(end));
+                    self.last_refusal.replace(refusal);
+                    // rtspsrc ends the conversation.
                     std::future::pending().await
                 }
             };

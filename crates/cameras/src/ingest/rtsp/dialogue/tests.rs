@@ -424,16 +424,16 @@ fn only_the_latest_answer_before_the_stream_is_a_refusal() {
     let mut dialogue = dialogue("rtsp://gate/x");
     let methods = dialogue.camera_gets("OPTIONS", &[]);
     dialogue.client_gets(answer(&methods, 501, &[]));
-    assert!(dialogue.is_refused());
+    assert!(dialogue.refusal().is_some());
     let describe = dialogue.camera_gets("DESCRIBE", &[]);
-    assert!(!dialogue.is_refused(), "rtspsrc goes on");
+    assert!(dialogue.refusal().is_none(), "rtspsrc goes on");
     dialogue.client_gets(answer(&describe, 404, &[]));
-    assert!(dialogue.is_refused());
+    assert!(dialogue.refusal().is_some());
     let play = dialogue.camera_gets("PLAY", &[]);
     dialogue.client_gets(answer(&play, 200, &[]));
     let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
     dialogue.client_gets(answer(&parameter, 451, &[]));
-    assert!(!dialogue.is_refused());
+    assert!(dialogue.refusal().is_none());
 }
 
 #[test]
