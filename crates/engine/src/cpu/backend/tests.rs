@@ -161,7 +161,7 @@ fn violations_are_errors_that_name_them() {
     let cases: [(Change, &str); 12] = [
         (
             |step, limits| step.images = vec![step.images[0].clone(); limits.images + 1],
-            "the step has 5 images, the backend takes 4",
+            "the step has 5 images, the backend accepts 4",
         ),
         (
             |step, limits| step.rows = vec![step.rows[0].clone(); limits.rows + 1],
