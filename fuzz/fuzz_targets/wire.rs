@@ -10,9 +10,13 @@ use spotter_engine::testing::wire::{daemon_reads, engine_reads};
 
 fuzz_target!(|bytes: &[u8]| {
     engine_reads(bytes);
-    let prompt = PromptId::new("person").map(|id| {
-        let task = Task::Detect { object: "person".into() };
-        Arc::new(Prompt { id, revision: 1, task, view: PromptView::default() })
-    });
-    daemon_reads(bytes, prompt.as_slice());
+    let prompt = Prompt {
+        id: PromptId::new("person").expect("an id"),
+        revision: 1,
+        task: Task::Detect {
+            object: "person".into(),
+        },
+        view: PromptView::default(),
+    };
+    daemon_reads(bytes, &[Arc::new(prompt)]);
 });
