@@ -163,9 +163,14 @@ impl CameraFence {
             return OwnerArrival::Disputed;
         }
         note(&mut self.seen, camera, epoch);
-        let own = self.owned_epoch(camera);
+        let (own, watched) = (self.owned_epoch(camera), self.epoch_of(camera));
         match own.is_some_and(|own| own < epoch) && self.lose_to(camera, epoch) {
-            true => OwnerArrival::Lost,
+            true => {
+                // The broker alone has shown it, so the store may give the camera back.
+                self.contested
+                    .extend(watched.map(|own| (camera.clone(), own)));
+                OwnerArrival::Lost
+            }
             false => OwnerArrival::Known,
         }
     }
@@ -383,6 +388,18 @@ mod tests {
         assert!(fence.own(&gate, Epoch(18), at(2001)));
         assert_eq!(fence.take_overruled(), [(gate.clone(), forged)]);
         assert_eq!(fence.epoch_of(&gate), Some(Epoch(18)));
+    }
+
+    #[test]
+    fn camera_lost_to_the_broker_alone_returns_with_the_store() {
+        let mut fence = fence();
+        let gate = camera("gate");
+        let lost = fence.owner_arrived(&gate, Epoch(1 << 50), at(1001));
+        assert_eq!(lost, OwnerArrival::Lost);
+        let confirmed = fence.confirm(at(9000), at(2000));
+        assert_eq!(confirmed, [(gate.clone(), Epoch(17))]);
+        assert!(fence.own(&gate, Epoch(17), at(2001)));
+        assert_eq!(fence.epoch_of(&gate), Some(Epoch(17)));
     }
 
     #[test]
