@@ -87,10 +87,6 @@ impl ModeSwitch {
 
     /// Decides which mode is active at `now`. True when it is another one than before.
     pub fn update(&mut self, now: WallTime) -> bool {
-        // The clock was set back: schedules end the choice at their next change, not at one that is years away.
-        if let Some(choice) = &mut self.choice {
-            choice.at = choice.at.min(now);
-        }
         // It must not become valid again with another file.
         self.choice
             .take_if(|choice| !is_valid(choice, &self.modes, now));

@@ -101,8 +101,6 @@ impl LineCounts {
     /// Resets the lines whose time came since their last reset, also while the daemon did not run.
     pub fn reset_due(&mut self, wall: WallTime) {
         for own in &mut self.0 {
-            // The clock was set back: the next reset is not years away.
-            own.since = own.since.min(wall);
             let last = own.reset.as_ref().and_then(|time| time.last_until(wall));
             if let Some(due) = last.filter(|due| *due > own.since) {
                 (own.counts, own.since) = ([0; 2], due);

@@ -190,6 +190,18 @@ fn stored_mode_goes_on_and_a_later_switch_is_seen() {
 }
 
 #[test]
+fn choice_outlives_a_boot_before_the_clock_is_set() {
+    let mut switch = ModeSwitch::new(modes(), StoredMode::default());
+    switch.choose(Some(&id("away")), at(0, 12)).unwrap();
+    let mut again = ModeSwitch::new(modes(), switch.stored());
+    // A box without a battery starts in 1970, until it has the time of the network.
+    assert!(!again.update(WallTime::from_unix_millis(60_000)));
+    assert!(!again.update(at(0, 15)));
+    assert_eq!(again.active(), Some(&id("away")));
+    assert!(again.update(at(0, 18)));
+}
+
+#[test]
 fn active_mode_replaces_the_values_of_the_file() {
     let file = vec![
         camera("gate", vec![prompt("person")]),

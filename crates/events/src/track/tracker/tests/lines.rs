@@ -211,3 +211,23 @@ fn line_is_reset_by_command_and_once_by_its_time() {
     let due = line_counts(&tick(&mut tracker, 3.0 * day));
     assert_eq!(due, [counted("in", 0), counted("out", 0)]);
 }
+
+#[test]
+fn counts_outlive_a_boot_before_the_clock_is_set() {
+    let (day, hour) = (86_400.0, 3600.0);
+    let today = 20_000.0 * day;
+    let mut site = with_door();
+    site.lines[0].reset = at_midnight();
+    let mut before = tracker(site.clone());
+    steps(&mut before, &walk_in());
+    let mut records = before.line_counts();
+    records[0].since = at(today).1;
+    let mut after = tracker(site);
+    after.restore_line_counts(&records);
+    // A box without a battery starts in 1970, until it has the time of the network.
+    assert_eq!(line_counts(&tick(&mut after, 60.0)), []);
+    assert_eq!(line_counts(&tick(&mut after, today + 15.0 * hour)), []);
+    assert_eq!(after.line_counts(), records);
+    let midnight = line_counts(&tick(&mut after, today + day));
+    assert_eq!(midnight, [counted("in", 0)]);
+}
