@@ -188,6 +188,12 @@ impl EffectiveCameras {
     fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<OverrideEffect, Refusal> {
         let camera = self.camera(id)?;
         if current_setting(camera, setting).is_none() {
+            if let Setting::Text(prompt, _) = setting
+                && camera.prompts.iter().any(|known| known.id == *prompt)
+            {
+                let text = format!("prompt {prompt} is a caption, which has no text");
+                return Err(Refusal::new(RefusalCode::BadValue, text));
+            }
             let prompt = setting.prompt().map_or("", |prompt| prompt.as_str());
             let is_added = |added: &AddedPrompt| setting.prompt().is_some_and(|p| added.is(id, p));
             let text = match self.added.iter().any(is_added) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use spotter_core::{
     CameraId, PromptId, Task,
@@ -12,7 +12,7 @@ use spotter_core::{
 /// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
 /// flight. Beyond this number they are forgotten.
 const REMOVED_MAX: usize = 1000;
-/// No stored revision is higher: it has to rise with each change from there.
+/// No stored revision is higher. A revision that has come to it stays; the words then tell answers apart.
 const REVISION_MAX: u32 = 1 << 30;
 
 #[derive(Clone, Debug, Default)]
@@ -20,43 +20,29 @@ pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, u32)>);
 
 /// A revision as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "StoredRevision")]
 pub struct RevisionRecord {
     camera: CameraId,
     prompt: PromptId,
+    #[serde(deserialize_with = "allowed_task")]
     task: Task,
+    #[serde(deserialize_with = "allowed_revision")]
     revision: u32,
 }
 
-/// The same before it is checked.
-#[derive(Deserialize)]
-struct StoredRevision {
-    camera: CameraId,
-    prompt: PromptId,
-    task: Task,
-    revision: u32,
+fn allowed_task<'de, D: Deserializer<'de>>(input: D) -> Result<Task, D::Error> {
+    let task = Task::deserialize(input)?;
+    check_task(&task).map_err(D::Error::custom)?;
+    Ok(task)
 }
 
-impl TryFrom<StoredRevision> for RevisionRecord {
-    type Error = String;
-
-    fn try_from(stored: StoredRevision) -> Result<Self, String> {
-        let StoredRevision {
-            camera,
-            prompt,
-            task,
-            revision,
-        } = stored;
-        check_task(&task)?;
-        if !(1..=REVISION_MAX).contains(&revision) {
-            return Err(format!("{revision} is not within 1 to {REVISION_MAX}"));
+fn allowed_revision<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
+    let revision = u32::deserialize(input)?;
+    match (1..=REVISION_MAX).contains(&revision) {
+        true => Ok(revision),
+        false => {
+            let text = format!("{revision} is not within 1 to {REVISION_MAX}");
+            Err(D::Error::custom(text))
         }
-        Ok(Self {
-            camera,
-            prompt,
-            task,
-            revision,
-        })
     }
 }
 

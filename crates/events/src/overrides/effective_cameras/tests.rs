@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::overrides::{OverrideFile, ReadOverrides};
 use spotter_core::{
-    LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, ZoneId,
+    CaptionLength, LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
     config::{LineConfig, ZoneConfig, ZonePoint},
     testing::{camera, prompt, prompt_text, rate},
 };
@@ -89,6 +89,16 @@ fn invalid_change_is_rejected_and_changes_nothing() {
     let cat = PromptId::new("cat").unwrap();
     let unknown = set(&mut effective, Setting::PromptEnabled(cat, false));
     assert_eq!(code(unknown), RefusalCode::UnknownPrompt);
+    let mut captioned = site();
+    let length = CaptionLength::Short;
+    captioned[0].prompts[0].task = Task::Caption { length };
+    let mut caption = of_file(captioned);
+    let refusal = set(&mut caption, text("red hat")).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::BadValue);
+    assert_eq!(
+        refusal.text,
+        "prompt person is a caption, which has no text"
+    );
     let camera = CameraId::new("roof").unwrap();
     let setting = Setting::Enabled(false);
     let nowhere = effective.execute(&Command::Set { camera, setting }, at(0));
