@@ -21,8 +21,6 @@ pub struct OpenConnections(Arc<Mutex<ConnectionCounts>>);
 
 #[derive(Debug, Default)]
 struct ConnectionCounts {
-    /// Of other machines.
-    remote: usize,
     networks: HashMap<ClientNetwork, usize>,
     totals: ConnectionTotals,
 }
@@ -60,7 +58,6 @@ impl OpenConnections {
             return Err(refusal);
         }
         counts.totals.accepted += 1;
-        counts.remote += usize::from(network != ClientNetwork::Loopback);
         *counts.networks.entry(network).or_default() += 1;
         Ok(OpenConnection {
             connections: self.clone(),
@@ -78,12 +75,19 @@ impl OpenConnections {
 }
 
 impl ConnectionCounts {
+    /// Connections of other machines.
+    fn remote(&self) -> usize {
+        let networks = self.networks.iter();
+        let remote = networks.filter(|(network, _)| **network != ClientNetwork::Loopback);
+        remote.map(|(_, connections)| connections).sum()
+    }
+
     fn refusal(&self, network: ClientNetwork) -> Option<RefusedConnection> {
         let of_network = self.networks.get(&network).copied().unwrap_or_default();
         if of_network >= NETWORK_CONNECTIONS_MAX {
             return Some(RefusedConnection::NetworkFull(network));
         }
-        let is_full = network != ClientNetwork::Loopback && self.remote >= CONNECTIONS_MAX;
+        let is_full = network != ClientNetwork::Loopback && self.remote() >= CONNECTIONS_MAX;
         is_full.then_some(RefusedConnection::Full)
     }
 }
@@ -91,9 +95,6 @@ impl ConnectionCounts {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         let mut counts = self.connections.lock();
-        if self.network != ClientNetwork::Loopback {
-            counts.remote = counts.remote.saturating_sub(1);
-        }
         if let Some(count) = counts.networks.get_mut(&self.network) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -147,6 +148,6 @@ mod tests {
         assert!(probe.is_ok(), "a health check of this machine");
         drop(held);
         assert_eq!(connections.lock().networks.len(), 1, "only the probe's");
-        assert_eq!(connections.lock().remote, 0);
+        assert_eq!(connections.lock().remote(), 0);
     }
 }
