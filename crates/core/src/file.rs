@@ -17,6 +17,13 @@ use rustix::{
     io::Errno,
 };
 
+/// Opens a place, which this user need not be allowed to list.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Opens its content.
+const LISTED: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
 /// Who may read what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileReaders {
@@ -42,7 +49,7 @@ impl FileReaders {
     }
 }
 
-/// What this process creates from now on is for its own user alone: state, pictures, caches of libraries. As `UMask=0077` of the
+/// Files that this process creates from now on are for its own user alone: state, pictures, caches of libraries. As `UMask=0077` of the
 /// unit does, for a daemon outside of systemd.
 pub fn keep_new_files_private() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
@@ -99,7 +106,7 @@ pub fn write_file_for(readers: FileReaders, path: &Path, bytes: &[u8]) -> io::Re
     folder.sync()
 }
 
-/// An open folder. What another user does with its path later changes nothing.
+/// An open folder. It stays the same when another user replaces its path.
 #[derive(Debug)]
 pub struct OpenFolder {
     opened: OwnedFd,
@@ -246,12 +253,6 @@ impl OpenFolder {
     }
 }
 
-/// A place, which this user need not be allowed to list.
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// Its content.
-const LISTED: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 #[cfg(test)]
 mod tests {
     use std::{
@@ -334,7 +335,7 @@ mod tests {
             assert_eq!(mode(&folder.path().join("a")), of_folder);
             assert_eq!(mode(&folder.path().join("a/b")), of_folder);
             assert_eq!(mode(&path), of_file);
-            // What an earlier version left is closed by the next write.
+            // The next write closes a file that an earlier version left.
             fs::write(path.with_extension("json.tmp"), b"left by a crash").unwrap();
             write_file_for(readers, &path, b"again").unwrap();
             assert_eq!(mode(&path), of_file);

@@ -134,8 +134,8 @@ fn pem_error(what: &str, kind: &'static str, error: &dyn Display) -> TlsError {
     }
 }
 
-/// Accepts any certificate, also one that cannot be read, such as those of X.509 version 1. The signatures of the handshake would show that
-/// the peer owns its certificate; an attacker owns one too.
+/// Accepts any certificate, also one that cannot be read, such as those of X.509 version 1. Signatures are not checked either: without a trusted
+/// certificate they prove nothing.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
