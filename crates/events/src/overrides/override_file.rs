@@ -385,7 +385,7 @@ mod tests {
                 prop_assert!(RATE_HZ_RANGE.contains(&camera.rate.hz()));
                 prop_assert!(camera.prompts.iter().all(|prompt| prompt.revision > 0));
             }
-            // What is written again is read without a loss.
+            // A second write and read lose nothing.
             let (again, _) = EffectiveCameras::new(site, read.stored);
             let again = again.stored().to_json().unwrap();
             prop_assert_eq!(ReadOverrides::of_json(&again).unwrap().dropped, vec![]);
