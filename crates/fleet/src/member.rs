@@ -559,7 +559,8 @@ impl Member {
         }
     }
 
-    /// Asks the store who the owner is; without an answer in time, what the watch has reported counts.
+    /// Asks the store who the owner is. Without an answer in time, the watch decides, if it has just shown this node's heartbeat; else nobody
+    /// is accused, and the question is not repeated.
     async fn settle_disputes(&mut self) {
         for _ in 0..DISPUTES_AT_ONCE {
             let Some((camera, epoch)) = self.disputed.pop_first() else {
@@ -574,7 +575,8 @@ impl Member {
                 self.report(camera.clone(), before).await;
             }
             let own = self.state.own_epoch(&camera);
-            if self.state.is_current() && own.is_some_and(|own| own < epoch) {
+            let is_known = is_answered || self.state.certainty.is_fresh(self.clock.now());
+            if is_known && self.state.is_current() && own.is_some_and(|own| own < epoch) {
                 self.send(MemberEvent::WrongOwner { camera, epoch }).await;
             }
             if !is_answered {

@@ -12,7 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -26,10 +26,12 @@ use super::{
 use spotter_core::{
     CameraId, Task,
     config::{CameraConfig, Config, PromptConfig},
-    write_file_atomically,
+    read_short_file, write_file_atomically,
 };
 
 const FILE: &str = "retained.json";
+/// No file of this program is longer, in bytes.
+const FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,8 +81,7 @@ impl RetainedList {
     pub fn open(state_dir: &Path, machine: &str) -> Self {
         let file = state_dir.join(FILE);
         let list = match read(&file) {
-            Ok(list) => list,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => RetainedFile::default(),
+            Ok(list) => list.unwrap_or_default(),
             Err(error) => {
                 let file = file.display();
                 tracing::warn!(%file, %error, "cannot read retained.json; topics of earlier runs that are no longer published stay retained on the broker");
@@ -198,8 +199,10 @@ impl RetainedList {
     }
 }
 
-fn read(file: &Path) -> io::Result<RetainedFile> {
-    Ok(serde_json::from_slice(&fs::read(file)?)?)
+/// `None`: there is no file.
+fn read(file: &Path) -> io::Result<Option<RetainedFile>> {
+    let text = read_short_file(file, FILE_MAX_BYTES)?;
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
 /// Every retained topic of a node with this configuration, these cameras and these discovery records.
