@@ -492,7 +492,7 @@ impl FleetMembership {
     /// The broker has shown an owner that the store does not have.
     fn on_wrong_owner(&mut self, camera: CameraId, epoch: Epoch, now: Mono) {
         let before = self.wrong_owners.insert(camera.clone(), (epoch, now));
-        if before.is_none_or(|(before, _)| before != epoch) {
+        if before.is_none() {
             tracing::warn!(
                 %camera,
                 %epoch,

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use spotter_cameras::ingest::StreamNote;
 use spotter_core::FrameCounters;
 use spotter_mqtt::{CameraClockHealth, CameraHealth};
 
@@ -198,9 +199,10 @@ fn losses(frames: &FrameCounters, health: &CameraHealth) -> Markup {
     }
 }
 
-/// With a note, where there is one.
+/// With the declared one, where the camera sends much faster.
 fn rate(fps: f64, health: &CameraHealth) -> String {
-    let declared = health.fps_declared.filter(|_| health.note.is_some());
+    let is_fast = health.note.as_deref() == Some(StreamNote::FasterThanDeclared.as_str());
+    let declared = health.fps_declared.filter(|_| is_fast);
     let note = declared.map(|declared| format!(", more than twice the declared {declared:.1}"));
     format!("{fps:.1} frames/s{}", note.unwrap_or_default())
 }
