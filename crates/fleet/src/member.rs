@@ -559,8 +559,8 @@ impl Member {
         }
     }
 
-    /// Asks the store who the owner is. Without an answer in time, the watch decides, if it has just shown this node's heartbeat; else nobody
-    /// is accused, and the question is not repeated.
+    /// Asks the store who the owner is. Without an answer in time, the watch decides, if it has just shown this node's heartbeat; else no
+    /// event is sent, and the question is not repeated.
     async fn settle_disputes(&mut self) {
         for _ in 0..DISPUTES_AT_ONCE {
             let Some((camera, epoch)) = self.disputed.pop_first() else {

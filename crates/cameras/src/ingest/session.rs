@@ -373,7 +373,7 @@ impl Session {
         self.state = SessionState::Waiting { until: now };
     }
 
-    /// An operator begins anew.
+    /// An operator asks for another attempt: earlier failures do not delay it.
     fn forget_failures(&mut self) {
         self.failure = None;
         (self.attempts, self.blind, self.silent) = (0, 0, 0);

@@ -122,11 +122,16 @@ fn pictures_of_many_sizes_take_bounded_memory() {
         let picture = Picture::from_rgb(width, 200, vec![90; width * 200 * 3]).unwrap();
         let mut step = deciding(&backend, &[1]);
         step.images.push(job(&backend, picture));
+        // The second table of a step may have taken the room of its first one, which is then made once more.
+        run_step(&mut backend, step.clone());
         run_step(&mut backend, step.clone());
         let calls = DriverCalls::so_far();
         run_step(&mut backend, step);
         let again = DriverCalls::so_far().allocations - calls.allocations;
-        assert_eq!(again, 0, "the tables of {width} x 200 are made twice");
+        assert_eq!(
+            again, 0,
+            "the tables of {width} x 200 are made at each step"
+        );
         assert!(
             held_bytes().saturating_sub(held) < 4 << 20,
             "{} bytes more",
