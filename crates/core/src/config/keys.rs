@@ -51,53 +51,25 @@ impl KeyForm for NumberForm {
     }
 }
 
-/// A rate of looks, with its default.
-pub(super) struct RateForm(f64);
-
-impl KeyForm for RateForm {
-    type Output = LookRate;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<LookRate> {
-        value.look_rate()
-    }
-
-    fn default(&self) -> LookRate {
-        LookRate::nearest(self.0)
-    }
-
-    fn describe(&self) -> (String, String) {
-        let (range, unit, default) = (LookRate::RANGE, "looks per second", self.0);
-        NumberForm {
-            range,
-            unit,
-            default,
-        }
-        .describe()
-    }
+/// A number whose range is that of a type.
+pub(super) struct CheckedForm<T> {
+    number: NumberForm,
+    checked: fn(f64) -> T,
 }
 
-/// A score or a threshold, with its default.
-pub(super) struct ShareForm(f64);
+impl<T> KeyForm for CheckedForm<T> {
+    type Output = T;
 
-impl KeyForm for ShareForm {
-    type Output = Share;
-
-    fn read(&self, value: &ConfigValue<'_>) -> Option<Share> {
-        value.share()
+    fn read(&self, value: &ConfigValue<'_>) -> Option<T> {
+        self.number.read(value).map(self.checked)
     }
 
-    fn default(&self) -> Share {
-        Share::nearest(self.0)
+    fn default(&self) -> T {
+        (self.checked)(self.number.default)
     }
 
     fn describe(&self) -> (String, String) {
-        let (range, unit, default) = (Share::RANGE, "", self.0);
-        NumberForm {
-            range,
-            unit,
-            default,
-        }
-        .describe()
+        self.number.describe()
     }
 }
 
@@ -452,7 +424,7 @@ sections! {
     }
     settings "`[defaults]` and `[camera.NAME]`" "A camera uses the value in `[defaults]` for each of these keys that it does not have."
         "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }" {
-        RATE: RateForm = "rate", RateForm(1.0), "rate = 2",
+        RATE: CheckedForm<LookRate> = "rate", CheckedForm { number: NumberForm { range: LookRate::RANGE, unit: "looks per second", default: 1.0 }, checked: LookRate::nearest }, "rate = 2",
             "The most looks per second. Each look uses the newest frame; older frames are dropped and counted.";
         WIDTH: WholeForm = "width", WholeForm { range: 64..=7680, unit: "pixels", default: 1280 }, "width = 1920",
             "Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` or `describe` is decoded at its full size, and the width applies to the looks at the whole picture alone.";
@@ -630,7 +602,7 @@ sections! {
             "The part of the picture that the model sees, cut from the camera's full-size frame: left, top, right, bottom; the box around a zone, with a tenth of its size on each side; or the box in which something moved (see [Regions](gpu.md#regions)). Positions in messages stay those in the whole picture.";
         CROPS: CustomForm = "crops", CustomForm("`\"auto\"`, or a whole number, 1 to 12", "the camera's `crops`"), "crops = 1",
             "The most crops of this prompt's look. Prompts with the same `region` and `crops` share the encoding of their image.";
-        MIN_SCORE: ShareForm = "min_score", ShareForm(0.0), "min_score = 0.4",
+        MIN_SCORE: CheckedForm<Share> = "min_score", CheckedForm { number: NumberForm { range: Share::RANGE, unit: "", default: 0.0 }, checked: Share::nearest }, "min_score = 0.4",
             "Objects with a lower score are not reported.";
         MIN_AREA: NumberForm = "min_area", NumberForm { range: d::SHARE_RANGE, unit: "share of the picture", default: 0.0 },
             "min_area = 0.002", "Smaller boxes are not reported. Only for `detect`.";
