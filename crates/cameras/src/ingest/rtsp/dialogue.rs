@@ -23,10 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_MIN: Duration = Duration::from_millis(500);
 
-/// What is to be done with an answer of the camera.
+/// What is to be done next.
 #[derive(Debug)]
 pub enum DialogueStep {
-    /// Nothing: it was to a request of ours.
+    /// Nothing.
     Done,
     ToClient(RtspMessage),
     ToCamera(RtspMessage),
@@ -83,7 +83,10 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
+    /// The last answer that rtspsrc received, when it refuses the request before the stream plays.
     refusal: Option<RtspMessage>,
+    /// The camera refused a request and closed. rtspsrc reports the refusal, also when it asks in another way first.
+    is_refused: bool,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -109,6 +112,7 @@ impl RtspDialogue {
             is_udp: false,
             is_playing: false,
             refusal: None,
+            is_refused: false,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -122,11 +126,6 @@ impl RtspDialogue {
 
     pub fn is_playing(&self) -> bool {
         self.is_playing
-    }
-
-    /// The last answer that rtspsrc received, when it refuses the request before the stream plays.
-    pub fn refusal(&self) -> Option<&RtspMessage> {
-        self.refusal.as_ref()
     }
 
     /// Packets come in datagrams, so that the stream outlives the connection.
@@ -148,12 +147,15 @@ impl RtspDialogue {
     }
 
     /// A request of rtspsrc.
-    pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<RtspMessage, RelayEnd> {
+    pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<DialogueStep, RelayEnd> {
+        let number = request.header("cseq").unwrap_or_default().to_owned();
+        if self.is_refused {
+            return Ok(self.refused_again(number));
+        }
         let url = match request.url().strip_prefix(&self.relay_url) {
             Some(rest) => format!("{}{rest}", self.target_text),
             None => request.url().to_owned(),
         };
-        let number = request.header("cseq").unwrap_or_default().to_owned();
         let request = request.with_url(&url);
         match request.method() {
             "PLAY" => self.keep_alive_url = url,
@@ -161,8 +163,39 @@ impl RtspDialogue {
             "TEARDOWN" => self.session = None,
             _ => {}
         }
-        self.refusal = None;
-        self.send(SentRequest::new(request, Some(number)), now)
+        let request = self.send(SentRequest::new(request, Some(number)), now)?;
+        Ok(DialogueStep::ToCamera(request))
+    }
+
+    /// The connection to the camera ended. A camera that closes with its first demand for a login gets the login on a second
+    /// connection, once: it may have closed because of the login.
+    pub fn camera_ended(&mut self, end: RelayEnd, now: Mono) -> Result<DialogueStep, RelayEnd> {
+        let waiting = self.pending.pop_back();
+        self.pending.clear();
+        match waiting {
+            Some(waiting) if waiting.sent.repeats == 1 && !self.is_playing => {
+                let again = SentRequest {
+                    repeats: 2,
+                    ..waiting.sent
+                };
+                Ok(DialogueStep::Reconnect(self.send(again, now)?))
+            }
+            _ if self.refusal.is_none() => Err(end),
+            waiting => {
+                self.is_refused = true;
+                let number = waiting.and_then(|waiting| waiting.sent.of_client);
+                Ok(number.map_or(DialogueStep::Done, |number| self.refused_again(number)))
+            }
+        }
+    }
+
+    fn refused_again(&self, number: String) -> DialogueStep {
+        self.refusal
+            .clone()
+            .map_or(DialogueStep::Done, |mut refusal| {
+                refusal.set("CSeq", number);
+                DialogueStep::ToClient(refusal)
+            })
     }
 
     /// When [`Self::keep_alive`] has a request; `None` without a session.

@@ -144,10 +144,9 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     let relay = RelayedSession {
         settings,
         dialogue: RefCell::new(dialogue),
-        client: client.output_stream(),
+        client: AsyncMutex::new(client.output_stream()),
         camera: AsyncMutex::new(None),
         peer: Cell::new(None),
-        last_refusal: RefCell::new(None),
         answered: Notify::new(),
     };
     let ended: RelayResult<Infallible> = async {
@@ -199,12 +198,9 @@ struct RelayedSession<'a> {
     settings: &'a RelaySettings,
     /// Never borrowed across an `await`.
     dialogue: RefCell<RtspDialogue>,
-    /// Is written to by what reads the camera alone, while there is a camera.
-    client: gio::OutputStream,
+    client: AsyncMutex<gio::OutputStream>,
     camera: AsyncMutex<Option<gio::OutputStream>>,
     peer: Cell<Option<IpAddr>>,
-    /// The camera refused a request and closed. rtspsrc reports the refusal, also when it asks in another way first.
-    last_refusal: RefCell<Option<RtspMessage>>,
     /// The camera answered, so that requests may be due.
     answered: Notify,
 }
@@ -242,20 +238,14 @@ impl RelayedSession<'_> {
     }
 
     async fn on_client_message(&self, message: RtspMessage) -> RelayResult<()> {
-        let message = match message.is_answer() {
-            // To a request of the camera.
-            true => message,
-            false => {
-                let refusal = self.last_refusal.borrow().clone();
-                if let Some(mut refusal) = refusal {
-                    refusal.set("CSeq", message.header("cseq").unwrap_or_default());
-                    return self.to_client(refusal.to_bytes()).await;
-                }
-                let now = self.settings.clock.now();
-                self.dialogue.borrow_mut().request(&message, now)?
-            }
-        };
-        self.to_camera(message.to_bytes()).await;
+        // To a request of the camera.
+        if message.is_answer() {
+            self.to_camera(message.to_bytes()).await;
+            return Ok(());
+        }
+        let now = self.settings.clock.now();
+        let step = self.dialogue.borrow_mut().request(&message, now)?;
+        self.carry_out(step).await?;
         Ok(())
     }
 
@@ -280,16 +270,17 @@ impl RelayedSession<'_> {
                     Some(self.reconnect().await?)
                 }
                 Err(end) => {
-                    let refusal = self.dialogue.borrow().refusal().cloned();
-                    if refusal.is_none() {
-                        return Err(match end {
-                            SideEnd::Closed => RelayEnd::Closed { playing },
-                            SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
-                        });
+                    let end = match end {
+                        SideEnd::Closed => RelayEnd::Closed { playing },
+                        SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
+                    };
+                    let now = self.settings.clock.now();
+                    let step = self.dialogue.borrow_mut().camera_ended(end, now)?;
+                    match self.carry_out(step).await? {
+                        Some(again) => Some(again),
+                        // rtspsrc ends the conversation.
+                        None => std::future::pending().await,
                     }
-                    self.last_refusal.replace(refusal);
-                    // rtspsrc ends the conversation.
-                    std::future::pending().await
                 }
             };
             if let Some(again) = again {
@@ -298,11 +289,15 @@ impl RelayedSession<'_> {
         }
     }
 
-    /// Does what the answer of the camera demands; with a new connection after a redirect.
     async fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<Option<CameraConnection>> {
         let (now, peer) = (self.settings.clock.now(), self.peer.get());
         let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
         self.answered.notify_one();
+        self.carry_out(step).await
+    }
+
+    /// With a new connection where the step demands one.
+    async fn carry_out(&self, step: DialogueStep) -> RelayResult<Option<CameraConnection>> {
         match step {
             DialogueStep::Done => {}
             DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
@@ -351,7 +346,8 @@ impl RelayedSession<'_> {
     }
 
     async fn to_client(&self, bytes: Vec<u8>) -> RelayResult<()> {
-        let written = self.client.write_all_future(bytes, glib::Priority::DEFAULT);
+        let client = self.client.lock().await;
+        let written = client.write_all_future(bytes, glib::Priority::DEFAULT);
         match written.await {
             Ok((_, _, None)) => Ok(()),
             _ => Err(RelayEnd::ByClient),

@@ -54,7 +54,19 @@ fn parsed(text: &str) -> RtspMessage {
 
 impl RtspDialogue {
     fn camera_gets(&mut self, method: &str, headers: &[(&str, &str)]) -> RtspMessage {
-        self.request(&asked(method, RELAY, headers), START).unwrap()
+        self.forwarded(&asked(method, RELAY, headers))
+    }
+
+    fn forwarded(&mut self, request: &RtspMessage) -> RtspMessage {
+        match self.request(request, START) {
+            Ok(DialogueStep::ToCamera(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The camera closed its connection.
+    fn closed(&mut self) -> Result<DialogueStep, RelayEnd> {
+        self.camera_ended(RelayEnd::Closed { playing: false }, START)
     }
 
     fn answered(&mut self, answer: RtspMessage) -> Result<DialogueStep, RelayEnd> {
@@ -105,7 +117,7 @@ fn requests_and_answers_keep_their_numbers_and_addresses() {
             .starts_with("rtsp://192.0.2.7/a")
     );
     let own = asked("SETUP", "rtsp://192.0.2.7/own/track1", &[]);
-    assert_eq!(dialogue.request(&own, START).unwrap().url(), own.url());
+    assert_eq!(dialogue.forwarded(&own).url(), own.url());
 }
 
 #[test]
@@ -119,7 +131,7 @@ fn answers_without_number_or_to_forgotten_requests_are_sorted_out() {
     assert!(matches!(again, Ok(DialogueStep::Done)), "{again:?}");
     for _ in 0..100 {
         let request = dialogue.request(&asked("PLAY", RELAY, &[]), START);
-        if let Ok(request) = request {
+        if let Ok(DialogueStep::ToCamera(request)) = request {
             dialogue.client_gets(answer(&request, 200, &[]));
         }
     }
@@ -424,16 +436,54 @@ fn only_the_latest_answer_before_the_stream_is_a_refusal() {
     let mut dialogue = dialogue("rtsp://gate/x");
     let methods = dialogue.camera_gets("OPTIONS", &[]);
     dialogue.client_gets(answer(&methods, 501, &[]));
-    assert!(dialogue.refusal().is_some());
     let describe = dialogue.camera_gets("DESCRIBE", &[]);
-    assert!(dialogue.refusal().is_none(), "rtspsrc goes on");
-    dialogue.client_gets(answer(&describe, 404, &[]));
-    assert!(dialogue.refusal().is_some());
+    dialogue.client_gets(answer(&describe, 200, &[]));
     let play = dialogue.camera_gets("PLAY", &[]);
     dialogue.client_gets(answer(&play, 200, &[]));
     let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
     dialogue.client_gets(answer(&parameter, 451, &[]));
-    assert!(dialogue.refusal().is_none());
+    assert!(matches!(dialogue.closed(), Err(RelayEnd::Closed { .. })));
+}
+
+#[test]
+fn refusal_of_a_camera_that_closes_answers_each_request() {
+    for is_next_on_the_way in [true, false] {
+        let mut dialogue = dialogue("rtsp://gate/x");
+        let setup = dialogue.camera_gets("SETUP", &[]);
+        dialogue.client_gets(answer(&setup, 404, &[]));
+        if is_next_on_the_way {
+            dialogue.camera_gets("TEARDOWN", &[]);
+        }
+        match dialogue.closed() {
+            Ok(DialogueStep::ToClient(refusal)) if is_next_on_the_way => {
+                assert_eq!(refusal.status(), Some(404));
+                assert_eq!(refusal.header("cseq"), Some("77"));
+            }
+            Ok(DialogueStep::Done) if !is_next_on_the_way => {}
+            other => panic!("{other:?}"),
+        }
+        let later = dialogue.request(&asked("DESCRIBE", RELAY, &[]), START);
+        assert!(
+            matches!(&later, Ok(DialogueStep::ToClient(refusal)) if refusal.status() == Some(404)),
+            "{later:?}"
+        );
+    }
+}
+
+#[test]
+fn camera_that_closes_with_its_challenge_gets_the_login_once() {
+    let mut dialogue = dialogue("rtsp://gate/x");
+    let describe = dialogue.camera_gets("DESCRIBE", &[]);
+    let demanded = answer(&describe, 401, &[("WWW-Authenticate", "Basic realm=\"x\"")]);
+    let Ok(DialogueStep::ToCamera(_)) = dialogue.answered(demanded) else {
+        panic!("no login is sent")
+    };
+    let again = match dialogue.closed() {
+        Ok(DialogueStep::Reconnect(request)) => request,
+        other => panic!("{other:?}"),
+    };
+    assert!(again.header("authorization").is_some());
+    assert!(matches!(dialogue.closed(), Err(RelayEnd::Closed { .. })));
 }
 
 #[test]
@@ -444,6 +494,6 @@ fn requests_without_a_stream_end_after_the_allowed_number() {
         dialogue.client_gets(answer(&request, 503, &[]));
     }
     let end = dialogue.request(&asked("DESCRIBE", RELAY, &[]), START);
-    assert_eq!(end, Err(RelayEnd::TooManyRequests(REQUESTS_MAX)));
+    assert_eq!(end.unwrap_err(), RelayEnd::TooManyRequests(REQUESTS_MAX));
     assert_eq!(dialogue.numbers, REQUESTS_MAX);
 }
