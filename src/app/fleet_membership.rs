@@ -306,9 +306,13 @@ impl FleetMembership {
                 self.on_wrong_owner(camera, epoch, context.now);
             }
             MemberEvent::Confirmed { until } => {
+                // Their messages were dropped meanwhile: the stages begin again with them, and publish all their states.
                 for (camera, epoch) in context.publisher.confirm_ownership(until) {
-                    context.cameras.publish_again(&camera);
-                    context.publisher.own_camera(&camera, epoch);
+                    context
+                        .reporter
+                        .cameras_moved(std::slice::from_ref(&camera));
+                    self.own.remove(&camera);
+                    self.waiting.push_front(MemberEvent::Own(camera, epoch));
                 }
                 // Another machine with this node's name has stopped.
                 self.store_state = StoreState::Connected;
