@@ -323,7 +323,7 @@ struct RealRun {
     log: LookLog,
     /// Images of one step are all encoded at the same nanosecond, those of two steps are not.
     steps: HashSet<Mono>,
-    /// The most looks that were allowed at once.
+    /// The most looks that were allowed, or inside, at once.
     in_flight: usize,
     /// Every answer of a case has as many, also those that come too late.
     has_objects: bool,
@@ -341,12 +341,13 @@ impl RealRun {
             tokio::select! {
                 () = sleep_until(end) => return Ok(()),
                 news = opened.slot.next() => {
+                    // None are allowed while one is in a hurry, which is inside.
+                    let places = *opened.engine.places().borrow();
+                    self.in_flight = self.in_flight.max(places).max(opened.in_flight() as usize);
                     for news in news? {
                         opened.sampler.news(&news);
                         self.publish(news, opened.clock.now())?;
                     }
-                    let places = *opened.engine.places().borrow();
-                    self.in_flight = self.in_flight.max(places);
                 }
             }
         }
