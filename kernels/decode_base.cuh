@@ -4,7 +4,7 @@
 //            the next phase's first one is on its way to the L2: which weights are next does not depend on any result
 //   gates    counters in global memory on which all blocks of the cooperative launch wait for each other
 //
-// Dynamic shared memory: buffers of sums and of softmax results (KernelTraits). The size is computed by cuda/decode.rs, shared_bytes.
+// Dynamic shared memory: buffers of sums and of softmax results (KernelTraits). The size is computed by cuda/kernels/decode_step.rs, shared_bytes.
 #pragma once
 #include "attend_page.cuh"
 
@@ -44,7 +44,7 @@ DEVICE float sum_scale(const Linear&, bf16, int) { return 1.0f; }
 DEVICE float sum_scale(const Linear& linear, s8, int output) { return linear.by_output[output]; }
 DEVICE float sum_scale(const Linear& linear, e4m3, int) { return linear.out; }
 
-// The same fields in the same order are in cuda/decode.rs.
+// The same fields in the same order are in cuda/kernels/decode_step.rs.
 struct StepArgument {
     const Layer* layers;
     bf16* hidden;               // [rows, WIDTH]

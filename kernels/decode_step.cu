@@ -15,7 +15,7 @@
 // Most work is between signal and wait of a gate: queries, keys and values are signalled before the units of the MLP and waited for
 // behind them; the MLP's values are waited for behind attention, and only by blocks that project them. Hidden states are waited for at
 // once; with one or two rows (decode_few.cuh) when the next layer begins. Sums, norms and softmax in f32.
-// CPU reference: cpu/text.rs, forward. Launched by cuda/decode.rs.
+// CPU reference: cpu/text.rs, forward. Launched by cuda/kernels/decode_step.rs.
 #include "decode_attend.cuh"
 #include "decode_few.cuh"
 

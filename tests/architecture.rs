@@ -4,7 +4,7 @@
 mod sources;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -26,6 +26,44 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("engine", "step_check", &["scheduler"]),
     ("engine", "cpu", &["model", "scheduler", "step_check"]),
     ("engine", "cuda", &["model", "scheduler", "step_check"]),
+    (
+        "engine",
+        "open",
+        &["model", "scheduler", "service", "cpu", "cuda"],
+    ),
+    (
+        "engine",
+        "testing",
+        &["model", "scheduler", "service", "sim"],
+    ),
+];
+
+/// Modules of the CUDA backend from the ground up: each may import those before it.
+const CUDA: &[&str] = &[
+    "arch",
+    "error",
+    "memory",
+    "compile",
+    "library",
+    "tensor",
+    "record",
+    "reuse",
+    "program",
+    "fp8",
+    "kernels",
+    "products",
+    "weights",
+    "network",
+    "graphs",
+    "frames",
+    "foreign",
+    "stage",
+    "slot",
+    "clock",
+    "backend",
+    "footprint",
+    "ceilings",
+    "canvas",
 ];
 
 /// Sources of all languages below `folder`.
@@ -53,8 +91,8 @@ fn modules_of_a_crate_import_only_what_they_may() {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("source file");
-            for (line, named) in imports(&shipped(&text)) {
-                let named = named.as_str();
+            for (line, named) in imports(&shipped(&text), "crate::") {
+                let named = named.get(1).map_or("", String::as_str);
                 if known.contains(&named) && named != *module && !allowed.contains(&named) {
                     wrong.push(format!(
                         "{}:{line}: {module} imports {named}",
@@ -67,33 +105,143 @@ fn modules_of_a_crate_import_only_what_they_may() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every name directly after `crate::`, by itself or in braces, and its line.
-fn imports(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for (at, path) in text.match_indices("crate::") {
-        let behind = at + path.len();
-        let mut depth = 0;
-        // The next name is the first of its path.
-        let mut begins = true;
-        for (offset, character) in text[behind..].char_indices() {
-            match character {
-                '{' => depth += 1,
-                '}' => (depth, begins) = (depth - 1, false),
-                ',' => begins = depth == 1,
-                _ if begins && is_of_name(character) => {
-                    let name = text[behind + offset..].chars();
-                    let name = name.take_while(|c| is_of_name(*c)).collect();
-                    let line = text[..behind + offset].lines().count();
-                    found.push((line, name));
-                    begins = false;
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                break;
+#[test]
+fn cuda_modules_import_those_below_them_in_no_circle() {
+    let folder = root().join("crates/engine/src/cuda");
+    let mut files = BTreeMap::new();
+    for path in sources_below(&folder) {
+        let module = path.strip_prefix(&folder).expect("a file of the module");
+        let module = module.with_extension("");
+        let parts = module
+            .iter()
+            .map(|part| part.to_string_lossy().into_owned());
+        let parts: Vec<String> = parts.filter(|part| part != "mod").collect();
+        if !parts.iter().any(|part| part == "tests") {
+            let text = fs::read_to_string(&path).expect("source file");
+            files.insert(parts, shipped(&text));
+        }
+    }
+    let tops: BTreeSet<&str> = files
+        .keys()
+        .filter_map(|module| module.first())
+        .map(String::as_str)
+        .collect();
+    assert_eq!(tops, CUDA.iter().copied().collect(), "the list of modules");
+    let of_top = |module: &[String]| {
+        CUDA.iter()
+            .position(|top| module.first().is_some_and(|m| m == top))
+    };
+
+    let mut wrong = Vec::new();
+    let mut open: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
+    for (module, text) in &files {
+        // A module has its children, so a child that imports it closes a circle.
+        let children = files.keys().filter(|child| {
+            child
+                .split_last()
+                .is_some_and(|(_, parent)| parent == module)
+        });
+        let imported = open.entry(module).or_default();
+        imported.extend(children.map(Vec::as_slice));
+        for path in cuda_imports(text, module) {
+            let file = (0..=path.len())
+                .rev()
+                .find_map(|len| files.get_key_value(&path[..len]));
+            let Some((file, _)) = file.filter(|(file, _)| *file != module) else {
+                continue;
+            };
+            imported.insert(file);
+            if !module.is_empty() && of_top(file) > of_top(module) {
+                wrong.push(format!("{} imports {}", module.join("/"), file.join("/")));
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Takes away what imports nothing that is left; a circle stays.
+    loop {
+        let done: Vec<&[String]> = open
+            .iter()
+            .filter(|(_, imported)| imported.is_empty())
+            .map(|(module, _)| *module)
+            .collect();
+        if done.is_empty() {
+            break;
+        }
+        for module in done {
+            open.remove(module);
+            open.values_mut().for_each(|imported| {
+                imported.remove(module);
+            });
+        }
+    }
+    let left: Vec<String> = open.keys().map(|module| module.join("/")).collect();
+    assert!(left.is_empty(), "in a circle, or above one: {left:?}");
+}
+
+/// What a module of the CUDA backend imports of it, from its root.
+fn cuda_imports(text: &str, module: &[String]) -> Vec<Vec<String>> {
+    let of_crate = imports(text, "crate::cuda::").into_iter();
+    let of_crate = of_crate
+        .chain(imports(text, "crate::{"))
+        .filter_map(|(_, path)| (path.get(1)? == "cuda").then(|| path[2..].to_vec()));
+    let of_parent = imports(text, "super::")
+        .into_iter()
+        .filter_map(|(_, path)| {
+            let up = path.iter().take_while(|part| *part == "super").count();
+            let from = module.get(..module.len().checked_sub(up)?)?;
+            Some([from, &path[up..]].concat())
+        });
+    of_crate.chain(of_parent).collect()
+}
+
+/// Every path that begins with `start`, by itself or in braces, and its line.
+fn imports(text: &str, start: &str) -> Vec<(usize, Vec<String>)> {
+    let begins = text.match_indices(start).map(|(at, _)| at);
+    let is_begin = |at: &usize| !text[..*at].ends_with(|c| is_of_name(c) || c == ':');
+    begins
+        .filter(is_begin)
+        .flat_map(|at| paths_from(text, at))
+        .collect()
+}
+
+fn paths_from(text: &str, at: usize) -> Vec<(usize, Vec<String>)> {
+    let (mut found, mut path, mut line) = (Vec::new(), Vec::new(), 0);
+    // How much of the path is in front of each open brace.
+    let mut prefixes: Vec<usize> = Vec::new();
+    let (mut rest, mut is_next) = (at, true);
+    while let Some(character) = text[rest..].chars().next() {
+        if is_of_name(character) {
+            let name = text[rest..].chars().take_while(|c| is_of_name(*c));
+            let name: String = name.collect();
+            rest += name.len();
+            if is_next {
+                (line, is_next) = (text[..rest].lines().count(), false);
+                path.push(name);
+            }
+            continue;
+        }
+        rest += character.len_utf8();
+        match (character, prefixes.last()) {
+            (':', _) => is_next = true,
+            ('{', _) if is_next => prefixes.push(path.len()),
+            (_, None) => break,
+            (',' | '}', Some(prefix)) => {
+                if path.len() > *prefix {
+                    found.push((line, path.clone()));
+                }
+                is_next = character == ',';
+                if character == '}' {
+                    prefixes.pop();
+                }
+                let Some(prefix) = prefixes.last() else {
+                    return found;
+                };
+                path.truncate(*prefix);
+            }
+            _ => {}
+        }
+    }
+    found.push((line, path));
     found
 }
 
@@ -124,22 +272,28 @@ impl Held {
         self.0
     }
 
-    pub fn both(&self) -> (crate::gpu_stats::Gauge, crate::model::Model) {
+    pub fn both(&self) -> (crate::ops::Gauge, crate::model::Model) {
         let one = Some(crate::{ops});
     }
 }
 ";
-    let seen = imports(&shipped(text));
-    let seen: Vec<(usize, &str)> = seen.iter().map(|(at, name)| (*at, name.as_str())).collect();
+    let seen: Vec<_> = imports(&shipped(text), "crate::")
+        .into_iter()
+        .map(|(line, path)| (line, path[1..].join("::")))
+        .collect();
     let expected = [
-        (1, "track"),
-        (3, "domain"),
+        (1, "track::Tracker"),
+        (1, "track::sampler"),
+        (3, "domain::CameraId"),
+        (3, "domain::engine::service"),
+        (3, "domain::engine::Options"),
         (5, "config"),
-        (5, "publish"),
-        (21, "gpu_stats"),
-        (21, "model"),
+        (5, "publish::Publisher"),
+        (21, "ops::Gauge"),
+        (21, "model::Model"),
         (22, "ops"),
-    ];
+    ]
+    .map(|(line, path)| (line, path.to_owned()));
     assert_eq!(seen, expected);
 }
 

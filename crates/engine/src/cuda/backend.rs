@@ -10,7 +10,7 @@ use super::{
     fp8,
     frames::{FramePreprocessor, WantedCrops},
     graphs::{GraphShape, Graphs, UnrecordedShape},
-    kernels::{Kernels, PAGE, PlanarFrame, TEXT_HEAD},
+    kernels::{Kernels, PlanarFrame},
     library::{self, Gpu},
     memory::{Buffer, held_bytes},
     network::{LayerRunner, Network, NetworkParts},
@@ -20,6 +20,7 @@ use super::{
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams, record},
     stage::FrameStage,
+    tensor::{PAGE, TEXT_HEAD},
     weights::{GpuWeights, WeightFormat},
 };
 use crate::{

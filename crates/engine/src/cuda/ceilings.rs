@@ -12,10 +12,13 @@ use super::{
     backend,
     error::{CudaError, tried},
     fp8::{self, Scales},
-    kernels::{Activations, Int8Rows, Kernels, StridedRows},
+    kernels::Kernels,
     library,
     memory::{Buffer, copy, wait_between, wait_for_event},
-    products::{Epilogue, LinearRef, Product, Products, WeightPointer, bucket},
+    products::Products,
+    tensor::{
+        Activations, Epilogue, Int8Rows, LinearRef, Product, StridedRows, WeightPointer, bucket,
+    },
 };
 use crate::model::ModelConfig;
 use spotter_core::{Clock, Mono, config::GpuPrecision};

@@ -9,11 +9,11 @@ use super::{
     backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
     error::CudaError,
     frames::FramePreprocessor,
-    kernels::Int8Rows,
     network::Network,
     products::WORKSPACE_BYTES,
     program::TableLayout,
     slot::GpuSlot,
+    tensor::Int8Rows,
 };
 use crate::model::{LargeLayer, LayerShape, ModelCalibration, ModelConfig};
 use spotter_core::config::GpuPrecision;

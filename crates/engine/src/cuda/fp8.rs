@@ -15,10 +15,9 @@ use cudarc::driver::CudaStream;
 use super::{
     arch::Capability,
     error::{CudaError, require_multiples},
-    kernels::{Activations, SCALE_STEP, Scale, StridedRows},
     library::Gpu,
     memory::Buffer,
-    products::bucket,
+    tensor::{Activations, SCALE_STEP, Scale, StridedRows, bucket},
 };
 use crate::{
     model::{ModelConfig, calibration_inputs},

@@ -15,8 +15,9 @@ use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, StridedRows, TapTables},
+    kernels::{Kernels, PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables},
     memory::Buffer,
+    tensor::StridedRows,
 };
 use crate::model::{Tiling, VisionConfig, is_down_first, normalise_table, taps};
 

@@ -20,6 +20,7 @@
 //! | [`library`], [`error`] | the driver, NVRTC and cuBLASLt on the machine; errors |
 //! | [`compile`] | kernels to machine code, cached |
 //! | [`memory`] | buffers of the GPU, pinned memory, copies |
+//! | [`tensor`] | values that all of the below share: rows, layers, products |
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`], [`fp8`] | the model on the GPU; scales and buffers of fp8 |
 //! | [`footprint`] | bytes that a backend allocates; pure |
@@ -28,7 +29,7 @@
 //! | [`stage`], [`foreign`] | frames to the GPU; frames that a decoder left there |
 //! | [`canvas`] | strips of such frames |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
-//! | [`decode`], [`graphs`] | steps of few positions in one launch; CUDA graphs of other steps |
+//! | [`graphs`] | CUDA graphs of steps that are not one launch |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
 //! | [`ceilings`] | speeds that the GPU sustains; for benchmarks |
 
@@ -38,7 +39,6 @@ mod canvas;
 mod ceilings;
 mod clock;
 pub mod compile;
-mod decode;
 mod error;
 mod footprint;
 mod foreign;
@@ -55,6 +55,7 @@ mod record;
 mod reuse;
 mod slot;
 mod stage;
+mod tensor;
 mod weights;
 
 pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision, pages_min};

@@ -10,10 +10,11 @@
 
 use super::{
     error::CudaError,
-    kernels::{DecisionBuffers, MatrixShape, TokenLogits},
+    kernels::{DecisionBuffers, TokenLogits},
     memory::{Buffer, Pointer},
     program::{StepTables, TableLayout},
     record::DecisionRecord,
+    tensor::MatrixShape,
     weights::GpuWeights,
 };
 use crate::model::ModelConfig;

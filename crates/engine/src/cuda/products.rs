@@ -12,7 +12,6 @@
 mod algorithm_cache;
 mod handle;
 mod plan;
-mod product;
 mod trial;
 
 use std::{
@@ -33,19 +32,18 @@ use self::{
     handle::SharedHandle,
     plan::{
         Algorithm, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue, ProductShape,
+        skew,
     },
-    product::skew,
     trial::Trial,
 };
 use super::{
     error::CudaError,
-    kernels::StridedRows,
     library::Gpu,
     memory::{Buffer, Pointer},
+    tensor::{Epilogue, LinearRef, Product, StridedRows, bucket},
 };
 
 pub use plan::WORKSPACE_BYTES;
-pub use product::{Epilogue, LinearRef, Product, WeightPointer};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
@@ -77,16 +75,6 @@ pub struct Products {
     algorithms: RefCell<AlgorithmCache>,
 }
 
-/// Rows that are computed for `rows` wanted ones. Above 512 at most a fiftieth is wasted, and there are 50 to 100
-/// buckets up to twice as many rows.
-pub fn bucket(rows: usize) -> usize {
-    match rows {
-        0..=64 => rows.next_multiple_of(8),
-        65..=512 => rows.next_multiple_of(32),
-        _ => rows.next_multiple_of(1 << (rows / 50).ilog2()),
-    }
-}
-
 impl Products {
     /// For products on `stream`, which owns the workspace: no other stream may use this. Chosen algorithms are kept in
     /// the folder `cache`.
@@ -112,7 +100,7 @@ impl Products {
 
     /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let shapes: HashSet<ProductShape> = expected.iter().map(Product::shape).collect();
+        let shapes: HashSet<ProductShape> = expected.iter().map(ProductShape::of).collect();
         let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
         // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
         shapes.sort_by_key(|shape| std::cmp::Reverse((shape.rows, shape.outputs, shape.inner)));
@@ -133,13 +121,15 @@ impl Products {
 
     /// False when cuBLASLt has no algorithm for it, which may be so where the result is in e4m3.
     pub fn can_run(&self, product: &Product) -> Result<bool, CudaError> {
-        Ok(self.planned(&product.shape(), Choice::Estimated)?.is_some())
+        Ok(self
+            .planned(&ProductShape::of(product), Choice::Estimated)?
+            .is_some())
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
         self.queue_checked(
-            &product.shape(),
-            &product.operands()?,
+            &ProductShape::of(product),
+            &Operands::of(product)?,
             product.is_within_buffers(),
         )
     }
@@ -284,33 +274,5 @@ fn refused(what: &str, shape: &ProductShape) -> impl Fn(CublasError) -> CudaErro
     move |source| CudaError::Product {
         what: what.clone(),
         source,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_hold_their_rows_and_waste_little() {
-        let mut last = 0;
-        for rows in 1..50_000 {
-            let padded = bucket(rows);
-            assert!(padded >= rows && bucket(padded) == padded, "{rows}");
-            assert!(padded >= last, "{rows}: buffers for more rows hold fewer");
-            let most = if rows > 512 {
-                rows / 50
-            } else {
-                rows.max(14) / 2
-            };
-            assert!(padded - rows <= most, "{rows}");
-            last = padded;
-        }
-    }
-
-    #[test]
-    fn buckets_are_few() {
-        let buckets: HashSet<usize> = (1..40_000).map(bucket).collect();
-        assert!(buckets.len() < 500, "{}", buckets.len());
     }
 }

@@ -13,8 +13,8 @@
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
-    kernels::{PAGE, TILE},
     memory::Pointer,
+    tensor::{PAGE, TILE},
 };
 use crate::scheduler::backend::{
     BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,

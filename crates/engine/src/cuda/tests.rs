@@ -33,7 +33,8 @@ use super::{
     kernels::Kernels,
     library::{self, Gpu},
     memory::Buffer,
-    products::{LinearRef, Products, WeightPointer},
+    products::Products,
+    tensor::{LinearRef, WeightPointer},
 };
 
 /// Folder of compiled kernels and chosen algorithms.

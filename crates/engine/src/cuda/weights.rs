@@ -9,70 +9,22 @@
 
 use half::bf16;
 
+use self::load::GpuLoader;
 use super::{
     error::CudaError,
-    fp8::{self, Scales},
-    kernels::{Int8Rows, Kernels, MatrixShape, StridedRows},
-    memory::{Buffer, Pointer, wait_for_stream},
-    products::{LinearRef, WeightPointer},
+    kernels::Kernels,
+    memory::Buffer,
+    tensor::{GpuEncoder, GpuNorm, LinearRef},
 };
 use crate::model::{self, LargeLayer, ModelCalibration, ModelConfig};
 
+mod linear;
 mod load;
 mod rows;
 
-use load::GpuLoader;
+pub use linear::{GpuLinear, WeightFormat};
 #[cfg(test)]
 pub use rows::put_pairs_together;
-
-/// Weights of a layer, `[outputs, inner]`.
-enum GpuWeight {
-    Bf16(Buffer<bf16>),
-    /// A weight is the number times the scale of its output; rows are [`Int8Rows::stride_of`] values apart.
-    Int8 {
-        values: Buffer<i8>,
-        scales: Buffer<f32>,
-    },
-    /// A weight is the number times the scale.
-    E4m3 {
-        values: Buffer<u8>,
-        scale: Scales,
-    },
-}
-
-pub struct GpuLinear {
-    weight: GpuWeight,
-    bias: Buffer<bf16>,
-    bias_f32: Buffer<f32>,
-    /// The largest size of an input so far, while fp8 is calibrated.
-    largest_input: Option<Buffer<f32>>,
-    outputs: usize,
-    inner: usize,
-}
-
-/// What the weights of the large layers are stored in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WeightFormat {
-    Bf16,
-    Int8,
-}
-
-/// Scale and shift, `[width]` each.
-pub struct GpuNorm {
-    pub weight: Buffer<bf16>,
-    pub bias: Buffer<bf16>,
-}
-
-/// An encoder of coordinates or sizes.
-pub struct GpuEncoder {
-    pub frequencies: Buffer<f32>,
-    /// `[width, 2 * half]`.
-    pub weight: Buffer<bf16>,
-    /// `[width]`.
-    pub bias: Buffer<bf16>,
-    /// Number of frequencies of one value.
-    pub half: usize,
-}
 
 /// A block of the vision encoder.
 pub struct GpuVisionBlock {
@@ -201,68 +153,6 @@ fn distinct<const N: usize>(int8_layers: impl Iterator<Item = [bool; N]>) -> Vec
         }
     }
     blocks
-}
-
-impl GpuLinear {
-    fn is_int8(&self) -> bool {
-        matches!(self.weight, GpuWeight::Int8 { .. })
-    }
-
-    pub fn at(&self) -> LinearRef {
-        LinearRef {
-            weight: match &self.weight {
-                GpuWeight::Bf16(weight) => WeightPointer::Bf16(weight.start()),
-                GpuWeight::Int8 { values, scales } => {
-                    let rows = Int8Rows::new(values.start(), scales.start(), self.inner);
-                    WeightPointer::Int8(rows)
-                }
-                GpuWeight::E4m3 { values, scale } => WeightPointer::E4m3 {
-                    values: values.start(),
-                    scale: scale.at(0),
-                },
-            },
-            bias: self.bias.start(),
-            bias_f32: Some(self.bias_f32.start()),
-            largest_input: self.largest_input.as_ref().map(Buffer::start),
-            outputs: self.outputs,
-            inner: self.inner,
-        }
-    }
-
-    /// Its bias in f32, for results in f32.
-    pub fn bias_f32(&self) -> Pointer<f32> {
-        self.bias_f32.start()
-    }
-
-    /// Measures its inputs from now on.
-    fn measure_inputs(&mut self, kernels: &Kernels) -> Result<(), CudaError> {
-        self.largest_input = Some(Buffer::zeros(&kernels.stream, 1)?);
-        Ok(())
-    }
-
-    /// Converts the weights to e4m3 and frees those in bf16. Returns the largest size of the inputs that were measured. Waits for the
-    /// stream.
-    fn quantise(&mut self, kernels: &Kernels) -> Result<f32, CudaError> {
-        let stream = &kernels.stream;
-        let from = StridedRows::packed(self.at().bf16()?, self.inner);
-        let shape = MatrixShape {
-            rows: self.outputs,
-            width: self.inner,
-        };
-        let largest = Buffer::zeros(stream, 1)?;
-        kernels.abs_max(from, largest.start(), shape)?;
-        let scale = fp8::scale(largest.to_host(stream)?[0], 1.0)?;
-        let scale = Scales::new(stream, &[scale])?;
-        let values = Buffer::zeros(stream, self.outputs * self.inner)?;
-        let to = StridedRows::packed(values.start(), self.inner);
-        kernels.quantise(from, to, scale.at(0), shape)?;
-        wait_for_stream(stream, "converting weights to e4m3")?;
-        self.weight = GpuWeight::E4m3 { values, scale };
-        match self.largest_input.take() {
-            Some(largest) => Ok(largest.to_host(stream)?[0]),
-            None => Err(CudaError::Fp8("its inputs were not measured".into())),
-        }
-    }
 }
 
 impl GpuWeights {

@@ -2,8 +2,13 @@
 
 use half::bf16;
 
-use super::{Activations, Kernels, PAGE, TEXT_HEAD, TILE, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, program::StepTables};
+use super::launch::{Kernels, launch, require};
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    program::StepTables,
+    tensor::{Activations, PAGE, TEXT_HEAD, TILE},
+};
 
 /// What a step's positions attend with in one layer.
 #[derive(Clone, Copy)]

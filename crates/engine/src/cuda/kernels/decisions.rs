@@ -2,8 +2,13 @@
 
 use half::bf16;
 
-use super::{Kernels, MatrixShape, launch, require};
-use crate::cuda::{error::CudaError, memory::Pointer, record::DecisionRecord, weights::GpuNorm};
+use super::launch::{Kernels, launch, require};
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    record::DecisionRecord,
+    tensor::{GpuNorm, MatrixShape},
+};
 
 /// Tables of `decide` and `choose_token`.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,13 @@ use cudarc::driver::sys::{
 };
 
 use super::{
-    Activations, ByValue, Kernels, StridedRows, launch, require, tensor_map::TensorLayout,
+    launch::{ByValue, Kernels, launch, require},
+    tensor_map::TensorLayout,
 };
-use crate::cuda::error::CudaError;
+use crate::cuda::{
+    error::CudaError,
+    tensor::{Activations, StridedRows},
+};
 
 /// Shared memory of `attend_dense`: 128 queries and two stages of 64 keys and values, 72 values each.
 const TILES_SHARED_BYTES: usize = (128 + 4 * 64) * 72 * 2;

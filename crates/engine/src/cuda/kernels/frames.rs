@@ -2,10 +2,11 @@
 
 use half::bf16;
 
-use super::{ByValue, Kernels, StridedRows, launch, require};
+use super::launch::{ByValue, Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::{Buffer, Pointer},
+    tensor::StridedRows,
 };
 use spotter_core::{PixelFormat, PlaneScaling};
 

@@ -6,12 +6,12 @@ use cudarc::driver::sys::{
 };
 
 use super::{
-    ByValue, Kernels, MatrixShape, StridedRows, launch, require, tensor_map::TensorLayout,
+    launch::{ByValue, Kernels, launch, require},
+    tensor_map::TensorLayout,
 };
 use crate::cuda::{
     error::CudaError,
-    memory::Pointer,
-    products::{Epilogue, LinearRef, WeightPointer},
+    tensor::{Epilogue, Int8Rows, LinearRef, MatrixShape, StridedRows, WeightPointer},
 };
 
 /// Rows of a tile of both kernels; outputs of one of `int8_product`.
@@ -24,7 +24,6 @@ const WIDE_THREADS: u32 = 384;
 const WIDE_DEPTH: usize = 128;
 /// Tiles of 256 outputs read less for each sum, so a product is that much faster for the same work of a multiprocessor.
 const LARGE_TILE_GAIN: f64 = 1.1;
-const ROW_ALIGNED_BYTES: usize = 128;
 
 /// The tiles of `int8_wide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,45 +84,6 @@ fn suffix(epilogue: Epilogue) -> &'static str {
         Epilogue::Bias => "bias",
         Epilogue::BiasGelu => "gelu",
         Epilogue::BiasAdd => "add",
-    }
-}
-
-/// Rows in int8: a value is the number times the scale of its row.
-#[derive(Clone, Copy, Debug)]
-pub struct Int8Rows {
-    pub values: StridedRows<i8>,
-    /// `[rows]`.
-    pub scales: Pointer<f32>,
-}
-
-impl Int8Rows {
-    /// Values from row to row for this width: rows begin at multiples of 128 bytes. Copies of boxes are slower otherwise (the MLP's second
-    /// layer over nine crops, 4304 inputs: 82 instead of 64 us).
-    pub fn stride_of(width: usize) -> usize {
-        width.next_multiple_of(ROW_ALIGNED_BYTES)
-    }
-
-    /// Rows of this width, [`Int8Rows::stride_of`] values apart.
-    pub fn new(values: Pointer<i8>, scales: Pointer<f32>, width: usize) -> Self {
-        Self {
-            values: StridedRows {
-                start: values,
-                stride: Self::stride_of(width),
-            },
-            scales,
-        }
-    }
-
-    /// The rows from `row` on.
-    pub fn from(self, row: usize) -> Self {
-        Self {
-            values: self.values.from(row),
-            scales: self.scales.at(row),
-        }
-    }
-
-    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
-        self.values.has_room_for(rows, width) && self.scales.len() >= rows
     }
 }
 

@@ -2,12 +2,12 @@
 
 use half::bf16;
 
-use super::{Activations, Kernels, MatrixShape, Scale, StridedRows, launch, require};
+use super::launch::{Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
     record::DecisionRecord,
-    weights::{GpuEncoder, GpuNorm},
+    tensor::{Activations, GpuEncoder, GpuNorm, MatrixShape, Scale, StridedRows},
 };
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.

@@ -1,10 +1,10 @@
 //! Products of few rows with large weights.
 
-use super::{Address, Kernels, StridedRows, launch, require};
+use super::launch::{Address, Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
-    products::{LinearRef, WeightPointer},
+    tensor::{LinearRef, StridedRows, WeightPointer},
 };
 
 /// Where the sums plus bias go.

@@ -9,10 +9,10 @@ use super::{runner::LayerRunner, text::TextDecoder};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{Activations, DecideInputs, DecisionBuffers, MatrixShape, StridedRows},
+        kernels::{DecideInputs, DecisionBuffers},
         memory::Buffer,
-        products::{Epilogue, bucket},
         program::{StepTables, TableLayout},
+        tensor::{Activations, Epilogue, MatrixShape, StridedRows, bucket},
         weights::GpuHeadWeights,
     },
     model::{BINS, ModelConfig},

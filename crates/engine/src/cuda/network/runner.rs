@@ -4,10 +4,13 @@ use half::bf16;
 
 use crate::cuda::{
     error::CudaError,
-    kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
+    kernels::{Kernels, SkinnyOutput},
     memory::{Buffer, Pointer},
-    products::{Epilogue, Product, Products, WeightPointer},
-    weights::{GpuLinear, GpuNorm},
+    products::Products,
+    tensor::{
+        Activations, Epilogue, GpuNorm, Int8Rows, MatrixShape, Product, StridedRows, WeightPointer,
+    },
+    weights::GpuLinear,
 };
 
 /// Queues products and kernels on one stream; nothing waits.

@@ -5,25 +5,26 @@ use half::bf16;
 use super::runner::LayerRunner;
 use crate::{
     cuda::{
-        decode::{OneLaunchDecoder, ROWS_MAX},
         error::CudaError,
         fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
-            Activations, AttentionParts, CachedAttention, DenseAttention, EmbedInputs, ImageShape,
-            Kernels, LayerCache, MatrixShape, PAGE, PickTables, StridedRows, TEXT_HEAD, TILE,
+            AttentionParts, CachedAttention, DenseAttention, EmbedInputs, ImageShape, Kernels,
+            LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables, StepLayer,
         },
         memory::{Buffer, Pointer},
-        products::{Epilogue, Product, bucket},
         program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
-        weights::GpuTextWeights,
+        tensor::{
+            Activations, Epilogue, MatrixShape, PAGE, Product, StridedRows, TEXT_HEAD, TILE, bucket,
+        },
+        weights::{GpuTextBlock, GpuTextWeights},
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
 };
 
 /// In fp8 and kernel by kernel, the inputs of steps of up to this number of positions are in bf16, beside weights in e4m3: reading the
-/// weights limits their speed. Where a GPU can run them in one launch (`decode`), the inputs are in f16.
-const POSITIONS_IN_BF16: usize = ROWS_MAX;
+/// weights limits their speed. Where a GPU can run them in one launch (`kernels/decode_step.rs`), the inputs are in f16.
+const POSITIONS_IN_BF16: usize = ONE_LAUNCH_ROWS_MAX;
 /// Positions of prompts and drafts beside an image in its first step, at most, for most looks.
 const POSITIONS_BESIDE_IMAGE: usize = 64;
 /// Positions in a step without images, at most, for most steps.
@@ -103,8 +104,9 @@ impl TextDecoder {
             }
             None => None,
         };
+        let layers: Vec<StepLayer<'_>> = weights.blocks.iter().map(step_layer).collect();
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(kernels, text, &weights.blocks, fp8.as_ref())?,
+            one_launch: OneLaunchDecoder::new(kernels, text, &layers, fp8.as_ref())?,
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
             images_max: limits.images,
@@ -338,6 +340,14 @@ impl TextDecoder {
 /// Values of a page: keys, or values, of a layer.
 fn page_values(config: &TextConfig) -> usize {
     config.n_heads * PAGE * TEXT_HEAD
+}
+
+fn step_layer(block: &GpuTextBlock) -> StepLayer<'_> {
+    StepLayer {
+        norm: &block.ln,
+        qkv_fc1: block.qkv_fc1.at(),
+        proj_fc2: block.proj_fc2.at(),
+    }
 }
 
 /// Values of the buffers of rows, in the order of the decoder's fields.

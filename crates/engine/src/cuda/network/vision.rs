@@ -10,13 +10,11 @@ use crate::{
     cuda::{
         error::CudaError,
         fp8::{E4m3Inputs, E4m3Rows},
-        kernels::{
-            Activations, CombineInputs, CombineShape, DenseAttention, MatrixShape, StridedRows,
-        },
+        kernels::{CombineInputs, CombineShape, DenseAttention},
         memory::{Buffer, Pointer, copy},
-        products::{Epilogue, Product, bucket},
         program::StepTables,
         reuse::FeatureCopy,
+        tensor::{Activations, Epilogue, MatrixShape, Product, StridedRows, bucket},
         weights::GpuVisionWeights,
     },
     model::{ModelConfig, VisionConfig},

@@ -13,8 +13,12 @@ use cudarc::{
     driver::CudaStream,
 };
 
-use super::{handle::BlasHandle, product::Epilogue};
-use crate::cuda::memory::Pointer;
+use super::handle::BlasHandle;
+use crate::cuda::{
+    error::CudaError,
+    memory::Pointer,
+    tensor::{Activations, Epilogue, Product, SCALE_STEP, WeightPointer, bucket},
+};
 
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
 pub const WORKSPACE_BYTES: usize = 32 << 20;
@@ -128,6 +132,25 @@ pub(super) struct ProductShape {
 }
 
 impl ProductShape {
+    pub fn of(product: &Product) -> Self {
+        let Product { linear, x, out, .. } = product;
+        Self {
+            rows: bucket(product.rows),
+            outputs: linear.outputs,
+            inner: linear.inner,
+            x_stride: x.stride(),
+            out_stride: out.stride(),
+            epilogue: product.epilogue,
+            numbers: match (x, out) {
+                (Activations::E4m3(..), Activations::E4m3(..)) => NumberTypes::E4m3ToE4m3,
+                (Activations::E4m3(..), _) => NumberTypes::E4m3,
+                // Those in int8 are not cuBLASLt's: `Operands::of` rejects them.
+                (Activations::Bf16(_) | Activations::Int8(_), _) => NumberTypes::Bf16,
+            },
+            skew: skew(x.address(), out.address()),
+        }
+    }
+
     /// Bytes from the first to behind the last value of x, of the weights and of out.
     pub fn bytes(&self) -> [usize; 3] {
         let last = self.rows - 1;
@@ -149,6 +172,44 @@ pub(super) struct Operands {
     pub out: u64,
     /// In e4m3: f32 that weights, x and the result are multiplied with. The last is read where the result is e4m3.
     pub scales: [u64; 3],
+}
+
+impl Operands {
+    pub fn of(product: &Product) -> Result<Self, CudaError> {
+        let Product { linear, x, out, .. } = product;
+        let (weight, scales) = match (x, out, linear.weight) {
+            (Activations::Bf16(_), Activations::Bf16(_), _) => (linear.bf16()?.address(), [0; 3]),
+            (Activations::E4m3(..), _, WeightPointer::E4m3 { values, scale }) => {
+                let scales = [scale.at.address(), scale_at(x, 0), scale_at(out, 1)];
+                (values.address(), scales)
+            }
+            _ => {
+                return Err(CudaError::Shape(format!(
+                    "a product in e4m3 of what is in bf16: {:?}",
+                    ProductShape::of(product)
+                )));
+            }
+        };
+        Ok(Self {
+            weight,
+            bias: linear.bias.address(),
+            x: x.address(),
+            out: out.address(),
+            scales,
+        })
+    }
+}
+
+/// Where cuBLASLt reads the scale of values in e4m3 (`nth` 0) or its inverse (1).
+fn scale_at(values: &Activations, nth: usize) -> u64 {
+    match values {
+        Activations::Bf16(_) | Activations::Int8(_) => 0,
+        Activations::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
+    }
+}
+
+pub(super) fn skew(x: u64, out: u64) -> (u64, u64) {
+    (x % ALIGNED_BYTES, out % ALIGNED_BYTES)
 }
 
 /// What products are queued with.

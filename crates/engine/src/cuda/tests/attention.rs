@@ -7,9 +7,10 @@ use half::bf16;
 use super::{Random, Rig, assert_close, dense::attend, f32s, fp8::in_both_types, rig};
 use crate::{
     cuda::{
-        kernels::{AttentionParts, CachedAttention, LayerCache, MatrixShape, PAGE, TEXT_HEAD},
+        kernels::{AttentionParts, CachedAttention, LayerCache},
         memory::Buffer,
         program::{self, StepTables, TableLayout},
+        tensor::{MatrixShape, PAGE, TEXT_HEAD},
     },
     scheduler::backend::{
         BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,

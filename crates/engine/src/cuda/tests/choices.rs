@@ -3,10 +3,10 @@
 use super::{Random, Rig, f32s, normed, rig};
 use crate::{
     cuda::{
-        kernels::{DecideInputs, DecisionBuffers, MatrixShape, PickTables, TokenLogits},
+        kernels::{DecideInputs, DecisionBuffers, PickTables, TokenLogits},
         memory::Buffer,
         record::DecisionRecord,
-        weights::GpuNorm,
+        tensor::{GpuNorm, MatrixShape},
     },
     model::BINS,
     scheduler::{

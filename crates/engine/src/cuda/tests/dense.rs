@@ -4,8 +4,9 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, rig};
 use crate::cuda::{
-    kernels::{Activations, DenseAttention, DenseKernel, MatrixShape, StridedRows},
+    kernels::{DenseAttention, DenseKernel},
     memory::Buffer,
+    tensor::{Activations, MatrixShape, StridedRows},
 };
 
 /// `softmax(q k^T / sqrt(d)) v` for one query.

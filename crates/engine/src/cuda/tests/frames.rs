@@ -6,9 +6,10 @@ use super::{Random, Rig, f32s, rig};
 use crate::{
     cuda::{
         frames::{FramePreprocessor, WantedCrops},
-        kernels::{PlanarFrame, StridedRows},
+        kernels::PlanarFrame,
         memory::Buffer,
         stage::FrameStage,
+        tensor::StridedRows,
     },
     model::{VisionConfig, crops, normalise_table, tiling},
 };

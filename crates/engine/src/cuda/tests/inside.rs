@@ -15,8 +15,8 @@ use crate::{
     cuda::{
         CudaBackend,
         error::CudaError,
-        kernels::{PAGE, TEXT_HEAD},
         memory::Buffer,
+        tensor::{PAGE, TEXT_HEAD},
     },
     model::{BINS, ModelConfig, ROTARY_DIM, tiling},
     scheduler::backend::Backend as _,

@@ -12,10 +12,12 @@ use super::{
 };
 use crate::cuda::{
     CudaSettings, Precision,
-    kernels::{Activations, Int8Rows, Kernels, MatrixShape, SkinnyOutput, StridedRows},
+    kernels::{Kernels, SkinnyOutput},
     memory::Buffer,
-    products::{Epilogue, LinearRef, WeightPointer},
-    weights::GpuNorm,
+    tensor::{
+        Activations, Epilogue, GpuNorm, Int8Rows, LinearRef, MatrixShape, StridedRows,
+        WeightPointer,
+    },
 };
 
 /// Rows in int8 on the GPU.

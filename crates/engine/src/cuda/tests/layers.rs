@@ -6,14 +6,13 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, gelu, linear, normed, rig};
 use crate::cuda::{
-    kernels::{
-        Activations, CombineInputs, CombineShape, EmbedInputs, ImageShape, Kernels, MatrixShape,
-        SkinnyOutput, StridedRows,
-    },
+    kernels::{CombineInputs, CombineShape, EmbedInputs, ImageShape, Kernels, SkinnyOutput},
     memory::Buffer,
-    products::{Epilogue, LinearRef, Product, bucket},
     record::DecisionRecord,
-    weights::{GpuEncoder, GpuNorm},
+    tensor::{
+        Activations, Epilogue, GpuEncoder, GpuNorm, LinearRef, MatrixShape, Product, StridedRows,
+        bucket,
+    },
 };
 
 #[test]

@@ -6,9 +6,9 @@ use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, linear, rig};
 use crate::cuda::{
-    kernels::Activations,
     memory::{Buffer, DriverCalls},
-    products::{Epilogue, Product, Products, bucket},
+    products::Products,
+    tensor::{Activations, Epilogue, Product, bucket},
 };
 
 const ROWS: usize = 740;

@@ -11,14 +11,15 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
-    GpuEncoder, GpuLinear, GpuNorm, GpuWeight, WeightFormat,
+    linear::{GpuLinear, GpuWeight, WeightFormat},
     rows::{PIECE_VALUES, WeightRows, put_pairs_together},
 };
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{Int8Rows, Kernels, MatrixShape, StridedRows, TEXT_HEAD},
+        kernels::Kernels,
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
+        tensor::{GpuEncoder, GpuNorm, Int8Rows, MatrixShape, StridedRows, TEXT_HEAD},
     },
     model::{self, ModelConfig, Tensor},
 };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use crate::{
-    cuda::kernels::TEXT_HEAD,
+    cuda::tensor::TEXT_HEAD,
     model::{Tensor, WeightsError},
 };
 

@@ -9,15 +9,19 @@
 use half::bf16;
 
 use super::{
-    error::CudaError,
-    fp8::E4m3Inputs,
-    kernels::{ByValue, CachedAttention, Kernels, TEXT_HEAD, TILE, launch, require},
-    memory::{Buffer, Pointer},
-    products::{LinearRef, WeightPointer},
-    program::StepCounts,
-    weights::GpuTextBlock,
+    attention::CachedAttention,
+    launch::{ByValue, Kernels, launch, require},
 };
-use crate::model::TextConfig;
+use crate::{
+    cuda::{
+        error::CudaError,
+        fp8::E4m3Inputs,
+        memory::{Buffer, Pointer},
+        program::StepCounts,
+        tensor::{GpuNorm, LinearRef, TEXT_HEAD, TILE, WeightPointer},
+    },
+    model::TextConfig,
+};
 
 /// Width of the decoders that the kernel is made for, and its heads.
 const WIDTH: usize = 2048;
@@ -25,7 +29,7 @@ const HEADS: usize = WIDTH / TEXT_HEAD;
 /// Outputs of a unit of work.
 const UNIT: usize = 16;
 /// Positions of the largest step.
-pub const ROWS_MAX: usize = 32;
+pub const ONE_LAUNCH_ROWS_MAX: usize = 32;
 /// The most splits of a tile and head.
 const SPLITS_MAX: usize = 16;
 /// The same for few rows: more splits take longer to merge (one row: 890 instead of 854 us).
@@ -43,7 +47,7 @@ const CHUNKS_MAX: usize = 8;
 const THREADS: u32 = 512;
 const WARPS: usize = 16;
 /// The most rows of each kernel. The first one keeps the hidden states in shared memory.
-const ROWS: [usize; 4] = [2, 8, 16, ROWS_MAX];
+const ROWS: [usize; 4] = [2, 8, 16, ONE_LAUNCH_ROWS_MAX];
 
 /// Dynamic shared memory of a block of the kernel for steps of up to `rows` positions (`struct KernelTraits` of `decode_base.cuh`).
 fn shared_bytes_for(rows: usize) -> usize {
@@ -71,11 +75,11 @@ impl StepWeights {
     const ALL: [Self; 3] = [Self::Bf16, Self::Int8, Self::E4m3];
 
     /// The one format of all layers' weights, if there is one.
-    fn of(layers: &[GpuTextBlock]) -> Option<Self> {
+    fn of(layers: &[StepLayer<'_>]) -> Option<Self> {
         let linears = layers
             .iter()
             .flat_map(|layer| [&layer.qkv_fc1, &layer.proj_fc2]);
-        let mut formats = linears.map(|linear| match linear.at().weight {
+        let mut formats = linears.map(|linear| match linear.weight {
             WeightPointer::Bf16(_) => Self::Bf16,
             WeightPointer::Int8(_) => Self::Int8,
             WeightPointer::E4m3 { .. } => Self::E4m3,
@@ -94,7 +98,7 @@ impl StepWeights {
 }
 
 /// The kernels, and their dynamic shared memory.
-pub fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
+pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
     let of = |weights: StepWeights| ROWS.map(|rows| (weights.kernel(rows), shared_bytes_for(rows)));
     StepWeights::ALL.into_iter().flat_map(of)
 }
@@ -133,6 +137,13 @@ struct StepArgument {
     pad: i32,
 }
 
+/// A layer of the decoder.
+pub struct StepLayer<'a> {
+    pub norm: &'a GpuNorm,
+    pub qkv_fc1: LinearRef,
+    pub proj_fc2: LinearRef,
+}
+
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
     /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_base.cuh`.
@@ -153,7 +164,7 @@ impl OneLaunchDecoder {
     pub fn new(
         kernels: &Kernels,
         config: &TextConfig,
-        layers: &[GpuTextBlock],
+        layers: &[StepLayer<'_>],
         fp8: Option<&E4m3Inputs<2>>,
     ) -> Result<Option<Self>, CudaError> {
         let (stream, inner, blocks) = (&kernels.stream, config.ff_dim, kernels.multiprocessors);
@@ -164,15 +175,18 @@ impl OneLaunchDecoder {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let scales = |layer| fp8.map(|inputs| inputs.scales(layer));
+        let scales = |nth| fp8.map(|inputs| inputs.scales(nth));
         let words = layers.iter().enumerate();
-        let words = words.map(|(layer, block)| layer_words(block, scales(layer)));
+        let words = words.map(|(nth, layer)| layer_words(layer, scales(nth)));
         let words = words.collect::<Result<Vec<_>, _>>()?;
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &words.concat())?,
             weights,
-            sums: Buffer::zeros(stream, chunks * ROWS_MAX * WIDTH)?,
-            counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ROWS_MAX * config.n_heads)?,
+            sums: Buffer::zeros(stream, chunks * ONE_LAUNCH_ROWS_MAX * WIDTH)?,
+            counters: Buffer::zeros(
+                stream,
+                GATES + WIDTH / UNIT + ONE_LAUNCH_ROWS_MAX * config.n_heads,
+            )?,
             inner,
             layer_count: layers.len(),
             blocks,
@@ -183,7 +197,7 @@ impl OneLaunchDecoder {
     pub fn can_run(&self, counts: &StepCounts) -> bool {
         counts.images == 0
             && counts.without_prefix == 0
-            && (1..=ROWS_MAX).contains(&counts.row_positions)
+            && (1..=ONE_LAUNCH_ROWS_MAX).contains(&counts.row_positions)
     }
 
     /// Queues all blocks of the decoder over the step's positions. `attention` has the first layer's cache, and room for queries in
@@ -210,7 +224,7 @@ impl OneLaunchDecoder {
         let splits = splits(rows, tiles, self.blocks);
         let items = tiles * HEADS * splits;
         require(
-            rows <= ROWS_MAX
+            rows <= ONE_LAUNCH_ROWS_MAX
                 && hidden.len().min(qkv.len()) >= rows * WIDTH
                 && proj_fc2_in.len() >= rows * (WIDTH + self.inner)
                 && parts.values.len() >= items * TILE * TEXT_HEAD
@@ -255,7 +269,7 @@ impl OneLaunchDecoder {
         // The first kernel has at most one (tile, head, split) for each group.
         let first = usize::from(items > self.blocks * GROUPS);
         let most = ROWS[first..].iter().find(|&&most| rows <= most);
-        let name = self.weights.kernel(*most.unwrap_or(&ROWS_MAX));
+        let name = self.weights.kernel(*most.unwrap_or(&ONE_LAUNCH_ROWS_MAX));
         launch!(
             kernels,
             &name,
@@ -268,12 +282,12 @@ impl OneLaunchDecoder {
 
 /// `struct Layer` of `decode_base.cuh`. With weights in e4m3, `scales` are those of the inputs of its two products.
 fn layer_words(
-    block: &GpuTextBlock,
+    layer: &StepLayer<'_>,
     scales: Option<[f32; 2]>,
 ) -> Result<[u64; LAYER_WORDS], CudaError> {
-    let norm = [&block.ln.weight, &block.ln.bias].map(|values| values.start().address());
-    let qkv_fc1 = linear_words(&block.qkv_fc1.at(), scales.map(|scales| scales[0]))?;
-    let proj_fc2 = linear_words(&block.proj_fc2.at(), scales.map(|scales| scales[1]))?;
+    let norm = [&layer.norm.weight, &layer.norm.bias].map(|values| values.start().address());
+    let qkv_fc1 = linear_words(&layer.qkv_fc1, scales.map(|scales| scales[0]))?;
+    let proj_fc2 = linear_words(&layer.proj_fc2, scales.map(|scales| scales[1]))?;
     let mut words = norm.into_iter().chain(qkv_fc1).chain(proj_fc2);
     Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
 }
