@@ -61,7 +61,8 @@ GPU_TESTS = --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart 
 test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-gpu:
 	@.ci/packages test
-	cargo test --locked -p spotter-engine --lib -- cuda:: gpu_stats:: $(GPU_TESTS)
+	cargo test --locked -p spotter-engine --lib -- cuda:: $(GPU_TESTS)
+	cargo test --locked -p spotter --lib -- gpu_stats:: $(GPU_TESTS)
 	cargo test --locked -p spotter-cameras --lib gpu_decoded -- $(GPU_TESTS)
 # Tests that are ignored in `make test` because they need 9 GB of memory and minutes, or the whole golden data
 # (SPOTTER_GOLDEN; tests/golden/README.md). Without these data they fail.

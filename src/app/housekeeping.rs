@@ -14,6 +14,7 @@ use super::{
 };
 use crate::ops::{
     facts::{ApiFacts, CameraFacts, EngineFacts, Facts, SnapshotCounters},
+    gpu_stats::Gauge,
     metrics::Metrics,
     notify::{self, Watchdog},
     page::{DaemonHealth, EngineState, PageInputs},
@@ -22,7 +23,6 @@ use crate::ops::{
     window::PercentileWindow,
 };
 use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
-use spotter_engine::gpu_stats::Gauge;
 use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
 use spotter_webhook::WebhookStatus;

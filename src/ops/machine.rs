@@ -4,8 +4,7 @@ use std::{fmt, fs, thread};
 
 use serde::Serialize;
 
-use super::process;
-use spotter_engine::gpu_stats::GpuCard;
+use super::{gpu_stats::GpuCard, process};
 
 /// From the environment of the build, which `make build` sets: a program that was copied to another machine finds no
 /// repository to ask, and a build script would build everything again after each commit.

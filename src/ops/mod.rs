@@ -1,9 +1,10 @@
 //! Operations: logs, metrics, the status page, systemd, signals.
 //!
-//! Belongs here: what an operator sees and does. Does not belong here: how the numbers come about. Imports the types that are
-//! published (`spotter-core`, `spotter-mqtt`) and no stage.
+//! Belongs here: what an operator sees and does, and figures of the machine. Does not belong here: how the numbers of a stage come about.
+//! Imports the types that are published (`spotter-core`, `spotter-mqtt`) and no stage, but for the engine's test for a Jetson.
 
 pub mod facts;
+pub mod gpu_stats;
 pub mod machine;
 pub mod metrics;
 pub mod notify;
@@ -12,5 +13,6 @@ mod panics;
 pub mod process;
 pub mod readiness;
 pub mod shutdown;
+mod tegra;
 pub mod telemetry;
 pub mod window;

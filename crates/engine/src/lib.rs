@@ -38,8 +38,6 @@
 //! | [`cuda`] | the GPU backend, with all `unsafe` code of the workspace |
 //! | [`sim`] | a backend of which each step takes a given time |
 //! | [`step_check`] | checks of the seam that all backends share |
-//! | [`gpu_stats`] | load, clocks and temperature of a GPU |
-//! | [`tegra`] | the same of a Jetson, from the kernel |
 //!
 //! # Invariants
 //!
@@ -56,14 +54,12 @@ pub mod cpu;
     reason = "the GPU's module; each block argues why it is sound"
 )]
 pub mod cuda;
-pub mod gpu_stats;
 pub mod model;
 pub mod open;
 pub mod scheduler;
 pub mod service;
 pub mod sim;
 pub mod step_check;
-mod tegra;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::unwrap_used,

@@ -24,11 +24,10 @@ use crate::{
     capacity::{self, CapacityOptions, REAL, RealOptions},
     fleet::{self, FleetBenchOptions},
 };
-use spotter::ops::machine::Machine;
+use spotter::ops::{gpu_stats::Gauge, machine::Machine};
 use spotter_core::{Clock, ManualClock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
-    gpu_stats::Gauge,
     model::load_model,
     open::{self, Bare, ModelCard},
     service::Engine,

@@ -16,7 +16,6 @@ use crate::{
     cuda::{self, CudaBackend, CudaCanvas, CudaError},
     model::{CalibrationState, ModelCalibration, ModelConfig, Weights},
     scheduler::{backend::Backend, sequence::Bounds},
-    tegra::is_tegra,
 };
 use spotter_core::{
     Clock, DeviceCanvas, Picture,
@@ -38,6 +37,10 @@ const PAGE_TOKENS: usize = 16;
 /// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
 /// prompts may not fit.
 const PROMPT_MAX_TOKENS: usize = 216;
+
+/// Names of the board and the chip, each with a zero byte behind.
+const CHIP_NAMES: &str = "sys/firmware/devicetree/base/compatible";
+const TEGRA: &str = "nvidia,tegra";
 
 const NO_CALIBRATION: &str =
     "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
@@ -151,6 +154,12 @@ fn has_nvidia_gpu(root: &Path) -> bool {
         is(&device, "vendor", NVIDIA) && is(&device, "class", DISPLAY)
     });
     has_card || is_tegra(root)
+}
+
+/// Whether the chip is one of NVIDIA's with a GPU inside, with or without a driver for it. `root` is `/` except in tests.
+pub fn is_tegra(root: &Path) -> bool {
+    let compatible = fs::read(root.join(CHIP_NAMES));
+    compatible.is_ok_and(|names| String::from_utf8_lossy(&names).contains(TEGRA))
 }
 
 /// The first of them: for work that needs one.

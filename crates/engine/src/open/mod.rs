@@ -10,7 +10,7 @@ mod warm_up;
 
 pub use device::{
     CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, canvas_on, choose,
-    choose_one, frames_on, gpu_permits,
+    choose_one, frames_on, gpu_permits, is_tegra,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,

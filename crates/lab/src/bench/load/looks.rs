@@ -13,10 +13,9 @@ use crate::bench::{
     Spread,
     table::{TableRow, known},
 };
-use spotter::cli::out::remark;
+use spotter::{cli::out::remark, ops::gpu_stats::Strain};
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
-    gpu_stats::Strain,
     model::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, tiling},
     scheduler::{Options, request::Decide, sequence::Bounds},
 };

@@ -21,12 +21,12 @@ pub use self::frames::noise;
 use self::looks::{LoadRow, PromptsRow};
 use super::table::{TextTable, known};
 use crate::args::{LoadArgs, LoadPart};
-use spotter::ops::machine::Machine;
-use spotter_core::Clock;
-use spotter_engine::{
+use spotter::ops::{
     gpu_stats::{Gauge, Strain},
-    service::Engine,
+    machine::Machine,
 };
+use spotter_core::Clock;
+use spotter_engine::service::Engine;
 
 /// What the device sustains, measured in the same run. What was not measured is `None`, and so are the floors from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -1,10 +1,10 @@
 //! What a GPU's driver reports while it works: use, memory, power, clock, temperature.
 //!
 //! By way of NVML, which is what `nvidia-smi` asks too; it comes with the driver and is loaded where it is there. What NVML does
-//! not report of a Jetson is read from the kernel ([`tegra`](crate::tegra)). A thread of its own reads, because a driver in trouble
+//! not report of a Jetson is read from the kernel ([`tegra`](super::tegra)). A thread of its own reads, because a driver in trouble
 //! may take its time and no caller may wait for it. Another machine without NVML has no such figures, which is no error.
 //!
-//! Belongs here: reading and averaging. Not here: what is made of the figures (`bench`, `app::housekeeping`).
+//! Belongs here: reading and averaging. Not here: what is made of the figures (benchmarks, `app::housekeeping`).
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use nvml_wrapper::{
 };
 use serde::Serialize;
 
-use crate::tegra::TegraGpu;
+use super::tegra::TegraGpu;
 use spotter_core::{Clock, Mono};
 
 /// As the driver's package installs it; the name without the number is there for developers only.
@@ -221,8 +221,8 @@ fn mean(readings: impl Iterator<Item = Strain> + Clone) -> Option<Strain> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda;
     use spotter_core::SystemClock;
+    use spotter_engine::cuda;
 
     #[test]
     fn means_leave_out_missing_readings() {

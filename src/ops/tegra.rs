@@ -8,19 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::gpu_stats::{GpuCard, Strain};
+use super::gpu_stats::{GpuCard, Strain};
+use spotter_engine::open::is_tegra;
 
-/// `compatible` of the device tree lists names of the board and the chip, each with a zero byte behind.
 const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
-const CHIP: &str = "nvidia,tegra";
 /// The GPU among the devices with a clock: of JetPack 6 on Orin, of JetPack 5, of Xavier, and the shader clusters of Thor.
 const GPU_CLOCKS: [&str; 4] = [".gpu", ".ga10b", ".gv11b", "gpu-gpc-0"];
-
-/// Whether the chip is one of NVIDIA's with a GPU inside, with or without a driver for it. `root` is `/` except in tests.
-pub fn is_tegra(root: &Path) -> bool {
-    let compatible = fs::read(root.join(DEVICE_TREE).join("compatible"));
-    compatible.is_ok_and(|names| String::from_utf8_lossy(&names).contains(CHIP))
-}
 
 /// The files of its figures; those that were found.
 #[derive(Debug)]
