@@ -34,6 +34,7 @@
 //! | [`service`] | the engine for callers: on this thread, on a thread of its own, in a process of its own |
 //! | [`scheduler`] | the next step and what its results mean; the [`scheduler::backend::Backend`] seam with its numbered promises |
 //! | [`model`] | model families behind one trait: files, dimensions, weights, tokenizer, tiling, prompts, grammars |
+//! | [`network`] | the structure of a network, of which specification, weights and sizes are maps |
 //! | [`cpu`] | the reference backend in f32 |
 //! | [`cuda`] | the GPU backend, with all `unsafe` code of the workspace |
 //! | [`sim`] | a backend of which each step takes a given time |
@@ -55,6 +56,7 @@ pub mod cpu;
 )]
 pub mod cuda;
 pub mod model;
+pub mod network;
 pub mod open;
 pub mod scheduler;
 pub mod service;

@@ -13,7 +13,7 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{LargeLayer, LinearWeights, ModelCalibration, ModelConfig, Weights, WeightsError},
+    model::{LinearWeights, ModelCalibration, ModelConfig, Weights, WeightsError},
     scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
@@ -65,11 +65,13 @@ impl CpuBackend {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, settings)?;
-        let large = |layer: LargeLayer, weights: LinearWeights| match settings.precision {
-            CpuPrecision::Int8(measured) if !measured.is_some_and(|m| m.is_wide(layer)) => {
+        let large = |weights: LinearWeights| match (settings.precision, weights.large) {
+            (CpuPrecision::Int8(measured), Some(layer))
+                if !measured.is_some_and(|m| m.is_wide(layer)) =>
+            {
                 linear_in_int8(weights)
             }
-            CpuPrecision::F32 | CpuPrecision::Int8(_) => linear(weights),
+            _ => linear(weights),
         };
         let unreadable = |error: WeightsError| BackendError::Device(error.to_string());
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);

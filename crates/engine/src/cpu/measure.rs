@@ -26,9 +26,10 @@ use super::{
 };
 use crate::{
     model::{
-        LargeLayer, LayerRange, LinearWeights, ModelCalibration, ModelConfig, RegionWeights,
-        TextBlock, TextWeights, VisionWeights, Weights, WeightsError, calibration_inputs, crops,
+        LargeLayer, LayerRange, LinearWeights, ModelCalibration, ModelConfig, Tensor, Weights,
+        WeightsError, calibration_inputs, crops,
     },
+    network::{Region, Text, TextBlock, Vision},
     scheduler::backend::{KvTable, PageId},
 };
 use spotter_core::Picture;
@@ -81,11 +82,11 @@ impl LayerMeasurement<'_> {
     /// Measures encoder and projection. Returns the image tokens of each picture.
     fn encoder(
         &mut self,
-        mut weights: VisionWeights,
+        mut weights: Vision<LinearWeights, Tensor>,
         pictures: &[Picture],
     ) -> Result<Vec<Vec<f32>>, WeightsError> {
         let logged = logging_to(&self.log);
-        let projection = [weights.proj_fc1.clone(), weights.proj_fc2.clone()];
+        let projection = [&weights.proj.fc1, &weights.proj.fc2].map(Clone::clone);
         let blocks = mem::take(&mut weights.blocks);
         let mut model = VisionModel::new(&self.config.vision, weights, &logged)?;
         let (mut states, mut tilings) = (Vec::new(), Vec::new());
@@ -95,21 +96,15 @@ impl LayerMeasurement<'_> {
             states.push(model.tokens(&all));
             tilings.push(crops.tiling);
         }
-        for (nth, block) in blocks.into_iter().enumerate() {
-            let layers = [&block.qkv, &block.proj, &block.fc1, &block.fc2].map(Clone::clone);
-            model.set_block(nth, block, &logged)?;
+        for block in blocks {
+            let layers = block.layers().map(Clone::clone);
+            model.set_block(block, &logged)?;
             let mut samples = <[LayerSamples; 4]>::default();
             for hidden in &mut states {
                 model.block(0, hidden);
                 take(&mut samples, self.logged_inputs());
             }
-            for ((layer, weights), samples) in LargeLayer::of_encoder(nth)
-                .into_iter()
-                .zip(layers)
-                .zip(samples)
-            {
-                self.add(layer, samples, &weights.weight.into_f32()?)?;
-            }
+            self.add_all(layers, samples)?;
             self.end_block();
         }
         let mut samples = <[LayerSamples; 2]>::default();
@@ -118,18 +113,15 @@ impl LayerMeasurement<'_> {
             tokens.push(model.image_tokens(&model.features(&hidden), tiling));
             take(&mut samples, self.logged_inputs());
         }
-        let layers = [LargeLayer::ProjectionFc1, LargeLayer::ProjectionFc2];
-        for ((layer, weights), samples) in layers.into_iter().zip(projection).zip(samples) {
-            self.add(layer, samples, &weights.weight.into_f32()?)?;
-        }
+        self.add_all(projection, samples)?;
         Ok(tokens)
     }
 
     /// Measures the decoder on images with these tokens and a prompt behind each.
     fn decoder(
         &mut self,
-        mut weights: TextWeights,
-        region: RegionWeights,
+        mut weights: Text<LinearWeights, Tensor>,
+        region: Region<LinearWeights, Tensor>,
         tokens: Vec<Vec<f32>>,
     ) -> Result<(), WeightsError> {
         let config = self.config;
@@ -153,7 +145,7 @@ impl LayerMeasurement<'_> {
         });
         for (nth, block) in blocks.into_iter().enumerate() {
             let layers = joined_weights(&block)?;
-            model.set_block(nth, block, &logged)?;
+            model.set_block(block, &logged)?;
             let mut samples = <[LayerSamples; 2]>::default();
             for hidden in &mut states {
                 model.block(0, hidden, &spans, &mut cache, BlockOutputs::Hidden);
@@ -173,6 +165,20 @@ impl LayerMeasurement<'_> {
 
     fn logged_inputs(&self) -> Vec<LayerInputs> {
         mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds the large ones of these layers.
+    fn add_all<const N: usize>(
+        &mut self,
+        layers: [LinearWeights; N],
+        samples: [LayerSamples; N],
+    ) -> Result<(), WeightsError> {
+        for (LinearWeights { weight, large, .. }, samples) in layers.into_iter().zip(samples) {
+            if let Some(layer) = large {
+                self.add(layer, samples, &weight.into_f32()?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds a layer with its weights.
@@ -201,12 +207,15 @@ impl LayerMeasurement<'_> {
     }
 }
 
-/// Makes layers that copy their inputs to the log.
+/// Makes layers, of which the large ones copy their inputs to the log.
 pub(super) fn logging_to(
     log: &InputLog,
-) -> impl Fn(LargeLayer, LinearWeights) -> Result<PackedLinear, WeightsError> + use<> {
+) -> impl Fn(LinearWeights) -> Result<PackedLinear, WeightsError> + use<> {
     let log = Arc::clone(log);
-    move |_, weights| Ok(linear(weights)?.logging(&log))
+    move |weights| match weights.large {
+        Some(_) => Ok(linear(weights)?.logging(&log)),
+        None => linear(weights),
+    }
 }
 
 /// Pages of an image's prefix, and of the prompt behind it.
@@ -263,9 +272,8 @@ impl LayerSamples {
 
 /// Weights of a decoder's block as [`LargeLayer`] has them: below each other where the inputs are the same, side by side where the results
 /// are added up.
-fn joined_weights(block: &TextBlock) -> Result<[Vec<f32>; 2], WeightsError> {
-    let parts = [&block.qkv, &block.fc1, &block.proj, &block.fc2];
-    let [qkv, fc1, proj, fc2] = parts.map(|layer| layer.weight.to_f32());
+fn joined_weights(block: &TextBlock<LinearWeights, Tensor>) -> Result<[Vec<f32>; 2], WeightsError> {
+    let [qkv, proj, fc1, fc2] = block.layers().map(|layer| layer.weight.to_f32());
     let outputs = block.proj.bias.len();
     let of = |values: Vec<f32>| LayerInputs {
         width: values.len() / outputs,

@@ -5,45 +5,57 @@ use rten_simd::{SimdOp, SimdUnaryOp};
 use rten_vecmath::{ApproxGelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
 
 use super::gemm::PackedLinear;
-use crate::model::{self, LAYER_NORM_EPS, LargeLayer, WeightsError};
+use crate::{
+    model::{LAYER_NORM_EPS, LinearWeights, Tensor, WeightsError},
+    network::{Mlp, Norm, PartMap},
+};
 
 /// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
 const TASK_VALUES: usize = 16 * 1024;
 
 /// Converts to f32 and drops the source.
-pub(super) fn linear(source: model::LinearWeights) -> Result<PackedLinear, WeightsError> {
+pub(super) fn linear(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
     let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
     Ok(PackedLinear::new(&weight, bias))
 }
 
 /// The same in int8.
-pub(super) fn linear_in_int8(source: model::LinearWeights) -> Result<PackedLinear, WeightsError> {
+pub(super) fn linear_in_int8(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
     let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
     Ok(PackedLinear::in_int8(&weight, bias))
 }
 
-/// Makes a large layer of its weights.
-pub(super) type MakeLinear<'a> =
-    &'a dyn Fn(LargeLayer, model::LinearWeights) -> Result<PackedLinear, WeightsError>;
+/// Makes a layer of its weights.
+pub(super) type MakeLinear<'a> = &'a dyn Fn(LinearWeights) -> Result<PackedLinear, WeightsError>;
 
-/// Scale and shift of a layer norm.
-#[derive(Debug)]
-pub(super) struct LayerNorm {
-    weight: Vec<f32>,
-    bias: Vec<f32>,
-}
+/// Converts the parts of a network, each as soon as it is read: layers by a function, and the others to f32.
+pub(super) struct IntoF32<'a>(pub MakeLinear<'a>);
 
-impl LayerNorm {
-    /// Converts to f32 and drops the source.
-    pub fn new(norm: model::NormWeights) -> Result<Self, WeightsError> {
-        Ok(Self {
-            weight: norm.weight.into_f32()?,
-            bias: norm.bias.into_f32()?,
-        })
+impl PartMap<LinearWeights, Tensor> for IntoF32<'_> {
+    type Layer = PackedLinear;
+    type Plain = Vec<f32>;
+    type Error = WeightsError;
+
+    fn layer(&mut self, layer: LinearWeights) -> Result<PackedLinear, WeightsError> {
+        (self.0)(layer)
     }
 
+    fn plain(&mut self, tensor: Tensor) -> Result<Vec<f32>, WeightsError> {
+        tensor.into_f32()
+    }
+}
+
+impl Mlp<PackedLinear> {
+    pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let mut inner = self.fc1.forward(x);
+        gelu(&mut inner);
+        self.fc2.forward(&inner)
+    }
+}
+
+impl Norm<Vec<f32>> {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias` for every row: `[rows, width]` to the same.
-    pub fn forward(&self, x: &[f32]) -> Vec<f32> {
+    pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
         let width = self.weight.len();
         let task = width * rows_per_task(width);
         let mut y = vec![0.0; x.len()];

@@ -4,91 +4,43 @@ use std::f32::consts::TAU;
 
 use super::{
     gemm::{PackedLinear, matrix, product},
-    ops::{gelu, linear},
+    ops::{IntoF32, linear},
 };
-use crate::model::{RegionWeights, WeightsError};
+use crate::{
+    model::{LinearWeights, Tensor, WeightsError},
+    network::Region,
+};
 
 /// The region encoders and decoders in f32.
 #[derive(Debug)]
-pub(super) struct RegionModel {
-    coord: Encoder,
-    size: Encoder,
-    coord_decoder: Decoder,
-    size_decoder: Decoder,
-}
-
-#[derive(Debug)]
-struct Encoder {
-    /// `[values, features / 2]`.
-    frequencies: Vec<f32>,
-    values: usize,
-    linear: PackedLinear,
-}
-
-#[derive(Debug)]
-struct Decoder {
-    fc1: PackedLinear,
-    fc2: PackedLinear,
-}
+pub(super) struct RegionModel(Region<PackedLinear, Vec<f32>>);
 
 impl RegionModel {
     /// Converts the weights, dropping each source as soon as it is converted.
-    pub fn new(weights: RegionWeights) -> Result<Self, WeightsError> {
-        Ok(Self {
-            coord: Encoder {
-                frequencies: weights.coord_features.into_f32()?,
-                values: 1,
-                linear: linear(weights.coord_encoder)?,
-            },
-            size: Encoder {
-                frequencies: weights.size_features.into_f32()?,
-                values: 2,
-                linear: linear(weights.size_encoder)?,
-            },
-            coord_decoder: Decoder {
-                fc1: linear(weights.coord_fc1)?,
-                fc2: linear(weights.coord_fc2)?,
-            },
-            size_decoder: Decoder {
-                fc1: linear(weights.size_fc1)?,
-                fc2: linear(weights.size_fc2)?,
-            },
-        })
+    pub fn new(weights: Region<LinearWeights, Tensor>) -> Result<Self, WeightsError> {
+        Ok(Self(weights.try_map(&mut IntoF32(&linear))?))
     }
 
     /// Coordinates, 0..1, to embeddings `[coords, width]`.
     pub fn encode_coords(&self, coords: &[f32]) -> Vec<f32> {
-        self.coord.forward(coords)
+        let features = fourier(coords, &self.0.coord_features, 1);
+        self.0.coord_encoder.forward(&features)
     }
 
     /// Widths and heights, 0..1, as pairs, to embeddings `[pairs, width]`.
     pub fn encode_sizes(&self, sizes: &[f32]) -> Vec<f32> {
-        self.size.forward(sizes)
+        let features = fourier(sizes, &self.0.size_features, 2);
+        self.0.size_encoder.forward(&features)
     }
 
     /// Hidden states before the final layer norm, `[rows, width]`, to logits of the coordinate bins, `[rows, 1024]`.
     pub fn decode_coords(&self, hidden: &[f32]) -> Vec<f32> {
-        self.coord_decoder.forward(hidden)
+        self.0.coord_decoder.forward(hidden)
     }
 
     /// The same for sizes: `[rows, 2048]`, in each row the bins of the width and then of the height.
     pub fn decode_sizes(&self, hidden: &[f32]) -> Vec<f32> {
-        self.size_decoder.forward(hidden)
-    }
-}
-
-impl Encoder {
-    fn forward(&self, x: &[f32]) -> Vec<f32> {
-        self.linear
-            .forward(&fourier(x, &self.frequencies, self.values))
-    }
-}
-
-impl Decoder {
-    fn forward(&self, hidden: &[f32]) -> Vec<f32> {
-        let mut inner = self.fc1.forward(hidden);
-        gelu(&mut inner);
-        self.fc2.forward(&inner)
+        self.0.size_decoder.forward(hidden)
     }
 }
 

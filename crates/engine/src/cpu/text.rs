@@ -6,11 +6,12 @@ use super::{
     attention::{AttentionHeads, attend_past, attend_within},
     gemm::PackedLinear,
     kv::{KvCache, KvShape},
-    ops::{LayerNorm, MakeLinear, gelu},
+    ops::{IntoF32, MakeLinear, gelu},
     rope::Rope,
 };
 use crate::{
-    model::{self, LargeLayer, ModelConfig, TextConfig, TextWeights, WeightsError},
+    model::{LinearWeights, ModelConfig, Tensor, TextConfig, WeightsError},
+    network::{Text, TextBlock},
     scheduler::backend::KvTable,
 };
 
@@ -48,79 +49,35 @@ pub(super) enum BlockOutputs {
 pub(super) struct TextModel {
     heads: AttentionHeads,
     rope: Rope,
-    /// Embedding table, `[vocab, width]`.
-    wte: Vec<f32>,
-    blocks: Vec<DecoderBlock>,
-    post_ln: LayerNorm,
-    lm_head: PackedLinear,
+    layers: Text<PackedLinear, Vec<f32>>,
     /// The two rows of `lm_head` that structured answers compare: going on with a coordinate, and the end.
     on_or_end: PackedLinear,
 }
 
-#[derive(Debug)]
-struct DecoderBlock {
-    ln: LayerNorm,
-    qkv: PackedLinear,
-    proj: PackedLinear,
-    fc1: PackedLinear,
-    fc2: PackedLinear,
-}
-
-impl DecoderBlock {
-    /// Block `nth`.
-    fn new(
-        nth: usize,
-        weights: model::TextBlock,
-        large: MakeLinear<'_>,
-    ) -> Result<Self, WeightsError> {
-        let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth);
-        Ok(Self {
-            ln: LayerNorm::new(weights.ln)?,
-            qkv: large(qkv_fc1, weights.qkv)?,
-            proj: large(proj_fc2, weights.proj)?,
-            fc1: large(qkv_fc1, weights.fc1)?,
-            fc2: large(proj_fc2, weights.fc2)?,
-        })
-    }
-}
-
 impl TextModel {
-    /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks.
+    /// Converts the weights, dropping each source as soon as it is converted; `linear` makes the layers.
     pub fn new(
         config: &ModelConfig,
-        weights: TextWeights,
-        large: MakeLinear<'_>,
+        weights: Text<LinearWeights, Tensor>,
+        linear: MakeLinear<'_>,
     ) -> Result<Self, WeightsError> {
-        let heads = heads(&config.text);
-        let blocks = weights.blocks.into_iter().enumerate();
-        let blocks: Result<_, WeightsError> = blocks
-            .map(|(nth, block)| DecoderBlock::new(nth, block, large))
-            .collect();
-        let (lm_weight, lm_bias) = (
-            weights.lm_head.weight.into_f32()?,
-            weights.lm_head.bias.into_f32()?,
-        );
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
-        let rows = ids.map(|id| &lm_weight[id * heads.width()..][..heads.width()]);
+        let on_or_end = rows_of(&weights.lm_head, &ids)?;
         Ok(Self {
-            heads,
+            heads: heads(&config.text),
             rope: Rope::new(config.text.max_context),
-            wte: weights.wte.into_f32()?,
-            blocks: blocks?,
-            post_ln: LayerNorm::new(weights.post_ln)?,
-            on_or_end: PackedLinear::new(&rows.concat(), ids.map(|id| lm_bias[id]).to_vec()),
-            lm_head: PackedLinear::new(&lm_weight, lm_bias),
+            layers: weights.try_map(&mut IntoF32(linear))?,
+            on_or_end,
         })
     }
 
-    /// Replaces all blocks by this one, block `nth` of its model.
+    /// Replaces all blocks by this one.
     pub fn set_block(
         &mut self,
-        nth: usize,
-        weights: model::TextBlock,
-        large: MakeLinear<'_>,
+        block: TextBlock<LinearWeights, Tensor>,
+        linear: MakeLinear<'_>,
     ) -> Result<(), WeightsError> {
-        self.blocks = vec![DecoderBlock::new(nth, weights, large)?];
+        self.layers.blocks = vec![block.try_map(&mut IntoF32(linear))?];
         Ok(())
     }
 
@@ -134,13 +91,13 @@ impl TextModel {
         }
     }
 
-    pub fn layers(&self) -> usize {
-        self.blocks.len()
+    pub fn blocks(&self) -> usize {
+        self.layers.blocks.len()
     }
 
     /// The embedding of a token; the id is below the vocabulary's size.
     pub fn embedding(&self, id: u32) -> &[f32] {
-        &self.wte[id as usize * self.width()..][..self.width()]
+        &self.layers.wte[id as usize * self.width()..][..self.width()]
     }
 
     /// Runs all blocks over `hidden`, `[positions of all spans, width]`, in place, and writes the positions' keys and
@@ -152,8 +109,8 @@ impl TextModel {
         cache: &mut KvCache,
         want: BlockOutputs,
     ) {
-        for layer in 0..self.layers() {
-            let last = layer + 1 == self.layers();
+        for layer in 0..self.blocks() {
+            let last = layer + 1 == self.blocks();
             let want = if last { want } else { BlockOutputs::Hidden };
             self.block(layer, hidden, spans, cache, want);
         }
@@ -168,7 +125,7 @@ impl TextModel {
         cache: &mut KvCache,
         want: BlockOutputs,
     ) {
-        let block = &self.blocks[layer];
+        let block = &self.layers.blocks[layer];
         let normed = block.ln.forward(hidden);
         let mut qkv = block.qkv.forward(&normed);
         let positions: Vec<usize> = spans
@@ -192,19 +149,19 @@ impl TextModel {
         }
         drop(qkv);
         block.proj.add_to(hidden, &attended);
-        let mut inner = block.fc1.forward(&normed);
+        let mut inner = block.mlp.fc1.forward(&normed);
         gelu(&mut inner);
-        block.fc2.add_to(hidden, &inner);
+        block.mlp.fc2.add_to(hidden, &inner);
     }
 
     /// `[rows, width]` hidden states after the last block to `[rows, width]` inputs of the vocabulary head.
     pub fn head_inputs(&self, hidden: &[f32]) -> Vec<f32> {
-        self.post_ln.forward(hidden)
+        self.layers.post_ln.forward(hidden)
     }
 
     /// Logits of the whole vocabulary, `[rows, vocab]`, from [`TextModel::head_inputs`].
     pub fn logits(&self, head_inputs: &[f32]) -> Vec<f32> {
-        self.lm_head.forward(head_inputs)
+        self.layers.lm_head.forward(head_inputs)
     }
 
     /// Logits of the coordinate and of the end alone, `[rows, 2]`, from [`TextModel::head_inputs`].
@@ -214,7 +171,7 @@ impl TextModel {
 
     /// Size of the vocabulary.
     pub fn vocab(&self) -> usize {
-        self.lm_head.outputs()
+        self.layers.lm_head.outputs()
     }
 
     /// Width of a hidden state.
@@ -262,4 +219,16 @@ fn heads(config: &TextConfig) -> AttentionHeads {
         count: config.n_heads,
         dim: config.head_dim(),
     }
+}
+
+/// Some outputs of a layer.
+fn rows_of(layer: &LinearWeights, outputs: &[usize]) -> Result<PackedLinear, WeightsError> {
+    let (weight, bias) = (layer.weight.to_f32()?, layer.bias.to_f32()?);
+    let width = weight.len() / bias.len();
+    let rows = outputs
+        .iter()
+        .map(|&output| &weight[output * width..][..width]);
+    let rows: Vec<&[f32]> = rows.collect();
+    let bias = outputs.iter().map(|&output| bias[output]).collect();
+    Ok(PackedLinear::new(&rows.concat(), bias))
 }

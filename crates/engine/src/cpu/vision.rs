@@ -7,10 +7,11 @@ use rayon::prelude::*;
 use super::{
     attention::{AttentionHeads, attend_within},
     gemm::PackedLinear,
-    ops::{LayerNorm, MakeLinear, gelu, linear},
+    ops::{IntoF32, MakeLinear, gelu},
 };
-use crate::model::{
-    self, LargeLayer, Tiling, VisionConfig, VisionWeights, WeightsError, normalise_table,
+use crate::{
+    model::{LinearWeights, Tensor, Tiling, VisionConfig, WeightsError, normalise_table},
+    network::{Vision, VisionBlock},
 };
 
 /// The encoder's weights in f32.
@@ -19,75 +20,30 @@ pub(super) struct VisionModel {
     config: VisionConfig,
     /// What each byte of a crop becomes.
     normalised: [f32; 256],
-    patch_emb: PackedLinear,
-    /// `[tokens, width]`.
-    pos_emb: Vec<f32>,
-    blocks: Vec<EncoderBlock>,
-    post_ln: LayerNorm,
-    proj_fc1: PackedLinear,
-    proj_fc2: PackedLinear,
-}
-
-#[derive(Debug)]
-struct EncoderBlock {
-    ln1: LayerNorm,
-    qkv: PackedLinear,
-    proj: PackedLinear,
-    ln2: LayerNorm,
-    fc1: PackedLinear,
-    fc2: PackedLinear,
-}
-
-impl EncoderBlock {
-    /// Block `nth`.
-    fn new(
-        nth: usize,
-        weights: model::VisionBlock,
-        large: MakeLinear<'_>,
-    ) -> Result<Self, WeightsError> {
-        let [qkv, proj, fc1, fc2] = LargeLayer::of_encoder(nth);
-        Ok(Self {
-            ln1: LayerNorm::new(weights.ln1)?,
-            qkv: large(qkv, weights.qkv)?,
-            proj: large(proj, weights.proj)?,
-            ln2: LayerNorm::new(weights.ln2)?,
-            fc1: large(fc1, weights.fc1)?,
-            fc2: large(fc2, weights.fc2)?,
-        })
-    }
+    layers: Vision<PackedLinear, Vec<f32>>,
 }
 
 impl VisionModel {
-    /// Converts the weights, dropping each source as soon as it is converted; `large` makes the layers of the blocks and the projection.
+    /// Converts the weights, dropping each source as soon as it is converted; `linear` makes the layers.
     pub fn new(
         config: &VisionConfig,
-        weights: VisionWeights,
-        large: MakeLinear<'_>,
+        weights: Vision<LinearWeights, Tensor>,
+        linear: MakeLinear<'_>,
     ) -> Result<Self, WeightsError> {
-        let blocks = weights.blocks.into_iter().enumerate();
-        let blocks: Result<_, WeightsError> = blocks
-            .map(|(nth, block)| EncoderBlock::new(nth, block, large))
-            .collect();
         Ok(Self {
             config: config.clone(),
             normalised: normalise_table(),
-            patch_emb: linear(weights.patch_emb)?,
-            pos_emb: weights.pos_emb.into_f32()?,
-            blocks: blocks?,
-            post_ln: LayerNorm::new(weights.post_ln)?,
-            proj_fc1: large(LargeLayer::ProjectionFc1, weights.proj_fc1)?,
-            proj_fc2: large(LargeLayer::ProjectionFc2, weights.proj_fc2)?,
+            layers: weights.try_map(&mut IntoF32(linear))?,
         })
     }
 
-    /// Replaces all blocks by this one, block `nth` of its model.
+    /// Replaces all blocks by this one.
     pub fn set_block(
         &mut self,
-        nth: usize,
-        weights: model::VisionBlock,
-        large: MakeLinear<'_>,
+        block: VisionBlock<LinearWeights, Tensor>,
+        linear: MakeLinear<'_>,
     ) -> Result<(), WeightsError> {
-        self.blocks = vec![EncoderBlock::new(nth, weights, large)?];
+        self.layers.blocks = vec![block.try_map(&mut IntoF32(linear))?];
         Ok(())
     }
 
@@ -99,7 +55,7 @@ impl VisionModel {
             return Vec::new();
         }
         let mut hidden = self.tokens(crops);
-        for layer in 0..self.layers() {
+        for layer in 0..self.blocks() {
             self.block(layer, &mut hidden);
         }
         self.features(&hidden)
@@ -112,11 +68,11 @@ impl VisionModel {
 
     /// Values of one crop's features.
     pub fn crop_values(&self) -> usize {
-        self.pos_emb.len()
+        self.layers.pos_emb.len()
     }
 
-    pub fn layers(&self) -> usize {
-        self.blocks.len()
+    pub fn blocks(&self) -> usize {
+        self.layers.blocks.len()
     }
 
     /// Embedded patches of crops with their places, `[crops * tokens, width]`.
@@ -131,10 +87,10 @@ impl VisionModel {
         let places = patches.par_chunks_exact_mut(patch.len()).enumerate();
         places
             .for_each(|(i, place)| patch.fill(place, crops[i / (grid * grid)], i % (grid * grid)));
-        let mut tokens = self.patch_emb.forward(&patches);
-        for crop in tokens.chunks_exact_mut(self.pos_emb.len()) {
+        let mut tokens = self.layers.patch_emb.forward(&patches);
+        for crop in tokens.chunks_exact_mut(self.layers.pos_emb.len()) {
             crop.iter_mut()
-                .zip(&self.pos_emb)
+                .zip(&self.layers.pos_emb)
                 .for_each(|(x, place)| *x += place);
         }
         tokens
@@ -142,7 +98,7 @@ impl VisionModel {
 
     /// Runs one block over `[crops * tokens, width]`, in place; a crop sees only itself.
     pub fn block(&self, layer: usize, hidden: &mut [f32]) {
-        let block = &self.blocks[layer];
+        let block = &self.layers.blocks[layer];
         let tokens = self.config.grid() * self.config.grid();
         let qkv = block.qkv.forward(&block.ln1.forward(hidden));
         let heads = AttentionHeads {
@@ -152,14 +108,14 @@ impl VisionModel {
         let attended = attend_within(&qkv, tokens, heads);
         drop(qkv);
         block.proj.add_to(hidden, &attended);
-        let mut inner = block.fc1.forward(&block.ln2.forward(hidden));
+        let mut inner = block.mlp.fc1.forward(&block.ln2.forward(hidden));
         gelu(&mut inner);
-        block.fc2.add_to(hidden, &inner);
+        block.mlp.fc2.add_to(hidden, &inner);
     }
 
     /// The final layer norm.
     pub fn features(&self, hidden: &[f32]) -> Vec<f32> {
-        self.post_ln.forward(hidden)
+        self.layers.post_ln.forward(hidden)
     }
 
     /// Features of the whole picture beside the pooled features of its tiles: `[crops * tokens, width]` to
@@ -180,9 +136,7 @@ impl VisionModel {
 
     /// `[tokens, 2 * width]` to `[tokens, text width]`.
     pub fn project(&self, combined: &[f32]) -> Vec<f32> {
-        let mut inner = self.proj_fc1.forward(combined);
-        gelu(&mut inner);
-        self.proj_fc2.forward(&inner)
+        self.layers.proj.forward(combined)
     }
 }
 

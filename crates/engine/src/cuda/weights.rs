@@ -16,7 +16,10 @@ use super::{
     memory::Buffer,
     tensor::{GpuEncoder, GpuNorm, LinearRef},
 };
-use crate::model::{self, LargeLayer, ModelCalibration, ModelConfig};
+use crate::{
+    model::{self, LargeLayer, ModelCalibration, ModelConfig},
+    network,
+};
 
 mod linear;
 mod load;
@@ -165,31 +168,33 @@ impl GpuWeights {
     ) -> Result<Self, CudaError> {
         let has_int8 = LargeLayer::all(config).any(|layer| format(layer) == WeightFormat::Int8);
         let loader = GpuLoader::new(kernels, config, has_int8)?;
-        let model::Weights {
+        let network::Network {
             text,
             vision,
             region,
         } = weights;
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
-        let vision_block = |nth: usize, block: model::VisionBlock| {
-            let [qkv, proj, fc1, fc2] = LargeLayer::of_encoder(nth).map(format);
-            Ok::<_, CudaError>(GpuVisionBlock {
-                ln1: loader.norm(block.ln1)?,
-                qkv: loader.large(block.qkv, qkv)?,
-                proj: loader.large(block.proj, proj)?,
-                ln2: loader.norm(block.ln2)?,
-                fc1: loader.large(block.fc1, fc1)?,
-                fc2: loader.large(block.fc2, fc2)?,
-            })
-        };
-        let text_block = |nth: usize, block: model::TextBlock| {
-            let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth).map(format);
-            Ok::<_, CudaError>(GpuTextBlock {
-                ln: loader.norm(block.ln)?,
-                qkv_fc1: loader.stacked([block.qkv, block.fc1], qkv_fc1)?,
-                proj_fc2: loader.side_by_side([block.proj, block.fc2], proj_fc2)?,
-            })
-        };
+        let vision_block =
+            |nth: usize, block: network::VisionBlock<model::LinearWeights, model::Tensor>| {
+                let [qkv, proj, fc1, fc2] = LargeLayer::of_encoder(nth).map(format);
+                Ok::<_, CudaError>(GpuVisionBlock {
+                    ln1: loader.norm(block.ln1)?,
+                    qkv: loader.large(block.qkv, qkv)?,
+                    proj: loader.large(block.proj, proj)?,
+                    ln2: loader.norm(block.ln2)?,
+                    fc1: loader.large(block.mlp.fc1, fc1)?,
+                    fc2: loader.large(block.mlp.fc2, fc2)?,
+                })
+            };
+        let text_block =
+            |nth: usize, block: network::TextBlock<model::LinearWeights, model::Tensor>| {
+                let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth).map(format);
+                Ok::<_, CudaError>(GpuTextBlock {
+                    ln: loader.norm(block.ln)?,
+                    qkv_fc1: loader.stacked([block.qkv, block.mlp.fc1], qkv_fc1)?,
+                    proj_fc2: loader.side_by_side([block.proj, block.mlp.fc2], proj_fc2)?,
+                })
+            };
         Ok(Self {
             vision: GpuVisionWeights {
                 patch_emb: loader.padded(vision.patch_emb, config.vision.patch_values())?,
@@ -202,8 +207,8 @@ impl GpuWeights {
                     .collect::<Result<_, _>>()?,
                 largest_inputs: None,
                 post_ln: loader.norm(vision.post_ln)?,
-                proj_fc1: loader.large(vision.proj_fc1, format(LargeLayer::ProjectionFc1))?,
-                proj_fc2: loader.large(vision.proj_fc2, format(LargeLayer::ProjectionFc2))?,
+                proj_fc1: loader.large(vision.proj.fc1, format(LargeLayer::ProjectionFc1))?,
+                proj_fc2: loader.large(vision.proj.fc2, format(LargeLayer::ProjectionFc2))?,
             },
             text: GpuTextWeights {
                 wte: loader.buffer(text.wte)?,
@@ -222,12 +227,12 @@ impl GpuWeights {
                 coord_or_end: loader.outputs_of(&text.lm_head, &ids)?,
                 lm_head: loader.linear(text.lm_head)?,
                 coord_decoder: [
-                    loader.linear(region.coord_fc1)?,
-                    loader.linear(region.coord_fc2)?,
+                    loader.linear(region.coord_decoder.fc1)?,
+                    loader.linear(region.coord_decoder.fc2)?,
                 ],
                 size_decoder: [
-                    loader.linear(region.size_fc1)?,
-                    loader.linear(region.size_fc2)?,
+                    loader.linear(region.size_decoder.fc1)?,
+                    loader.linear(region.size_decoder.fc2)?,
                 ],
             },
         })

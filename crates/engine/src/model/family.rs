@@ -9,9 +9,9 @@ use spotter_core::Task;
 
 use super::{
     grammar::{AnswerGrammar, Skill},
-    moondream2::{ModelConfig, ModelConfigError, Moondream2, Weights},
+    moondream2::{ModelConfig, ModelConfigError, Moondream2},
     prompt::{DecoderInput, ModelPrompt, PromptError},
-    source::{TensorSource, WeightsError},
+    spec::NetworkSpec,
     tokenizer::Tokenizer,
 };
 
@@ -28,12 +28,8 @@ pub trait ModelFamily: fmt::Debug + Sync {
     /// Reads and checks the text of a `config.json`. `origin` names the file in messages.
     fn parse_config(&self, json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError>;
 
-    /// Takes every tensor out of `source`. Blocks on the disk.
-    fn load_weights(
-        &self,
-        config: &ModelConfig,
-        source: &mut dyn TensorSource,
-    ) -> Result<Weights, WeightsError>;
+    /// Its layers, with the names and shapes of their tensors.
+    fn network(&self, config: &ModelConfig) -> NetworkSpec;
 
     /// The token that ends a text, as `tokenizer.json` spells it.
     fn end_of_text(&self) -> &'static str;

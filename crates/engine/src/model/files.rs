@@ -13,9 +13,10 @@ use sha2::{Digest, Sha256};
 use super::{
     calibration::CalibrationState,
     family::ModelFamily,
-    moondream2::{ModelConfig, ModelConfigError, Weights},
+    moondream2::{ModelConfig, ModelConfigError},
     source::{TensorSource, WeightsError, WeightsFile, listed},
     tokenizer::{Tokenizer, TokenizerError},
+    weights::Weights,
 };
 use spotter_core::{FileMismatch, ModelRecord, ModelRecordError, config::ModelSource};
 

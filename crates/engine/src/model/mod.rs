@@ -15,8 +15,10 @@ mod output;
 mod prompt;
 mod resize;
 mod source;
+mod spec;
 mod tensor;
 mod tokenizer;
+mod weights;
 
 pub use calibration::{
     CalibrationError, CalibrationState, INT8_ERROR_MAX, LayerRange, ModelCalibration,
@@ -27,16 +29,17 @@ pub use family::{FAMILIES, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{
-    BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LargeLayer, LayerShape,
-    LinearWeights, LookWork, ModelConfig, ModelConfigError, NormWeights, ROPE_THETA, ROTARY_DIM,
-    RegionConfig, RegionWeights, Template, Templates, TextBlock, TextConfig, TextWeights, Tiling,
-    TokenizerConfig, VisionBlock, VisionConfig, VisionWeights, Weights, bin_from_coord,
-    bin_from_size, coord_from_bin, crops, cut_crops, decoder_mb, kv_mb, look_work, normalise_table,
-    prompt_tokens, random_weights, size_from_bin, tiling, view_tiling, vision_mb, without_ends,
+    BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LargeLayer, LayerShape, LookWork,
+    ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM, RegionConfig, Template, Templates,
+    TextConfig, Tiling, TokenizerConfig, VisionConfig, bin_from_coord, bin_from_size,
+    coord_from_bin, crops, cut_crops, decoder_mb, kv_mb, look_work, normalise_table, prompt_tokens,
+    random_weights, size_from_bin, tiling, view_tiling, vision_mb, without_ends,
 };
 pub use output::{ObjectBins, SequenceOutput};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError};
 pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};
+pub use spec::{LayerSpec, NetworkSpec, TensorSpec};
 pub use tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData};
 pub use tokenizer::{Tokenizer, TokenizerError};
+pub use weights::{LinearWeights, Weights};

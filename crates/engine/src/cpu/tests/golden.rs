@@ -102,7 +102,7 @@ fn behind_decoder(
         kv,
         sees: Sees::EachOther,
     };
-    for layer in 0..device.text.layers() {
+    for layer in 0..device.text.blocks() {
         let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
         device
             .text
@@ -128,7 +128,7 @@ fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMu
         let crops = crops(&picture, &device.config.vision);
         let mut hidden = device.vision.tokens(&all(&crops));
         states.push((Depth::Encoder(0), hidden.clone()));
-        for layer in 0..device.vision.layers() {
+        for layer in 0..device.vision.blocks() {
             device.vision.block(layer, &mut hidden);
             states.push((Depth::Encoder(layer + 1), hidden.clone()));
         }

@@ -4,12 +4,13 @@ use super::assert_near;
 use crate::{
     cpu::{
         attention::{AttentionHeads, KvSegment, attend_past, attend_within},
-        ops::{LayerNorm, gelu},
+        ops::gelu,
         region::fourier,
         rope::Rope,
         vision::{FeatureMap, Patches, pool, stitch},
     },
-    model::{self, ModelConfig, Tensor, TensorData, Tiling, VisionConfig},
+    model::{ModelConfig, Tiling, VisionConfig},
+    network::Norm,
     testing::{self, Tensors},
 };
 
@@ -21,22 +22,13 @@ fn golden() -> (Tensors, serde_json::Value) {
     )
 }
 
-fn tensor((shape, values): &(Vec<usize>, Vec<f32>)) -> Tensor {
-    Tensor {
-        name: "golden".into(),
-        shape: shape.clone(),
-        data: TensorData::F32(values.clone()),
-    }
-}
-
 #[test]
 fn layer_norm_and_gelu() {
     let (golden, _) = golden();
-    let norm = LayerNorm::new(model::NormWeights {
-        weight: tensor(&golden["layer_norm.weight"]),
-        bias: tensor(&golden["layer_norm.bias"]),
-    })
-    .unwrap();
+    let norm = Norm {
+        weight: golden["layer_norm.weight"].1.clone(),
+        bias: golden["layer_norm.bias"].1.clone(),
+    };
     assert_near(
         "layer norm",
         &norm.forward(&golden["layer_norm.in"].1),

@@ -37,9 +37,8 @@ fn network(set: &Path) -> Network {
     let config = config(set);
     let weights = weights(set, &config);
     Network {
-        vision: VisionModel::new(&config.vision, weights.vision, &|_, layer| linear(layer))
-            .unwrap(),
-        text: TextModel::new(&config, weights.text, &|_, layer| linear(layer)).unwrap(),
+        vision: VisionModel::new(&config.vision, weights.vision, &linear).unwrap(),
+        text: TextModel::new(&config, weights.text, &linear).unwrap(),
         region: RegionModel::new(weights.region).unwrap(),
         config,
     }
@@ -109,7 +108,7 @@ fn vision(set: &Path) {
             name: &image,
         };
         golden.check("tokens_in", &twice(&hidden), tokens);
-        for layer in 0..vision.layers() {
+        for layer in 0..vision.blocks() {
             vision.block(layer, &mut hidden);
             golden.check_if_held(&format!("block{layer}.out"), &twice(&hidden), tokens);
         }
@@ -156,11 +155,11 @@ fn image_prefix(set: &Path) {
             tensors: &golden,
             name: &image,
         };
-        for layer in 0..text.layers() {
+        for layer in 0..text.blocks() {
             network.block(layer, &mut hidden, &image_span(&kv), &mut cache);
             golden.check_if_held(&format!("block{layer}.out"), &hidden, positions);
         }
-        for layer in [0, text.layers() - 1] {
+        for layer in [0, text.blocks() - 1] {
             let (keys, values) = stored(&cache, &kv, layer, 0..network.config.text.n_heads);
             golden.check(&format!("k{layer}"), &keys, positions);
             golden.check(&format!("v{layer}"), &values, positions);
@@ -200,7 +199,7 @@ fn prompts_and_first_decisions(set: &Path) {
             sees: Sees::Past,
         };
         assert_near("prompt_embeds", &hidden, &golden["prompt_embeds"].1);
-        for layer in 0..text.layers() {
+        for layer in 0..text.blocks() {
             network.block(layer, &mut hidden, &span, &mut cache);
             if let Some((_, want)) = golden.get(&format!("prompt_block{layer}.out")) {
                 assert_near(&format!("{name} block {layer}"), &hidden, want);

@@ -22,6 +22,7 @@ use crate::{
         tensor::{GpuEncoder, GpuNorm, Int8Rows, MatrixShape, StridedRows, TEXT_HEAD},
     },
     model::{self, ModelConfig, Tensor},
+    network::Norm,
 };
 
 /// Copies weights to the GPU.
@@ -74,7 +75,7 @@ impl<'a> GpuLoader<'a> {
         self.in_bf16(&WeightRows::of(&tensor, 1))
     }
 
-    pub fn norm(&self, norm: model::NormWeights) -> Result<GpuNorm, CudaError> {
+    pub fn norm(&self, norm: Norm<Tensor>) -> Result<GpuNorm, CudaError> {
         Ok(GpuNorm {
             weight: self.buffer(norm.weight)?,
             bias: self.buffer(norm.bias)?,

@@ -6,6 +6,7 @@ use super::config_check;
 use crate::model::{
     family::{ModelFamily, family_of},
     grammar::{AnswerGrammar, Skill},
+    spec::NetworkSpec,
 };
 
 /// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
@@ -300,6 +301,11 @@ impl ModelConfig {
     /// file in messages. All wrong keys are named together.
     pub fn from_json(json: &str, origin: &str) -> Result<Self, ModelConfigError> {
         family_of(json, origin)?.parse_config(json, origin)
+    }
+
+    /// Its layers, with the names and shapes of their tensors.
+    pub fn network(&self) -> NetworkSpec {
+        self.family.network(self)
     }
 
     /// What an answer of this kind is made of.

@@ -7,11 +7,11 @@ mod crops;
 mod endless;
 mod grammar;
 mod layers;
+mod network;
 mod random;
 mod region;
 mod templates;
 mod tiling;
-mod weights;
 mod work;
 
 pub use config::{
@@ -25,17 +25,13 @@ pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use templates::prompt_tokens;
 pub use tiling::{Tiling, tiling, view_tiling};
-pub use weights::{
-    LinearWeights, NormWeights, RegionWeights, TextBlock, TextWeights, VisionBlock, VisionWeights,
-    Weights,
-};
 pub use work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, vision_mb};
 
 use super::{
     family::{ModelFamily, ModelFile},
     grammar::{AnswerGrammar, Skill},
     prompt::{DecoderInput, ModelPrompt, PromptError},
-    source::{TensorSource, WeightsError},
+    spec::NetworkSpec,
     tokenizer::Tokenizer,
 };
 use spotter_core::Task;
@@ -58,12 +54,8 @@ impl ModelFamily for Moondream2 {
         config::parse(json, origin)
     }
 
-    fn load_weights(
-        &self,
-        config: &ModelConfig,
-        source: &mut dyn TensorSource,
-    ) -> Result<Weights, WeightsError> {
-        weights::load(config, source)
+    fn network(&self, config: &ModelConfig) -> NetworkSpec {
+        network::network(config)
     }
 
     fn end_of_text(&self) -> &'static str {

@@ -4,10 +4,11 @@ use half::bf16;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{config::ModelConfig, weights::Weights};
+use super::config::ModelConfig;
 use crate::model::{
     source::{TensorSource, WeightsError},
     tensor::{FloatFormat, Tensor, TensorData},
+    weights::Weights,
 };
 
 /// Values that a thread makes at a time.

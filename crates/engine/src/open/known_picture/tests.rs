@@ -63,8 +63,8 @@ fn add_noise(weights: &mut Weights, share: f32) {
         for tensor in [
             &mut block.qkv.weight,
             &mut block.proj.weight,
-            &mut block.fc1.weight,
-            &mut block.fc2.weight,
+            &mut block.mlp.fc1.weight,
+            &mut block.mlp.fc2.weight,
         ] {
             let mut values = tensor.to_f32().unwrap();
             let largest = values

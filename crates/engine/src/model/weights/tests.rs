@@ -54,10 +54,16 @@ fn the_golden_file_fills_every_place() {
     } = weights;
     for (tensor, name) in [
         (&text.wte, "text.wte"),
-        (&text.blocks[1].fc2.weight, "text.blocks.1.mlp.fc2.weight"),
+        (
+            &text.blocks[1].mlp.fc2.weight,
+            "text.blocks.1.mlp.fc2.weight",
+        ),
         (&vision.blocks[0].ln2.bias, "vision.blocks.0.ln2.bias"),
-        (&vision.proj_fc1.weight, "vision.proj_mlp.fc1.weight"),
-        (&region.size_fc2.bias, "region.size_decoder.fc2.bias"),
+        (&vision.proj.fc1.weight, "vision.proj_mlp.fc1.weight"),
+        (
+            &region.size_decoder.fc2.bias,
+            "region.size_decoder.fc2.bias",
+        ),
     ] {
         let got = (tensor.shape.clone(), tensor.to_f32().unwrap());
         assert_eq!(got, want[&format!("model.{name}")], "{name}");

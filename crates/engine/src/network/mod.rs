@@ -1,0 +1,243 @@
+//! The structure of a network, once: what has a value for each layer is a map of [`Network`]. Pure.
+//!
+//! `L` is a value of a layer that multiplies: its shape, its weights in a file, packed for a processor. `P` is the same of the tensors that
+//! do not: norms, tables, frequencies. A family's constructor makes the specification ([`crate::model`]); [`Network::try_map`] makes
+//! everything else of it.
+
+use std::convert::Infallible;
+
+/// What the parts of a network become.
+pub trait PartMap<L, P> {
+    type Layer;
+    type Plain;
+    type Error;
+
+    fn layer(&mut self, layer: L) -> Result<Self::Layer, Self::Error>;
+
+    fn plain(&mut self, plain: P) -> Result<Self::Plain, Self::Error>;
+}
+
+/// In the order in which files are read.
+#[derive(Clone, Debug)]
+pub struct Network<L, P> {
+    pub text: Text<L, P>,
+    pub vision: Vision<L, P>,
+    pub region: Region<L, P>,
+}
+
+/// The decoder.
+#[derive(Clone, Debug)]
+pub struct Text<L, P> {
+    /// Embedding table, `[vocabulary, width]`.
+    pub wte: P,
+    pub blocks: Vec<TextBlock<L, P>>,
+    /// Before `lm_head`.
+    pub post_ln: Norm<P>,
+    pub lm_head: L,
+}
+
+/// A parallel block: attention and MLP read the same layer norm, and both add to the hidden states.
+#[derive(Clone, Debug)]
+pub struct TextBlock<L, P> {
+    pub ln: Norm<P>,
+    /// Outputs of q, then k, then v, head by head in each.
+    pub qkv: L,
+    pub proj: L,
+    pub mlp: Mlp<L>,
+}
+
+/// The vision encoder and its projection.
+#[derive(Clone, Debug)]
+pub struct Vision<L, P> {
+    /// A patch is flattened channel, row, column.
+    pub patch_emb: L,
+    /// `[1, tokens, width]`.
+    pub pos_emb: P,
+    pub blocks: Vec<VisionBlock<L, P>>,
+    pub post_ln: Norm<P>,
+    /// Reads global features, then pooled local ones.
+    pub proj: Mlp<L>,
+}
+
+/// A pre-norm transformer block.
+#[derive(Clone, Debug)]
+pub struct VisionBlock<L, P> {
+    /// Before attention.
+    pub ln1: Norm<P>,
+    /// Outputs of q, then k, then v, head by head in each.
+    pub qkv: L,
+    pub proj: L,
+    /// Before the MLP.
+    pub ln2: Norm<P>,
+    pub mlp: Mlp<L>,
+}
+
+/// Coordinates and sizes in and out of the decoder.
+#[derive(Clone, Debug)]
+pub struct Region<L, P> {
+    /// Frequencies, `[1, features / 2]`.
+    pub coord_features: P,
+    /// Frequencies, `[2, features / 2]`.
+    pub size_features: P,
+    pub coord_encoder: L,
+    pub coord_decoder: Mlp<L>,
+    pub size_encoder: L,
+    /// Its outputs are width bins, then height bins.
+    pub size_decoder: Mlp<L>,
+}
+
+/// Two layers with a GELU between them.
+#[derive(Clone, Debug)]
+pub struct Mlp<L> {
+    pub fc1: L,
+    pub fc2: L,
+}
+
+/// Scale and shift of a layer norm, `[width]` each.
+#[derive(Clone, Debug)]
+pub struct Norm<P> {
+    pub weight: P,
+    pub bias: P,
+}
+
+impl<L, P> Network<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<Network<M::Layer, M::Plain>, M::Error> {
+        Ok(Network {
+            text: self.text.try_map(map)?,
+            vision: self.vision.try_map(map)?,
+            region: self.region.try_map(map)?,
+        })
+    }
+
+    /// All layers and all other tensors, in order.
+    pub fn into_parts(self) -> (Vec<L>, Vec<P>) {
+        let mut parts = Parts(Vec::new(), Vec::new());
+        let Ok(_) = self.try_map(&mut parts);
+        (parts.0, parts.1)
+    }
+}
+
+impl<L, P> Text<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<Text<M::Layer, M::Plain>, M::Error> {
+        let blocks = self.blocks.into_iter();
+        Ok(Text {
+            wte: map.plain(self.wte)?,
+            blocks: blocks.map(|b| b.try_map(map)).collect::<Result<_, _>>()?,
+            post_ln: self.post_ln.try_map(|plain| map.plain(plain))?,
+            lm_head: map.layer(self.lm_head)?,
+        })
+    }
+}
+
+impl<L, P> TextBlock<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<TextBlock<M::Layer, M::Plain>, M::Error> {
+        Ok(TextBlock {
+            ln: self.ln.try_map(|plain| map.plain(plain))?,
+            qkv: map.layer(self.qkv)?,
+            proj: map.layer(self.proj)?,
+            mlp: self.mlp.try_map(|layer| map.layer(layer))?,
+        })
+    }
+
+    /// In the order in which a forward pass runs through them.
+    pub fn layers(&self) -> [&L; 4] {
+        [&self.qkv, &self.proj, &self.mlp.fc1, &self.mlp.fc2]
+    }
+}
+
+impl<L, P> Vision<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<Vision<M::Layer, M::Plain>, M::Error> {
+        let blocks = self.blocks.into_iter();
+        Ok(Vision {
+            patch_emb: map.layer(self.patch_emb)?,
+            pos_emb: map.plain(self.pos_emb)?,
+            blocks: blocks.map(|b| b.try_map(map)).collect::<Result<_, _>>()?,
+            post_ln: self.post_ln.try_map(|plain| map.plain(plain))?,
+            proj: self.proj.try_map(|layer| map.layer(layer))?,
+        })
+    }
+}
+
+impl<L, P> VisionBlock<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<VisionBlock<M::Layer, M::Plain>, M::Error> {
+        Ok(VisionBlock {
+            ln1: self.ln1.try_map(|plain| map.plain(plain))?,
+            qkv: map.layer(self.qkv)?,
+            proj: map.layer(self.proj)?,
+            ln2: self.ln2.try_map(|plain| map.plain(plain))?,
+            mlp: self.mlp.try_map(|layer| map.layer(layer))?,
+        })
+    }
+
+    /// In the order in which a forward pass runs through them.
+    pub fn layers(&self) -> [&L; 4] {
+        [&self.qkv, &self.proj, &self.mlp.fc1, &self.mlp.fc2]
+    }
+}
+
+impl<L, P> Region<L, P> {
+    pub fn try_map<M: PartMap<L, P>>(
+        self,
+        map: &mut M,
+    ) -> Result<Region<M::Layer, M::Plain>, M::Error> {
+        Ok(Region {
+            coord_features: map.plain(self.coord_features)?,
+            size_features: map.plain(self.size_features)?,
+            coord_encoder: map.layer(self.coord_encoder)?,
+            coord_decoder: self.coord_decoder.try_map(|layer| map.layer(layer))?,
+            size_encoder: map.layer(self.size_encoder)?,
+            size_decoder: self.size_decoder.try_map(|layer| map.layer(layer))?,
+        })
+    }
+}
+
+impl<L> Mlp<L> {
+    fn try_map<T, E>(self, mut map: impl FnMut(L) -> Result<T, E>) -> Result<Mlp<T>, E> {
+        Ok(Mlp {
+            fc1: map(self.fc1)?,
+            fc2: map(self.fc2)?,
+        })
+    }
+}
+
+impl<P> Norm<P> {
+    fn try_map<T, E>(self, mut map: impl FnMut(P) -> Result<T, E>) -> Result<Norm<T>, E> {
+        Ok(Norm {
+            weight: map(self.weight)?,
+            bias: map(self.bias)?,
+        })
+    }
+}
+
+struct Parts<L, P>(Vec<L>, Vec<P>);
+
+impl<L, P> PartMap<L, P> for Parts<L, P> {
+    type Layer = ();
+    type Plain = ();
+    type Error = Infallible;
+
+    fn layer(&mut self, layer: L) -> Result<(), Infallible> {
+        self.0.push(layer);
+        Ok(())
+    }
+
+    fn plain(&mut self, plain: P) -> Result<(), Infallible> {
+        self.1.push(plain);
+        Ok(())
+    }
+}
