@@ -133,20 +133,41 @@ fn layer_bytes(precision: GpuPrecision, shape: LayerShape) -> usize {
 }
 
 fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
-    let (text, vision, region) = (&config.text, &config.vision, &config.region);
-    let (d, e) = (text.dim, vision.enc_dim);
-    let layer = |outputs, inner| LayerShape { outputs, inner };
-    // Norms, which are small, are left out.
-    let others = [
-        layer(e, vision.patch_values().next_multiple_of(8)),
-        layer(e, config.image_tokens()),
-        layer(text.vocab_size, 2 * d),
-        layer(d, region.coord_feat_dim + region.size_feat_dim),
-        layer(region.inner_dim, 2 * d),
-        layer(region.coord_out_dim + region.size_out_dim, region.inner_dim),
-    ];
-    let large = LargeLayer::all(config);
-    let large = large.map(|layer| layer_bytes(formats.of(layer), layer.shape(config)));
-    let others = others.map(|layer| layer_bytes(GpuPrecision::Bf16, layer));
-    large.sum::<usize>() + others.iter().sum::<usize>()
+    let network = config.network();
+    let large = LargeLayer::shapes(&network).into_iter();
+    let large = large.map(|(layer, shape)| layer_bytes(formats.of(layer), shape));
+    let (layers, plain) = network.into_parts();
+    let others = layers.iter().filter(|layer| layer.large.is_none());
+    let others = others.map(|layer| {
+        let shape = LayerShape {
+            outputs: layer.outputs,
+            inner: layer.inner.next_multiple_of(8),
+        };
+        layer_bytes(GpuPrecision::Bf16, shape)
+    });
+    let plain = plain
+        .iter()
+        .map(|tensor| tensor.values() * size_of::<bf16>());
+    large.chain(others).chain(plain).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_moondream_2_take_known_bytes() {
+        let bytes = |precision| {
+            let formats = WeightFormats {
+                precision,
+                measured: None,
+            };
+            weight_bytes(&ModelConfig::default(), formats)
+        };
+        let precisions = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
+        assert_eq!(
+            precisions.map(bytes),
+            [3_857_389_472, 2_238_359_456, 2_206_901_600]
+        );
+    }
 }

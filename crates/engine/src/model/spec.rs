@@ -36,3 +36,10 @@ impl LayerSpec {
         self.outputs * self.inner
     }
 }
+
+impl TensorSpec {
+    /// Number of its values.
+    pub fn values(&self) -> usize {
+        self.shape.iter().product()
+    }
+}

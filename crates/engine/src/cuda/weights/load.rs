@@ -21,7 +21,7 @@ use crate::{
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
         tensor::{GpuEncoder, GpuNorm, Int8Rows, MatrixShape, StridedRows, TEXT_HEAD},
     },
-    model::{self, ModelConfig, Tensor},
+    model::{self, LargeLayer, ModelConfig, Tensor},
     network::Norm,
 };
 
@@ -47,15 +47,9 @@ impl<'a> GpuLoader<'a> {
         config: &ModelConfig,
         has_int8: bool,
     ) -> Result<Self, CudaError> {
-        let (text, vision) = (&config.text, &config.vision);
-        let widths = [
-            text.dim + text.ff_dim,
-            config.region.inner_dim,
-            vision.enc_ff_dim,
-            vision.proj_inner_dim,
-            2 * vision.enc_dim,
-        ];
-        let widest = widths.into_iter().max().unwrap_or(1);
+        let large = LargeLayer::shapes(&config.network()).into_iter();
+        let large = large.map(|(_, shape)| shape.inner);
+        let widest = large.max().unwrap_or(1).max(config.region.inner_dim);
         let values = PIECE_VALUES.max(TEXT_HEAD * widest);
         let int8 = match has_int8 {
             true => Some(Int8Converter {

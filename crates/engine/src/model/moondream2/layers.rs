@@ -3,6 +3,10 @@
 use std::fmt;
 
 use super::ModelConfig;
+use crate::{
+    model::spec::{LayerSpec, NetworkSpec},
+    network::{TextBlock, VisionBlock},
+};
 
 /// A product of the blocks of encoder and decoder, or of the projection, with the number of its block. In a decoder's block the products
 /// that read the same inputs are one, and so are those that add to the hidden states, as on a GPU.
@@ -44,26 +48,29 @@ impl LargeLayer {
 
     /// Those of a model, in the order in which a look runs through them.
     pub fn all(config: &ModelConfig) -> impl Iterator<Item = Self> + use<> {
-        let encoder = (0..config.vision.enc_n_layers).flat_map(Self::of_encoder);
-        let decoder = (0..config.text.n_layers).flat_map(Self::of_decoder);
-        let projection = [Self::ProjectionFc1, Self::ProjectionFc2];
-        encoder.chain(projection).chain(decoder)
+        Self::shapes(&config.network())
+            .into_iter()
+            .map(|(layer, _)| layer)
     }
 
-    pub fn shape(self, config: &ModelConfig) -> LayerShape {
-        let (text, vision) = (&config.text, &config.vision);
-        let (d, ff, e, f) = (text.dim, text.ff_dim, vision.enc_dim, vision.enc_ff_dim);
-        let (outputs, inner) = match self {
-            Self::EncoderQkv(_) => (3 * e, e),
-            Self::EncoderProj(_) => (e, e),
-            Self::EncoderFc1(_) => (f, e),
-            Self::EncoderFc2(_) => (e, f),
-            Self::ProjectionFc1 => (vision.proj_inner_dim, 2 * e),
-            Self::ProjectionFc2 => (d, vision.proj_inner_dim),
-            Self::DecoderQkvFc1(_) => (3 * d + ff, d),
-            Self::DecoderProjFc2(_) => (d, d + ff),
-        };
-        LayerShape { outputs, inner }
+    /// The same with their sizes: of one that is several layers of the network, their sizes together.
+    pub fn shapes(network: &NetworkSpec) -> Vec<(Self, LayerShape)> {
+        let encoder = network.vision.blocks.iter().flat_map(VisionBlock::layers);
+        let decoder = network.text.blocks.iter().flat_map(TextBlock::layers);
+        let projection = [&network.vision.proj.fc1, &network.vision.proj.fc2];
+        let mut shapes: Vec<(Self, LayerShape)> = Vec::new();
+        for layer in encoder.chain(projection).chain(decoder) {
+            let Some(large) = layer.large else { continue };
+            let LayerSpec { outputs, inner, .. } = *layer;
+            // Parts of a layer are in one block.
+            let mut near = shapes.iter_mut().rev().take(2);
+            match (near.find(|(known, _)| *known == large), large) {
+                (Some((_, shape)), Self::DecoderProjFc2(_)) => shape.inner += inner,
+                (Some((_, shape)), _) => shape.outputs += outputs,
+                (None, _) => shapes.push((large, LayerShape { outputs, inner })),
+            }
+        }
+        shapes
     }
 }
 
@@ -80,5 +87,25 @@ impl fmt::Display for LargeLayer {
             Self::DecoderQkvFc1(block) => write!(f, "text.blocks.{block}.qkv_fc1"),
             Self::DecoderProjFc2(block) => write!(f, "text.blocks.{block}.proj_fc2"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_large_layer_are_counted_together() {
+        let shapes = LargeLayer::shapes(&ModelConfig::default().network());
+        assert_eq!(shapes.len(), 27 * 4 + 2 + 24 * 2);
+        let of = |layer| {
+            let mut found = shapes.iter().filter(|(known, _)| *known == layer);
+            let (_, LayerShape { outputs, inner }) = found.next().unwrap();
+            (*outputs, *inner)
+        };
+        assert_eq!(of(LargeLayer::EncoderFc1(26)), (4304, 1152));
+        assert_eq!(of(LargeLayer::ProjectionFc1), (8192, 2304));
+        assert_eq!(of(LargeLayer::DecoderQkvFc1(0)), (6144 + 8192, 2048));
+        assert_eq!(of(LargeLayer::DecoderProjFc2(23)), (2048, 2048 + 8192));
     }
 }
