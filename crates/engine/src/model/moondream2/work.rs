@@ -4,10 +4,10 @@
 //! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
-use super::{
-    config::{ModelConfig, TextConfig},
-    region::BINS,
-    tiling::Tiling,
+use super::{config::ModelConfig, tiling::Tiling};
+use crate::{
+    model::spec::{LayerSpec, NetworkSpec},
+    network::{Mlp, Network, TextBlock, VisionBlock},
 };
 
 const GIGA: f64 = 1e9;
@@ -42,34 +42,30 @@ pub struct DetectWork {
 
 /// The work of one look at a picture that is cut so.
 pub fn look_work(config: &ModelConfig, tiling: Tiling, prompts: &[DetectWork]) -> LookWork {
+    let model = ModelWork::of(config);
     let crops = tiling.crops();
     let start = config.prefix_positions();
     let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
     LookWork {
-        vision: (crops as f64 * crop_flop(config) + projection_flop(config)) / GIGA,
-        prefix: prefix_flop(&config.text, start) / GIGA,
-        prompts: sum(&|p| rows_flop(&config.text, start, p.tokens) + x_or_end_flop(config)),
+        vision: (crops as f64 * model.crop() + model.projection()) / GIGA,
+        prefix: model.prefix(start) / GIGA,
+        prompts: sum(&|p| model.rows(start, p.tokens) + model.x_or_end()),
         generate: sum(&|p| {
             // Each box is three positions: its x, its y, its size. The next x or the end follows.
-            let positions = rows_flop(&config.text, start + p.tokens, 3 * p.boxes);
-            positions + p.boxes as f64 * box_flop(config)
+            model.rows(start + p.tokens, 3 * p.boxes) + p.boxes as f64 * model.boxed()
         }),
     }
 }
 
 /// Weights of the decoder's blocks, MB.
 pub fn decoder_mb(config: &ModelConfig) -> f64 {
-    let text = &config.text;
-    let block = 4 * text.dim * text.dim + 2 * text.dim * text.ff_dim;
-    bf16_mb(text.n_layers * block)
+    bf16_mb(ModelWork::of(config).text)
 }
 
-/// Weights of the vision encoder and its projection, MB.
+/// Weights of the vision encoder's blocks and its projection, MB.
 pub fn vision_mb(config: &ModelConfig) -> f64 {
-    let vision = &config.vision;
-    let block = 4 * vision.enc_dim * vision.enc_dim + 2 * vision.enc_dim * vision.enc_ff_dim;
-    let projection = vision.proj_inner_dim * (2 * vision.enc_dim + vision.proj_out_dim);
-    bf16_mb(vision.enc_n_layers * block + projection)
+    let model = ModelWork::of(config);
+    bf16_mb(model.vision + mlp_values(&model.network.vision.proj))
 }
 
 /// Keys and values of `positions` positions, MB.
@@ -81,66 +77,89 @@ fn bf16_mb(values: usize) -> f64 {
     values as f64 * 2e-6
 }
 
-/// A product of `[rows, inner]` and `[inner, columns]`.
-fn product_flop(rows: usize, inner: usize, columns: usize) -> f64 {
-    2.0 * rows as f64 * inner as f64 * columns as f64
+/// Products of so many rows with layers of so many weights.
+fn products_flop(rows: usize, values: usize) -> f64 {
+    2.0 * rows as f64 * values as f64
 }
 
 /// `queries` positions that each see `seen` positions: scores, and the sum of the values.
 fn attention_flop(queries: usize, seen: usize, width: usize) -> f64 {
-    2.0 * product_flop(queries, width, seen)
+    2.0 * products_flop(queries, seen * width)
 }
 
-fn crop_flop(config: &ModelConfig) -> f64 {
-    let vision = &config.vision;
-    let (tokens, width) = (vision.grid() * vision.grid(), vision.enc_dim);
-    let linears = product_flop(tokens, width, 4 * width + 2 * vision.enc_ff_dim);
-    let block = linears + attention_flop(tokens, tokens, width);
-    product_flop(tokens, vision.patch_values(), width) + vision.enc_n_layers as f64 * block
+fn mlp_values(mlp: &Mlp<LayerSpec>) -> usize {
+    mlp.fc1.values() + mlp.fc2.values()
 }
 
-fn projection_flop(config: &ModelConfig) -> f64 {
-    let vision = &config.vision;
-    let (tokens, inner) = (config.image_tokens(), vision.proj_inner_dim);
-    product_flop(tokens, 2 * vision.enc_dim, inner)
-        + product_flop(tokens, inner, vision.proj_out_dim)
+/// A network with the number of weights of its blocks.
+struct ModelWork<'a> {
+    config: &'a ModelConfig,
+    network: NetworkSpec,
+    vision: usize,
+    text: usize,
 }
 
-/// Nothing reads the hidden states of the image, so its last block makes keys and values only.
-fn prefix_flop(text: &TextConfig, positions: usize) -> f64 {
-    let whole_block =
-        linears_flop(text, positions) + attention_flop(positions, positions, text.dim);
-    (text.n_layers - 1) as f64 * whole_block + product_flop(positions, text.dim, 2 * text.dim)
-}
+impl<'a> ModelWork<'a> {
+    fn of(config: &'a ModelConfig) -> Self {
+        let network = config.network();
+        let vision = network.vision.blocks.iter().flat_map(VisionBlock::layers);
+        let text = network.text.blocks.iter().flat_map(TextBlock::layers);
+        Self {
+            config,
+            vision: vision.map(LayerSpec::values).sum(),
+            text: text.map(LayerSpec::values).sum(),
+            network,
+        }
+    }
 
-/// `count` positions from `start` on, each seeing all before it and itself.
-fn rows_flop(text: &TextConfig, start: usize, count: usize) -> f64 {
-    let attention =
-        (start..start + count).map(|position| attention_flop(1, position + 1, text.dim));
-    text.n_layers as f64 * (linears_flop(text, count) + attention.sum::<f64>())
-}
+    fn crop(&self) -> f64 {
+        let (tokens, vision) = (self.config.image_tokens(), &self.config.vision);
+        let attention = attention_flop(tokens, tokens, vision.enc_dim);
+        products_flop(tokens, self.network.vision.patch_emb.values() + self.vision)
+            + vision.enc_n_layers as f64 * attention
+    }
 
-/// Queries, keys, values, their projection and the MLP of one block.
-fn linears_flop(text: &TextConfig, positions: usize) -> f64 {
-    product_flop(positions, text.dim, 4 * text.dim + 2 * text.ff_dim)
-}
+    fn projection(&self) -> f64 {
+        let values = mlp_values(&self.network.vision.proj);
+        products_flop(self.config.image_tokens(), values)
+    }
 
-fn decoder_flop(config: &ModelConfig, outputs: usize) -> f64 {
-    let region = &config.region;
-    product_flop(1, region.dim, region.inner_dim) + product_flop(1, region.inner_dim, outputs)
-}
+    /// Nothing reads the hidden states of the image, so its last block makes keys and values only.
+    fn prefix(&self, positions: usize) -> f64 {
+        let blocks = &self.network.text.blocks;
+        let last = blocks.last().map_or(0, |block| {
+            let used = block.qkv.values() / 3 * 2;
+            block.layers().map(LayerSpec::values).iter().sum::<usize>() - used
+        });
+        let attention = attention_flop(positions, positions, self.config.text.dim);
+        products_flop(positions, self.text - last)
+            + blocks.len().saturating_sub(1) as f64 * attention
+    }
 
-/// x against the end: two rows of the vocabulary's head, and the bins.
-fn x_or_end_flop(config: &ModelConfig) -> f64 {
-    product_flop(1, config.text.dim, 2) + decoder_flop(config, BINS)
-}
+    /// `count` positions from `start` on, each seeing all before it and itself.
+    fn rows(&self, start: usize, count: usize) -> f64 {
+        let text = &self.config.text;
+        let attention =
+            (start..start + count).map(|position| attention_flop(1, position + 1, text.dim));
+        products_flop(count, self.text) + text.n_layers as f64 * attention.sum::<f64>()
+    }
 
-/// What a box needs besides its positions: embeddings of x, y and size, decisions of y, size and the next x.
-fn box_flop(config: &ModelConfig) -> f64 {
-    let region = &config.region;
-    let embeddings = product_flop(2, region.coord_feat_dim, region.dim)
-        + product_flop(1, region.size_feat_dim, region.dim);
-    embeddings + decoder_flop(config, BINS) + decoder_flop(config, 2 * BINS) + x_or_end_flop(config)
+    /// x against the end: two rows of the vocabulary's head, and the bins.
+    fn x_or_end(&self) -> f64 {
+        let Network { text, region, .. } = &self.network;
+        products_flop(
+            1,
+            2 * text.lm_head.inner + mlp_values(&region.coord_decoder),
+        )
+    }
+
+    /// What a box needs besides its positions: embeddings of x, y and size, decisions of y, size and the next x.
+    fn boxed(&self) -> f64 {
+        let region = &self.network.region;
+        let embeddings = 2 * region.coord_encoder.values() + region.size_encoder.values();
+        let decoders = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
+        products_flop(1, embeddings + decoders) + self.x_or_end()
+    }
 }
 
 #[cfg(test)]
@@ -157,32 +176,47 @@ mod tests {
     #[test]
     fn the_released_model_as_published() {
         let released = ModelConfig::default();
-        close(crop_flop(&released), 666.4e9);
-        close(projection_flop(&released), 0.052e12);
-        close(rows_flop(&released.text, 730, 10), 10.0 * 2.57e9);
+        let model = ModelWork::of(&released);
+        close(model.crop(), 666.4e9);
+        close(model.projection(), 0.052e12);
+        close(model.rows(730, 10), 10.0 * 2.57e9);
         // One position of context 742: blocks and attention.
-        close(rows_flop(&released.text, 741, 1), (2.416 + 0.146) * 1e9);
+        close(model.rows(741, 1), (2.416 + 0.146) * 1e9);
         // The whole last block would bring the prefix to 1.869 TFLOP.
-        let spared = linears_flop(&released.text, 730) + attention_flop(730, 730, 2048)
-            - product_flop(730, 2048, 2 * 2048);
-        close(prefix_flop(&released.text, 730) + spared, 1.869e12);
+        let spared = products_flop(730, model.text / 24 - 2048 * 2 * 2048);
+        let spared = spared + attention_flop(730, 730, 2048);
+        close(model.prefix(730) + spared, 1.869e12);
         // Coordinate and size decoders: 58.7 M parameters.
-        close(
-            decoder_flop(&released, BINS) + decoder_flop(&released, 2 * BINS),
-            2.0 * 58.7e6,
-        );
+        let region = &model.network.region;
+        let values = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
+        close(values as f64, 58.7e6);
+    }
+
+    /// To the last digit what counting each product by hand gives.
+    #[test]
+    fn look_of_nine_crops_takes_known_work() {
+        let released = ModelConfig::default();
+        let prompt = DetectWork {
+            tokens: 6,
+            boxes: 3,
+        };
+        let tiling = tiling(1920, 1080, &released.vision);
+        let work = look_work(&released, tiling, &[prompt]);
+        let found = [work.vision, work.prefix, work.prompts, work.generate];
+        let expected = [6050.013037056, 1802.79099392, 15.411126272, 23.570374656];
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 1e-12, "{found}");
+        }
     }
 
     #[test]
     fn one_tile_is_encoded_once_and_more_beside_the_whole() {
         let released = ModelConfig::default();
+        let model = ModelWork::of(&released);
         let vision = |width, height| {
             look_work(&released, tiling(width, height, &released.vision), &[]).vision
         };
-        let (crop, projection) = (
-            crop_flop(&released) / GIGA,
-            projection_flop(&released) / GIGA,
-        );
+        let (crop, projection) = (model.crop() / GIGA, model.projection() / GIGA);
         close(vision(378, 378), crop + projection);
         // 1920x1080 is two by four tiles, and the whole picture.
         close(vision(1920, 1080), 9.0 * crop + projection);
