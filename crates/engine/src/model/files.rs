@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     calibration::CalibrationState,
-    family::ModelFamily,
+    families::{FAMILIES, parse_config},
     moondream2::{ModelConfig, ModelConfigError},
     source::{TensorSource, WeightsError, WeightsFile, listed},
     tokenizer::{Tokenizer, TokenizerError},
@@ -159,7 +159,7 @@ impl ModelFiles {
     fn dimensions(&self) -> Result<ModelConfig, ModelError> {
         let json = self.read_checked(&self.config)?;
         let json = String::from_utf8_lossy(&json);
-        Ok(ModelConfig::from_json(&json, &self.config.origin())?)
+        Ok(parse_config(&json, &self.config.origin())?)
     }
 
     /// The model inside of the binary: a small network trained on the drawn street (`models/embedded`).
@@ -198,7 +198,7 @@ impl ModelFiles {
             ]));
         }
         // Without config.json the family is not known.
-        let files = <&dyn ModelFamily>::default().files();
+        let files = FAMILIES[0].files();
         let problems: Vec<String> = files
             .iter()
             .filter(|file| !directory.join(file.name).is_file())

@@ -7,6 +7,7 @@
 
 mod calibration;
 mod colour;
+mod families;
 mod family;
 mod files;
 mod grammar;
@@ -25,7 +26,8 @@ pub use calibration::{
     calibration_inputs,
 };
 pub use colour::{rgb_from_picture, yuv_coefficients};
-pub use family::{FAMILIES, ModelFamily, ModelFile};
+pub use families::{FAMILIES, parse_config};
+pub use family::{ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile},
+    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile, parse_config},
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -20,7 +20,7 @@ use spotter_core::Picture;
 pub fn config(set: &Path) -> ModelConfig {
     let path = set.join("config.json");
     let json = String::from_utf8(super::bytes(&path)).unwrap();
-    ModelConfig::from_json(&json, &path.display().to_string()).unwrap()
+    parse_config(&json, &path.display().to_string()).unwrap()
 }
 
 pub fn weights(set: &Path, config: &ModelConfig) -> Weights {

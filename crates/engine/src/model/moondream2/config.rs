@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::config_check;
+use super::{Moondream2, config_check};
 use crate::model::{
-    family::{ModelFamily, family_of},
+    family::ModelFamily,
     grammar::{AnswerGrammar, Skill},
     spec::NetworkSpec,
 };
@@ -31,11 +31,11 @@ impl ModelConfigError {
 }
 
 /// A checked Moondream 2 configuration. What the file leaves out has the value of the released Moondream 2.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
     /// Whose prompts, tensor names and answers the model has.
-    #[serde(skip)]
+    #[serde(skip, default = "own_family")]
     pub family: &'static dyn ModelFamily,
     pub text: TextConfig,
     /// The vision encoder and its projection.
@@ -43,6 +43,22 @@ pub struct ModelConfig {
     pub region: RegionConfig,
     /// Token ids with a meaning, and the prompt templates.
     pub tokenizer: TokenizerConfig,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            family: own_family(),
+            text: TextConfig::default(),
+            vision: VisionConfig::default(),
+            region: RegionConfig::default(),
+            tokenizer: TokenizerConfig::default(),
+        }
+    }
+}
+
+fn own_family() -> &'static dyn ModelFamily {
+    &Moondream2
 }
 
 /// `text`: the decoder.
@@ -297,12 +313,6 @@ struct PublishedConfig {
 }
 
 impl ModelConfig {
-    /// Reads and checks the text of a `config.json`, plain or nested under `config`, as its family does. `origin` names the
-    /// file in messages. All wrong keys are named together.
-    pub fn from_json(json: &str, origin: &str) -> Result<Self, ModelConfigError> {
-        family_of(json, origin)?.parse_config(json, origin)
-    }
-
     /// Its layers, with the names and shapes of their tensors.
     pub fn network(&self) -> NetworkSpec {
         self.family.network(self)

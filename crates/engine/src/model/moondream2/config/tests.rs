@@ -1,11 +1,14 @@
 use super::*;
 use std::path::Path;
 
-use crate::testing::{bytes, golden_model, golden_set, golden_tests};
+use crate::{
+    model::parse_config,
+    testing::{bytes, golden_model, golden_set, golden_tests},
+};
 
 fn problems(json: &str) -> Vec<String> {
     let problems = config_check::problems(&serde_json::from_str(json).unwrap());
-    let error = ModelConfig::from_json(json, "m/config.json").unwrap_err();
+    let error = parse_config(json, "m/config.json").unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("m/config.json: {}", problems.join("; "))
@@ -18,7 +21,7 @@ golden_tests!(plain_and_nested_files_are_equal);
 fn plain_and_nested_files_are_equal(set: &Path) {
     let read = |file: &str| {
         let text = String::from_utf8(bytes(&set.join(file))).unwrap();
-        ModelConfig::from_json(&text, file).unwrap()
+        parse_config(&text, file).unwrap()
     };
     assert_eq!(read("config.json"), read("config_hf.json"));
     assert_ne!(read("config.json"), ModelConfig::default());
@@ -28,7 +31,7 @@ fn plain_and_nested_files_are_equal(set: &Path) {
 fn empty_files_are_the_released_model() {
     let released = r#"{"model_type": "moondream1", "config": {}}"#;
     for json in ["{}", released] {
-        let config = ModelConfig::from_json(json, "config.json").unwrap();
+        let config = parse_config(json, "config.json").unwrap();
         assert_eq!(config, ModelConfig::default());
     }
 }
@@ -98,7 +101,7 @@ fn impossible_sizes_are_rejected_before_allocation() {
         }
         // At the limit, something else may not fit, but the size itself is believed.
         let json = format!(r#"{{"{section}": {{"{key}": {max}}}}}"#);
-        if let Err(error) = ModelConfig::from_json(&json, "m/config.json") {
+        if let Err(error) = parse_config(&json, "m/config.json") {
             assert!(!error.to_string().contains("must be from 1"), "{error}");
         }
     }
@@ -126,7 +129,7 @@ fn other_models_are_refused_by_name() {
 
 #[test]
 fn broken_config_error_names_the_position() {
-    let text = ModelConfig::from_json("{\n\"text\": 3}", "m/config.json")
+    let text = parse_config("{\n\"text\": 3}", "m/config.json")
         .unwrap_err()
         .to_string();
     assert!(
