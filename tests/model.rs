@@ -263,7 +263,9 @@ fn failures_name_the_remedy_and_print_no_token() {
     let token = [("HF_TOKEN", "hf_canary")];
     let refused = machine.run(&get, &token).expect(FAILED);
     assert!(
-        refused.stderr.contains("with the token of HF_TOKEN"),
+        refused
+            .stderr
+            .contains("the hub does not know the token of HF_TOKEN"),
         "{refused:#?}"
     );
     assert!(!refused.stderr.contains("canary"), "{refused:#?}");
@@ -415,5 +417,114 @@ fn calibration_without_a_model_directory_says_what_to_do() {
     assert!(
         ended.stderr.contains("name a model directory with --model"),
         "{ended:#?}"
+    );
+}
+
+/// A hub that has Moondream 3.1 with the vendor's own licence.
+fn hub_with_moondream3() -> ScriptedHub {
+    let file = |name, content: &[u8], is_large| ScriptedFile {
+        name,
+        content: content.to_vec(),
+        is_large,
+    };
+    ScriptedHub::start(vec![
+        ScriptedRepository {
+            name: "moondream/moondream3.1-9B-A2B",
+            revision: "main",
+            commit: COMMIT,
+            licence: Some("other"),
+            files: vec![
+                file("LICENSE.md", b"Terms\x1b[2J of use", false),
+                file(WEIGHTS, &[7; 3000], true),
+            ],
+        },
+        ScriptedRepository {
+            name: "moondream/starmie-v1",
+            revision: TOKENIZER_COMMIT,
+            commit: TOKENIZER_COMMIT,
+            licence: None,
+            files: vec![file("tokenizer.json", b"{}", false)],
+        },
+    ])
+}
+
+#[test]
+fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
+    let machine = UserMachine::with(hub_with_moondream3().endpoint());
+    let directory = machine.home.path().join("spotter/models/moondream3.1");
+    let dir = directory.to_str().expect("UTF-8");
+    let get = ["model", "get", "moondream3.1", "--dir", dir];
+    let asked = machine.run(&get, &[]).expect(FAILED);
+    let page = format!("/moondream/moondream3.1-9B-A2B/blob/{COMMIT}/LICENSE.md");
+    for part in [
+        "warning: this version of Spotter cannot run Moondream 3 yet",
+        &format!("moondream/moondream3.1-9B-A2B at main (commit {COMMIT})"),
+        "3.0 kB to fetch, ",
+        "no terminal to ask at; read it at http",
+        &page,
+        "--accept-licence; nothing was fetched",
+    ] {
+        assert!(asked.stderr.contains(part), "{part}: {asked:#?}");
+    }
+    assert!(!asked.stderr.contains('\x1b'), "{asked:#?}");
+
+    let accepted = [&get[..], &["--accept-licence"]].concat();
+    let fetched = machine.run(&accepted, &[]).expect(DONE);
+    let line = format!(
+        "cannot run Moondream 3 yet; for one that can: to use it, set model.path = {dir:?}"
+    );
+    assert!(fetched.stdout.contains(&line), "{fetched:#?}");
+    machine.run(&get, &[]).expect(DONE);
+    let record = ModelRecord::read(&directory)
+        .expect("valid")
+        .expect("a record");
+    assert_eq!(record.model, "moondream3.1");
+    assert_eq!(record.licences.len(), 1);
+    assert_eq!(record.files[0].revision, "main");
+    assert_eq!(record.files[0].commit, COMMIT);
+
+    let checked = machine.run(&["model", "check", dir], &[]).expect(FAILED);
+    assert!(
+        checked.stdout.contains("model.safetensors: good"),
+        "{checked:#?}"
+    );
+    assert!(
+        checked.stderr.contains("cannot run Moondream 3 yet"),
+        "{checked:#?}"
+    );
+    let listed = machine.run(&["model", "list"], &[]).expect(DONE).stdout;
+    assert!(listed.contains(&format!("here: {dir}: ")), "{listed}");
+    assert!(
+        listed.contains("LICENSE.md of moondream/moondream3.1-9B-A2B accepted on 2"),
+        "{listed}"
+    );
+
+    let config = machine.home.path().join("site.toml");
+    let config = config.to_str().expect("UTF-8");
+    let remove = [
+        "model",
+        "remove",
+        "moondream3.1",
+        "--dir",
+        dir,
+        "--config",
+        config,
+    ];
+    fs::write(config, format!("[model]\npath = {dir:?}\n")).expect("written");
+    let used = machine.run(&remove, &[]).expect(FAILED);
+    let expected = format!("{config} uses the model in {dir}, so nothing was deleted");
+    assert!(used.stderr.contains(&expected), "{used:#?}");
+    assert!(directory.join(WEIGHTS).exists());
+    fs::write(config, "").expect("written");
+    let removed = machine.run(&remove, &[]).expect(DONE);
+    assert!(
+        removed.stdout.contains("moondream3.1 removed, "),
+        "{removed:#?}"
+    );
+    assert!(!directory.exists());
+    let missing = machine.run(&remove, &[]).expect(FAILED);
+    assert!(
+        missing.stderr.contains("has no files of moondream3.1"),
+        "{missing:#?}"
     );
 }

@@ -212,8 +212,10 @@ pub struct ModelCommandArgs {
 pub enum ModelCommand {
     /// Fetch a model from the Hugging Face hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY); continues a download that was cut
     Get(ModelGetArgs),
-    /// List the models that can be fetched, and where they are on this machine
+    /// List the models that can be fetched, where they are on this machine, and their sizes
     List,
+    /// Delete the files of a fetched model that no configuration uses
+    Remove(ModelRemoveArgs),
     /// Compare the files of a model directory with its model.toml; without one, look at a known picture with the model
     Check(ModelCheckArgs),
     /// Measure on your own pictures how large the model's values are and which layers int8 would disturb, for the scales of fp8 and the
@@ -230,6 +232,23 @@ pub struct ModelGetArgs {
     /// Where its files go; default /var/lib/spotter/models/NAME for root, else $XDG_DATA_HOME/spotter/models/NAME
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Accept the licence of a model that has its own, instead of being asked at the terminal
+    #[arg(long)]
+    pub accept_licence: bool,
+}
+
+/// `spotter model remove`
+#[derive(Debug, Args)]
+pub struct ModelRemoveArgs {
+    /// Which model
+    #[arg(value_name = "NAME", value_parser = known_model())]
+    pub name: &'static KnownModel,
+    /// Where its files are, if not where `spotter model get NAME` puts them
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// A configuration that may use the model, besides /etc/spotter/spotter.toml; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
 }
 
 /// `spotter model check`

@@ -1,9 +1,9 @@
-//! `spotter model get | list | check | calibrate`: models from the Hugging Face hub.
+//! `spotter model get | list | remove | check | calibrate`: models from the Hugging Face hub.
 
 use std::{
     collections::VecDeque,
     io::{self, IsTerminal as _, Write as _},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -13,16 +13,18 @@ use anyhow::{Context as _, bail};
 use super::{
     args::{ModelCommand, ModelGetArgs},
     calibrate::calibrate,
+    licence::accept,
+    model_remove::remove,
     out::{remark, say},
 };
 use spotter_core::{
-    Clock, ModelRecord, Mono, SystemClock,
+    Clock, ModelRecord, Mono, SystemClock, WallTime,
     config::{Environment, ModelSettings, ModelSource, has_model},
 };
 use spotter_engine::{model, service::Engine};
 use spotter_hub::{
-    FetchNews, FileState, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
-    check_directory, fetch, is_root,
+    FetchNews, FetchRequest, FileState, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
+    check_directory, fetch, is_root, model_files,
 };
 
 /// Between two lines about progress in a log.
@@ -36,6 +38,7 @@ pub fn model(command: &ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Get(args) => get(args),
         ModelCommand::List => list(),
+        ModelCommand::Remove(args) => remove(args),
         ModelCommand::Check(args) => check(&args.dir),
         ModelCommand::Calibrate(args) => calibrate(args),
     }
@@ -57,10 +60,21 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         client.endpoint(),
         directory.display()
     ));
+    if let Some(not_yet) = known.not_yet {
+        remark(format_args!(
+            "warning: {not_yet}; what is fetched now is for a later version"
+        ));
+    }
     let clock = SystemClock::new();
     let mut progress = FetchProgress::new(io::stderr().is_terminal());
     let mut listener = |news: &FetchNews<'_>| progress.show(news, clock.now());
-    let fetched = fetch(&client, known, &directory, &mut listener);
+    let request = FetchRequest {
+        model: known,
+        directory: &directory,
+        today: date_utc(clock.wall())?,
+        accept: &mut |licence| accept(licence, args.accept_licence),
+    };
+    let fetched = fetch(&client, request, &mut listener);
     progress.end();
     let record = match fetched {
         Ok(record) => record,
@@ -71,9 +85,11 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         Err(error) => return Err(error.into()),
     };
     // What the loader would reject has to be known now.
-    let source = ModelSource::Directory(directory.clone());
-    model::check_model(&source)
-        .context("the fetched files are no model that this version loads")?;
+    if known.not_yet.is_none() {
+        let source = ModelSource::Directory(directory.clone());
+        model::check_model(&source)
+            .context("the fetched files are no model that this version loads")?;
+    }
     let bytes: u64 = record.files.iter().map(|file| file.size).sum();
     say(format_args!(
         "{}: {} complete, {} in {} files, verified",
@@ -82,7 +98,19 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         amount(bytes),
         record.files.len()
     ))?;
-    say(usage(&environment, &directory))
+    match known.not_yet {
+        Some(not_yet) => say(format_args!(
+            "{not_yet}; for one that can: {}",
+            usage(&environment, &directory)
+        )),
+        None => say(usage(&environment, &directory)),
+    }
+}
+
+/// Like `2026-11-27`.
+fn date_utc(at: WallTime) -> anyhow::Result<String> {
+    let at = jiff::Timestamp::from_millisecond(at.unix_millis())?;
+    Ok(at.strftime("%Y-%m-%d").to_string())
 }
 
 /// How the configuration comes to use a directory.
@@ -105,7 +133,7 @@ fn list() -> anyhow::Result<()> {
     for known in KNOWN_MODELS {
         say(format_args!("{}: {}", known.name, known.summary))?;
         for repository in known.repositories {
-            let files: Vec<&str> = repository.files.iter().map(|file| file.0).collect();
+            let files: Vec<String> = repository.files.iter().map(ToString::to_string).collect();
             say(format_args!(
                 "  {} at {}: {}",
                 repository.name,
@@ -114,18 +142,31 @@ fn list() -> anyhow::Result<()> {
             ))?;
         }
         let dirs = environment.model_dirs().into_iter();
-        let found: Vec<PathBuf> = dirs
-            .map(|dir| dir.join(known.name))
-            .filter(|dir| has_model(dir))
-            .collect();
-        for (index, dir) in found.iter().enumerate() {
-            let state = described(dir).unwrap_or_else(|error| format!("{error:#}"));
-            let default = if index == 0 {
-                ", the default of model.path"
-            } else {
-                ""
+        let mut found = Vec::new();
+        for dir in dirs.map(|dir| dir.join(known.name)) {
+            // A directory that this user may not list is shown as one that is not here.
+            let files = model_files(known, &dir).unwrap_or_default();
+            if !files.is_empty() {
+                found.push((dir, amount(files.values().sum())));
+            }
+        }
+        let default = environment.fetched_model();
+        for (dir, size) in &found {
+            let state = match has_model(dir) {
+                true => described(dir).unwrap_or_else(|error| format!("{error:#}")),
+                false => format!("incomplete; `spotter model get {}` continues", known.name),
             };
-            say(format_args!("  here: {}{default}: {state}", dir.display()))?;
+            let default = match default.as_ref() == Some(dir) {
+                true => ", the default of model.path",
+                false => "",
+            };
+            say(format_args!(
+                "  here: {}{default}: {size}, {state}",
+                dir.display()
+            ))?;
+        }
+        if let Some(not_yet) = known.not_yet {
+            say(format_args!("  {not_yet}"))?;
         }
         if found.is_empty() {
             say(format_args!(
@@ -152,8 +193,14 @@ fn described(directory: &Path) -> anyhow::Result<String> {
             sources.push(source);
         }
     }
-    let bytes: u64 = record.files.iter().map(|file| file.size).sum();
-    Ok(format!("{}, {}", sources.join(", "), amount(bytes)))
+    let accepted = record.licences.iter();
+    sources.extend(accepted.map(|licence| {
+        format!(
+            "{} of {} accepted on {}",
+            licence.file, licence.repository, licence.accepted
+        )
+    }));
+    Ok(sources.join(", "))
 }
 
 fn check(directory: &Path) -> anyhow::Result<()> {
@@ -348,12 +395,17 @@ fn announced(news: &FetchNews<'_>) -> String {
             format!("{file}: the part of an earlier run has other content; starting again")
         }
         FetchNews::Verified { file } => format!("{file}: verified"),
+        FetchNews::Room { missing, free } => format!(
+            "{} to fetch, {} free on that disk",
+            amount(*missing),
+            amount(*free)
+        ),
         FetchNews::Checked { file, .. } | FetchNews::Received { file, .. } => (*file).to_owned(),
     }
 }
 
 /// Bytes in the unit that fits.
-fn amount(bytes: u64) -> String {
+pub fn amount(bytes: u64) -> String {
     let bytes = bytes as f64;
     match bytes {
         gigabytes if gigabytes >= 1e9 => format!("{:.2} GB", gigabytes / 1e9),

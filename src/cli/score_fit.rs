@@ -178,6 +178,7 @@ fn record(
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
         hub: None,
         files: Vec::new(),
+        licences: Vec::new(),
         score_maps: Vec::new(),
     });
     let mut kinds = Vec::new();

@@ -221,6 +221,11 @@ impl OpenFolder {
         Ok(rustix::fs::renameat(&self.opened, from, &self.opened, to)?)
     }
 
+    /// Removes a file; a link itself, not what it points to.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.opened, name, AtFlags::empty())?)
+    }
+
     /// Returns when the names in it survive a power failure.
     pub fn sync(&self) -> io::Result<()> {
         let listed = rustix::fs::openat(&self.opened, ".", LISTED, Mode::empty())?;

@@ -65,7 +65,7 @@ pub use ids::{
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
 pub use model_record::{
-    FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
+    AcceptedLicence, FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };
 pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
 pub use polygon::Polygon;

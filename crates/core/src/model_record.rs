@@ -30,8 +30,24 @@ pub struct ModelRecord {
     /// Empty without a hub.
     #[serde(default, rename = "file", skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<RecordedFile>,
+    #[serde(default, rename = "licence", skip_serializing_if = "Vec::is_empty")]
+    pub licences: Vec<AcceptedLicence>,
     #[serde(default, rename = "score_map", skip_serializing_if = "Vec::is_empty")]
     pub score_maps: Vec<RecordedScoreMap>,
+}
+
+/// A licence that the user accepted when the model was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptedLicence {
+    /// Repository on the hub.
+    pub repository: String,
+    /// Its licence file.
+    pub file: String,
+    /// Of that file; hex, lower case.
+    pub sha256: String,
+    /// UTC, like `2026-11-27`.
+    pub accepted: String,
 }
 
 /// A map of scores, with what it was made of.
@@ -202,6 +218,12 @@ mod tests {
                 licence: None,
                 size: 3,
                 sha256: "abc".into(),
+            }],
+            licences: vec![AcceptedLicence {
+                repository: "vikhyatk/moondream2".into(),
+                file: "LICENSE".into(),
+                sha256: "def".into(),
+                accepted: "2026-11-27".into(),
             }],
             score_maps: Vec::new(),
         }

@@ -13,7 +13,11 @@ use ureq::{
 };
 use url::Url;
 
-use crate::{error::HubError, hash::RemoteHash, patience::Patience};
+use crate::{
+    error::HubError,
+    hash::{FileHasher, RemoteHash},
+    patience::Patience,
+};
 use spotter_core::{
     config::{Secret, is_loopback},
     plain_line,
@@ -26,6 +30,10 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 /// No record of a repository is longer, in bytes.
 const RECORD_MAX_BYTES: u64 = 16 << 20;
+/// No file that is read as a text is longer, in bytes.
+const TEXT_MAX_BYTES: u64 = 1 << 20;
+/// What the hub says of a repository whose conditions the user of the token has not accepted.
+const GATED: &str = "GatedRepo";
 
 /// Which hub, and as whom.
 pub struct HubSettings {
@@ -163,29 +171,61 @@ impl HubClient {
         &self,
         repository: &str,
         revision: &str,
-        mut repeated: impl FnMut(&str, Duration),
+        repeated: impl FnMut(&str, Duration),
     ) -> Result<RepositoryRecord, HubError> {
         let endpoint = self.endpoint();
         let url = format!("{endpoint}/api/models/{repository}/revision/{revision}?blobs=true");
+        let text = self.answer(&url, repository, RECORD_MAX_BYTES, repeated)?;
+        RepositoryRecord::parse(&text, &url)
+    }
+
+    /// A short file as a text, with its SHA-256, after a comparison with the hub's record. Repeated like [`Self::record`].
+    pub fn text(
+        &self,
+        file: &FileAddress<'_>,
+        content: &RecordedContent,
+        repeated: impl FnMut(&str, Duration),
+    ) -> Result<(String, String), HubError> {
+        let url = self.url(file);
+        let text = self.answer(&url, file.repository, TEXT_MAX_BYTES, repeated)?;
+        let mut hasher = FileHasher::like(&content.hash, content.size);
+        hasher.update(text.as_bytes());
+        let found = hasher.finish();
+        if found.remote != content.hash {
+            return Err(HubError::WrongHash {
+                url,
+                expected: content.hash.to_string(),
+                found: found.remote.to_string(),
+            });
+        }
+        Ok((text, found.sha256))
+    }
+
+    /// The whole text at `url`, of at most so many bytes.
+    fn answer(
+        &self,
+        url: &str,
+        repository: &str,
+        max_bytes: u64,
+        mut repeated: impl FnMut(&str, Duration),
+    ) -> Result<String, HubError> {
         let mut patience = self.patience();
         loop {
-            let failure = match self.answer(&url, repository) {
-                Ok(text) => return RepositoryRecord::parse(&text, &url),
-                Err(failure) => failure,
+            let answer = self.get(url, 0, repository).and_then(|mut response| {
+                let body = response.body_mut().with_config().limit(max_bytes);
+                body.read_to_string().map_err(RequestFailure::transient)
+            });
+            let (reason, after) = match answer {
+                Ok(text) => return Ok(text),
+                Err(failure) => failure.into_reason()?,
             };
-            let (reason, after) = failure.into_reason()?;
             let Some(pause) = patience.pause(false, after) else {
+                let url = url.to_owned();
                 return Err(HubError::Unreachable { url, reason });
             };
             repeated(&reason, pause);
             std::thread::sleep(pause);
         }
-    }
-
-    fn answer(&self, url: &str, repository: &str) -> Result<String, RequestFailure> {
-        let mut response = self.get(url, 0, repository)?;
-        let body = response.body_mut().with_config().limit(RECORD_MAX_BYTES);
-        body.read_to_string().map_err(RequestFailure::transient)
     }
 
     pub fn url(&self, file: &FileAddress<'_>) -> String {
@@ -244,6 +284,9 @@ impl HubClient {
         let response = request.call().map_err(RequestFailure::transient)?;
         let is_hub = response.get_uri().host() == host(url).as_deref();
         let status = response.status().as_u16();
+        let code = response.headers().get("x-error-code");
+        let is_gated = code.is_some_and(|code| code == GATED);
+        let page = format!("{}/{repository}", self.endpoint());
         let (url, repository) = (url.to_owned(), repository.to_owned());
         let failure = match status {
             200 | 206 => return Ok(response),
@@ -252,16 +295,11 @@ impl HubClient {
             408 | 425 | 429 | 500.. => return Err(busy(&response)),
             407 => HubError::Settings(PROXY_LOGIN_REQUIRED.to_owned()),
             400.. if !is_hub => return Err(busy(&response)),
-            401 | 403 if self.settings.token.is_some() => HubError::LoginRefused {
-                url,
-                repository,
-                status,
-            },
-            401 | 403 => HubError::LoginNeeded {
-                url,
-                repository,
-                status,
-            },
+            401 | 403 if self.settings.token.is_none() => {
+                HubError::LoginNeeded { url, page, status }
+            }
+            401 if !is_gated => HubError::TokenRejected { url },
+            401 | 403 => HubError::AccessNotGranted { url, page, status },
             404 => HubError::NotFound { url, repository },
             _ => HubError::Refused { url, status },
         };

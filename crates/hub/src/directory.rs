@@ -1,12 +1,16 @@
 //! Model directories on this machine.
 
-use std::{fs::File, io, path::Path};
+use std::{collections::BTreeMap, fs::File, io, path::Path};
 
 use crate::{
+    catalogue::KnownModel,
     error::HubError,
     hash::{FileHasher, RemoteHash, hash_all},
 };
-use spotter_core::ModelRecord;
+use spotter_core::{FileReaders, ModelRecord, OpenFolder};
+
+/// What Spotter writes beside the files of a model.
+const WRITTEN_BESIDE: [&str; 2] = [ModelRecord::FILE, "calibration.toml"];
 
 /// What has become of a recorded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,53 @@ fn sha256(path: &Path, seen: &mut dyn FnMut(u64)) -> io::Result<String> {
     let mut hasher = FileHasher::like(&RemoteHash::Sha256(String::new()), 0);
     hash_all(&mut File::open(path)?, &mut hasher, seen)?;
     Ok(hasher.finish().sha256)
+}
+
+/// The files of `model` in `directory` with their bytes, parts of a cut download and what Spotter wrote included. None when the directory
+/// does not exist. Blocks on the disk.
+pub fn model_files(
+    model: &KnownModel,
+    directory: &Path,
+) -> Result<BTreeMap<String, u64>, HubError> {
+    let record = ModelRecord::read(directory).ok().flatten();
+    let recorded = record.iter().flat_map(|record| &record.files);
+    let recorded: Vec<&str> = recorded.map(|file| file.name.as_str()).collect();
+    let is_of_model = |file: &str| {
+        let whole = file.strip_suffix(".part").unwrap_or(file);
+        WRITTEN_BESIDE.contains(&file) || recorded.contains(&whole) || model.may_have(whole)
+    };
+    let cannot_list = || HubError::disk("list", directory);
+    let entries = match directory.read_dir() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries.map_err(cannot_list())?,
+    };
+    let mut files = BTreeMap::new();
+    for entry in entries {
+        let entry = entry.map_err(cannot_list())?;
+        let found = entry.metadata().map_err(cannot_list())?;
+        match entry.file_name().into_string() {
+            Ok(name) if !found.is_dir() && is_of_model(&name) => files.insert(name, found.len()),
+            _ => None,
+        };
+    }
+    Ok(files)
+}
+
+/// Deletes [`model_files`], and the directory when nothing else is in it; gives the bytes. Blocks on the disk.
+pub fn remove_model(model: &KnownModel, directory: &Path) -> Result<u64, HubError> {
+    let files = model_files(model, directory)?;
+    let folder = OpenFolder::create(directory, FileReaders::Everyone);
+    let folder = folder.map_err(HubError::disk("open", directory))?;
+    for file in files.keys() {
+        let removed = folder.remove(file.as_ref());
+        removed.map_err(HubError::disk("remove", directory.join(file)))?;
+    }
+    match std::fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+            Err(HubError::disk("remove", directory)(error))
+        }
+        _ => Ok(files.values().sum()),
+    }
 }
 
 /// Bytes that this user can still write below `directory`, which need not exist yet.

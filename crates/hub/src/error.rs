@@ -14,21 +14,38 @@ pub enum HubError {
     )]
     Unreachable { url: String, reason: String },
     #[error(
-        "the hub refused {url} without a login (HTTP {status}); set HF_TOKEN to a token that may read {repository}"
+        "the hub refused {url} without a login (HTTP {status}); log in at {page}, accept its conditions if it shows some, and set \
+         HF_TOKEN to a token of that account"
     )]
     LoginNeeded {
         url: String,
-        repository: String,
+        /// The repository, for a browser.
+        page: String,
         status: u16,
     },
     #[error(
-        "the hub refused {url} with the token of HF_TOKEN (HTTP {status}); use a token that may read {repository}, and accept the \
-             repository's conditions on its page if it has some"
+        "the hub does not know the token of HF_TOKEN (HTTP 401 for {url}): it is mistyped, expired or was revoked; set HF_TOKEN to a \
+         valid token"
     )]
-    LoginRefused {
+    TokenRejected { url: String },
+    #[error(
+        "the account of HF_TOKEN has no access to {url} (HTTP {status}); accept the conditions at {page} with that account, and allow a \
+         fine-grained token to read gated repositories"
+    )]
+    AccessNotGranted {
         url: String,
-        repository: String,
+        page: String,
         status: u16,
+    },
+    #[error(
+        "{repository} has no licence file, so there is no text to accept; nothing was fetched: read {page}, and update Spotter"
+    )]
+    NoLicenceFile { repository: String, page: String },
+    #[error("the licence of {repository} ({file}) was not accepted: {reason}; nothing was fetched")]
+    LicenceNotAccepted {
+        repository: String,
+        file: String,
+        reason: String,
     },
     #[error(
         "the hub has no {url} (HTTP 404); if HF_ENDPOINT names a mirror, the mirror may lack {repository} at this revision"
@@ -41,18 +58,12 @@ pub enum HubError {
     #[error(
         "{repository} at this revision has no {file}; update Spotter, or check HF_ENDPOINT if it names a mirror"
     )]
-    FileMissing {
-        repository: String,
-        file: &'static str,
-    },
+    FileMissing { repository: String, file: String },
     #[error(
         "the hub's list of {repository} names no size and hash of {file}, so its content cannot be verified; HF_ENDPOINT may name a \
          mirror that leaves them out: use another mirror, or the hub itself"
     )]
-    NoSize {
-        repository: String,
-        file: &'static str,
-    },
+    NoSize { repository: String, file: String },
     #[error(
         "{url} has the wrong content: the hub records {expected}, received was {found}, twice; nothing in the directory was \
          changed; try again later, or without the mirror or proxy that changes files"

@@ -11,6 +11,7 @@ use crate::{
     directory::free_bytes,
     error::HubError,
     hash::{FileHasher, FileHashes, hash_all},
+    licence::{LicenceText, accepted_licences, licence_file},
     part::{PartFile, length_of_part},
 };
 use spotter_core::{FileReaders, ModelRecord, OpenFolder, RecordedFile};
@@ -28,6 +29,8 @@ pub enum FetchNews<'a> {
         commit: &'a str,
         licence: Option<&'a str>,
     },
+    /// Bytes that are missing, and bytes that are free for them. Comes before the licences and the first byte of a file.
+    Room { missing: u64, free: u64 },
     /// Bytes of a file on this disk that were compared with the hub's record.
     Checked { file: &'a str, done: u64, size: u64 },
     /// The file is on this disk already.
@@ -48,13 +51,29 @@ pub enum FetchNews<'a> {
 }
 
 /// Receives news; a terminal, or a test.
-type Listener<'a> = &'a mut dyn FnMut(&FetchNews<'_>);
+pub(crate) type Listener<'a> = &'a mut dyn FnMut(&FetchNews<'_>);
+
+/// A repository, and what the hub records of it.
+pub(crate) struct RepositoryAtCommit {
+    pub source: &'static ModelSourceRepository,
+    pub record: RepositoryRecord,
+}
+
+/// What to fetch, and who accepts its licence.
+pub struct FetchRequest<'a> {
+    pub model: &'a KnownModel,
+    /// Where the files go.
+    pub directory: &'a Path,
+    /// UTC, like `2026-11-27`.
+    pub today: String,
+    /// Is called before the first byte, for each licence that is not accepted yet; the error says why it is not.
+    pub accept: &'a mut dyn FnMut(&LicenceText<'_>) -> Result<(), String>,
+}
 
 /// A file to fetch.
 struct FileOrder<'a> {
-    source: &'a ModelSourceRepository,
-    record: &'a RepositoryRecord,
-    name: &'static str,
+    repository: &'a RepositoryAtCommit,
+    name: &'a str,
     content: &'a RecordedContent,
     target: PathBuf,
 }
@@ -66,39 +85,23 @@ struct StagedFile {
     part: Option<PartFile>,
 }
 
-/// Fetches the files of `model` that `directory` does not have yet, and writes the record of all of them. Before every file is
+/// Fetches the files of a model that its directory does not have yet, and writes the record of all of them. Before every file is
 /// complete and verified, nothing in the directory changes but `NAME.part`. Blocks.
 pub fn fetch(
     client: &HubClient,
-    model: &KnownModel,
-    directory: &Path,
+    mut request: FetchRequest<'_>,
     listener: Listener<'_>,
 ) -> Result<ModelRecord, HubError> {
-    let mut records = Vec::new();
-    for source in model.repositories {
-        let file = source.name;
-        let record = client.record(file, source.revision, |reason, pause| {
-            listener(&FetchNews::Repeated {
-                file,
-                reason,
-                pause,
-            });
-        })?;
-        listener(&FetchNews::Repository {
-            name: source.name,
-            revision: source.revision,
-            commit: &record.commit,
-            licence: record.licence.as_deref(),
-        });
-        records.push((source, record));
-    }
-    let orders = orders(&records, directory)?;
+    let (model, directory) = (request.model, request.directory);
+    let repositories = repositories(client, model, listener)?;
+    let orders = orders(&repositories, directory)?;
     // The service, which is another user, has to read what root fetches; none of it is secret.
     let folder = OpenFolder::create(directory, FileReaders::Everyone);
     let folder = &folder.map_err(HubError::disk("create or open", directory))?;
     let good = orders.iter().map(|order| order.good(folder, listener));
     let good: Vec<Option<FileHashes>> = good.collect::<Result<_, _>>()?;
-    check_room(directory, folder, orders.iter().zip(&good))?;
+    check_room(directory, folder, orders.iter().zip(&good), listener)?;
+    let licences = accepted_licences(client, &mut request, &repositories, listener)?;
     let mut staged = Vec::new();
     for (order, good) in orders.iter().zip(good) {
         staged.push(order.stage(client, folder, good, listener)?);
@@ -111,6 +114,7 @@ pub fn fetch(
         model: model.name.to_owned(),
         hub: Some(client.endpoint().to_owned()),
         files: files.collect(),
+        licences,
         // The loader uses those of these weights.
         score_maps: ModelRecord::read(directory)
             .ok()
@@ -128,40 +132,93 @@ pub fn fetch(
     Ok(record)
 }
 
+/// The records of the repositories of a model.
+fn repositories(
+    client: &HubClient,
+    model: &KnownModel,
+    listener: Listener<'_>,
+) -> Result<Vec<RepositoryAtCommit>, HubError> {
+    let mut repositories = Vec::new();
+    for source in model.repositories {
+        let file = source.name;
+        let record = client.record(file, source.revision, |reason, pause| {
+            listener(&FetchNews::Repeated {
+                file,
+                reason,
+                pause,
+            });
+        })?;
+        listener(&FetchNews::Repository {
+            name: source.name,
+            revision: source.revision,
+            commit: &record.commit,
+            licence: record.licence.as_deref(),
+        });
+        repositories.push(RepositoryAtCommit { source, record });
+    }
+    Ok(repositories)
+}
+
+impl RepositoryAtCommit {
+    pub fn address<'a>(&'a self, name: &'a str) -> FileAddress<'a> {
+        FileAddress {
+            repository: self.source.name,
+            commit: &self.record.commit,
+            name,
+        }
+    }
+
+    /// Size and hash of a file that it lists.
+    pub fn content(&self, file: &str) -> Result<&RecordedContent, HubError> {
+        let (repository, name) = (self.source.name.to_owned(), file.to_owned());
+        match self.record.files.get(file) {
+            Some(Some(content)) => Ok(content),
+            Some(None) => Err(HubError::NoSize {
+                repository,
+                file: name,
+            }),
+            None => Err(HubError::FileMissing {
+                repository,
+                file: name,
+            }),
+        }
+    }
+}
+
 /// All files of all repositories, with what the hub records of them.
 fn orders<'a>(
-    records: &'a [(&'static ModelSourceRepository, RepositoryRecord)],
+    repositories: &'a [RepositoryAtCommit],
     directory: &Path,
 ) -> Result<Vec<FileOrder<'a>>, HubError> {
     let mut orders = Vec::new();
-    for (source, record) in records {
-        for file in source.files {
-            let repository = || source.name.to_owned();
-            let listed = record.files.get(file.0);
-            let listed = listed.ok_or_else(|| HubError::FileMissing {
-                repository: repository(),
-                file: file.0,
-            })?;
+    for repository in repositories {
+        let RepositoryAtCommit { source, record } = repository;
+        let mut names = Vec::from_iter(licence_file(repository));
+        for wanted in source.files {
+            let wanted = wanted.names(&record.files);
+            names.extend(wanted.map_err(|file| HubError::FileMissing {
+                repository: source.name.to_owned(),
+                file,
+            })?);
+        }
+        for name in names {
             orders.push(FileOrder {
-                source,
-                record,
-                name: file.0,
-                content: listed.as_ref().ok_or_else(|| HubError::NoSize {
-                    repository: repository(),
-                    file: file.0,
-                })?,
-                target: directory.join(file.0),
+                repository,
+                name,
+                content: repository.content(name)?,
+                target: directory.join(name),
             });
         }
     }
     Ok(orders)
 }
 
-/// Fails when the files that are not there do not fit on the disk.
+/// Shows the room that is needed; fails when the files that are not there do not fit on the disk.
 fn check_room<'a>(
     directory: &Path,
     folder: &OpenFolder,
     files: impl Iterator<Item = (&'a FileOrder<'a>, &'a Option<FileHashes>)>,
+    listener: Listener<'_>,
 ) -> Result<(), HubError> {
     let missing = files.filter(|(_, good)| good.is_none());
     let missing = missing.map(|(order, _)| {
@@ -170,6 +227,9 @@ fn check_room<'a>(
     });
     let missing = missing.fold(0, u64::saturating_add);
     let free = free_bytes(directory)?;
+    if missing > 0 {
+        listener(&FetchNews::Room { missing, free });
+    }
     if missing > 0 && missing.saturating_add(ROOM_LEFT) > free {
         return Err(HubError::NoRoom {
             path: directory.to_owned(),
@@ -182,11 +242,7 @@ fn check_room<'a>(
 
 impl FileOrder<'_> {
     fn address(&self) -> FileAddress<'_> {
-        FileAddress {
-            repository: self.source.name,
-            commit: &self.record.commit,
-            name: self.name,
-        }
+        self.repository.address(self.name)
     }
 
     /// The hashes of the file in the directory, if it is the right one.
@@ -301,12 +357,13 @@ impl FileOrder<'_> {
     }
 
     fn recorded(&self, sha256: &str) -> RecordedFile {
+        let RepositoryAtCommit { source, record } = self.repository;
         RecordedFile {
             name: self.name.to_owned(),
-            repository: self.source.name.to_owned(),
-            revision: self.source.revision.to_owned(),
-            commit: self.record.commit.clone(),
-            licence: self.record.licence.clone(),
+            repository: source.name.to_owned(),
+            revision: source.revision.to_owned(),
+            commit: record.commit.clone(),
+            licence: record.licence.clone(),
             size: self.content.size,
             sha256: sha256.to_owned(),
         }

@@ -16,11 +16,13 @@ mod directory;
 mod error;
 mod fetch;
 mod hash;
+mod licence;
 mod part;
 mod patience;
 
 pub use catalogue::{KNOWN_MODELS, KnownModel, ModelSourceRepository, WantedFile};
 pub use client::{HubClient, HubSettings};
-pub use directory::{FileState, check_directory, free_bytes, is_root};
+pub use directory::{FileState, check_directory, free_bytes, is_root, model_files, remove_model};
 pub use error::HubError;
-pub use fetch::{FetchNews, fetch};
+pub use fetch::{FetchNews, FetchRequest, fetch};
+pub use licence::LicenceText;

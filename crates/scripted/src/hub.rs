@@ -75,6 +75,8 @@ struct HubScript {
     api_faults: VecDeque<HubFault>,
     record_fault: Option<(String, RecordFault)>,
     token: Option<String>,
+    /// A token whose user has not accepted the conditions of the repositories.
+    token_without_access: Option<String>,
     requests: Vec<HubRequest>,
 }
 
@@ -140,6 +142,11 @@ impl ScriptedHub {
         self.script().token = Some(token.to_owned());
     }
 
+    /// Answers with 403, as of a gated repository, to requests with this token.
+    pub fn refuse_access(&self, token: &str) {
+        self.script().token_without_access = Some(token.to_owned());
+    }
+
     /// All requests since the last call.
     pub fn take_requests(&self) -> Vec<HubRequest> {
         std::mem::take(&mut self.script().requests)
@@ -166,7 +173,15 @@ impl HubState {
 
     fn answer(&self, request: &HubRequest) -> Vec<u8> {
         let mut script = self.script.lock().expect("no panic");
-        let bearer = script.token.as_ref().map(|token| format!("Bearer {token}"));
+        let bearer = |token: &Option<String>| Some(format!("Bearer {}", token.as_ref()?));
+        let without_access = bearer(&script.token_without_access);
+        if !request.is_content_host
+            && without_access.is_some()
+            && request.authorization == without_access
+        {
+            return head(403, &["X-Error-Code: GatedRepo".into()], 0);
+        }
+        let bearer = bearer(&script.token);
         // The host for contents knows no token: the address is the permission.
         if !request.is_content_host && bearer.is_some() && request.authorization != bearer {
             return head(401, &[], 0);

@@ -18,8 +18,12 @@ use super::{
     tokenizer::{Tokenizer, TokenizerError},
     weights::Weights,
 };
-use spotter_core::{FileMismatch, ModelRecord, ModelRecordError, config::ModelSource};
+use spotter_core::{
+    FileMismatch, ModelRecord, ModelRecordError, config::ModelSource, read_short_file,
+};
 
+/// Longest index of shards that is read, bytes.
+const INDEX_MAX_BYTES: u64 = 4 << 20;
 /// Hex digits of the weights' hash in a model's name.
 const NAME_DIGITS: usize = 4;
 
@@ -196,6 +200,13 @@ impl ModelFiles {
                 "it is not a directory; model.path must name one with config.json, model.safetensors and tokenizer.json"
                     .into(),
             ]));
+        }
+        if is_moondream3(directory) {
+            return Err(ModelError::Files(format!(
+                "{} has a Moondream 3; this version of Spotter cannot run Moondream 3 yet; set model.path to a Moondream 2, like that of \
+                 `spotter model get moondream2`",
+                directory.display()
+            )));
         }
         // Without config.json the family is not known.
         let files = FAMILIES[0].files();
@@ -382,6 +393,24 @@ impl FileBytes {
     fn io_error(&self, source: io::Error) -> ModelError {
         ModelError::Files(format!("cannot read {}: {source}", self.origin()))
     }
+}
+
+/// Are the files of a Moondream 3, by their record, or by a file or a tensor that no other family has?
+fn is_moondream3(directory: &Path) -> bool {
+    let is_recorded = || {
+        let record = ModelRecord::read(directory).ok().flatten();
+        record.is_some_and(|record| record.model.starts_with("moondream3"))
+    };
+    let in_weights = || {
+        let weights = WeightsFile::open(&directory.join("model.safetensors"));
+        weights.is_ok_and(|weights| weights.unused().iter().any(|name| name.contains(".tau")))
+    };
+    let in_index = || {
+        let index = directory.join("model.safetensors.index.json");
+        let index = read_short_file(&index, INDEX_MAX_BYTES).ok().flatten();
+        index.is_some_and(|index| index.contains(".tau"))
+    };
+    is_recorded() || directory.join("model_fp8.pt").is_file() || in_weights() || in_index()
 }
 
 /// Lower-case hex digits.

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     catalogue::WantedFile,
     client::HubSettings,
-    directory::{FileState, check_directory},
+    directory::{FileState, check_directory, remove_model},
 };
 use spotter_scripted::hub::{
     HubFault::{self, CutAfter, Status, WholeFile, WrongByte, WrongRange},
@@ -22,16 +22,19 @@ const WEIGHTS: &str = "model.safetensors";
 static MODEL: KnownModel = KnownModel {
     name: "moondream2",
     summary: "",
+    not_yet: None,
     repositories: &[
         ModelSourceRepository {
             name: "vikhyatk/moondream2",
             revision: "2025-06-21",
-            files: &[WantedFile("config.json"), WantedFile(WEIGHTS)],
+            files: &[WantedFile::Named("config.json"), WantedFile::Named(WEIGHTS)],
+            has_own_licence: false,
         },
         ModelSourceRepository {
             name: "moondream/starmie-v1",
             revision: "main",
-            files: &[WantedFile("tokenizer.json")],
+            files: &[WantedFile::Named("tokenizer.json")],
+            has_own_licence: false,
         },
     ],
 };
@@ -83,7 +86,13 @@ fn client(hub: &ScriptedHub, token: Option<&str>) -> HubClient {
 /// The record or the error, and the news in short.
 fn fetched(hub: &ScriptedHub, directory: &Path) -> (Result<ModelRecord, HubError>, Vec<String>) {
     let mut news = Vec::new();
-    let result = fetch(&client(hub, None), &MODEL, directory, &mut |of| match of {
+    let request = FetchRequest {
+        model: &MODEL,
+        directory,
+        today: String::new(),
+        accept: &mut |_| panic!("no licence to accept"),
+    };
+    let result = fetch(&client(hub, None), request, &mut |of| match of {
         FetchNews::Kept { file } => news.push(format!("kept {file}")),
         FetchNews::Repeated { file, .. } => news.push(format!("repeated {file}")),
         FetchNews::Restarted { file } => news.push(format!("restarted {file}")),
@@ -91,9 +100,19 @@ fn fetched(hub: &ScriptedHub, directory: &Path) -> (Result<ModelRecord, HubError
         FetchNews::Repository { name, licence, .. } => {
             news.push(format!("{name} {}", licence.unwrap_or("-")));
         }
-        FetchNews::Checked { .. } | FetchNews::Received { .. } => {}
+        FetchNews::Room { .. } | FetchNews::Checked { .. } | FetchNews::Received { .. } => {}
     });
     (result, news)
+}
+
+fn fetched_by(client: &HubClient, directory: &Path) -> Result<ModelRecord, HubError> {
+    let request = FetchRequest {
+        model: &MODEL,
+        directory,
+        today: String::new(),
+        accept: &mut |_| panic!("no licence to accept"),
+    };
+    fetch(client, request, &mut |_| {})
 }
 
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -165,7 +184,7 @@ fn token_goes_to_the_hub_and_never_to_another_host() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
     hub.require_token("hf_canary");
     let client = client(&hub, Some("hf_canary"));
-    fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap();
+    fetched_by(&client, folder.path()).unwrap();
     let requests = hub.take_requests();
     for request in &requests {
         let has_token = request.authorization.is_some();
@@ -285,15 +304,23 @@ fn wrong_hash_changes_no_file_that_was_good() {
 fn refusals_have_their_own_messages_and_are_not_repeated() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
     hub.require_token("hf_canary");
+    hub.refuse_access("hf_gated");
     for (token, expected) in [
-        (None, "without a login (HTTP 401); set HF_TOKEN"),
-        (Some("hf_other"), "with the token of HF_TOKEN (HTTP 401)"),
+        (None, "without a login (HTTP 401); log in at http"),
+        (
+            Some("hf_other"),
+            "the hub does not know the token of HF_TOKEN (HTTP 401",
+        ),
+        (Some("hf_gated"), "the account of HF_TOKEN has no access to"),
     ] {
         let client = client(&hub, token);
-        let error = fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap_err();
+        let error = fetched_by(&client, folder.path()).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(expected), "{error}");
         assert!(!error.contains("hf_"), "{error}");
+        // The page whose conditions have to be accepted.
+        let names_page = error.contains(&format!("at {}/vikhyatk/moondream2", hub.endpoint()));
+        assert_eq!(names_page, token != Some("hf_other"), "{error}");
         assert_eq!(hub.take_requests().len(), 1);
     }
     let other = ScriptedHub::start(Vec::new());
@@ -330,7 +357,7 @@ fn unreachable_hub_is_named_with_the_remedies() {
         ..settings
     });
     let folder = tempfile::tempdir().unwrap();
-    let error = fetch(&client, &MODEL, folder.path(), &mut |_| {}).unwrap_err();
+    let error = fetched_by(&client, folder.path()).unwrap_err();
     assert!(matches!(error, HubError::Unreachable { .. }), "{error}");
     let text = error.to_string();
     for part in [endpoint.as_str(), "HTTPS_PROXY", "HF_ENDPOINT"] {
@@ -403,5 +430,154 @@ fn mirror_without_sizes_or_hashes_is_named() {
     assert!(
         error.contains("names no size and hash of model.safetensors"),
         "{error}"
+    );
+}
+
+static LICENSED: KnownModel = KnownModel {
+    name: "licensed",
+    summary: "",
+    not_yet: None,
+    repositories: &[ModelSourceRepository {
+        name: "some/licensed",
+        revision: "main",
+        files: &[
+            WantedFile::IfListed("config.json"),
+            WantedFile::Named(WEIGHTS),
+        ],
+        has_own_licence: true,
+    }],
+};
+
+/// A hub where the repository of [`LICENSED`] has this licence.
+fn hub_with_licence(licence: Option<&str>) -> ScriptedHub {
+    let file = |name, content: &[u8], is_large| ScriptedFile {
+        name,
+        content: content.to_vec(),
+        is_large,
+    };
+    let licence = licence.map(|text| file("LICENSE.md", text.as_bytes(), false));
+    let weights = file(WEIGHTS, &weights(), true);
+    ScriptedHub::start(vec![ScriptedRepository {
+        name: "some/licensed",
+        revision: "main",
+        commit: COMMIT,
+        licence: Some("other"),
+        files: licence.into_iter().chain([weights]).collect(),
+    }])
+}
+
+/// The result, and what was shown and asked, in order.
+fn fetched_licensed(
+    hub: &ScriptedHub,
+    directory: &Path,
+    (today, answer): (&str, Result<(), &str>),
+) -> (Result<ModelRecord, HubError>, Vec<String>) {
+    let seen = std::cell::RefCell::new(Vec::new());
+    let request = FetchRequest {
+        model: &LICENSED,
+        directory,
+        today: today.to_owned(),
+        accept: &mut |licence| {
+            let LicenceText {
+                text, has_changed, ..
+            } = licence;
+            seen.borrow_mut()
+                .push(format!("asked {text} {has_changed}"));
+            answer.map_err(str::to_owned)
+        },
+    };
+    let result = fetch(&client(hub, None), request, &mut |of| match of {
+        FetchNews::Room { missing, .. } => seen.borrow_mut().push(format!("room {missing}")),
+        FetchNews::Received { file, done, size } if done == size => {
+            seen.borrow_mut().push(format!("received {file}"));
+        }
+        _ => {}
+    });
+    (result, seen.into_inner())
+}
+
+#[test]
+fn licence_is_asked_before_the_first_byte_and_after_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, changed) = (
+        hub_with_licence(Some("Terms 1")),
+        hub_with_licence(Some("Terms 2")),
+    );
+    let no = ("2026-11-27", Err("not read yet"));
+    let (refused, seen) = fetched_licensed(&first, folder.path(), no);
+    let refused = refused.unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the licence of some/licensed (LICENSE.md) was not accepted: not read yet; nothing was fetched"
+    );
+    let room = format!("room {}", weights().len() + "Terms 1".len());
+    assert_eq!(seen, [room.as_str(), "asked Terms 1 false"]);
+    assert!(contents(folder.path()).is_empty());
+
+    let yes = ("2026-11-27", Ok(()));
+    let (record, seen) = fetched_licensed(&first, folder.path(), yes);
+    let record = record.unwrap();
+    let expected = [
+        room.as_str(),
+        "asked Terms 1 false",
+        "received LICENSE.md",
+        "received model.safetensors",
+    ];
+    assert_eq!(seen, expected);
+    let [licence] = &record.licences[..] else {
+        panic!("{record:?}");
+    };
+    let of_file = record.files.iter().find(|file| file.name == "LICENSE.md");
+    assert_eq!(licence.sha256, of_file.unwrap().sha256);
+    assert_eq!(licence.accepted, "2026-11-27");
+    assert_eq!(
+        ModelRecord::read(folder.path()).unwrap(),
+        Some(record.clone())
+    );
+
+    let (again, seen) = fetched_licensed(&first, folder.path(), ("2026-12-24", Err("asked again")));
+    assert_eq!((again.unwrap(), seen), (record, Vec::new()));
+    let (_, seen) = fetched_licensed(&changed, folder.path(), no);
+    assert_eq!(seen, ["room 7", "asked Terms 2 true"]);
+    let (record, _) = fetched_licensed(&changed, folder.path(), ("2026-12-24", Ok(())));
+    assert_eq!(record.unwrap().licences[0].accepted, "2026-12-24");
+}
+
+#[test]
+fn repository_without_its_licence_file_is_not_fetched() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub_with_licence(None);
+    let (result, _) = fetched_licensed(&hub, folder.path(), ("2026-11-27", Ok(())));
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.starts_with("some/licensed has no licence file"),
+        "{error}"
+    );
+    assert!(contents(folder.path()).is_empty());
+}
+
+#[test]
+fn removed_model_leaves_only_files_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("licensed");
+    let hub = hub_with_licence(Some("Terms"));
+    for other in [None, Some("notes.txt")] {
+        fetched_licensed(&hub, &directory, ("2026-11-27", Ok(())))
+            .0
+            .unwrap();
+        for name in ["model.safetensors.part", "calibration.toml"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        if let Some(other) = other {
+            fs::write(directory.join(other), "mine").unwrap();
+        }
+        let record = fs::metadata(directory.join("model.toml")).unwrap().len();
+        let bytes = weights().len() as u64 + 5 + record;
+        assert_eq!(remove_model(&LICENSED, &directory).unwrap(), bytes);
+        assert_eq!(directory.exists(), other.is_some());
+    }
+    assert_eq!(
+        contents(&directory).keys().collect::<Vec<_>>(),
+        ["notes.txt"]
     );
 }

@@ -64,6 +64,7 @@ fn record(directory: &Path) -> ModelRecord {
         model: "street".into(),
         hub: Some("https://huggingface.co".into()),
         files: FAMILIES[0].files().map(recorded).into(),
+        licences: Vec::new(),
         score_maps: Vec::new(),
     };
     record.write(directory).unwrap();
@@ -193,4 +194,25 @@ fn a_name_is_found_for_relative_directories() {
     let here = std::env::current_dir().unwrap();
     assert_eq!(label(Path::new(".")), label(&here));
     assert_eq!(label(Path::new("/")), "model");
+}
+
+#[test]
+fn moondream_3_is_named_as_not_supported_yet() {
+    let tau = r#"{"text_model.transformer.h.0.tau_alpha":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let header = (tau.len() as u64).to_le_bytes();
+    let weights = [&header, tau.as_bytes(), &[0; 4]].concat();
+    let named = b"model = \"moondream3.1\"";
+    for (name, content) in [
+        ("model_fp8.pt", &b""[..]),
+        ("model.toml", named),
+        ("model.safetensors", &weights),
+        ("model.safetensors.index.json", tau.as_bytes()),
+    ] {
+        for directory in [TempDir::new().unwrap(), model_directory()] {
+            fs::write(directory.path().join(name), content).unwrap();
+            let error = load_error(directory.path());
+            let expected = "cannot run Moondream 3 yet; set model.path to a Moondream 2";
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
 }
