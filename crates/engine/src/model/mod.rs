@@ -13,6 +13,7 @@ mod files;
 mod grammar;
 mod moondream2;
 mod output;
+mod pickle;
 mod prompt;
 mod resize;
 mod source;
@@ -38,6 +39,7 @@ pub use moondream2::{
     random_weights, size_from_bin, tiling, view_tiling, vision_mb, without_ends,
 };
 pub use output::{ObjectBins, SequenceOutput};
+pub use pickle::{FileTensor, row_major, torch_tensors};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError};
 pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorSource, WeightsError, WeightsFile};

@@ -1,4 +1,4 @@
-//! Where tensors come from: a safetensors file, or bytes in the program. The values of a file's tensors are read when they are needed
+//! Where tensors come from: a safetensors or torch file, or bytes in the program. The values of a file's tensors are read when they are needed
 //! ([`Tensor`]), so a model that is being loaded takes little memory beside its copy on the device. The file is read at positions and not
 //! mapped: a file that is cut off meanwhile is then an error and not the end of the process.
 
@@ -9,7 +9,10 @@ use std::{
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData};
+use super::{
+    pickle::{FileTensor, is_torch_file, row_major, torch_tensors},
+    tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData},
+};
 
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 20;
@@ -48,7 +51,7 @@ pub trait TensorSource {
     }
 }
 
-/// An opened safetensors file. Only the header is in memory.
+/// An opened safetensors file, or one that `torch.save` wrote. Only what names the tensors is in memory.
 #[derive(Debug)]
 pub struct WeightsFile {
     origin: String,
@@ -63,6 +66,8 @@ pub struct WeightsFile {
 struct Entry {
     file_name: String,
     info: TensorInfo,
+    /// Of a tensor that is not row-major, as torch files have them.
+    strides: Option<Vec<usize>>,
     taken: bool,
 }
 
@@ -99,6 +104,9 @@ impl WeightsFile {
         }
         let mut size = [0; 8];
         size.copy_from_slice(&bytes.read(0, 8).map_err(io_error)?);
+        if is_torch_file(&size) {
+            return Self::read_torch(origin, bytes, length);
+        }
         let size = u64::from_le_bytes(size);
         if size > HEADER_MAX_BYTES {
             return Err(header_error(format!(
@@ -124,10 +132,23 @@ impl WeightsFile {
             serde_json::from_slice(&header).map_err(|error| header_error(error.to_string()))?;
         check(data_start + metadata.data_len() as u64)?;
         Ok(Self {
-            tensors: entries(&metadata, &origin)?,
+            tensors: entries(of_header(&metadata), &origin)?,
             origin,
             bytes,
             data_start,
+        })
+    }
+
+    fn read_torch(origin: String, bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
+        let tensors = torch_tensors(&|start, count| bytes.read(start, count), length);
+        let tensors = tensors.map_err(|reason| {
+            WeightsError::Unusable(format!("{origin} is not a torch file of tensors: {reason}"))
+        })?;
+        Ok(Self {
+            tensors: entries(tensors.into_iter(), &origin)?,
+            origin,
+            bytes,
+            data_start: 0,
         })
     }
 
@@ -156,6 +177,20 @@ impl TensorSource for WeightsFile {
             }
         };
         let (start, end) = entry.info.data_offsets;
+        if let Some(strides) = &entry.strides {
+            let span = self.bytes.read(start as u64, end - start);
+            let span = span.map_err(|error| {
+                WeightsError::Unusable(format!("cannot read {}: {error}", self.origin))
+            })?;
+            return Ok(Tensor {
+                name: name.to_owned(),
+                shape: entry.info.shape.clone(),
+                data: TensorData::Encoded {
+                    format,
+                    bytes: row_major(&span, &entry.info, strides).into(),
+                },
+            });
+        }
         let shape = entry.info.shape.clone();
         let values = shape
             .iter()
@@ -212,12 +247,27 @@ impl Bytes {
     }
 }
 
-fn entries(metadata: &Metadata, origin: &str) -> Result<BTreeMap<String, Entry>, WeightsError> {
+/// The tensors of a safetensors header.
+fn of_header(metadata: &Metadata) -> impl Iterator<Item = FileTensor> {
+    let tensors = metadata.tensors().into_iter();
+    tensors.map(|(name, info)| FileTensor {
+        name,
+        info: info.clone(),
+        strides: None,
+    })
+}
+
+fn entries(
+    tensors: impl Iterator<Item = FileTensor>,
+    origin: &str,
+) -> Result<BTreeMap<String, Entry>, WeightsError> {
     let mut entries = BTreeMap::new();
-    for (file_name, info) in metadata.tensors() {
+    for tensor in tensors {
+        let file_name = tensor.name.clone();
         let entry = Entry {
-            file_name: file_name.clone(),
-            info: info.clone(),
+            file_name: tensor.name,
+            info: tensor.info,
+            strides: tensor.strides,
             taken: false,
         };
         if let Some(other) = entries.insert(plain_name(&file_name), entry) {
