@@ -13,7 +13,7 @@ use super::{
     kernels::{Kernels, PlanarFrame},
     library::{self, Gpu},
     memory::{Buffer, held_bytes},
-    network::{LayerRunner, Network, NetworkParts},
+    network::{GpuNetwork, LayerRunner, NetworkParts},
     products::Products,
     program::{self, StepTables, TableLayout},
     record::DecisionRecord,
@@ -125,7 +125,7 @@ pub struct CudaBackend {
     pub(super) streams: Streams,
     // Dropped before the network, whose kernels and buffers they refer to.
     pub(super) graphs: Graphs,
-    pub(super) network: Network,
+    pub(super) network: GpuNetwork,
     frames: FramePreprocessor,
     /// Features of crops, by entry.
     kept: Buffer<bf16>,
@@ -206,7 +206,7 @@ impl CudaBackend {
         let stream = &streams.compute;
         let limits = limits(config, capacity)?;
         let layout = TableLayout::new(&limits);
-        let network = Network::new(parts, config, &layout, capacity.crops_at_once)?;
+        let network = GpuNetwork::new(parts, config, &layout, capacity.crops_at_once)?;
         let vocab = config.text.vocab_size;
         let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes(capacity));
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ use super::{
     backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
     error::CudaError,
     frames::FramePreprocessor,
-    network::Network,
+    network::GpuNetwork,
     products::WORKSPACE_BYTES,
     program::TableLayout,
     slot::GpuSlot,
@@ -100,7 +100,7 @@ impl Footprint {
 
 /// Of a page of the KV cache.
 pub fn page_bytes(config: &ModelConfig) -> usize {
-    Network::page_bytes(config)
+    GpuNetwork::page_bytes(config)
 }
 
 /// Of the features of a kept crop.
@@ -114,7 +114,7 @@ fn scratch_bytes(
     capacity: CudaCapacity,
 ) -> Result<usize, CudaError> {
     let layout = TableLayout::new(&limits(config, capacity)?);
-    let network = Network::scratch_bytes(config, &layout, capacity.crops_at_once, precision);
+    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, precision);
     let slot = GpuSlot::gpu_bytes(&layout, config.text.vocab_size, frame_bytes(capacity));
     let frames = FramePreprocessor::scratch_bytes(FRAME_PIXELS);
     Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)

@@ -30,21 +30,21 @@ pub use runner::LayerRunner;
 use text::TextDecoder;
 use vision::{VisionEncoder, VisionRoom};
 
-/// What a [`Network`] is made of, and what can be made into another one.
+/// What a [`GpuNetwork`] is made of, and what can be made into another one.
 pub struct NetworkParts {
     pub runner: LayerRunner,
     pub weights: GpuWeights,
 }
 
 /// The model on the GPU.
-pub struct Network {
+pub struct GpuNetwork {
     pub runner: LayerRunner,
     pub vision: VisionEncoder,
     pub text: TextDecoder,
     pub heads: RegionHeads,
 }
 
-impl Network {
+impl GpuNetwork {
     /// Allocates everything that steps within the layout need.
     pub fn new(
         parts: NetworkParts,
