@@ -25,8 +25,16 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("engine", "service", &["model", "scheduler"]),
     ("engine", "sim", &["scheduler", "step_check"]),
     ("engine", "step_check", &["scheduler"]),
-    ("engine", "cpu", &["model", "network", "scheduler", "step_check"]),
-    ("engine", "cuda", &["model", "network", "scheduler", "step_check"]),
+    (
+        "engine",
+        "cpu",
+        &["model", "network", "scheduler", "step_check"],
+    ),
+    (
+        "engine",
+        "cuda",
+        &["model", "network", "scheduler", "step_check"],
+    ),
     (
         "engine",
         "open",
