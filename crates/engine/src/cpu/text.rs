@@ -223,12 +223,12 @@ fn heads(config: &TextConfig) -> AttentionHeads {
 
 /// Some outputs of a layer.
 fn rows_of(layer: &LinearWeights, outputs: &[usize]) -> Result<PackedLinear, WeightsError> {
-    let (weight, bias) = (layer.weight.to_f32()?, layer.bias.to_f32()?);
+    let (weight, bias) = (&layer.weight, layer.bias.to_f32()?);
     let width = weight.len() / bias.len();
-    let rows = outputs
-        .iter()
-        .map(|&output| &weight[output * width..][..width]);
-    let rows: Vec<&[f32]> = rows.collect();
+    let mut rows = vec![0.0; outputs.len() * width];
+    for (row, output) in rows.chunks_exact_mut(width).zip(outputs) {
+        weight.read_f32(output * width, row)?;
+    }
     let bias = outputs.iter().map(|&output| bias[output]).collect();
-    Ok(PackedLinear::new(&rows.concat(), bias))
+    Ok(PackedLinear::new(&rows, bias))
 }

@@ -151,16 +151,11 @@ impl Tensor {
 
     /// The values in single precision; exact for all formats. May block on the disk.
     pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
-        let (format, bytes) = match &self.data {
-            TensorData::F32(values) => return Ok(values.clone()),
-            TensorData::Encoded { format, bytes } => (*format, bytes),
-        };
+        if let TensorData::F32(values) = &self.data {
+            return Ok(values.clone());
+        }
         let mut values = vec![0.0; self.len()];
-        let mut rest = values.as_mut_slice();
-        bytes.pieces(0, self.len() * format.bytes(), |piece| {
-            let to = take_first(&mut rest, piece.len() / format.bytes());
-            format.decode(piece, to, |value| value);
-        })?;
+        self.read_f32(0, &mut values)?;
         Ok(values)
     }
 
@@ -172,15 +167,32 @@ impl Tensor {
         }
     }
 
-    /// Fills `to` with the values from `first` on, in bf16, rounded to nearest. May block on the disk.
+    /// Fills `to` with the values from `first` on; exact for all formats. May block on the disk.
+    pub fn read_f32(&self, first: usize, to: &mut [f32]) -> Result<(), WeightsError> {
+        let decode =
+            |format: FloatFormat, bytes: &[u8], to: &mut [f32]| format.decode(bytes, to, |v| v);
+        self.read(first, to, |value| value, decode)
+    }
+
+    /// The same in bf16, rounded to nearest.
     pub fn read_bf16(&self, first: usize, to: &mut [bf16]) -> Result<(), WeightsError> {
+        self.read(first, to, bf16::from_f32, FloatFormat::decode_bf16)
+    }
+
+    fn read<T>(
+        &self,
+        first: usize,
+        to: &mut [T],
+        convert: impl Fn(f32) -> T,
+        decode: impl Fn(FloatFormat, &[u8], &mut [T]),
+    ) -> Result<(), WeightsError> {
         let count = to.len();
         match &self.data {
-            TensorData::F32(values) => fill(to, &values[first..first + count], bf16::from_f32),
+            TensorData::F32(values) => fill(to, &values[first..first + count], convert),
             TensorData::Encoded { format, bytes } => {
                 let (size, mut rest) = (format.bytes(), to);
                 bytes.pieces(first * size, count * size, |piece| {
-                    format.decode_bf16(piece, take_first(&mut rest, piece.len() / size));
+                    decode(*format, piece, take_first(&mut rest, piece.len() / size));
                 })?;
             }
         }
