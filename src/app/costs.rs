@@ -1,6 +1,6 @@
 //! What each prompt asks of the device: crops, arithmetic, share of what the device can do. Pure.
 //!
-//! The arithmetic is that of [`look_work`]: the image of a view once for all prompts that share it, and each prompt with one object
+//! The arithmetic is that of [`ModelWork`]: the image of a view once for all prompts that share it, and each prompt with one object
 //! in its answer. Prompts of a view share the cost of its images in proportion to their rates.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -12,7 +12,7 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig, SharedCamera},
 };
 use spotter_engine::{
-    model::{DetectWork, ModelConfig, Tiling, look_work, tiling},
+    model::{DetectWork, ModelConfig, ModelWork, Tiling, tiling},
     open::MEASURED_SIZE,
     service::{SeenSizes, views},
 };
@@ -32,6 +32,7 @@ pub const ASSUMED_SIZE: (usize, usize) = (1920, 1080);
 #[derive(Clone, Debug)]
 pub struct CostBasis {
     pub model: ModelConfig,
+    work: ModelWork,
     /// Of all devices together; `None` when it was not measured.
     pub tflop_per_s: Option<f64>,
     engines: usize,
@@ -42,11 +43,13 @@ impl CostBasis {
     pub fn new(model: ModelConfig, look: Option<Duration>, prompts: usize, engines: usize) -> Self {
         let (width, height) = MEASURED_SIZE;
         let measured = tiling(width, height, &model.vision);
-        let tflop = look_tflop(&model, measured, prompts);
+        let work = ModelWork::of(&model);
+        let tflop = look_tflop(&work, measured, prompts);
         let seconds = look.map(|look| look.as_secs_f64()).filter(|s| *s > 0.0);
         Self {
             tflop_per_s: seconds.map(|seconds| tflop / seconds * engines as f64),
             model,
+            work,
             engines,
         }
     }
@@ -66,8 +69,8 @@ impl CostBasis {
         let views = views(seen, &sizes, &self.model.vision);
         let mut costs = vec![PromptCost::default(); prompts.len()];
         for view in views {
-            let image = look_tflop(&self.model, view.tiling, 0);
-            let alone = look_tflop(&self.model, view.tiling, 1);
+            let image = look_tflop(&self.work, view.tiling, 0);
+            let alone = look_tflop(&self.work, view.tiling, 1);
             let rates = || view.prompts.iter().map(|&index| prompts[index].rate.hz());
             // A look takes all prompts that are due, so the fastest one decides how many images there are.
             let images_hz = rates().fold(0.0, f64::max);
@@ -129,12 +132,13 @@ impl CostBasis {
     /// Of a look of cost 1.
     fn unit_tflop(&self) -> f64 {
         let (width, height) = MEASURED_SIZE;
-        look_tflop(&self.model, tiling(width, height, &self.model.vision), 1)
+        look_tflop(&self.work, tiling(width, height, &self.model.vision), 1)
     }
 }
 
-fn look_tflop(model: &ModelConfig, tiling: Tiling, prompts: usize) -> f64 {
-    look_work(model, tiling, &vec![USUAL_PROMPT; prompts]).total() / GFLOP_PER_TFLOP
+fn look_tflop(model: &ModelWork, tiling: Tiling, prompts: usize) -> f64 {
+    let looked = model.look(tiling, &vec![USUAL_PROMPT; prompts]);
+    looked.total() / GFLOP_PER_TFLOP
 }
 
 fn smallest_moved(size: (usize, usize)) -> RegionBox {

@@ -49,6 +49,7 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
     let environment = Environment::process();
     let destination = || environment.models_destination(is_root()).join(known.name);
     let directory = args.dir.clone().unwrap_or_else(destination);
+    check_has_no_other(known, &directory)?;
     let settings = HubSettings::from_environment()?;
     if let Some(warning) = settings.warning() {
         remark(format_args!("warning: {warning}"));
@@ -104,6 +105,21 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
             usage(&environment, &directory)
         )),
         None => say(usage(&environment, &directory)),
+    }
+}
+
+/// A directory has the files of one model, whose names are those of another. What `spotter eval` records has the name of its directory.
+pub(super) fn check_has_no_other(known: &KnownModel, directory: &Path) -> anyhow::Result<()> {
+    let record = ModelRecord::read(directory)?;
+    let fetched = record.filter(|record| record.hub.is_some());
+    match fetched.filter(|record| record.model != known.name) {
+        Some(record) => bail!(
+            "{} has {}, not {}; nothing was changed; name another directory with --dir",
+            directory.display(),
+            record.model,
+            known.name
+        ),
+        None => Ok(()),
     }
 }
 

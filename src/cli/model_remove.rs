@@ -7,9 +7,16 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::{args::ModelRemoveArgs, model::amount, out::say};
-use spotter_core::config::{DEFAULT_MODEL, Environment};
-use spotter_hub::{is_root, model_files, remove_model};
+use super::{
+    args::ModelRemoveArgs,
+    model::{amount, check_has_no_other},
+    out::say,
+};
+use spotter_core::{
+    ModelRecord,
+    config::{DEFAULT_MODEL, Environment},
+};
+use spotter_hub::{KnownModel, is_root, model_files, remove_model};
 
 /// What the service runs with (systemd/spotter.service).
 const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
@@ -26,6 +33,7 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
             known.name
         );
     }
+    check_is_of(known, &directory)?;
     let service = PathBuf::from(SERVICE_CONFIG);
     let of_service = service.exists().then_some(service);
     for config in of_service.iter().chain(&args.config) {
@@ -38,7 +46,7 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
     }
     let bytes = remove_model(known, &directory)?;
     let left = match directory.exists() {
-        true => "; the directory has other files, which stay",
+        true => "; the directory stays",
         false => "",
     };
     say(format_args!(
@@ -46,6 +54,20 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
         known.name,
         amount(bytes)
     ))
+}
+
+/// Other models have files of the same names.
+fn check_is_of(known: &KnownModel, directory: &Path) -> anyhow::Result<()> {
+    check_has_no_other(known, directory)?;
+    let has_part = |name: &String| name.ends_with(".part");
+    let is_recorded = ModelRecord::read(directory)?.is_some();
+    if !is_recorded && !model_files(known, directory)?.keys().any(has_part) {
+        bail!(
+            "{} has no model.toml, so its files may be of another program; nothing was deleted",
+            directory.display()
+        );
+    }
+    Ok(())
 }
 
 /// Does the configuration name the model in `directory`? One that sets no model.path uses the default model, wherever it may be found.

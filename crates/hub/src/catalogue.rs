@@ -125,6 +125,13 @@ impl KnownModel {
     /// What to do on a machine that cannot reach the hub: lines for a person.
     pub fn by_hand(&self, endpoint: &str, directory: &Path) -> String {
         let (name, directory) = (self.name, directory.display());
+        let elsewhere = format!(
+            "Without a network here, run `spotter model get {name} --dir DIR` on another machine and copy DIR, with its \
+             model.toml, to {directory}."
+        );
+        if self.not_yet.is_some() {
+            return elsewhere;
+        }
         let files = self.repositories.iter().flat_map(|repository| {
             let ModelSourceRepository { name, revision, .. } = repository;
             let url =
@@ -133,8 +140,7 @@ impl KnownModel {
         });
         let files: Vec<String> = files.collect();
         format!(
-            "Without a network here, run `spotter model get {name} --dir DIR` on another machine and copy DIR, with its \
-             model.toml, to {directory}.\nOr copy these files to {directory}; without model.toml, Spotter looks once at a \
+            "{elsewhere}\nOr copy these files to {directory}; without model.toml, Spotter looks once at a \
              known picture at each start:\n{}",
             files.join("\n")
         )

@@ -1,7 +1,5 @@
 //! Licences that the user accepts before a model is fetched.
 
-use std::path::Path;
-
 use crate::{
     client::HubClient,
     error::HubError,
@@ -27,8 +25,10 @@ pub struct LicenceText<'a> {
 pub(crate) fn licence_file(repository: &RepositoryAtCommit) -> Option<&str> {
     let RepositoryAtCommit { source, record } = repository;
     let is_licence = |name: &&String| {
-        let is_plain = Path::new(name).file_name() == Some(name.as_ref());
-        is_plain && name.to_ascii_lowercase().contains("licen")
+        // It is shown, and becomes a name on the disk and in a URL.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_short = name.len() <= 100;
+        is_short && name.bytes().all(is_plain) && name.to_ascii_lowercase().contains("licen")
     };
     let name = record.files.keys().find(is_licence)?;
     source.has_own_licence.then_some(name)

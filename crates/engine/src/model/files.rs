@@ -410,7 +410,11 @@ fn is_moondream3(directory: &Path) -> bool {
         let index = read_short_file(&index, INDEX_MAX_BYTES).ok().flatten();
         index.is_some_and(|index| index.contains(".tau"))
     };
-    is_recorded() || directory.join("model_fp8.pt").is_file() || in_weights() || in_index()
+    is_recorded()
+        || match directory.join("model.safetensors").is_file() {
+            true => in_weights(),
+            false => directory.join("model_fp8.pt").is_file() || in_index(),
+        }
 }
 
 /// Lower-case hex digits.

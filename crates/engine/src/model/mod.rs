@@ -33,9 +33,9 @@ pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, 
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream2::{
     BINS, CaptionTemplates, Crops, DetectWork, LAYER_NORM_EPS, LargeLayer, LayerShape, LookWork,
-    ModelConfig, ModelConfigError, ROPE_THETA, ROTARY_DIM, RegionConfig, Template, Templates,
-    TextConfig, Tiling, TokenizerConfig, VisionConfig, bin_from_coord, bin_from_size,
-    coord_from_bin, crops, cut_crops, decoder_mb, kv_mb, look_work, normalise_table, prompt_tokens,
+    ModelConfig, ModelConfigError, ModelWork, ROPE_THETA, ROTARY_DIM, RegionConfig, Template,
+    Templates, TextConfig, Tiling, TokenizerConfig, VisionConfig, bin_from_coord, bin_from_size,
+    coord_from_bin, crops, cut_crops, decoder_mb, kv_mb, normalise_table, prompt_tokens,
     random_weights, size_from_bin, tiling, view_tiling, vision_mb, without_ends,
 };
 pub use output::{ObjectBins, SequenceOutput};

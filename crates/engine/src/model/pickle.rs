@@ -9,6 +9,7 @@ mod archive;
 use std::{collections::HashMap, io, rc::Rc};
 
 use safetensors::tensor::{Dtype, TensorInfo};
+use spotter_core::plain_line;
 
 use self::archive::{Archive, ByteRange};
 
@@ -421,6 +422,7 @@ impl<'a> PickleMachine<'a> {
 
     fn global(&mut self) -> Result<Global, String> {
         let (module, name) = (self.line()?, self.line()?);
+        let short = |text: &str| plain_line(text.get(..64).unwrap_or(text));
         match (module, name) {
             ("collections", "OrderedDict") => Ok(Global::OrderedDict),
             ("torch._utils", "_rebuild_tensor_v2") => Ok(Global::RebuildTensor),
@@ -431,7 +433,9 @@ impl<'a> PickleMachine<'a> {
                 Ok(dtype_of(name).map_or(Global::UntypedStorage, Global::Type))
             }
             _ => Err(format!(
-                "it names {module:?} {name:?}, which is no part of a tensor; refused, and nothing was executed"
+                "it names {:?} {:?}, which is no part of a tensor; refused, and nothing was executed",
+                short(module),
+                short(name)
             )),
         }
     }
@@ -636,6 +640,10 @@ impl StoredTensor {
         // Values that are there several times could need more memory than the file has bytes.
         if count > span {
             return Err(format!("{}; it repeats values", outside()));
+        }
+        // All from the first to the last are read at once.
+        if span / 4 > count {
+            return Err(format!("{}; it leaves out most of the values", outside()));
         }
         let start = storage.start as usize;
         Ok(FileTensor {

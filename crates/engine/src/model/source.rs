@@ -8,6 +8,7 @@ use std::{
 };
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use spotter_core::plain_line;
 
 use super::{
     pickle::{FileTensor, is_torch_file, row_major, torch_tensors},
@@ -142,6 +143,8 @@ impl WeightsFile {
     fn read_torch(origin: String, bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
         let tensors = torch_tensors(&|start, count| bytes.read(start, count), length);
         let tensors = tensors.map_err(|reason| {
+            // It quotes what the file says.
+            let reason = plain_line(&reason);
             WeightsError::Unusable(format!("{origin} is not a torch file of tensors: {reason}"))
         })?;
         Ok(Self {

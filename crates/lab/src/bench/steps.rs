@@ -11,7 +11,7 @@ use super::{Spread, table::TextTable};
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, Mono, Picture};
 use spotter_engine::{
-    model::{ModelConfig, decoder_mb, kv_mb, look_work, tiling, vision_mb},
+    model::{ModelConfig, ModelWork, decoder_mb, kv_mb, tiling, vision_mb},
     scheduler::backend::{
         Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step, StepTimes,
     },
@@ -90,7 +90,8 @@ impl Steps<'_> {
                 .collect();
             let picture = Picture::from_rgb(width, height, bytes)?;
             let step = self.image_step(images, &picture);
-            let work = look_work(self.config, tiling(width, height, &self.config.vision), &[])
+            let work = ModelWork::of(self.config)
+                .look(tiling(width, height, &self.config.vision), &[])
                 .total()
                 * images as f64;
             let what = format!("{images} x {width}x{height}");

@@ -202,17 +202,22 @@ fn moondream_3_is_named_as_not_supported_yet() {
     let header = (tau.len() as u64).to_le_bytes();
     let weights = [&header, tau.as_bytes(), &[0; 4]].concat();
     let named = b"model = \"moondream3.1\"";
-    for (name, content) in [
-        ("model_fp8.pt", &b""[..]),
-        ("model.toml", named),
-        ("model.safetensors", &weights),
-        ("model.safetensors.index.json", tau.as_bytes()),
+    let expected = "cannot run Moondream 3 yet; set model.path to a Moondream 2";
+    for (name, content, is_so_beside_weights) in [
+        ("model_fp8.pt", &b""[..], false),
+        ("model.toml", named, true),
+        ("model.safetensors", &weights, true),
+        ("model.safetensors.index.json", tau.as_bytes(), false),
     ] {
-        for directory in [TempDir::new().unwrap(), model_directory()] {
-            fs::write(directory.path().join(name), content).unwrap();
-            let error = load_error(directory.path());
-            let expected = "cannot run Moondream 3 yet; set model.path to a Moondream 2";
-            assert!(error.contains(expected), "{name}: {error}");
-        }
+        let empty = TempDir::new().unwrap();
+        fs::write(empty.path().join(name), content).unwrap();
+        let error = load_error(empty.path());
+        assert!(error.contains(expected), "{name}: {error}");
+        let complete = model_directory();
+        fs::write(complete.path().join(name), content).unwrap();
+        let loaded = load(complete.path());
+        let error = loaded.err().map(|error| error.to_string());
+        let is_refused = error.is_some_and(|error| error.contains(expected));
+        assert_eq!(is_refused, is_so_beside_weights, "{name}");
     }
 }

@@ -25,7 +25,7 @@ pub use random::random_weights;
 pub use region::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use templates::prompt_tokens;
 pub use tiling::{Tiling, tiling, view_tiling};
-pub use work::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, vision_mb};
+pub use work::{DetectWork, LookWork, ModelWork, decoder_mb, kv_mb, vision_mb};
 
 use super::{
     family::{ModelFamily, ModelFile},

@@ -40,23 +40,6 @@ pub struct DetectWork {
     pub boxes: usize,
 }
 
-/// The work of one look at a picture that is cut so.
-pub fn look_work(config: &ModelConfig, tiling: Tiling, prompts: &[DetectWork]) -> LookWork {
-    let model = ModelWork::of(config);
-    let crops = tiling.crops();
-    let start = config.prefix_positions();
-    let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
-    LookWork {
-        vision: (crops as f64 * model.crop() + model.projection()) / GIGA,
-        prefix: model.prefix(start) / GIGA,
-        prompts: sum(&|p| model.rows(start, p.tokens) + model.x_or_end()),
-        generate: sum(&|p| {
-            // Each box is three positions: its x, its y, its size. The next x or the end follows.
-            model.rows(start + p.tokens, 3 * p.boxes) + p.boxes as f64 * model.boxed()
-        }),
-    }
-}
-
 /// Weights of the decoder's blocks, MB.
 pub fn decoder_mb(config: &ModelConfig) -> f64 {
     bf16_mb(ModelWork::of(config).text)
@@ -92,23 +75,41 @@ fn mlp_values(mlp: &Mlp<LayerSpec>) -> usize {
 }
 
 /// A network with the number of weights of its blocks.
-struct ModelWork<'a> {
-    config: &'a ModelConfig,
+#[derive(Clone, Debug)]
+pub struct ModelWork {
+    config: ModelConfig,
     network: NetworkSpec,
     vision: usize,
     text: usize,
 }
 
-impl<'a> ModelWork<'a> {
-    fn of(config: &'a ModelConfig) -> Self {
+impl ModelWork {
+    /// Counts all layers: once for a model.
+    pub fn of(config: &ModelConfig) -> Self {
         let network = config.network();
         let vision = network.vision.blocks.iter().flat_map(VisionBlock::layers);
         let text = network.text.blocks.iter().flat_map(TextBlock::layers);
         Self {
-            config,
+            config: config.clone(),
             vision: vision.map(LayerSpec::values).sum(),
             text: text.map(LayerSpec::values).sum(),
             network,
+        }
+    }
+
+    /// The work of one look at a picture that is cut so.
+    pub fn look(&self, tiling: Tiling, prompts: &[DetectWork]) -> LookWork {
+        let crops = tiling.crops();
+        let start = self.config.prefix_positions();
+        let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
+        LookWork {
+            vision: (crops as f64 * self.crop() + self.projection()) / GIGA,
+            prefix: self.prefix(start) / GIGA,
+            prompts: sum(&|p| self.rows(start, p.tokens) + self.x_or_end()),
+            generate: sum(&|p| {
+                // Each box is three positions: its x, its y, its size. The next x or the end follows.
+                self.rows(start + p.tokens, 3 * p.boxes) + p.boxes as f64 * self.boxed()
+            }),
         }
     }
 
@@ -201,7 +202,7 @@ mod tests {
             boxes: 3,
         };
         let tiling = tiling(1920, 1080, &released.vision);
-        let work = look_work(&released, tiling, &[prompt]);
+        let work = ModelWork::of(&released).look(tiling, &[prompt]);
         let found = [work.vision, work.prefix, work.prompts, work.generate];
         let expected = [6050.013037056, 1802.79099392, 15.411126272, 23.570374656];
         for (found, expected) in found.into_iter().zip(expected) {
@@ -214,7 +215,8 @@ mod tests {
         let released = ModelConfig::default();
         let model = ModelWork::of(&released);
         let vision = |width, height| {
-            look_work(&released, tiling(width, height, &released.vision), &[]).vision
+            let tiling = tiling(width, height, &released.vision);
+            model.look(tiling, &[]).vision
         };
         let (crop, projection) = (model.crop() / GIGA, model.projection() / GIGA);
         close(vision(378, 378), crop + projection);
@@ -238,11 +240,14 @@ mod tests {
             boxes: 3,
         };
         let single = tiling(640, 360, &released.vision);
-        let one = look_work(&released, single, &[prompt]);
-        let two = look_work(&released, single, &[prompt, prompt]);
+        let one = ModelWork::of(&released).look(single, &[prompt]);
+        let two = ModelWork::of(&released).look(single, &[prompt, prompt]);
         assert_eq!((one.vision, one.prefix), (two.vision, two.prefix));
         close(two.total() - one.total(), one.prompts + one.generate);
         let nothing = DetectWork { boxes: 0, ..prompt };
-        assert_eq!(look_work(&released, single, &[nothing]).generate, 0.0);
+        assert_eq!(
+            ModelWork::of(&released).look(single, &[nothing]).generate,
+            0.0
+        );
     }
 }

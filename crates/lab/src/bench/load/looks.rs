@@ -16,7 +16,7 @@ use crate::bench::{
 use spotter::{cli::out::remark, ops::gpu_stats::Strain};
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
-    model::{DetectWork, LookWork, decoder_mb, kv_mb, look_work, tiling},
+    model::{DetectWork, LookWork, ModelWork, decoder_mb, kv_mb, tiling},
     scheduler::{Options, request::Decide, sequence::Bounds},
 };
 
@@ -258,7 +258,7 @@ impl Load<'_> {
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();
         let tiling = tiling(case.size.0, case.size.1, &config.vision);
-        look_work(config, tiling, &detects)
+        ModelWork::of(config).look(tiling, &detects)
     }
 
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
