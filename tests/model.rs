@@ -499,6 +499,20 @@ fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
         "{listed}"
     );
 
+    for verb in ["get", "remove"] {
+        let other = machine.run(&["model", verb, "moondream2", "--dir", dir], &[]);
+        let refused = other.expect(FAILED).stderr;
+        let expected = format!("{dir} has moondream3.1, not moondream2; nothing was changed");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    let foreign = machine.home.path().join("foreign");
+    let unknown = foreign.to_str().expect("UTF-8");
+    fs::create_dir(&foreign).expect("created");
+    fs::write(foreign.join("config.json"), "{}").expect("written");
+    let kept = machine.run(&["model", "remove", "moondream2", "--dir", unknown], &[]);
+    let kept = kept.expect(FAILED).stderr;
+    assert!(kept.contains("may be of another program"), "{kept}");
+
     let config = machine.home.path().join("site.toml");
     let config = config.to_str().expect("UTF-8");
     let remove = [
