@@ -49,7 +49,7 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
     let environment = Environment::process();
     let destination = || environment.models_destination(is_root()).join(known.name);
     let directory = args.dir.clone().unwrap_or_else(destination);
-    check_has_no_other(known, &directory)?;
+    own_record(known, &directory)?;
     let settings = HubSettings::from_environment()?;
     if let Some(warning) = settings.warning() {
         remark(format_args!("warning: {warning}"));
@@ -108,19 +108,23 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
     }
 }
 
-/// A directory has the files of one model, whose names are those of another. What `spotter eval` records has the name of its directory.
-pub(super) fn check_has_no_other(known: &KnownModel, directory: &Path) -> anyhow::Result<()> {
+/// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
+/// `spotter eval` records has the name of its directory.
+pub(super) fn own_record(
+    known: &KnownModel,
+    directory: &Path,
+) -> anyhow::Result<Option<ModelRecord>> {
     let record = ModelRecord::read(directory)?;
-    let fetched = record.filter(|record| record.hub.is_some());
-    match fetched.filter(|record| record.model != known.name) {
-        Some(record) => bail!(
+    let fetched = record.as_ref().filter(|record| record.hub.is_some());
+    if let Some(other) = fetched.filter(|record| record.model != known.name) {
+        bail!(
             "{} has {}, not {}; nothing was changed; name another directory with --dir",
             directory.display(),
-            record.model,
+            other.model,
             known.name
-        ),
-        None => Ok(()),
+        );
     }
+    Ok(record)
 }
 
 /// Like `2026-11-27`.

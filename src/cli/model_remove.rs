@@ -9,14 +9,11 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::ModelRemoveArgs,
-    model::{amount, check_has_no_other},
+    model::{amount, own_record},
     out::say,
 };
-use spotter_core::{
-    ModelRecord,
-    config::{DEFAULT_MODEL, Environment},
-};
-use spotter_hub::{KnownModel, is_root, model_files, remove_model};
+use spotter_core::config::{DEFAULT_MODEL, Environment};
+use spotter_hub::{is_root, model_files, remove_files};
 
 /// What the service runs with (systemd/spotter.service).
 const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
@@ -27,13 +24,20 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
     let destination = || environment.models_destination(is_root()).join(known.name);
     let directory = args.dir.clone().unwrap_or_else(destination);
     let path = directory.display();
-    if model_files(known, &directory)?.is_empty() {
+    let files = model_files(known, &directory)?;
+    if files.is_empty() {
         bail!(
             "{path} has no files of {}; `spotter model list` shows where models are, and --dir names another directory",
             known.name
         );
     }
-    check_is_of(known, &directory)?;
+    // Other models have files of the same names.
+    let record = own_record(known, &directory)?;
+    if record.is_none() && !files.keys().any(|name| name.ends_with(".part")) {
+        bail!(
+            "{path} has no model.toml, so its files may be of another program; nothing was deleted"
+        );
+    }
     let service = PathBuf::from(SERVICE_CONFIG);
     let of_service = service.exists().then_some(service);
     for config in of_service.iter().chain(&args.config) {
@@ -44,7 +48,7 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
             );
         }
     }
-    let bytes = remove_model(known, &directory)?;
+    let bytes = remove_files(&directory, &files)?;
     let left = match directory.exists() {
         true => "; the directory stays",
         false => "",
@@ -54,20 +58,6 @@ pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
         known.name,
         amount(bytes)
     ))
-}
-
-/// Other models have files of the same names.
-fn check_is_of(known: &KnownModel, directory: &Path) -> anyhow::Result<()> {
-    check_has_no_other(known, directory)?;
-    let has_part = |name: &String| name.ends_with(".part");
-    let is_recorded = ModelRecord::read(directory)?.is_some();
-    if !is_recorded && !model_files(known, directory)?.keys().any(has_part) {
-        bail!(
-            "{} has no model.toml, so its files may be of another program; nothing was deleted",
-            directory.display()
-        );
-    }
-    Ok(())
 }
 
 /// Does the configuration name the model in `directory`? One that sets no model.path uses the default model, wherever it may be found.

@@ -88,9 +88,8 @@ pub fn model_files(
     Ok(files)
 }
 
-/// Deletes [`model_files`], and the directory when nothing else is in it; gives the bytes. Blocks on the disk.
-pub fn remove_model(model: &KnownModel, directory: &Path) -> Result<u64, HubError> {
-    let files = model_files(model, directory)?;
+/// Deletes the [`model_files`] of a directory, and itself when nothing else is in it; gives the bytes. Blocks on the disk.
+pub fn remove_files(directory: &Path, files: &BTreeMap<String, u64>) -> Result<u64, HubError> {
     let folder = OpenFolder::create(directory, FileReaders::Everyone);
     let folder = folder.map_err(HubError::disk("open", directory))?;
     for file in files.keys() {

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     catalogue::WantedFile,
     client::HubSettings,
-    directory::{FileState, check_directory, remove_model},
+    directory::{FileState, check_directory, model_files, remove_files},
 };
 use spotter_scripted::hub::{
     HubFault::{self, CutAfter, Status, WholeFile, WrongByte, WrongRange},
@@ -573,7 +573,8 @@ fn removed_model_leaves_only_files_of_others() {
         }
         let record = fs::metadata(directory.join("model.toml")).unwrap().len();
         let bytes = weights().len() as u64 + 5 + record;
-        assert_eq!(remove_model(&LICENSED, &directory).unwrap(), bytes);
+        let files = model_files(&LICENSED, &directory).unwrap();
+        assert_eq!(remove_files(&directory, &files).unwrap(), bytes);
         assert_eq!(directory.exists(), other.is_some());
     }
     assert_eq!(

@@ -60,6 +60,14 @@ impl SentRequest {
             repeats: 0,
         }
     }
+
+    /// The same once more.
+    fn again(self) -> Self {
+        Self {
+            repeats: self.repeats + 1,
+            ..self
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -85,8 +93,9 @@ pub struct RtspDialogue {
     is_playing: bool,
     /// The last answer that rtspsrc received, when it refuses the request before the stream plays.
     refusal: Option<RtspMessage>,
-    /// The camera refused a request and closed. rtspsrc reports the refusal, also when it asks in another way first.
-    is_refused: bool,
+    /// The camera refused a request and closed, which answers all that follow: rtspsrc reports the refusal, also when it asks in
+    /// another way first.
+    last_refusal: Option<RtspMessage>,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -112,7 +121,7 @@ impl RtspDialogue {
             is_udp: false,
             is_playing: false,
             refusal: None,
-            is_refused: false,
+            last_refusal: None,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -149,8 +158,8 @@ impl RtspDialogue {
     /// A request of rtspsrc.
     pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<DialogueStep, RelayEnd> {
         let number = request.header("cseq").unwrap_or_default().to_owned();
-        if self.is_refused {
-            return Ok(self.refused_again(number));
+        if let Some(refusal) = &self.last_refusal {
+            return Ok(answered_with(refusal, number));
         }
         let url = match request.url().strip_prefix(&self.relay_url) {
             Some(rest) => format!("{}{rest}", self.target_text),
@@ -174,28 +183,15 @@ impl RtspDialogue {
         self.pending.clear();
         match waiting {
             Some(waiting) if waiting.sent.repeats == 1 && !self.is_playing => {
-                let again = SentRequest {
-                    repeats: 2,
-                    ..waiting.sent
-                };
-                Ok(DialogueStep::Reconnect(self.send(again, now)?))
+                let again = self.send(waiting.sent.again(), now)?;
+                Ok(DialogueStep::Reconnect(again))
             }
-            _ if self.refusal.is_none() => Err(end),
             waiting => {
-                self.is_refused = true;
+                let refusal = self.last_refusal.insert(self.refusal.take().ok_or(end)?);
                 let number = waiting.and_then(|waiting| waiting.sent.of_client);
-                Ok(number.map_or(DialogueStep::Done, |number| self.refused_again(number)))
+                Ok(number.map_or(DialogueStep::Done, |number| answered_with(refusal, number)))
             }
         }
-    }
-
-    fn refused_again(&self, number: String) -> DialogueStep {
-        self.refusal
-            .clone()
-            .map_or(DialogueStep::Done, |mut refusal| {
-                refusal.set("CSeq", number);
-                DialogueStep::ToClient(refusal)
-            })
     }
 
     /// When [`Self::keep_alive`] has a request; `None` without a session.
@@ -236,11 +232,7 @@ impl RtspDialogue {
         };
         if status == 401 {
             if self.is_to_repeat(&answer, &pending)? {
-                let again = SentRequest {
-                    repeats: pending.sent.repeats + 1,
-                    ..pending.sent
-                };
-                let again = self.send(again, now)?;
+                let again = self.send(pending.sent.again(), now)?;
                 return Ok(DialogueStep::ToCamera(again));
             }
         } else if matches!(status, 301..=303 | 307 | 308) && !self.is_playing {
@@ -390,6 +382,13 @@ impl RtspDialogue {
             _ => {}
         }
     }
+}
+
+/// The refusal as the answer to rtspsrc's request of this number.
+fn answered_with(refusal: &RtspMessage, number: String) -> DialogueStep {
+    let mut refusal = refusal.clone();
+    refusal.set("CSeq", number);
+    DialogueStep::ToClient(refusal)
 }
 
 /// Of both schemes, as rtspsrc and most cameras have it.
