@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::{
+    blocks::{PositionSpan, Sees},
     decide::{DecisionHeads, Outputs},
     kv::KvCache,
     region::RegionModel,
-    text::{BlockOutputs, PositionSpan, Sees, TextModel},
+    text::TextModel,
     tiles::{CropsToEncode, FeatureStore},
     vision::VisionModel,
 };
@@ -68,6 +69,16 @@ struct PreparedPicture {
     crops: Option<Crops>,
 }
 
+/// The images of a step.
+struct EncodedImages {
+    /// Of each, `[tokens, width]`.
+    tokens: Vec<Vec<f32>>,
+    /// Crops that ran through the encoder.
+    fresh: usize,
+    /// Crops whose features were kept.
+    reused: usize,
+}
+
 impl CpuDevice {
     /// Runs a step, all of it or, when a row wants a mask, up to there: then [`CpuDevice::finalize`] does the rest, and has its error.
     pub fn run(&mut self, slot: SlotId, step: Step) -> Result<Option<StepResult>, BackendError> {
@@ -93,10 +104,10 @@ impl CpuDevice {
         let pictures = step.images.iter().map(|image| self.prepare(image));
         let pictures: Vec<PreparedPicture> = pictures.collect::<Result<_, _>>()?;
         let prepared = self.clock.now();
-        let (crops_encoded, crops_reused) = self.prefill_images(&step.images, &pictures)?;
+        let images = self.encode(&pictures)?;
         let encoded = self.clock.now();
         let inputs: Vec<_> = step.rows.iter().map(|row| self.inputs(row)).collect();
-        let outputs = self.forward(&step.rows, &inputs);
+        let outputs = self.forward(&step, &inputs, &images.tokens);
         let forwarded = self.clock.now();
 
         let mut places = Vec::with_capacity(step.rows.len());
@@ -119,8 +130,8 @@ impl CpuDevice {
         let committed = StepResult {
             picked,
             model_sizes: pictures.iter().map(|p| self.model_size(p.tiling)).collect(),
-            crops_encoded,
-            crops_reused,
+            crops_encoded: images.fresh,
+            crops_reused: images.reused,
             times: StepTimes {
                 started,
                 prepare: prepared.since(started),
@@ -203,82 +214,76 @@ impl CpuDevice {
         })
     }
 
-    /// Encodes the pictures and writes the keys and values of BOS and their image tokens. Returns how many crops were
-    /// encoded and how many were known.
-    fn prefill_images(
-        &mut self,
-        images: &[ImageJob],
-        pictures: &[PreparedPicture],
-    ) -> Result<(usize, usize), BackendError> {
-        if images.is_empty() {
-            return Ok((0, 0));
-        }
+    /// Pictures to image tokens.
+    fn encode(&mut self, pictures: &[PreparedPicture]) -> Result<EncodedImages, BackendError> {
         let wanted = pictures.iter().map(|picture| CropsToEncode {
             sources: picture.sources.clone(),
             crops: picture.crops.as_ref(),
         });
-        let wanted: Vec<_> = wanted.collect();
-        let encoded = self.tiles.encode(&self.vision, &wanted)?;
-        self.hidden.clear();
-        for (features, picture) in encoded.features.iter().zip(pictures) {
-            let bos = self.text.embedding(self.config.tokenizer.bos_id);
-            self.hidden.extend_from_slice(bos);
-            self.hidden
-                .extend(self.vision.image_tokens(features, picture.tiling));
-        }
-        let tables: Vec<KvTable> = images
-            .iter()
-            .map(|image| KvTable {
-                prefix: image.pages.clone(),
-                prefix_positions: self.config.prefix_positions(),
-                own: Vec::new(),
-            })
-            .collect();
-        let span = |kv| PositionSpan {
-            positions: 0..self.config.prefix_positions(),
-            kv,
-            sees: Sees::EachOther,
-        };
-        let spans: Vec<PositionSpan<'_>> = tables.iter().map(span).collect();
-        // Rows read keys and values only, so the last block's attention and MLP are not needed.
-        self.text.forward(
-            &mut self.hidden,
-            &spans,
-            &mut self.cache,
-            BlockOutputs::KvOnly,
-        );
-        Ok((encoded.fresh, encoded.reused))
+        let encoded = self
+            .tiles
+            .encode(&self.vision, &wanted.collect::<Vec<_>>())?;
+        let images = encoded.features.iter().zip(pictures);
+        Ok(EncodedImages {
+            tokens: images
+                .map(|(features, picture)| self.vision.image_tokens(features, picture.tiling))
+                .collect(),
+            fresh: encoded.fresh,
+            reused: encoded.reused,
+        })
     }
 
-    /// Runs all rows but the zombies as one batch, up to the outputs of their heads.
-    fn forward(&mut self, rows: &[Row], inputs: &[Option<Vec<DecoderInput>>]) -> Outputs {
-        let live: Vec<(&Row, &Vec<DecoderInput>)> = rows
+    /// Runs all rows but the zombies, and behind them the images, as one batch, up to the outputs of the rows' heads. Of images only keys
+    /// and values are made.
+    fn forward(
+        &mut self,
+        step: &Step,
+        inputs: &[Option<Vec<DecoderInput>>],
+        images: &[Vec<f32>],
+    ) -> Outputs {
+        let live: Vec<(&Row, &Vec<DecoderInput>)> = step
+            .rows
             .iter()
             .zip(inputs)
             .filter_map(|(row, inputs)| Some((row, inputs.as_ref()?)))
             .collect();
+        let (width, prefix) = (self.text.width(), self.config.prefix_positions());
         self.hidden.clear();
         for (_, inputs) in &live {
             embed(&mut self.hidden, &self.text, &self.region, inputs);
         }
-        let spans: Vec<PositionSpan<'_>> = live
+        let rows = self.hidden.len() / width;
+        for tokens in images {
+            let bos = self.text.embedding(self.config.tokenizer.bos_id);
+            self.hidden.extend_from_slice(bos);
+            self.hidden.extend_from_slice(tokens);
+        }
+        let of_images: Vec<KvTable> = step
+            .images
             .iter()
-            .map(|(row, inputs)| PositionSpan {
-                positions: row.position..row.position + inputs.len(),
-                kv: &row.kv,
-                sees: Sees::Past,
+            .map(|image| KvTable {
+                prefix: image.pages.clone(),
+                prefix_positions: prefix,
+                own: Vec::new(),
             })
             .collect();
+        let of_rows = live.iter().map(|(row, inputs)| PositionSpan {
+            positions: row.position..row.position + inputs.len(),
+            kv: &row.kv,
+            sees: Sees::Past,
+        });
+        let of_images = of_images.iter().map(|kv| PositionSpan {
+            positions: 0..prefix,
+            kv,
+            sees: Sees::EachOther,
+        });
+        let spans: Vec<PositionSpan<'_>> = of_rows.chain(of_images).collect();
         if !spans.is_empty() {
-            self.text.forward(
-                &mut self.hidden,
-                &spans,
-                &mut self.cache,
-                BlockOutputs::Hidden,
-            );
+            self.text
+                .forward(&mut self.hidden, &spans, &mut self.cache, rows);
         }
+        self.hidden.truncate(rows * width);
 
-        let width = self.text.width();
         let mut deciding = Vec::new();
         let mut picks = Vec::new();
         let mut end = 0;

@@ -2,12 +2,7 @@
 //!
 //! Large products run on Rayon's pool. A shape that does not fit is a bug of the caller and panics.
 
-use std::{
-    fmt,
-    mem::MaybeUninit,
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, mem::MaybeUninit, ops::Range, sync::Mutex};
 
 use rayon::prelude::*;
 use rten_gemm::{
@@ -18,6 +13,7 @@ use rten_tensor::{NdTensorView, prelude::*};
 use rten_vecmath::ExtendInit;
 
 use super::int8::{Int8Sums, ZERO, to_int8};
+use crate::model::LargeLayer;
 
 /// A matrix to read: any strides.
 pub(super) type Matrix<'a> = NdTensorView<'a, f32, 2>;
@@ -115,18 +111,8 @@ pub(super) struct PackedLinear {
     weight: PackedWeight,
     bias: Vec<f32>,
     inputs: usize,
-    /// Set where inputs are measured.
-    log: Option<InputLog>,
-}
-
-/// Inputs of layers, in the order of their products.
-pub(super) type InputLog = Arc<Mutex<Vec<LayerInputs>>>;
-
-/// `[rows, width]`.
-#[derive(Debug, Default)]
-pub(super) struct LayerInputs {
-    pub values: Vec<f32>,
-    pub width: usize,
+    /// The large layer that it is, or is a part of.
+    pub large: Option<LargeLayer>,
 }
 
 impl PackedLinear {
@@ -139,15 +125,7 @@ impl PackedLinear {
             ),
             bias,
             inputs,
-            log: None,
-        }
-    }
-
-    /// Copies its inputs to `log` from now on.
-    pub fn logging(self, log: &InputLog) -> Self {
-        Self {
-            log: Some(Arc::clone(log)),
-            ..self
+            large: None,
         }
     }
 
@@ -178,8 +156,13 @@ impl PackedLinear {
             },
             bias,
             inputs,
-            log: None,
+            large: None,
         }
+    }
+
+    /// Width of `x`.
+    pub fn inputs(&self) -> usize {
+        self.inputs
     }
 
     /// Width of `y`.
@@ -201,13 +184,6 @@ impl PackedLinear {
 
     /// With `beta` 0, `y` is zeros.
     fn run(&self, y: &mut [f32], x: &[f32], beta: f32) {
-        if let Some(log) = &self.log {
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            log.push(LayerInputs {
-                values: x.to_vec(),
-                width: self.inputs,
-            });
-        }
         match &self.weight {
             PackedWeight::F32(weight) => {
                 let options = GemmOptions {

@@ -8,20 +8,18 @@
 //! The model runs in f32. The weights of one block are in memory at a time, and the states of all pictures: some 30 MB for each of nine
 //! crops with Moondream 2.
 
-use std::{
-    collections::BTreeMap,
-    mem,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, mem};
 
 use super::{
+    blocks::{PositionSpan, Sees},
     device::embed,
-    gemm::{InputLog, LayerInputs, PackedLinear, matrix, product},
-    int8::{largest, rounded_to_int8},
+    gemm::{matrix, product},
+    int8::rounded_to_int8,
     kv::{KvCache, KvShape},
     ops::linear,
     region::RegionModel,
-    text::{BlockOutputs, PositionSpan, Sees, TextModel},
+    samples::{F32Rows, Samples},
+    text::TextModel,
     vision::VisionModel,
 };
 use crate::{
@@ -29,13 +27,14 @@ use crate::{
         LargeLayer, LayerRange, LinearWeights, ModelCalibration, ModelConfig, Tensor, Weights,
         WeightsError, calibration_inputs, crops,
     },
-    network::{Region, Text, TextBlock, Vision},
+    network::{
+        Mlp, Region, Text, Vision,
+        forward::{DecoderRun, text_block, vision_block},
+    },
     scheduler::backend::{KvTable, PageId},
 };
 use spotter_core::Picture;
 
-/// Rows of a layer's inputs that are multiplied in int8 too, at most, of each picture.
-const ROWS_PER_PICTURE: usize = 128;
 const PAGE_TOKENS: usize = 16;
 
 /// How many of the model's blocks are measured.
@@ -55,7 +54,6 @@ pub fn measure_layers(
 ) -> Result<ModelCalibration, WeightsError> {
     let mut measurement = LayerMeasurement {
         config,
-        log: InputLog::default(),
         layers: BTreeMap::new(),
         blocks: MeasuredBlocks {
             done: 0,
@@ -70,8 +68,6 @@ pub fn measure_layers(
 
 struct LayerMeasurement<'a> {
     config: &'a ModelConfig,
-    /// Inputs of the layers that ran last.
-    log: InputLog,
     /// Results.
     layers: BTreeMap<LargeLayer, LayerRange>,
     blocks: MeasuredBlocks,
@@ -85,10 +81,9 @@ impl LayerMeasurement<'_> {
         mut weights: Vision<LinearWeights, Tensor>,
         pictures: &[Picture],
     ) -> Result<Vec<Vec<f32>>, WeightsError> {
-        let logged = logging_to(&self.log);
         let projection = [&weights.proj.fc1, &weights.proj.fc2].map(Clone::clone);
         let blocks = mem::take(&mut weights.blocks);
-        let mut model = VisionModel::new(&self.config.vision, weights, &logged)?;
+        let mut model = VisionModel::new(&self.config.vision, weights, &linear)?;
         let (mut states, mut tilings) = (Vec::new(), Vec::new());
         for picture in pictures {
             let crops = crops(picture, &self.config.vision);
@@ -98,22 +93,28 @@ impl LayerMeasurement<'_> {
         }
         for block in blocks {
             let layers = block.layers().map(Clone::clone);
-            model.set_block(block, &logged)?;
-            let mut samples = <[LayerSamples; 4]>::default();
+            model.set_block(block, &linear)?;
+            let mut samples = Samples::default();
             for hidden in &mut states {
-                model.block(0, hidden);
-                take(&mut samples, self.logged_inputs());
+                let rows = hidden.len() / self.config.vision.enc_dim;
+                let mut ops = model.ops();
+                ops.samples = Some(&mut samples);
+                let Ok(()) = vision_block(&mut ops, &model.layers.blocks[0], hidden, rows);
             }
-            self.add_all(layers, samples)?;
+            self.add(&layers, samples)?;
             self.end_block();
         }
-        let mut samples = <[LayerSamples; 2]>::default();
+        let mut samples = Samples::default();
         let mut tokens = Vec::with_capacity(states.len());
         for (hidden, tiling) in states.into_iter().zip(tilings) {
-            tokens.push(model.image_tokens(&model.features(&hidden), tiling));
-            take(&mut samples, self.logged_inputs());
+            let combined = model.combine(&model.features(&hidden), tiling);
+            let Mlp { fc1, fc2 } = &model.layers.proj;
+            let inner = model.layers.proj.inner(&combined);
+            samples.see(fc1, &[(&combined, fc1.inputs())]);
+            samples.see(fc2, &[(&inner, fc2.inputs())]);
+            tokens.push(fc2.forward(&inner));
         }
-        self.add_all(projection, samples)?;
+        self.add(&projection, samples)?;
         Ok(tokens)
     }
 
@@ -125,9 +126,8 @@ impl LayerMeasurement<'_> {
         tokens: Vec<Vec<f32>>,
     ) -> Result<(), WeightsError> {
         let config = self.config;
-        let logged = logging_to(&self.log);
         let blocks = mem::take(&mut weights.blocks);
-        let mut model = TextModel::new(config, weights, &logged)?;
+        let mut model = TextModel::new(config, weights, &linear)?;
         let region = RegionModel::new(region)?;
         let prompt = calibration_inputs(config);
         let with_prompt = |tokens: Vec<f32>| {
@@ -143,61 +143,45 @@ impl LayerMeasurement<'_> {
             layers: 1,
             ..TextModel::kv_shape(&config.text, kv.prefix.len() + kv.own.len(), PAGE_TOKENS)
         });
-        for (nth, block) in blocks.into_iter().enumerate() {
-            let layers = joined_weights(&block)?;
-            model.set_block(block, &logged)?;
-            let mut samples = <[LayerSamples; 2]>::default();
+        let positions = config.prefix_positions() + prompt.len();
+        let run = DecoderRun {
+            layer: 0,
+            positions,
+            outputs: positions,
+        };
+        for block in blocks {
+            let layers = block.layers().map(Clone::clone);
+            model.set_block(block, &linear)?;
+            let mut samples = Samples::default();
             for hidden in &mut states {
-                model.block(0, hidden, &spans, &mut cache, BlockOutputs::Hidden);
-                take(&mut samples, joined_inputs(self.logged_inputs()));
+                let mut ops = model.ops(&spans, &mut cache);
+                ops.samples = Some(&mut samples);
+                let Ok(()) = text_block(&mut ops, &model.layers.blocks[0], hidden, run);
             }
-            for ((layer, weights), samples) in LargeLayer::of_decoder(nth)
-                .into_iter()
-                .zip(layers)
-                .zip(samples)
-            {
-                self.add(layer, samples, &weights)?;
-            }
+            self.add(&layers, samples)?;
             self.end_block();
         }
         Ok(())
     }
 
-    fn logged_inputs(&self) -> Vec<LayerInputs> {
-        mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Adds the large ones of these layers.
-    fn add_all<const N: usize>(
-        &mut self,
-        layers: [LinearWeights; N],
-        samples: [LayerSamples; N],
-    ) -> Result<(), WeightsError> {
-        for (LinearWeights { weight, large, .. }, samples) in layers.into_iter().zip(samples) {
-            if let Some(layer) = large {
-                self.add(layer, samples, &weight.into_f32()?)?;
+    fn add(&mut self, layers: &[LinearWeights], samples: Samples) -> Result<(), WeightsError> {
+        let mut weights = large_weights(layers)?;
+        for (layer, samples) in samples.0 {
+            let Some(weights) = weights.remove(&layer) else {
+                continue;
+            };
+            let range = LayerRange {
+                largest_input: samples.largest,
+                int8_error: int8_error(&samples.rows, &weights.values),
+            };
+            if !range.largest_input.is_finite() || !range.int8_error.is_finite() {
+                return Err(WeightsError::Unusable(format!(
+                    "inputs or results of the layer {layer} are not numbers; the weights are damaged"
+                )));
             }
+            self.layers.insert(layer, range);
         }
-        Ok(())
-    }
-
-    /// Adds a layer with its weights.
-    fn add(
-        &mut self,
-        layer: LargeLayer,
-        samples: LayerSamples,
-        weights: &[f32],
-    ) -> Result<(), WeightsError> {
-        let range = LayerRange {
-            largest_input: samples.largest,
-            int8_error: int8_error(&samples.rows, weights),
-        };
-        if !range.largest_input.is_finite() || !range.int8_error.is_finite() {
-            return Err(WeightsError::Unusable(format!(
-                "inputs or results of the layer {layer} are not numbers; the weights are damaged"
-            )));
-        }
-        self.layers.insert(layer, range);
         Ok(())
     }
 
@@ -207,14 +191,35 @@ impl LayerMeasurement<'_> {
     }
 }
 
-/// Makes layers, of which the large ones copy their inputs to the log.
-pub(super) fn logging_to(
-    log: &InputLog,
-) -> impl Fn(LinearWeights) -> Result<PackedLinear, WeightsError> + use<> {
-    let log = Arc::clone(log);
-    move |weights| match weights.large {
-        Some(_) => Ok(linear(weights)?.logging(&log)),
-        None => linear(weights),
+/// Weights of the large ones of these layers as [`LargeLayer`] joins them: below each other where the inputs are the same, side by side
+/// where the results are added up.
+fn large_weights(layers: &[LinearWeights]) -> Result<BTreeMap<LargeLayer, F32Rows>, WeightsError> {
+    let mut joined: BTreeMap<LargeLayer, F32Rows> = BTreeMap::new();
+    for layer in layers {
+        let Some(large) = layer.large else { continue };
+        let values = layer.weight.to_f32()?;
+        let width = values.len() / layer.bias.len();
+        let weights = F32Rows { values, width };
+        let weights = match (joined.remove(&large), large) {
+            (None, _) => weights,
+            (Some(first), LargeLayer::DecoderProjFc2(_)) => side_by_side(&first, &weights),
+            (Some(first), _) => F32Rows {
+                values: [first.values, weights.values].concat(),
+                width,
+            },
+        };
+        joined.insert(large, weights);
+    }
+    Ok(joined)
+}
+
+/// Row beside row.
+fn side_by_side(left: &F32Rows, right: &F32Rows) -> F32Rows {
+    let rows = left.values.chunks_exact(left.width);
+    let rows = rows.zip(right.values.chunks_exact(right.width));
+    F32Rows {
+        values: rows.flat_map(|(a, b)| a.iter().chain(b)).copied().collect(),
+        width: left.width + right.width,
     }
 }
 
@@ -243,70 +248,9 @@ pub(super) fn spans(kv: &KvTable, prompt: usize) -> [PositionSpan<'_>; 2] {
     ]
 }
 
-/// What was seen of a layer's inputs.
-#[derive(Default)]
-struct LayerSamples {
-    largest: f32,
-    /// Some of them.
-    rows: LayerInputs,
-}
-
-/// Adds a picture's inputs to the samples of their layers.
-fn take(samples: &mut [LayerSamples], inputs: Vec<LayerInputs>) {
-    for (samples, inputs) in samples.iter_mut().zip(inputs) {
-        samples.add(&inputs);
-    }
-}
-
-impl LayerSamples {
-    fn add(&mut self, inputs: &LayerInputs) {
-        let LayerInputs { values, width } = inputs;
-        // Unlike `f32::max`, this keeps what is not a number.
-        self.largest = largest(&[self.largest, largest(values)]);
-        let step = (values.len() / width).div_ceil(ROWS_PER_PICTURE).max(1);
-        let some = values.chunks_exact(*width).step_by(step);
-        self.rows.values.extend(some.flatten());
-        self.rows.width = *width;
-    }
-}
-
-/// Weights of a decoder's block as [`LargeLayer`] has them: below each other where the inputs are the same, side by side where the results
-/// are added up.
-fn joined_weights(block: &TextBlock<LinearWeights, Tensor>) -> Result<[Vec<f32>; 2], WeightsError> {
-    let [qkv, proj, fc1, fc2] = block.layers().map(|layer| layer.weight.to_f32());
-    let outputs = block.proj.bias.len();
-    let of = |values: Vec<f32>| LayerInputs {
-        width: values.len() / outputs,
-        values,
-    };
-    let proj_fc2 = side_by_side(&of(proj?), &of(fc2?));
-    Ok([[qkv?, fc1?].concat(), proj_fc2.values])
-}
-
-/// The inputs of these layers, from those of queries, projection and both layers of the MLP.
-fn joined_inputs(logged: Vec<LayerInputs>) -> Vec<LayerInputs> {
-    match <[LayerInputs; 4]>::try_from(logged) {
-        Ok([normed, attended, _, inner]) => {
-            let added = side_by_side(&attended, &inner);
-            vec![normed, added]
-        }
-        Err(_) => Vec::new(),
-    }
-}
-
-/// Row beside row.
-fn side_by_side(left: &LayerInputs, right: &LayerInputs) -> LayerInputs {
-    let rows = left.values.chunks_exact(left.width);
-    let rows = rows.zip(right.values.chunks_exact(right.width));
-    LayerInputs {
-        values: rows.flat_map(|(a, b)| a.iter().chain(b)).copied().collect(),
-        width: left.width + right.width,
-    }
-}
-
 /// The error of the product of rows with weights in int8 ([`LayerRange`]).
-pub(super) fn int8_error(rows: &LayerInputs, weights: &[f32]) -> f32 {
-    let LayerInputs { values, width } = rows;
+pub(super) fn int8_error(rows: &F32Rows, weights: &[f32]) -> f32 {
+    let F32Rows { values, width } = rows;
     let outputs = weights.len() / width;
     let multiplied =
         |x: &[f32], w: &[f32]| product(matrix(x, *width), matrix(w, *width).transposed(), 1.0);

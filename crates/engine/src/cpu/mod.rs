@@ -12,8 +12,8 @@
 //!
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
-//!   attention, rope, ops, gemm, int8         kv      the paged cache
-//!   measure   pictures to a calibration
+//!   blocks, attention, rope, ops, gemm, int8 kv      the paged cache
+//!   measure   pictures to a calibration        samples inputs of large layers
 //! ```
 //!
 //! All values are row-major f32; shapes are written `[outermost, .., innermost]`. Rotated keys keep the two halves of a
@@ -21,6 +21,7 @@
 
 mod attention;
 mod backend;
+mod blocks;
 mod ceiling;
 mod decide;
 mod device;
@@ -31,6 +32,7 @@ mod measure;
 mod ops;
 mod region;
 mod rope;
+mod samples;
 mod stream;
 mod text;
 mod tiles;

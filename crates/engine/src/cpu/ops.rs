@@ -15,14 +15,22 @@ const TASK_VALUES: usize = 16 * 1024;
 
 /// Converts to f32 and drops the source.
 pub(super) fn linear(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
-    let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
-    Ok(PackedLinear::new(&weight, bias))
+    packed(source, PackedLinear::new)
 }
 
 /// The same in int8.
 pub(super) fn linear_in_int8(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
+    packed(source, PackedLinear::in_int8)
+}
+
+fn packed(
+    source: LinearWeights,
+    pack: fn(&[f32], Vec<f32>) -> PackedLinear,
+) -> Result<PackedLinear, WeightsError> {
     let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
-    Ok(PackedLinear::in_int8(&weight, bias))
+    let mut layer = pack(&weight, bias);
+    layer.large = source.large;
+    Ok(layer)
 }
 
 /// Makes a layer of its weights.
@@ -47,9 +55,14 @@ impl PartMap<LinearWeights, Tensor> for IntoF32<'_> {
 
 impl Mlp<PackedLinear> {
     pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
+        self.fc2.forward(&self.inner(x))
+    }
+
+    /// What the second layer reads.
+    pub(super) fn inner(&self, x: &[f32]) -> Vec<f32> {
         let mut inner = self.fc1.forward(x);
         gelu(&mut inner);
-        self.fc2.forward(&inner)
+        inner
     }
 }
 

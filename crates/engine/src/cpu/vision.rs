@@ -5,13 +5,14 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    attention::{AttentionHeads, attend_within},
+    attention::AttentionHeads,
+    blocks::{CpuOps, CropAttention},
     gemm::PackedLinear,
-    ops::{IntoF32, MakeLinear, gelu},
+    ops::{IntoF32, MakeLinear},
 };
 use crate::{
     model::{LinearWeights, Tensor, Tiling, VisionConfig, WeightsError, normalise_table},
-    network::{Vision, VisionBlock},
+    network::{Vision, VisionBlock, forward},
 };
 
 /// The encoder's weights in f32.
@@ -20,7 +21,7 @@ pub(super) struct VisionModel {
     config: VisionConfig,
     /// What each byte of a crop becomes.
     normalised: [f32; 256],
-    layers: Vision<PackedLinear, Vec<f32>>,
+    pub layers: Vision<PackedLinear, Vec<f32>>,
 }
 
 impl VisionModel {
@@ -55,9 +56,8 @@ impl VisionModel {
             return Vec::new();
         }
         let mut hidden = self.tokens(crops);
-        for layer in 0..self.blocks() {
-            self.block(layer, &mut hidden);
-        }
+        let rows = hidden.len() / self.config.enc_dim;
+        let Ok(()) = forward::encode(&mut self.ops(), &self.layers, &mut hidden, rows);
         self.features(&hidden)
     }
 
@@ -96,21 +96,18 @@ impl VisionModel {
         tokens
     }
 
-    /// Runs one block over `[crops * tokens, width]`, in place; a crop sees only itself.
-    pub fn block(&self, layer: usize, hidden: &mut [f32]) {
-        let block = &self.layers.blocks[layer];
-        let tokens = self.config.grid() * self.config.grid();
-        let qkv = block.qkv.forward(&block.ln1.forward(hidden));
-        let heads = AttentionHeads {
-            count: self.config.enc_n_heads,
-            dim: self.config.head_dim(),
-        };
-        let attended = attend_within(&qkv, tokens, heads);
-        drop(qkv);
-        block.proj.add_to(hidden, &attended);
-        let mut inner = block.mlp.fc1.forward(&block.ln2.forward(hidden));
-        gelu(&mut inner);
-        block.mlp.fc2.add_to(hidden, &inner);
+    /// What its blocks run with.
+    pub fn ops<'a>(&self) -> CpuOps<'a, CropAttention> {
+        CpuOps {
+            heads: AttentionHeads {
+                count: self.config.enc_n_heads,
+                dim: self.config.head_dim(),
+            },
+            attention: CropAttention {
+                tokens: self.config.grid() * self.config.grid(),
+            },
+            samples: None,
+        }
     }
 
     /// The final layer norm.

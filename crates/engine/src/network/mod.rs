@@ -6,6 +6,9 @@
 
 use std::convert::Infallible;
 
+pub mod forward;
+pub mod ops;
+
 /// What the parts of a network become.
 pub trait PartMap<L, P> {
     type Layer;

@@ -7,11 +7,12 @@ use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
 use crate::{
     cpu::{
         CpuBackend,
+        blocks::{PositionSpan, Sees},
         device::CpuDevice,
-        text::{BlockOutputs, PositionSpan, Sees},
         tiles::CropsToEncode,
     },
     model::crops,
+    network::forward::{DecoderRun, text_block, vision_block},
     scheduler::backend::{Backend, CropSource, FeatureEntry, KvTable},
     testing::{
         golden_figures::SmallSet,
@@ -104,9 +105,18 @@ fn behind_decoder(
     };
     for layer in 0..device.text.blocks() {
         let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
-        device
-            .text
-            .block(layer, &mut hidden, spans, cache, BlockOutputs::Hidden);
+        let run = DecoderRun {
+            layer,
+            positions: kv.prefix_positions,
+            outputs: kv.prefix_positions,
+        };
+        let mut ops = device.text.ops(spans, cache);
+        let Ok(()) = text_block(
+            &mut ops,
+            &device.text.layers.blocks[layer],
+            &mut hidden,
+            run,
+        );
         see(layer, &hidden);
     }
 }
@@ -129,7 +139,9 @@ fn behind_blocks(backend: &mut CpuBackend, picture: &Picture, see: &mut dyn FnMu
         let mut hidden = device.vision.tokens(&all(&crops));
         states.push((Depth::Encoder(0), hidden.clone()));
         for layer in 0..device.vision.blocks() {
-            device.vision.block(layer, &mut hidden);
+            let (vision, rows) = (&device.vision, hidden.len() / device.config.vision.enc_dim);
+            let block = &vision.layers.blocks[layer];
+            let Ok(()) = vision_block(&mut vision.ops(), block, &mut hidden, rows);
             states.push((Depth::Encoder(layer + 1), hidden.clone()));
         }
         let features = device.vision.features(&hidden);

@@ -9,17 +9,18 @@ use super::{all, capacity, config, picture, weights};
 use crate::{
     cpu::{
         CpuBackend, CpuPrecision, CpuSettings,
-        gemm::{InputLog, LayerInputs},
-        int8::largest,
         kv::KvCache,
-        measure::{int8_error, logging_to, measure_layers, spans, table},
+        measure::{int8_error, measure_layers, spans, table},
+        ops::linear,
         region::RegionModel,
-        text::{BlockOutputs, TextModel},
+        samples::{F32Rows, Samples},
+        text::TextModel,
         vision::VisionModel,
     },
     model::{
         LargeLayer, LayerRange, ModelCalibration, ModelConfig, Weights, calibration_inputs, crops,
     },
+    network::forward,
     scheduler::backend::{Pick, Step},
     testing::{
         golden_model::{job, prompt, run_step},
@@ -46,23 +47,18 @@ fn largest_inputs_block_by_block_are_those_of_the_network() {
     let blocks = config.vision.enc_n_layers + config.text.n_layers;
     assert_eq!((done.len(), done.last()), (blocks, Some(&(blocks, blocks))));
 
-    let log = InputLog::default();
-    let logged = logging_to(&log);
-    let largest_logged = || {
-        let logged = std::mem::take(&mut *log.lock().unwrap());
-        let largest = logged.iter().map(|inputs| largest(&inputs.values));
-        largest.collect::<Vec<f32>>()
-    };
+    let mut samples = Samples::default();
     let weights = weights(&set, &config);
-    let vision = VisionModel::new(&config.vision, weights.vision, &logged).unwrap();
+    let vision = VisionModel::new(&config.vision, weights.vision, &linear).unwrap();
     let crops = crops(&picture, &config.vision);
-    let tokens = vision.image_tokens(&vision.encode(&all(&crops)), crops.tiling);
-    let of_encoder = LargeLayer::all(&config)
-        .take_while(|layer| !matches!(layer, LargeLayer::DecoderQkvFc1(_)))
-        .map(|layer| measured.largest_input(layer));
-    assert_eq!(of_encoder.collect::<Vec<f32>>(), largest_logged());
+    let mut hidden = vision.tokens(&all(&crops));
+    let mut ops = vision.ops();
+    ops.samples = Some(&mut samples);
+    let rows = hidden.len() / config.vision.enc_dim;
+    let Ok(()) = forward::encode(&mut ops, &vision.layers, &mut hidden, rows);
+    let tokens = vision.image_tokens(&vision.features(&hidden), crops.tiling);
 
-    let text = TextModel::new(&config, weights.text, &logged).unwrap();
+    let text = TextModel::new(&config, weights.text, &linear).unwrap();
     let region = RegionModel::new(weights.region).unwrap();
     let prompt = calibration_inputs(&config);
     let mut hidden = [text.embedding(config.tokenizer.bos_id), &tokens].concat();
@@ -70,13 +66,19 @@ fn largest_inputs_block_by_block_are_those_of_the_network() {
     let kv = table(config.prefix_positions(), prompt.len());
     let pages = kv.prefix.len() + kv.own.len();
     let mut cache = KvCache::new(TextModel::kv_shape(&config.text, pages, 16));
-    let (spans, want) = (spans(&kv, prompt.len()), BlockOutputs::Hidden);
-    text.forward(&mut hidden, &spans, &mut cache, want);
-    for (nth, inputs) in largest_logged().chunks_exact(4).enumerate() {
-        let [qkv, proj, fc1, fc2] = [0, 1, 2, 3].map(|layer| inputs[layer]);
-        let found = LargeLayer::of_decoder(nth).map(|layer| measured.largest_input(layer));
-        assert_eq!(found, [qkv.max(fc1), proj.max(fc2)], "block {nth}");
+    let spans = spans(&kv, prompt.len());
+    let mut ops = text.ops(&spans, &mut cache);
+    ops.samples = Some(&mut samples);
+    let positions = hidden.len() / text.width();
+    let Ok(()) = forward::decode(&mut ops, &text.layers, &mut hidden, [positions; 2]);
+
+    let of_blocks = LargeLayer::all(&config)
+        .filter(|l| ![LargeLayer::ProjectionFc1, LargeLayer::ProjectionFc2].contains(l));
+    for layer in of_blocks {
+        let found = samples.0.remove(&layer).unwrap();
+        assert_eq!(measured.largest_input(layer), found.largest, "{layer}");
     }
+    assert!(samples.0.is_empty());
 }
 
 /// Rows of `width` values between -1 and 1.
@@ -92,8 +94,7 @@ fn rows(rows: usize, width: usize, seed: u64) -> Vec<f32> {
 fn outliers_make_the_error_of_a_layer_large() {
     let width = 256;
     let weights = rows(64, width, 1);
-    let error =
-        |values: Vec<f32>, weights: &[f32]| int8_error(&LayerInputs { values, width }, weights);
+    let error = |values: Vec<f32>, weights: &[f32]| int8_error(&F32Rows { values, width }, weights);
     let plain = rows(32, width, 2);
     let small = error(plain.clone(), &weights);
     assert!((0.003..0.02).contains(&small), "{small}");

@@ -5,14 +5,16 @@ use std::{path::Path, sync::Arc};
 use super::{GoldenImage, TOLERANCE, all, assert_near, config, images, picture, stored, weights};
 use crate::{
     cpu::{
+        blocks::{PositionSpan, Sees},
         device::embed,
         kv::KvCache,
         ops::linear,
         region::RegionModel,
-        text::{BlockOutputs, PositionSpan, Sees, TextModel},
+        text::TextModel,
         vision::{VisionModel, stitch},
     },
     model::{Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
+    network::forward::{DecoderRun, text_block, vision_block},
     scheduler::backend::{DecoderInput, KvTable, PageId},
     testing::{golden_tests, json, tensors},
 };
@@ -70,18 +72,23 @@ impl Network {
     fn block(
         &self,
         layer: usize,
-        hidden: &mut [f32],
+        hidden: &mut Vec<f32>,
         span: &PositionSpan<'_>,
         cache: &mut KvCache,
     ) {
-        let spans = std::slice::from_ref(span);
-        (self.text).block(layer, hidden, spans, cache, BlockOutputs::Hidden);
+        let mut ops = self.text.ops(std::slice::from_ref(span), cache);
+        let positions = span.positions.len();
+        let run = DecoderRun {
+            layer,
+            positions,
+            outputs: positions,
+        };
+        let Ok(()) = text_block(&mut ops, &self.text.layers.blocks[layer], hidden, run);
     }
 
     fn prefill(&self, set: &Path, image: &str, cache: &mut KvCache, kv: &KvTable) {
         let mut hidden = self.image_hidden(set, image);
-        self.text
-            .forward(&mut hidden, &[image_span(kv)], cache, BlockOutputs::KvOnly);
+        self.text.forward(&mut hidden, &[image_span(kv)], cache, 0);
     }
 }
 
@@ -108,8 +115,9 @@ fn vision(set: &Path) {
             name: &image,
         };
         golden.check("tokens_in", &twice(&hidden), tokens);
-        for layer in 0..vision.blocks() {
-            vision.block(layer, &mut hidden);
+        for (layer, block) in vision.layers.blocks.iter().enumerate() {
+            let rows = hidden.len() / config.enc_dim;
+            let Ok(()) = vision_block(&mut vision.ops(), block, &mut hidden, rows);
             golden.check_if_held(&format!("block{layer}.out"), &twice(&hidden), tokens);
         }
         let features = vision.features(&hidden);

@@ -1,0 +1,183 @@
+//! What the blocks of encoder and decoder do, in f32.
+
+use std::{convert::Infallible, ops::Range};
+
+use super::{
+    attention::{AttentionHeads, attend_past, attend_within},
+    gemm::PackedLinear,
+    kv::KvCache,
+    rope::Rope,
+    samples::Samples,
+};
+use crate::{
+    network::{
+        Mlp, Norm,
+        ops::{DecoderOps, EncoderOps, Ops},
+    },
+    scheduler::backend::KvTable,
+};
+
+/// Consecutive positions of one sequence inside of a batch.
+#[derive(Clone, Debug)]
+pub(super) struct PositionSpan<'a> {
+    /// The positions; everything before them is in the cache.
+    pub positions: Range<usize>,
+    /// Where their keys and values lie.
+    pub kv: &'a KvTable,
+    /// What they attend to.
+    pub sees: Sees,
+}
+
+/// What the positions of a span attend to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sees {
+    /// Each other, in both directions: an image prefix, which has no past.
+    EachOther,
+    /// Themselves and all before them.
+    Past,
+}
+
+/// Operations of blocks whose attention is `A`.
+pub(super) struct CpuOps<'a, A> {
+    pub heads: AttentionHeads,
+    pub attention: A,
+    /// Set where inputs of large layers are measured.
+    pub samples: Option<&'a mut Samples>,
+}
+
+/// The encoder's: sequences of so many rows see themselves.
+pub(super) struct CropAttention {
+    pub tokens: usize,
+}
+
+/// The decoder's.
+pub(super) struct CachedAttention<'a> {
+    pub rope: &'a Rope,
+    /// Of all positions, in their order.
+    pub spans: &'a [PositionSpan<'a>],
+    pub cache: &'a mut KvCache,
+}
+
+impl<A> Ops for CpuOps<'_, A> {
+    type Layer = PackedLinear;
+    type Plain = Vec<f32>;
+    type Hidden = Vec<f32>;
+    type Rows = Vec<f32>;
+    type Error = Infallible;
+
+    fn normed(
+        &mut self,
+        hidden: &Vec<f32>,
+        norm: &Norm<Vec<f32>>,
+        reader: &PackedLinear,
+        rows: usize,
+    ) -> Result<Vec<f32>, Infallible> {
+        let normed = norm.forward(first_rows(hidden, rows, reader.inputs()));
+        self.see([(&normed, reader)]);
+        Ok(normed)
+    }
+
+    fn qkv(
+        &mut self,
+        x: &Vec<f32>,
+        layer: &PackedLinear,
+        rows: usize,
+    ) -> Result<Vec<f32>, Infallible> {
+        Ok(layer.forward(first_rows(x, rows, layer.inputs())))
+    }
+
+    fn inner(
+        &mut self,
+        x: &Vec<f32>,
+        mlp: &Mlp<PackedLinear>,
+        rows: usize,
+    ) -> Result<Vec<f32>, Infallible> {
+        Ok(mlp.inner(first_rows(x, rows, mlp.fc1.inputs())))
+    }
+
+    fn add<const N: usize>(
+        &mut self,
+        hidden: &mut Vec<f32>,
+        terms: [(&Vec<f32>, &PackedLinear); N],
+        rows: usize,
+    ) -> Result<(), Infallible> {
+        self.see(terms);
+        for (x, layer) in terms {
+            layer.add_to(&mut hidden[..rows * layer.outputs()], x);
+        }
+        Ok(())
+    }
+}
+
+impl<A> CpuOps<'_, A> {
+    /// Shows the inputs of layers whose results are added up.
+    fn see<const N: usize>(&mut self, terms: [(&Vec<f32>, &PackedLinear); N]) {
+        if let (Some(samples), Some((_, layer))) = (&mut self.samples, terms.first()) {
+            samples.see(layer, &terms.map(|(x, layer)| (&x[..], layer.inputs())));
+        }
+    }
+}
+
+impl EncoderOps for CpuOps<'_, CropAttention> {
+    fn attend(&mut self, qkv: Vec<f32>, _: &PackedLinear) -> Result<Vec<f32>, Infallible> {
+        Ok(attend_within(&qkv, self.attention.tokens, self.heads))
+    }
+}
+
+impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
+    fn store(&mut self, layer: usize, qkv: &mut Vec<f32>) -> Result<(), Infallible> {
+        let CachedAttention { rope, spans, cache } = &mut self.attention;
+        let positions = spans.iter().flat_map(|span| span.positions.clone());
+        rope.turn(qkv, &positions.collect::<Vec<_>>(), self.heads.dim);
+        let width = self.heads.width();
+        let mut rows = qkv.chunks_exact(3 * width);
+        for span in *spans {
+            let rows = rows.by_ref().take(span.positions.len());
+            let rows = rows.map(|row| row[width..].split_at(width));
+            cache.write(layer, span.kv, span.positions.start, rows);
+        }
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        layer: usize,
+        qkv: Vec<f32>,
+        _: &PackedLinear,
+        rows: usize,
+    ) -> Result<Vec<f32>, Infallible> {
+        let width = self.heads.width();
+        let mut attended = Vec::with_capacity(rows * width);
+        let mut qkv = &qkv[..rows * 3 * width];
+        for span in self.attention.spans {
+            if qkv.is_empty() {
+                break;
+            }
+            let (of_span, behind) = qkv.split_at(span.positions.len() * 3 * width);
+            attended.extend(self.attend_span(layer, of_span, span));
+            qkv = behind;
+        }
+        Ok(attended)
+    }
+}
+
+impl CpuOps<'_, CachedAttention<'_>> {
+    fn attend_span(&self, layer: usize, qkv: &[f32], span: &PositionSpan<'_>) -> Vec<f32> {
+        match span.sees {
+            Sees::EachOther => attend_within(qkv, span.positions.len(), self.heads),
+            Sees::Past => {
+                let width = self.heads.width();
+                let rows = qkv.chunks_exact(3 * width);
+                let queries: Vec<f32> = rows.flat_map(|row| &row[..width]).copied().collect();
+                let seen = span.positions.end;
+                let past = |head| self.attention.cache.segments(layer, head, span.kv, seen);
+                attend_past(&queries, seen, self.heads, past)
+            }
+        }
+    }
+}
+
+/// The first `rows` rows of `width` values.
+fn first_rows(values: &[f32], rows: usize, width: usize) -> &[f32] {
+    &values[..rows * width]
+}

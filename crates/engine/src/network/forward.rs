@@ -1,0 +1,90 @@
+//! The order of computation, once for all devices (docs/moondream.md sections 5 and 6).
+//!
+//! Not here: what is in front of the blocks (patches, embeddings) and behind them (norms, heads, decisions), which are a few operations of
+//! a device each.
+
+use super::{
+    Text, TextBlock, Vision, VisionBlock,
+    ops::{DecoderOps, EncoderOps},
+};
+
+/// Runs the blocks of the encoder over `rows` patches.
+pub fn encode<O: EncoderOps>(
+    ops: &mut O,
+    vision: &Vision<O::Layer, O::Plain>,
+    hidden: &mut O::Hidden,
+    rows: usize,
+) -> Result<(), O::Error> {
+    let mut blocks = vision.blocks.iter();
+    blocks.try_for_each(|block| vision_block(ops, block, hidden, rows))
+}
+
+/// `x += attention(norm1(x))`, then `x += mlp(norm2(x))`.
+pub fn vision_block<O: EncoderOps>(
+    ops: &mut O,
+    block: &VisionBlock<O::Layer, O::Plain>,
+    hidden: &mut O::Hidden,
+    rows: usize,
+) -> Result<(), O::Error> {
+    let normed = ops.normed(hidden, &block.ln1, &block.qkv, rows)?;
+    let qkv = ops.qkv(&normed, &block.qkv, rows)?;
+    let attended = ops.attend(qkv, &block.proj)?;
+    ops.add(hidden, [(&attended, &block.proj)], rows)?;
+    let normed = ops.normed(hidden, &block.ln2, &block.mlp.fc1, rows)?;
+    let inner = ops.inner(&normed, &block.mlp, rows)?;
+    ops.add(hidden, [(&inner, &block.mlp.fc2)], rows)
+}
+
+/// What a block of the decoder computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderRun {
+    /// The block's part of the cache.
+    pub layer: usize,
+    /// Rows, of which all make keys and values.
+    pub positions: usize,
+    /// The first of them, whose hidden states are read afterwards.
+    pub outputs: usize,
+}
+
+/// Runs the blocks of the decoder over `positions` rows. Behind the last block, the hidden states of the first `outputs` are valid.
+pub fn decode<O: DecoderOps>(
+    ops: &mut O,
+    text: &Text<O::Layer, O::Plain>,
+    hidden: &mut O::Hidden,
+    [positions, outputs]: [usize; 2],
+) -> Result<(), O::Error> {
+    let last = text.blocks.len().saturating_sub(1);
+    for (layer, block) in text.blocks.iter().enumerate() {
+        let run = DecoderRun {
+            layer,
+            positions,
+            outputs: if layer == last { outputs } else { positions },
+        };
+        text_block(ops, block, hidden, run)?;
+    }
+    Ok(())
+}
+
+/// `x += attention(n) + mlp(n)` with `n = norm(x)`.
+pub fn text_block<O: DecoderOps>(
+    ops: &mut O,
+    block: &TextBlock<O::Layer, O::Plain>,
+    hidden: &mut O::Hidden,
+    run: DecoderRun,
+) -> Result<(), O::Error> {
+    let DecoderRun {
+        layer,
+        positions,
+        outputs,
+    } = run;
+    let normed = ops.normed(hidden, &block.ln, &block.qkv, positions)?;
+    let mut qkv = ops.qkv(&normed, &block.qkv, positions)?;
+    ops.store(layer, &mut qkv)?;
+    if outputs == 0 {
+        return Ok(());
+    }
+    let attended = ops.attend(layer, qkv, &block.proj, outputs)?;
+    let inner = ops.inner(&normed, &block.mlp, outputs)?;
+    let terms = [(&attended, &block.proj), (&inner, &block.mlp.fc2)];
+    ops.add(hidden, terms, outputs)
+}
