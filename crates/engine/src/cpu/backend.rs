@@ -166,7 +166,7 @@ fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimi
         rows: capacity.rows,
         pages: capacity.pages,
         page_tokens: capacity.page_tokens,
-        context: config.text.max_context,
+        context: config.context(),
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
         positions: usize::MAX,

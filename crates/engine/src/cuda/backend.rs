@@ -596,7 +596,6 @@ pub(super) fn limits(
     config: &ModelConfig,
     capacity: CudaCapacity,
 ) -> Result<BackendLimits, CudaError> {
-    let text = &config.text;
     if capacity.pages < pages_min(config) {
         return Err(CudaError::Shape(format!(
             "its cache has {} pages, one row needs {}",
@@ -604,13 +603,14 @@ pub(super) fn limits(
             pages_min(config)
         )));
     }
-    let positions = (capacity.rows * POSITIONS_PER_ROW).max(text.max_context);
+    let context = config.context();
+    let positions = (capacity.rows * POSITIONS_PER_ROW).max(context);
     Ok(BackendLimits {
         slots: capacity.slots,
         rows: capacity.rows,
         pages: capacity.pages,
         page_tokens: PAGE,
-        context: text.max_context,
+        context,
         prefix_positions: config.prefix_positions(),
         images: capacity.images,
         positions,
@@ -623,5 +623,5 @@ pub(super) fn limits(
 
 /// Pages that the longest row needs, with its image.
 pub fn pages_min(config: &ModelConfig) -> usize {
-    config.text.max_context.div_ceil(PAGE) + 1
+    config.context().div_ceil(PAGE) + 1
 }

@@ -154,6 +154,7 @@ fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::pages_min;
 
     #[test]
     fn weights_of_moondream_2_take_known_bytes() {
@@ -169,5 +170,18 @@ mod tests {
             precisions.map(bytes),
             [3_857_389_472, 2_238_359_456, 2_206_901_600]
         );
+    }
+
+    #[test]
+    fn longer_context_of_the_model_changes_no_limit() {
+        let limits_of = |config: &ModelConfig| {
+            let capacity = CudaCapacity::for_calibration(config);
+            (pages_min(config), limits(config, capacity).unwrap())
+        };
+        let mut long = ModelConfig::default();
+        long.text.max_context = 32_768;
+        let (pages, limits) = limits_of(&long);
+        assert_eq!((pages, limits), limits_of(&ModelConfig::default()));
+        assert_eq!((pages, limits.context, limits.positions), (129, 2048, 2048));
     }
 }

@@ -23,14 +23,14 @@ pub struct ModelPrompt {
 }
 
 impl ModelPrompt {
-    /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the model's context.
+    /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the engine's context.
     pub fn check_room(
         &self,
         config: &ModelConfig,
         answer_tokens: usize,
     ) -> Result<(), PromptError> {
         let taken = config.prefix_positions() + answer_tokens;
-        let room = config.text.max_context.saturating_sub(taken);
+        let room = config.context().saturating_sub(taken);
         let tokens = self.inputs.len();
         match tokens <= room {
             true => Ok(()),

@@ -369,7 +369,7 @@ pub fn canvas_on(device: &ModelDevice, bytes: usize) -> Option<Arc<dyn DeviceCan
 pub(super) fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
     let objects = bounds.max_objects * 3;
     let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
-    let own = own.min(config.text.max_context - config.prefix_positions());
+    let own = own.min(config.context() - config.prefix_positions());
     let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
     (prefix, own.div_ceil(PAGE_TOKENS))
 }

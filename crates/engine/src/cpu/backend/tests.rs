@@ -257,3 +257,13 @@ fn failed_step_has_its_error_and_the_next_one_runs() {
         assert_eq!(run(good).unwrap().picked.len(), 1);
     }
 }
+
+#[test]
+fn longer_context_of_the_model_changes_no_limit() {
+    let limits_of = |config: &ModelConfig| limits(config, capacity(config, 16)).unwrap();
+    let want = limits_of(&ModelConfig::default());
+    let mut long = ModelConfig::default();
+    long.text.max_context = 32_768;
+    assert_eq!(limits_of(&long), want);
+    assert_eq!(want.context, 2048);
+}

@@ -116,7 +116,7 @@ impl TextDecoder {
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,
-            rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(text.max_context))?,
+            rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(config.context()))?,
             hidden: zeros(hidden)?,
             normed: zeros(normed)?,
             qkv: zeros(qkv)?,

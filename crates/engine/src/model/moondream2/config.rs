@@ -61,6 +61,11 @@ fn own_family() -> &'static dyn ModelFamily {
     &Moondream2
 }
 
+/// Positions of the longest prompt that a sequence has room for beside the longest answer.
+const PROMPT_POSITIONS_MAX: usize = 550;
+/// Positions of the longest answer, an outline.
+const ANSWER_POSITIONS_MAX: usize = 768;
+
 /// `text`: the decoder.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
@@ -71,7 +76,7 @@ pub struct TextConfig {
     pub n_layers: usize,
     /// Rows of the embedding table.
     pub vocab_size: usize,
-    /// Positions a sequence may have.
+    /// Positions a sequence may have; the engine has room for [`ModelConfig::context`].
     pub max_context: usize,
     pub n_heads: usize,
     /// Heads of K and V; must equal `n_heads`.
@@ -331,6 +336,13 @@ impl ModelConfig {
     /// Positions of an image prefix: BOS and the image tokens.
     pub fn prefix_positions(&self) -> usize {
         1 + self.image_tokens()
+    }
+
+    /// Positions of a sequence in the engine: those of an image, the longest prompt and the longest answer, if the model has as many. The
+    /// KV cache has room for one such row at least, page tables and the rope table have its length.
+    pub fn context(&self) -> usize {
+        let wanted = self.prefix_positions() + PROMPT_POSITIONS_MAX + ANSWER_POSITIONS_MAX;
+        self.text.max_context.min(wanted)
     }
 }
 

@@ -99,6 +99,18 @@ fn plan_keeps_to_its_memory_and_grows_with_it() {
     }
 }
 
+#[test]
+fn longer_context_of_the_model_changes_no_plan() {
+    let mut long = ModelConfig::default();
+    long.text.max_context = 32_768;
+    for precision in PRECISIONS {
+        for memory in [card(6), card(12), card(80), limited(3 * GIB)] {
+            let plan = MemoryPlan::new(inputs(&long, precision, memory));
+            assert_eq!(plan, plan_of(precision, memory), "{precision:?} {memory:?}");
+        }
+    }
+}
+
 /// The same where frames stay on the GPU.
 fn plan_with_strips(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
     MemoryPlan::new(PlanInputs {

@@ -54,6 +54,16 @@ fn defaults_are_the_released_model() {
 }
 
 #[test]
+fn context_is_what_an_image_prompt_and_answer_need() {
+    let context = |max_context| {
+        let mut config = ModelConfig::default();
+        config.text.max_context = max_context;
+        config.context()
+    };
+    assert_eq!([1000, 2048, 32_768].map(context), [1000, 2048, 2048]);
+}
+
+#[test]
 fn all_wrong_values_are_named_together() {
     let json = r#"{"text": {"dim": 0, "n_heads": 0}, "vision": {"crop_size": 380}}"#;
     assert_eq!(
