@@ -12,7 +12,8 @@ use spotter_core::{
     config::{CameraConfig, PromptConfig, SharedCamera},
 };
 use spotter_engine::{
-    model::{DetectWork, ModelConfig, ModelWork, Tiling, tiling},
+    model::{ModelConfig, Tiling, tiling},
+    network::cost::{DetectWork, ModelWork},
     open::MEASURED_SIZE,
     service::{SeenSizes, views},
 };
@@ -43,7 +44,7 @@ impl CostBasis {
     pub fn new(model: ModelConfig, look: Option<Duration>, prompts: usize, engines: usize) -> Self {
         let (width, height) = MEASURED_SIZE;
         let measured = tiling(width, height, &model.vision);
-        let work = ModelWork::of(&model);
+        let work = ModelWork::of(model.network());
         let tflop = look_tflop(&work, measured, prompts);
         let seconds = look.map(|look| look.as_secs_f64()).filter(|s| *s > 0.0);
         Self {
@@ -137,7 +138,7 @@ impl CostBasis {
 }
 
 fn look_tflop(model: &ModelWork, tiling: Tiling, prompts: usize) -> f64 {
-    let looked = model.look(tiling, &vec![USUAL_PROMPT; prompts]);
+    let looked = model.look(tiling.crops(), &vec![USUAL_PROMPT; prompts]);
     looked.total() / GFLOP_PER_TFLOP
 }
 

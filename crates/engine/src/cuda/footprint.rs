@@ -134,9 +134,9 @@ fn layer_bytes(precision: GpuPrecision, shape: LayerShape) -> usize {
 
 fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
     let network = config.network();
-    let large = LargeLayer::shapes(&network).into_iter();
+    let large = network.large_layers().into_iter();
     let large = large.map(|(layer, shape)| layer_bytes(formats.of(layer), shape));
-    let (layers, plain) = network.into_parts();
+    let (layers, plain) = network.layers.into_parts();
     let others = layers.iter().filter(|layer| layer.large.is_none());
     let others = others.map(|layer| {
         let shape = LayerShape {

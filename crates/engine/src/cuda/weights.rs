@@ -166,7 +166,9 @@ impl GpuWeights {
         weights: model::Weights,
         format: &dyn Fn(LargeLayer) -> WeightFormat,
     ) -> Result<Self, CudaError> {
-        let has_int8 = LargeLayer::all(config).any(|layer| format(layer) == WeightFormat::Int8);
+        let has_int8 = config
+            .large_layers()
+            .any(|layer| format(layer) == WeightFormat::Int8);
         let loader = GpuLoader::new(kernels, config, has_int8)?;
         let network::Network {
             text,

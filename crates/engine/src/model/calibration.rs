@@ -14,10 +14,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    moondream2::{LargeLayer, ModelConfig},
-    prompt::DecoderInput,
-};
+use super::{family::ModelConfig, prompt::DecoderInput};
+use crate::network::layers::LargeLayer;
 use spotter_core::{FileReaders, read_short_file, write_file_for};
 
 const HEAD: &str = "# Written by `spotter model calibrate`. Spotter reads it when it loads the model with these weights.\n\n";
@@ -129,7 +127,7 @@ impl ModelCalibration {
         let record = CalibrationRecord {
             weights_sha256: weights_sha256.to_owned(),
             pictures: self.pictures,
-            layers: LargeLayer::all(config).filter_map(layer).collect(),
+            layers: config.large_layers().filter_map(layer).collect(),
         };
         let text = toml::to_string(&record).map_err(io::Error::other)?;
         let path = directory.join(Self::FILE);
@@ -151,7 +149,7 @@ impl ModelCalibration {
             found.insert(layer.name.clone(), layer);
         }
         let mut layers = BTreeMap::new();
-        for layer in LargeLayer::all(config) {
+        for layer in config.large_layers() {
             let name = layer.to_string();
             let found = found.remove(&name);
             let found = found.ok_or_else(|| format!("the layer {name} is missing"))?;
@@ -301,7 +299,7 @@ mod tests {
 
     /// With these errors in the first layers.
     fn calibration(errors: &[f32]) -> ModelCalibration {
-        let layers = LargeLayer::all(&config()).enumerate();
+        let layers = config().large_layers().enumerate();
         let range = |nth: usize| LayerRange {
             largest_input: 0.1 + nth as f32,
             int8_error: errors.get(nth).copied().unwrap_or(0.01),
@@ -360,7 +358,8 @@ mod tests {
     #[test]
     fn layers_above_the_bound_are_wide_and_named() {
         let calibration = calibration(&[0.02, 0.061, INT8_ERROR_MAX, 0.2]);
-        let wide: Vec<LargeLayer> = LargeLayer::all(&config())
+        let wide: Vec<LargeLayer> = config()
+            .large_layers()
             .filter(|layer| calibration.is_wide(*layer))
             .collect();
         assert_eq!(

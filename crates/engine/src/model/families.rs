@@ -3,8 +3,9 @@
 use serde::Deserialize;
 
 use super::{
-    family::ModelFamily,
-    moondream2::{ModelConfig, ModelConfigError, Moondream2},
+    config::ModelConfigError,
+    family::{ModelConfig, ModelFamily},
+    moondream::Moondream2,
 };
 
 /// All families. A configuration that names none is of the first.

@@ -1,18 +1,18 @@
 //! The seam between Spotter and a model family: what only the family's module knows.
 //!
-//! A new family is a module beside `moondream2` and one line in `FAMILIES` (docs/adding-a-model.md).
+//! A new family is a module beside `moondream` and one line in `FAMILIES` (docs/adding-a-model.md).
 
 use std::fmt;
 
 use spotter_core::Task;
 
 use super::{
+    config::{ModelConfigError, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
     grammar::{AnswerGrammar, Skill},
-    moondream2::{ModelConfig, ModelConfigError},
     prompt::{DecoderInput, ModelPrompt, PromptError},
-    spec::NetworkSpec,
     tokenizer::Tokenizer,
 };
+use crate::network::{layers::LargeLayer, spec::NetworkSpec};
 
 /// A model family: its files, prompts and answers. Its methods run once for a model or a prompt, never for a token.
 pub trait ModelFamily: fmt::Debug + Sync {
@@ -59,5 +59,73 @@ pub struct ModelFile {
 impl PartialEq for dyn ModelFamily {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
+    }
+}
+
+/// Positions of the longest prompt that a sequence has room for beside the longest answer.
+const PROMPT_POSITIONS_MAX: usize = 550;
+/// Positions of the longest answer, an outline.
+const ANSWER_POSITIONS_MAX: usize = 768;
+
+/// A checked configuration. What the file leaves out has the value of the family's released model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// Whose prompts, tensor names and answers the model has.
+    pub family: &'static dyn ModelFamily,
+    pub text: TextConfig,
+    /// The vision encoder and its projection.
+    pub vision: VisionConfig,
+    pub region: RegionConfig,
+    /// Token ids with a meaning, and the prompt templates.
+    pub tokenizer: TokenizerConfig,
+}
+
+impl ModelConfig {
+    /// Its layers, with the names and shapes of their tensors.
+    pub fn network(&self) -> NetworkSpec {
+        self.family.network(self)
+    }
+
+    /// Its large layers, in the order in which a look runs through them.
+    pub fn large_layers(&self) -> impl Iterator<Item = LargeLayer> + use<> {
+        let layers = self.network().large_layers().into_iter();
+        layers.map(|(layer, _)| layer)
+    }
+
+    /// What an answer of this kind is made of.
+    pub fn grammar(&self, skill: Skill) -> AnswerGrammar {
+        self.family.grammar(skill, self)
+    }
+
+    /// Tokens that an image becomes, however large it is.
+    pub fn image_tokens(&self) -> usize {
+        self.vision.grid() * self.vision.grid()
+    }
+
+    /// Positions of an image prefix: BOS and the image tokens.
+    pub fn prefix_positions(&self) -> usize {
+        1 + self.image_tokens()
+    }
+
+    /// Positions of a sequence in the engine: those of an image, the longest prompt and the longest answer, if the model has as many. The
+    /// KV cache has room for one such row at least, page tables and the rope table have its length.
+    pub fn context(&self) -> usize {
+        let wanted = self.prefix_positions() + PROMPT_POSITIONS_MAX + ANSWER_POSITIONS_MAX;
+        self.text.max_context.min(wanted)
+    }
+
+    /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the engine's context.
+    pub fn check_room(
+        &self,
+        prompt: &ModelPrompt,
+        answer_tokens: usize,
+    ) -> Result<(), PromptError> {
+        let taken = self.prefix_positions() + answer_tokens;
+        let room = self.context().saturating_sub(taken);
+        let tokens = prompt.inputs.len();
+        match tokens <= room {
+            true => Ok(()),
+            false => Err(PromptError::TooLong { tokens, room }),
+        }
     }
 }

@@ -12,9 +12,11 @@ use sha2::{Digest, Sha256};
 
 use super::{
     calibration::CalibrationState,
+    config::ModelConfigError,
     families::{FAMILIES, parse_config},
-    moondream2::{ModelConfig, ModelConfigError},
-    source::{TensorSource, WeightsError, WeightsFile, listed},
+    family::ModelConfig,
+    source::{TensorSource, WeightsFile, listed},
+    tensor::WeightsError,
     tokenizer::{Tokenizer, TokenizerError},
     weights::Weights,
 };

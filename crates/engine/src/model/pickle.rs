@@ -6,12 +6,12 @@
 
 mod archive;
 
-use std::{collections::HashMap, io, rc::Rc};
+use std::{collections::HashMap, rc::Rc};
 
 use safetensors::tensor::{Dtype, TensorInfo};
 use spotter_core::plain_line;
 
-use self::archive::{Archive, ByteRange};
+use self::archive::{Archive, ByteRange, ReadAt};
 
 /// Most instructions of a pickle. A tensor has about 40.
 const INSTRUCTIONS_MAX: usize = 1_000_000;
@@ -23,9 +23,6 @@ const DEPTH_MAX: usize = 16;
 const NAME_MAX_BYTES: usize = 512;
 /// Most dimensions of a tensor.
 const DIMENSIONS_MAX: usize = 8;
-
-/// Reads so many bytes from a position on.
-pub type ReadAt<'a> = &'a dyn Fn(u64, usize) -> io::Result<Vec<u8>>;
 
 /// A tensor that a file names.
 #[derive(Clone, Debug)]

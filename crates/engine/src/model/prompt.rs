@@ -1,6 +1,6 @@
 //! A prompt as the decoder reads it.
 
-use super::{grammar::AnswerGrammar, moondream2::ModelConfig, tokenizer::TokenizerError};
+use super::{grammar::AnswerGrammar, tokenizer::TokenizerError};
 use spotter_core::CaptionLength;
 
 /// What one position of the decoder reads.
@@ -20,23 +20,6 @@ pub struct ModelPrompt {
     /// The positions that follow an image prefix.
     pub inputs: Vec<DecoderInput>,
     pub grammar: AnswerGrammar,
-}
-
-impl ModelPrompt {
-    /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the engine's context.
-    pub fn check_room(
-        &self,
-        config: &ModelConfig,
-        answer_tokens: usize,
-    ) -> Result<(), PromptError> {
-        let taken = config.prefix_positions() + answer_tokens;
-        let room = config.context().saturating_sub(taken);
-        let tokens = self.inputs.len();
-        match tokens <= room {
-            true => Ok(()),
-            false => Err(PromptError::TooLong { tokens, room }),
-        }
-    }
 }
 
 /// Why a task has no prompt.

@@ -12,23 +12,13 @@ use spotter_core::plain_line;
 
 use super::{
     pickle::{FileTensor, is_torch_file, row_major, torch_tensors},
-    tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData},
+    tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData, WeightsError},
 };
 
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 20;
 /// Longest header that is read, bytes; the format's own limit.
 const HEADER_MAX_BYTES: u64 = 100_000_000;
-
-/// Why weights cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum WeightsError {
-    /// A source does not have the tensor with this name, without `model.`. [`super::Weights::load`] names all of them together.
-    #[error("no tensor {0}")]
-    NotFound(String),
-    #[error("{0}")]
-    Unusable(String),
-}
 
 /// The first names and how many more there are.
 pub(super) fn listed(names: &[String]) -> String {

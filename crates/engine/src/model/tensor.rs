@@ -4,10 +4,18 @@ use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
 use half::{bf16, f16};
 
-use super::source::WeightsError;
-
 /// Bytes of a file that are in memory at a time.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Why weights cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// A source does not have the tensor with this name, without `model.`. [`super::Weights::load`] names all of them together.
+    #[error("no tensor {0}")]
+    NotFound(String),
+    #[error("{0}")]
+    Unusable(String),
+}
 
 /// Number formats of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

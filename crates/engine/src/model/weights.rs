@@ -1,12 +1,15 @@
 //! The tensors of a model by their place in the network, every shape checked against the configuration.
 
 use super::{
-    moondream2::{LargeLayer, ModelConfig},
-    source::{TensorSource, WeightsError, listed},
-    spec::{LayerSpec, TensorSpec},
-    tensor::{Tensor, TensorData},
+    family::ModelConfig,
+    source::{TensorSource, listed},
+    tensor::{Tensor, TensorData, WeightsError},
 };
-use crate::network::{Network, PartMap};
+use crate::network::{
+    Network, PartMap,
+    layers::LargeLayer,
+    spec::{LayerSpec, TensorSpec},
+};
 
 /// `y = x·Wᵀ + b`.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ impl Weights {
             source,
             missing: Vec::new(),
         };
-        let weights = config.network().try_map(&mut loader)?;
+        let weights = config.network().layers.try_map(&mut loader)?;
         if loader.missing.is_empty() {
             Ok(weights)
         } else {

@@ -1,8 +1,12 @@
 //! The structure of a network, once: what has a value for each layer is a map of [`Network`]. Pure.
 //!
 //! `L` is a value of a layer that multiplies: its shape, its weights in a file, packed for a processor. `P` is the same of the tensors that
-//! do not: norms, tables, frequencies. A family's constructor makes the specification ([`crate::model`]); [`Network::try_map`] makes
-//! everything else of it.
+//! do not: norms, tables, frequencies. A family's constructor makes the specification ([`spec::NetworkSpec`]); [`Network::try_map`]
+//! makes everything else of it.
+
+pub mod cost;
+pub mod layers;
+pub mod spec;
 
 use std::convert::Infallible;
 

@@ -145,8 +145,8 @@ pub(crate) fn sequence(
         Task::Query { .. } | Task::Caption { .. } => bounds.max_tokens,
         Task::Detect { .. } | Task::Point { .. } => OBJECT_TOKENS,
     };
-    asked
-        .check_room(config, answer_tokens)
+    config
+        .check_room(&asked, answer_tokens)
         .map_err(|e| prompt_error(prompt, &e))?;
     let sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
     Ok(match allowed {

@@ -11,7 +11,8 @@ use super::{Spread, table::TextTable};
 use spotter::ops::machine::Machine;
 use spotter_core::{Clock, Mono, Picture};
 use spotter_engine::{
-    model::{ModelConfig, ModelWork, decoder_mb, kv_mb, tiling, vision_mb},
+    model::{ModelConfig, tiling},
+    network::cost::ModelWork,
     scheduler::backend::{
         Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step, StepTimes,
     },
@@ -80,6 +81,7 @@ impl Steps<'_> {
     /// Measures every kind of step that fits the device. Blocks for all of it; `done` gets each.
     pub fn run(&mut self, mut done: impl FnMut(&StepsRow)) -> anyhow::Result<Vec<StepsRow>> {
         let limits = self.backend.limits();
+        let model = ModelWork::of(self.config.network());
         let mut rows = Vec::new();
         for (images, width, height) in IMAGE_STEPS {
             if images > limits.images {
@@ -90,12 +92,10 @@ impl Steps<'_> {
                 .collect();
             let picture = Picture::from_rgb(width, height, bytes)?;
             let step = self.image_step(images, &picture);
-            let work = ModelWork::of(self.config)
-                .look(tiling(width, height, &self.config.vision), &[])
-                .total()
-                * images as f64;
+            let crops = tiling(width, height, &self.config.vision).crops();
+            let work = model.look(crops, &[]).total() * images as f64;
             let what = format!("{images} x {width}x{height}");
-            let read_mb = decoder_mb(self.config) + vision_mb(self.config);
+            let read_mb = model.decoder_mb() + model.vision_mb();
             rows.push(self.measure(what, &step, work, read_mb)?);
             rows.last().into_iter().for_each(&mut done);
         }
@@ -105,9 +105,9 @@ impl Steps<'_> {
             };
             let what = format!("decode {count}, {images} images");
             // Two operations for each weight, which has two bytes.
-            let gflop = decoder_mb(self.config) * 1e-3 * count as f64;
+            let gflop = model.decoder_mb() * 1e-3 * count as f64;
             let prefixes = images * self.config.prefix_positions();
-            let read_mb = decoder_mb(self.config) + kv_mb(self.config, prefixes);
+            let read_mb = model.decoder_mb() + model.kv_mb(prefixes);
             rows.push(self.measure(what, &step, gflop, read_mb)?);
             rows.last().into_iter().for_each(&mut done);
         }

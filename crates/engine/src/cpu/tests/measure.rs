@@ -72,7 +72,8 @@ fn largest_inputs_block_by_block_are_those_of_the_network() {
     let positions = hidden.len() / text.width();
     let Ok(()) = forward::decode(&mut ops, &text.layers, &mut hidden, [positions; 2]);
 
-    let of_blocks = LargeLayer::all(&config)
+    let of_blocks = config
+        .large_layers()
         .filter(|l| ![LargeLayer::ProjectionFc1, LargeLayer::ProjectionFc2].contains(l));
     for layer in of_blocks {
         let found = samples.0.remove(&layer).unwrap();
@@ -125,7 +126,7 @@ fn calibration(config: &ModelConfig, int8_error: f32) -> ModelCalibration {
         largest_input: 1.0,
         int8_error,
     };
-    let layers = LargeLayer::all(config).map(|layer| (layer, range));
+    let layers = config.large_layers().map(|layer| (layer, range));
     ModelCalibration::new(1, layers.collect::<BTreeMap<_, _>>())
 }
 
@@ -167,5 +168,5 @@ fn errors_of_true_widths_in_int8_are_within_the_bound() {
     for (layer, error) in measured.by_error() {
         println!("{layer}: {:.2} %", 100.0 * error);
     }
-    assert!(LargeLayer::all(&config).all(|layer| !measured.is_wide(layer)));
+    assert!(config.large_layers().all(|layer| !measured.is_wide(layer)));
 }

@@ -11,10 +11,7 @@ use crate::{
         CudaBackend, CudaCapacity, CudaSettings, Footprint, Precision, WeightFormats, fp8,
         memory::held_bytes,
     },
-    model::{
-        LargeLayer, LayerRange, ModelCalibration, ModelConfig, SequenceOutput, Weights,
-        random_weights,
-    },
+    model::{LayerRange, ModelCalibration, ModelConfig, SequenceOutput, Weights, random_weights},
     scheduler::{
         backend::{Backend, Pick, PickResult, Step},
         decision::Decision,
@@ -96,7 +93,7 @@ pub(super) fn calibration(
     int8_errors: &[f32],
     largest_input: f32,
 ) -> ModelCalibration {
-    let layers = LargeLayer::all(config).zip(int8_errors.iter().cycle());
+    let layers = config.large_layers().zip(int8_errors.iter().cycle());
     let range = |&int8_error: &f32| LayerRange {
         largest_input,
         int8_error,

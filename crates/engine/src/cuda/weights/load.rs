@@ -21,7 +21,7 @@ use crate::{
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
         tensor::{GpuEncoder, GpuNorm, Int8Rows, MatrixShape, StridedRows, TEXT_HEAD},
     },
-    model::{self, LargeLayer, ModelConfig, Tensor},
+    model::{self, ModelConfig, Tensor},
     network::Norm,
 };
 
@@ -47,7 +47,7 @@ impl<'a> GpuLoader<'a> {
         config: &ModelConfig,
         has_int8: bool,
     ) -> Result<Self, CudaError> {
-        let large = LargeLayer::shapes(&config.network()).into_iter();
+        let large = config.network().large_layers().into_iter();
         let large = large.map(|(_, shape)| shape.inner);
         let widest = large.max().unwrap_or(1).max(config.region.inner_dim);
         let values = PIECE_VALUES.max(TEXT_HEAD * widest);

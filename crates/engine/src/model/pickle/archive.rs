@@ -1,8 +1,9 @@
 //! The zip archive of a torch file: torch compresses nothing, so a list of names and positions is all that is read of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
-use super::ReadAt;
+/// Reads so many bytes from a position on.
+pub type ReadAt<'a> = &'a dyn Fn(u64, usize) -> io::Result<Vec<u8>>;
 
 /// How an archive begins.
 pub const LOCAL_HEADER: &[u8] = b"PK\x03\x04";

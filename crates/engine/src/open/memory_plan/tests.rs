@@ -154,7 +154,7 @@ fn layers_not_in_int8_take_their_memory_in_bf16() {
             largest_input: 1.0,
             int8_error: f32::from(u8::from(wide(layer))),
         };
-        let layers = LargeLayer::all(&config).map(|layer| (layer, range(layer)));
+        let layers = config.large_layers().map(|layer| (layer, range(layer)));
         let measured = ModelCalibration::new(1, layers.collect());
         let plan = MemoryPlan::new(PlanInputs {
             measured: Some(&measured),

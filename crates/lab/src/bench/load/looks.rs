@@ -16,7 +16,8 @@ use crate::bench::{
 use spotter::{cli::out::remark, ops::gpu_stats::Strain};
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
-    model::{DetectWork, LookWork, ModelWork, decoder_mb, kv_mb, tiling},
+    model::tiling,
+    network::cost::{DetectWork, LookWork, ModelWork},
     scheduler::{Options, request::Decide, sequence::Bounds},
 };
 
@@ -258,12 +259,13 @@ impl Load<'_> {
         };
         let detects: Vec<DetectWork> = tasks.iter().map(detect).collect();
         let tiling = tiling(case.size.0, case.size.1, &config.vision);
-        ModelWork::of(config).look(tiling, &detects)
+        ModelWork::of(config.network()).look(tiling.crops(), &detects)
     }
 
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
         let (config, _) = self.engine.model();
-        let read_mb = decoder_mb(config) + kv_mb(config, config.prefix_positions());
+        let model = ModelWork::of(config.network());
+        let read_mb = model.decoder_mb() + model.kv_mb(config.prefix_positions());
         // The prompt's prefill decides the first x.
         let steps = (3 * objects - 1) as f64;
         let first = work.vision + work.prefix + work.prompts;

@@ -1,7 +1,10 @@
 //! Answers that never end by themselves: for measurements of speed, where every answer has to take the same steps.
 
-use super::config::ModelConfig;
-use crate::model::{source::WeightsError, tensor::TensorData, weights::Weights};
+use super::{
+    family::ModelConfig,
+    tensor::{TensorData, WeightsError},
+    weights::Weights,
+};
 
 /// Added to the end's logit: far below what a hidden state can give, and still a number in bf16.
 const NEVER: f32 = -1e4;

@@ -1,7 +1,8 @@
 //! Prompt templates: the ids around the user's words (docs/moondream.md section 3).
 
-use super::config::{ModelConfig, Template};
 use crate::model::{
+    config::Template,
+    family::ModelConfig,
     prompt::{DecoderInput, PromptError},
     tokenizer::Tokenizer,
 };

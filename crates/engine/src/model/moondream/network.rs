@@ -1,16 +1,33 @@
 //! The network of a Moondream 2: its layers with their names and shapes (docs/moondream.md section 2).
 
-use super::{config::ModelConfig, layers::LargeLayer};
 use crate::{
-    model::spec::{LayerSpec, NetworkSpec, TensorSpec},
-    network::{Mlp, Network, Norm, Region, Text, TextBlock, Vision, VisionBlock},
+    model::{
+        config::{LAYER_NORM_EPS, ROPE_THETA, ROTARY_DIM},
+        family::ModelConfig,
+    },
+    network::{
+        Mlp, Network, Norm, Region, Text, TextBlock, Vision, VisionBlock,
+        layers::LargeLayer,
+        spec::{LayerSpec, NetworkSpec, RopeSpec, TensorSpec},
+    },
 };
 
-pub(super) fn network(config: &ModelConfig) -> NetworkSpec {
-    Network {
-        text: text(config),
-        vision: vision(config),
-        region: region(config),
+pub fn network(config: &ModelConfig) -> NetworkSpec {
+    NetworkSpec {
+        layers: Network {
+            text: text(config),
+            vision: vision(config),
+            region: region(config),
+        },
+        text_heads: config.text.n_heads,
+        vision_heads: config.vision.enc_n_heads,
+        rope: RopeSpec {
+            theta: ROPE_THETA,
+            dims: ROTARY_DIM,
+        },
+        norm_eps: LAYER_NORM_EPS,
+        prefix: config.prefix_positions(),
+        context: config.context(),
     }
 }
 

@@ -4,10 +4,10 @@ use half::bf16;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::config::ModelConfig;
-use crate::model::{
-    source::{TensorSource, WeightsError},
-    tensor::{FloatFormat, Tensor, TensorData},
+use super::{
+    family::ModelConfig,
+    source::TensorSource,
+    tensor::{FloatFormat, Tensor, TensorData, WeightsError},
     weights::Weights,
 };
 

@@ -1,6 +1,6 @@
 //! Into how many local crops a picture is cut (docs/moondream.md section 4).
 
-use super::config::VisionConfig;
+use crate::model::config::VisionConfig;
 use spotter_core::PromptView;
 
 /// Rows and columns of local crops; at least one of each.

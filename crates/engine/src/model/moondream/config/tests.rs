@@ -2,12 +2,12 @@ use super::*;
 use std::path::Path;
 
 use crate::{
-    model::parse_config,
+    model::{moondream::Moondream2, parse_config},
     testing::{bytes, golden_model, golden_set, golden_tests},
 };
 
 fn problems(json: &str) -> Vec<String> {
-    let problems = config_check::problems(&serde_json::from_str(json).unwrap());
+    let problems = config_check::problems(&read(json, &Moondream2).unwrap());
     let error = parse_config(json, "m/config.json").unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,13 +1,12 @@
-//! Arithmetic of a look, from the model's dimensions: a lower bound of its time.
+//! Arithmetic of a look, from the network's dimensions: a lower bound of its time.
 //!
 //! Matrix products and attention only, a multiply-add counted as two operations; norms, activations and copies are left
 //! out, so the floor is never too high. `docs/moondream.md` has the layers.
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
-use super::{config::ModelConfig, tiling::Tiling};
-use crate::{
-    model::spec::{LayerSpec, NetworkSpec},
-    network::{Mlp, Network, TextBlock, VisionBlock},
+use super::{
+    Mlp, Network, TextBlock, VisionBlock,
+    spec::{LayerSpec, NetworkSpec},
 };
 
 const GIGA: f64 = 1e9;
@@ -40,22 +39,6 @@ pub struct DetectWork {
     pub boxes: usize,
 }
 
-/// Weights of the decoder's blocks, MB.
-pub fn decoder_mb(config: &ModelConfig) -> f64 {
-    bf16_mb(ModelWork::of(config).text)
-}
-
-/// Weights of the vision encoder's blocks and its projection, MB.
-pub fn vision_mb(config: &ModelConfig) -> f64 {
-    let model = ModelWork::of(config);
-    bf16_mb(model.vision + mlp_values(&model.network.vision.proj))
-}
-
-/// Keys and values of `positions` positions, MB.
-pub fn kv_mb(config: &ModelConfig, positions: usize) -> f64 {
-    bf16_mb(config.text.n_layers * 2 * config.text.dim * positions)
-}
-
 fn bf16_mb(values: usize) -> f64 {
     values as f64 * 2e-6
 }
@@ -77,7 +60,6 @@ fn mlp_values(mlp: &Mlp<LayerSpec>) -> usize {
 /// A network with the number of weights of its blocks.
 #[derive(Clone, Debug)]
 pub struct ModelWork {
-    config: ModelConfig,
     network: NetworkSpec,
     vision: usize,
     text: usize,
@@ -85,22 +67,20 @@ pub struct ModelWork {
 
 impl ModelWork {
     /// Counts all layers: once for a model.
-    pub fn of(config: &ModelConfig) -> Self {
-        let network = config.network();
-        let vision = network.vision.blocks.iter().flat_map(VisionBlock::layers);
-        let text = network.text.blocks.iter().flat_map(TextBlock::layers);
+    pub fn of(network: NetworkSpec) -> Self {
+        let Network { text, vision, .. } = &network.layers;
+        let vision = vision.blocks.iter().flat_map(VisionBlock::layers);
+        let text = text.blocks.iter().flat_map(TextBlock::layers);
         Self {
-            config: config.clone(),
             vision: vision.map(LayerSpec::values).sum(),
             text: text.map(LayerSpec::values).sum(),
             network,
         }
     }
 
-    /// The work of one look at a picture that is cut so.
-    pub fn look(&self, tiling: Tiling, prompts: &[DetectWork]) -> LookWork {
-        let crops = tiling.crops();
-        let start = self.config.prefix_positions();
+    /// The work of one look at a picture that is cut into so many crops.
+    pub fn look(&self, crops: usize, prompts: &[DetectWork]) -> LookWork {
+        let start = self.network.prefix;
         let sum = |work: &dyn Fn(&DetectWork) -> f64| prompts.iter().map(work).sum::<f64>() / GIGA;
         LookWork {
             vision: (crops as f64 * self.crop() + self.projection()) / GIGA,
@@ -113,41 +93,60 @@ impl ModelWork {
         }
     }
 
+    /// Weights of the decoder's blocks, MB.
+    pub fn decoder_mb(&self) -> f64 {
+        bf16_mb(self.text)
+    }
+
+    /// Weights of the vision encoder's blocks and its projection, MB.
+    pub fn vision_mb(&self) -> f64 {
+        bf16_mb(self.vision + mlp_values(&self.network.layers.vision.proj))
+    }
+
+    /// Keys and values of `positions` positions, MB.
+    pub fn kv_mb(&self, positions: usize) -> f64 {
+        let blocks = self.network.layers.text.blocks.len();
+        bf16_mb(blocks * 2 * self.network.text_width() * positions)
+    }
+
     fn crop(&self) -> f64 {
-        let (tokens, vision) = (self.config.image_tokens(), &self.config.vision);
-        let attention = attention_flop(tokens, tokens, vision.enc_dim);
-        products_flop(tokens, self.network.vision.patch_emb.values() + self.vision)
-            + vision.enc_n_layers as f64 * attention
+        let (tokens, vision) = (self.network.image_tokens(), &self.network.layers.vision);
+        let attention = attention_flop(tokens, tokens, self.network.vision_width());
+        products_flop(tokens, vision.patch_emb.values() + self.vision)
+            + vision.blocks.len() as f64 * attention
     }
 
     fn projection(&self) -> f64 {
-        let values = mlp_values(&self.network.vision.proj);
-        products_flop(self.config.image_tokens(), values)
+        let values = mlp_values(&self.network.layers.vision.proj);
+        products_flop(self.network.image_tokens(), values)
     }
 
     /// Nothing reads the hidden states of the image, so its last block makes keys and values only.
     fn prefix(&self, positions: usize) -> f64 {
-        let blocks = &self.network.text.blocks;
+        let blocks = &self.network.layers.text.blocks;
         let last = blocks.last().map_or(0, |block| {
             let used = block.qkv.values() / 3 * 2;
             block.layers().map(LayerSpec::values).iter().sum::<usize>() - used
         });
-        let attention = attention_flop(positions, positions, self.config.text.dim);
+        let attention = attention_flop(positions, positions, self.network.text_width());
         products_flop(positions, self.text - last)
             + blocks.len().saturating_sub(1) as f64 * attention
     }
 
     /// `count` positions from `start` on, each seeing all before it and itself.
     fn rows(&self, start: usize, count: usize) -> f64 {
-        let text = &self.config.text;
+        let (blocks, width) = (
+            self.network.layers.text.blocks.len(),
+            self.network.text_width(),
+        );
         let attention =
-            (start..start + count).map(|position| attention_flop(1, position + 1, text.dim));
-        products_flop(count, self.text) + text.n_layers as f64 * attention.sum::<f64>()
+            (start..start + count).map(|position| attention_flop(1, position + 1, width));
+        products_flop(count, self.text) + blocks as f64 * attention.sum::<f64>()
     }
 
     /// x against the end: two rows of the vocabulary's head, and the bins.
     fn x_or_end(&self) -> f64 {
-        let Network { text, region, .. } = &self.network;
+        let Network { text, region, .. } = &self.network.layers;
         products_flop(
             1,
             2 * text.lm_head.inner + mlp_values(&region.coord_decoder),
@@ -156,7 +155,7 @@ impl ModelWork {
 
     /// What a box needs besides its positions: embeddings of x, y and size, decisions of y, size and the next x.
     fn boxed(&self) -> f64 {
-        let region = &self.network.region;
+        let region = &self.network.layers.region;
         let embeddings = 2 * region.coord_encoder.values() + region.size_encoder.values();
         let decoders = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
         products_flop(1, embeddings + decoders) + self.x_or_end()
@@ -166,7 +165,7 @@ impl ModelWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::moondream2::tiling;
+    use crate::model::{ModelConfig, tiling};
 
     fn close(found: f64, expected: f64) {
         let off = (found / expected - 1.0).abs();
@@ -176,8 +175,7 @@ mod tests {
     /// The default configuration is that of the released Moondream 2.
     #[test]
     fn the_released_model_as_published() {
-        let released = ModelConfig::default();
-        let model = ModelWork::of(&released);
+        let model = ModelWork::of(ModelConfig::default().network());
         close(model.crop(), 666.4e9);
         close(model.projection(), 0.052e12);
         close(model.rows(730, 10), 10.0 * 2.57e9);
@@ -188,7 +186,7 @@ mod tests {
         let spared = spared + attention_flop(730, 730, 2048);
         close(model.prefix(730) + spared, 1.869e12);
         // Coordinate and size decoders: 58.7 M parameters.
-        let region = &model.network.region;
+        let region = &model.network.layers.region;
         let values = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
         close(values as f64, 58.7e6);
     }
@@ -202,7 +200,7 @@ mod tests {
             boxes: 3,
         };
         let tiling = tiling(1920, 1080, &released.vision);
-        let work = ModelWork::of(&released).look(tiling, &[prompt]);
+        let work = ModelWork::of(released.network()).look(tiling.crops(), &[prompt]);
         let found = [work.vision, work.prefix, work.prompts, work.generate];
         let expected = [6050.013037056, 1802.79099392, 15.411126272, 23.570374656];
         for (found, expected) in found.into_iter().zip(expected) {
@@ -213,10 +211,10 @@ mod tests {
     #[test]
     fn one_tile_is_encoded_once_and_more_beside_the_whole() {
         let released = ModelConfig::default();
-        let model = ModelWork::of(&released);
+        let model = ModelWork::of(released.network());
         let vision = |width, height| {
             let tiling = tiling(width, height, &released.vision);
-            model.look(tiling, &[]).vision
+            model.look(tiling.crops(), &[]).vision
         };
         let (crop, projection) = (model.crop() / GIGA, model.projection() / GIGA);
         close(vision(378, 378), crop + projection);
@@ -226,28 +224,24 @@ mod tests {
 
     #[test]
     fn step_of_the_released_model_reads_its_weights_once() {
-        let released = ModelConfig::default();
-        close(decoder_mb(&released), 2416.0);
-        close(vision_mb(&released), 820.0 + 71.0);
-        close(kv_mb(&released, 740), 145.5);
+        let model = ModelWork::of(ModelConfig::default().network());
+        close(model.decoder_mb(), 2416.0);
+        close(model.vision_mb(), 820.0 + 71.0);
+        close(model.kv_mb(740), 145.5);
     }
 
     #[test]
     fn prompts_add_up_and_the_picture_is_shared() {
-        let released = ModelConfig::default();
+        let model = ModelWork::of(ModelConfig::default().network());
         let prompt = DetectWork {
             tokens: 5,
             boxes: 3,
         };
-        let single = tiling(640, 360, &released.vision);
-        let one = ModelWork::of(&released).look(single, &[prompt]);
-        let two = ModelWork::of(&released).look(single, &[prompt, prompt]);
+        let one = model.look(1, &[prompt]);
+        let two = model.look(1, &[prompt, prompt]);
         assert_eq!((one.vision, one.prefix), (two.vision, two.prefix));
         close(two.total() - one.total(), one.prompts + one.generate);
         let nothing = DetectWork { boxes: 0, ..prompt };
-        assert_eq!(
-            ModelWork::of(&released).look(single, &[nothing]).generate,
-            0.0
-        );
+        assert_eq!(model.look(1, &[nothing]).generate, 0.0);
     }
 }

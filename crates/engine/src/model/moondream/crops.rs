@@ -1,10 +1,7 @@
 //! A picture becomes crops: scaled twice, once as a whole and once to be cut into tiles (docs/moondream.md section 4).
 
-use super::{
-    config::VisionConfig,
-    tiling::{Tiling, tiling},
-};
-use crate::model::{colour, resize::resize_rgb};
+use super::tiling::{Tiling, tiling};
+use crate::model::{colour, config::VisionConfig, resize::resize_rgb};
 use spotter_core::Picture;
 
 /// What the vision encoder reads.

@@ -1,10 +1,12 @@
 //! Which token may follow which in an answer of Moondream 2 (docs/moondream.md section 8).
 
-use super::config::ModelConfig;
-use crate::model::grammar::{AnswerGrammar, Skill, TextGrammar};
+use crate::model::{
+    family::ModelConfig,
+    grammar::{AnswerGrammar, Skill, TextGrammar},
+};
 
 /// The grammar of an answer of this kind. The reference bans the answer's id from the second token on.
-pub(super) fn grammar(skill: Skill, config: &ModelConfig) -> AnswerGrammar {
+pub fn grammar(skill: Skill, config: &ModelConfig) -> AnswerGrammar {
     match skill {
         Skill::Detect => AnswerGrammar::Objects { has_size: true },
         Skill::Point => AnswerGrammar::Objects { has_size: false },

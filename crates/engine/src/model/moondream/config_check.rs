@@ -1,8 +1,9 @@
 //! What must hold in a [`ModelConfig`] before the rest of the program may trust it.
 
-use super::{
-    config::{ModelConfig, ROTARY_DIM, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
-    region::BINS,
+use crate::model::{
+    bins::BINS,
+    config::{ROTARY_DIM, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
+    family::ModelConfig,
 };
 
 // The largest sizes that are accepted, many times those of every Moondream. A larger one is a mistake or an attack, and memory

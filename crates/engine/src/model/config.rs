@@ -1,0 +1,180 @@
+//! The sections of a model's configuration, as its `config.json` has them: dimensions and token ids.
+
+use serde::Deserialize;
+
+/// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
+pub const ROTARY_DIM: usize = 32;
+/// Base of the rotary frequencies.
+pub const ROPE_THETA: f32 = 10_000.0;
+/// Added to the variance in every layer norm.
+pub const LAYER_NORM_EPS: f32 = 1e-5;
+
+/// Why a `config.json` cannot be used. All wrong values are named together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ModelConfigError(pub(crate) String);
+
+impl ModelConfigError {
+    /// Not JSON, or a value of the wrong kind.
+    pub(crate) fn json(origin: &str, error: &serde_json::Error) -> Self {
+        Self(format!(
+            "cannot read {origin} as a model configuration: {error}"
+        ))
+    }
+}
+
+/// `text`: the decoder.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TextConfig {
+    pub dim: usize,
+    /// Hidden width of the MLP.
+    pub ff_dim: usize,
+    pub n_layers: usize,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Positions a sequence may have; the engine has room for `ModelConfig::context`.
+    pub max_context: usize,
+    pub n_heads: usize,
+    /// Heads of K and V; must equal `n_heads`.
+    pub n_kv_heads: usize,
+    /// Positions that attend to each other in both directions; must be BOS and the image tokens.
+    pub prefix_attn: usize,
+    /// Present in int4 files only, which are not supported.
+    pub(super) group_size: Option<usize>,
+    /// Present in Moondream 3 only, which is not supported.
+    pub(super) moe: Option<serde::de::IgnoredAny>,
+}
+
+impl TextConfig {
+    /// Width of one head.
+    pub fn head_dim(&self) -> usize {
+        self.dim / self.n_heads
+    }
+}
+
+/// `vision`: the encoder and its projection.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct VisionConfig {
+    pub enc_dim: usize,
+    /// Pixels along the side of a patch.
+    pub enc_patch_size: usize,
+    pub enc_n_layers: usize,
+    /// Hidden width of the MLP.
+    pub enc_ff_dim: usize,
+    pub enc_n_heads: usize,
+    /// Width of an image token; must be the decoder's.
+    pub proj_out_dim: usize,
+    /// Hidden width of the projection.
+    pub proj_inner_dim: usize,
+    /// Pixels along the side of a crop.
+    pub crop_size: usize,
+    /// Must be 3.
+    pub in_channels: usize,
+    /// Local crops that the tiling aims at; very long pictures exceed it.
+    pub max_crops: usize,
+    /// Patches around a crop that its neighbours also see.
+    pub overlap_margin: usize,
+}
+
+impl VisionConfig {
+    /// Patches along the side of a crop.
+    pub fn grid(&self) -> usize {
+        self.crop_size / self.enc_patch_size
+    }
+
+    /// Width of one head.
+    pub fn head_dim(&self) -> usize {
+        self.enc_dim / self.enc_n_heads
+    }
+
+    /// Values of a patch: channels x rows x columns.
+    pub fn patch_values(&self) -> usize {
+        self.in_channels * self.enc_patch_size * self.enc_patch_size
+    }
+
+    /// Pixels around a crop that its neighbours also see.
+    pub fn margin_pixels(&self) -> usize {
+        self.overlap_margin * self.enc_patch_size
+    }
+
+    /// Pixels from one local crop to the next.
+    pub fn window_pixels(&self) -> usize {
+        self.crop_size - 2 * self.margin_pixels()
+    }
+}
+
+/// `region`: coordinates and sizes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RegionConfig {
+    /// Width; must be the decoder's.
+    pub dim: usize,
+    /// Fourier features of a coordinate, cosines and sines together.
+    pub coord_feat_dim: usize,
+    /// Bins of a coordinate; must be [`super::bins::BINS`].
+    pub coord_out_dim: usize,
+    /// Fourier features of a size, cosines and sines together.
+    pub size_feat_dim: usize,
+    /// Bins of width and height together; must be twice [`super::bins::BINS`].
+    pub size_out_dim: usize,
+    /// Hidden width of the decoders.
+    pub inner_dim: usize,
+    /// Present in int4 files only, which are not supported.
+    pub(super) group_size: Option<usize>,
+    /// Moondream 3 says `linear`, which is not supported.
+    pub(super) decoder_arch: Option<String>,
+    /// Moondream 3 only, which is not supported.
+    pub(super) use_ln: bool,
+}
+
+/// `tokenizer`: token ids with a meaning.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TokenizerConfig {
+    /// At position 0.
+    pub bos_id: u32,
+    /// Ends an answer, or a list of points and boxes.
+    pub eos_id: u32,
+    /// The answer follows.
+    pub answer_id: u32,
+    /// In the place of a coordinate.
+    pub coord_id: u32,
+    /// In the place of a size.
+    pub size_id: u32,
+    /// What surrounds the user's words.
+    pub templates: Templates,
+}
+
+/// Token ids around the user's words, by skill.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Templates {
+    pub caption: CaptionTemplates,
+    /// Around a question. The suffix occurs twice, or once before the thinking id (docs/moondream.md section 3).
+    pub query: Template,
+    /// Around an object.
+    pub detect: Template,
+    /// Around an object.
+    pub point: Template,
+}
+
+/// Token ids before and after the user's words.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Template {
+    pub prefix: Vec<u32>,
+    pub suffix: Vec<u32>,
+}
+
+/// Prompts for a caption. A model without one of the lengths leaves it empty.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct CaptionTemplates {
+    /// One short sentence.
+    pub short: Vec<u32>,
+    /// A sentence or two.
+    pub normal: Vec<u32>,
+    /// A paragraph.
+    pub long: Vec<u32>,
+}

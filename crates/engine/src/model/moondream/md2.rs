@@ -1,0 +1,191 @@
+//! Moondream 2 (docs/moondream.md).
+
+use spotter_core::Task;
+
+use super::{
+    config, grammar, network,
+    prompts::{object_tokens, prompt_tokens},
+};
+use crate::{
+    model::{
+        config::{
+            CaptionTemplates, ModelConfigError, RegionConfig, Template, Templates, TextConfig,
+            TokenizerConfig, VisionConfig,
+        },
+        family::{ModelConfig, ModelFamily, ModelFile},
+        grammar::{AnswerGrammar, Skill},
+        prompt::{DecoderInput, ModelPrompt, PromptError},
+        tokenizer::Tokenizer,
+    },
+    network::spec::NetworkSpec,
+};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Moondream2;
+
+impl ModelFamily for Moondream2 {
+    fn name(&self) -> &'static str {
+        "Moondream 2"
+    }
+
+    // The releases of Moondream 2 call themselves `moondream1`.
+    fn is_named(&self, name: &str) -> bool {
+        ["moondream1", "moondream2", "HfMoondream"].contains(&name)
+    }
+
+    fn parse_config(&self, json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
+        config::parse(json, origin, &Self)
+    }
+
+    fn network(&self, config: &ModelConfig) -> NetworkSpec {
+        network::network(config)
+    }
+
+    fn end_of_text(&self) -> &'static str {
+        "<|endoftext|>"
+    }
+
+    fn files(&self) -> [ModelFile; 3] {
+        [
+            ModelFile {
+                name: "config.json",
+                remedy: "copy it from the model's repository; {} alone means the released Moondream 2",
+            },
+            ModelFile {
+                name: "model.safetensors",
+                remedy: "download it from the model's repository, vikhyatk/moondream2 on Hugging Face",
+            },
+            ModelFile {
+                name: "tokenizer.json",
+                remedy: "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
+            },
+        ]
+    }
+
+    fn prompt(
+        &self,
+        task: &Task,
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+    ) -> Result<ModelPrompt, PromptError> {
+        let skill = match task {
+            Task::Detect { .. } => Skill::Detect,
+            Task::Point { .. } => Skill::Point,
+            Task::Query { .. } | Task::Caption { .. } => Skill::Text,
+        };
+        Ok(ModelPrompt {
+            inputs: prompt_tokens(task, config, tokenizer)?,
+            grammar: grammar::grammar(skill, config),
+        })
+    }
+
+    fn object_prompt(&self, words: &[u32], config: &ModelConfig) -> Vec<DecoderInput> {
+        object_tokens(&config.tokenizer.templates.detect, words)
+    }
+
+    fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
+        grammar::grammar(skill, config)
+    }
+}
+
+/// That of the released Moondream 2, as all sections below.
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            family: &Moondream2,
+            text: TextConfig::default(),
+            vision: VisionConfig::default(),
+            region: RegionConfig::default(),
+            tokenizer: TokenizerConfig::default(),
+        }
+    }
+}
+
+impl Default for TextConfig {
+    fn default() -> Self {
+        Self {
+            dim: 2048,
+            ff_dim: 8192,
+            n_layers: 24,
+            vocab_size: 51200,
+            max_context: 2048,
+            n_heads: 32,
+            n_kv_heads: 32,
+            prefix_attn: 730,
+            group_size: None,
+            moe: None,
+        }
+    }
+}
+
+impl Default for VisionConfig {
+    fn default() -> Self {
+        Self {
+            enc_dim: 1152,
+            enc_patch_size: 14,
+            enc_n_layers: 27,
+            enc_ff_dim: 4304,
+            enc_n_heads: 16,
+            proj_out_dim: 2048,
+            proj_inner_dim: 8192,
+            crop_size: 378,
+            in_channels: 3,
+            max_crops: 12,
+            overlap_margin: 4,
+        }
+    }
+}
+
+impl Default for RegionConfig {
+    fn default() -> Self {
+        Self {
+            dim: 2048,
+            coord_feat_dim: 256,
+            coord_out_dim: 1024,
+            size_feat_dim: 512,
+            size_out_dim: 2048,
+            inner_dim: 8192,
+            group_size: None,
+            decoder_arch: None,
+            use_ln: false,
+        }
+    }
+}
+
+impl Default for TokenizerConfig {
+    fn default() -> Self {
+        Self {
+            bos_id: 0,
+            eos_id: 0,
+            answer_id: 3,
+            coord_id: 5,
+            size_id: 6,
+            templates: Templates::default(),
+        }
+    }
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        let around = |prefix: &[u32]| Template {
+            prefix: prefix.to_vec(),
+            suffix: vec![3],
+        };
+        Self {
+            caption: CaptionTemplates::default(),
+            query: around(&[1, 15381, 2]),
+            detect: around(&[1, 7235, 476, 2]),
+            point: around(&[1, 2581, 2]),
+        }
+    }
+}
+
+impl Default for CaptionTemplates {
+    fn default() -> Self {
+        Self {
+            short: vec![1, 32708, 2, 12492, 3],
+            normal: vec![1, 32708, 2, 6382, 3],
+            long: vec![1, 32708, 2, 4059, 3],
+        }
+    }
+}
