@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     network::{
-        Mlp, Norm,
+        Mlp, Norm, TextBlock, VisionBlock,
         ops::{DecoderOps, EncoderOps, Ops},
     },
     scheduler::backend::KvTable,
@@ -70,20 +70,10 @@ impl<A> Ops for CpuOps<'_, A> {
         hidden: &Vec<f32>,
         norm: &Norm<Vec<f32>>,
         reader: &PackedLinear,
-        rows: usize,
     ) -> Result<Vec<f32>, Infallible> {
-        let normed = norm.forward(first_rows(hidden, rows, reader.inputs()));
+        let normed = norm.forward(hidden);
         self.see([(&normed, reader)]);
         Ok(normed)
-    }
-
-    fn qkv(
-        &mut self,
-        x: &Vec<f32>,
-        layer: &PackedLinear,
-        rows: usize,
-    ) -> Result<Vec<f32>, Infallible> {
-        Ok(layer.forward(first_rows(x, rows, layer.inputs())))
     }
 
     fn inner(
@@ -92,18 +82,17 @@ impl<A> Ops for CpuOps<'_, A> {
         mlp: &Mlp<PackedLinear>,
         rows: usize,
     ) -> Result<Vec<f32>, Infallible> {
-        Ok(mlp.inner(first_rows(x, rows, mlp.fc1.inputs())))
+        Ok(mlp.inner(&x[..rows * mlp.fc1.inputs()]))
     }
 
     fn add<const N: usize>(
         &mut self,
         hidden: &mut Vec<f32>,
         terms: [(&Vec<f32>, &PackedLinear); N],
-        rows: usize,
     ) -> Result<(), Infallible> {
         self.see(terms);
         for (x, layer) in terms {
-            layer.add_to(&mut hidden[..rows * layer.outputs()], x);
+            layer.add_to(hidden, x);
         }
         Ok(())
     }
@@ -119,16 +108,27 @@ impl<A> CpuOps<'_, A> {
 }
 
 impl EncoderOps for CpuOps<'_, CropAttention> {
-    fn attend(&mut self, qkv: Vec<f32>, _: &PackedLinear) -> Result<Vec<f32>, Infallible> {
+    fn attend(
+        &mut self,
+        x: &Vec<f32>,
+        block: &VisionBlock<PackedLinear, Vec<f32>>,
+    ) -> Result<Vec<f32>, Infallible> {
+        let qkv = block.qkv.forward(x);
         Ok(attend_within(&qkv, self.attention.tokens, self.heads))
     }
 }
 
 impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
-    fn store(&mut self, layer: usize, qkv: &mut Vec<f32>) -> Result<(), Infallible> {
+    fn qkv(
+        &mut self,
+        x: &Vec<f32>,
+        layer: usize,
+        block: &TextBlock<PackedLinear, Vec<f32>>,
+    ) -> Result<Vec<f32>, Infallible> {
         let CachedAttention { rope, spans, cache } = &mut self.attention;
+        let mut qkv = block.qkv.forward(x);
         let positions = spans.iter().flat_map(|span| span.positions.clone());
-        rope.turn(qkv, &positions.collect::<Vec<_>>(), self.heads.dim);
+        rope.turn(&mut qkv, &positions.collect::<Vec<_>>(), self.heads.dim);
         let width = self.heads.width();
         let mut rows = qkv.chunks_exact(3 * width);
         for span in *spans {
@@ -136,13 +136,13 @@ impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
             let rows = rows.map(|row| row[width..].split_at(width));
             cache.write(layer, span.kv, span.positions.start, rows);
         }
-        Ok(())
+        Ok(qkv)
     }
 
     fn attend(
         &mut self,
-        layer: usize,
         qkv: Vec<f32>,
+        layer: usize,
         _: &PackedLinear,
         rows: usize,
     ) -> Result<Vec<f32>, Infallible> {
@@ -175,9 +175,4 @@ impl CpuOps<'_, CachedAttention<'_>> {
             }
         }
     }
-}
-
-/// The first `rows` rows of `width` values.
-fn first_rows(values: &[f32], rows: usize, width: usize) -> &[f32] {
-    &values[..rows * width]
 }

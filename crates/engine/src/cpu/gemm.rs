@@ -177,9 +177,10 @@ impl PackedLinear {
         y
     }
 
-    /// `y += x · Wᵀ + b`.
+    /// `y += x · Wᵀ + b` for the first rows of `y`, as many as `x` has.
     pub fn add_to(&self, y: &mut [f32], x: &[f32]) {
-        self.run(y, x, 1.0);
+        let values = x.len() / self.inputs * self.outputs();
+        self.run(&mut y[..values], x, 1.0);
     }
 
     /// With `beta` 0, `y` is zeros.

@@ -146,7 +146,6 @@ impl LayerMeasurement<'_> {
         let positions = config.prefix_positions() + prompt.len();
         let run = DecoderRun {
             layer: 0,
-            positions,
             outputs: positions,
         };
         for block in blocks {

@@ -26,13 +26,12 @@ pub fn vision_block<O: EncoderOps>(
     hidden: &mut O::Hidden,
     rows: usize,
 ) -> Result<(), O::Error> {
-    let normed = ops.normed(hidden, &block.ln1, &block.qkv, rows)?;
-    let qkv = ops.qkv(&normed, &block.qkv, rows)?;
-    let attended = ops.attend(qkv, &block.proj)?;
-    ops.add(hidden, [(&attended, &block.proj)], rows)?;
-    let normed = ops.normed(hidden, &block.ln2, &block.mlp.fc1, rows)?;
+    let normed = ops.normed(hidden, &block.ln1, &block.qkv)?;
+    let attended = ops.attend(&normed, block)?;
+    ops.add(hidden, [(&attended, &block.proj)])?;
+    let normed = ops.normed(hidden, &block.ln2, &block.mlp.fc1)?;
     let inner = ops.inner(&normed, &block.mlp, rows)?;
-    ops.add(hidden, [(&inner, &block.mlp.fc2)], rows)
+    ops.add(hidden, [(&inner, &block.mlp.fc2)])
 }
 
 /// What a block of the decoder computes.
@@ -40,9 +39,7 @@ pub fn vision_block<O: EncoderOps>(
 pub struct DecoderRun {
     /// The block's part of the cache.
     pub layer: usize,
-    /// Rows, of which all make keys and values.
-    pub positions: usize,
-    /// The first of them, whose hidden states are read afterwards.
+    /// Of all rows, of which each makes keys and values, the first ones whose hidden states are read afterwards.
     pub outputs: usize,
 }
 
@@ -57,7 +54,6 @@ pub fn decode<O: DecoderOps>(
     for (layer, block) in text.blocks.iter().enumerate() {
         let run = DecoderRun {
             layer,
-            positions,
             outputs: if layer == last { outputs } else { positions },
         };
         text_block(ops, block, hidden, run)?;
@@ -72,19 +68,12 @@ pub fn text_block<O: DecoderOps>(
     hidden: &mut O::Hidden,
     run: DecoderRun,
 ) -> Result<(), O::Error> {
-    let DecoderRun {
-        layer,
-        positions,
-        outputs,
-    } = run;
-    let normed = ops.normed(hidden, &block.ln, &block.qkv, positions)?;
-    let mut qkv = ops.qkv(&normed, &block.qkv, positions)?;
-    ops.store(layer, &mut qkv)?;
-    if outputs == 0 {
+    let normed = ops.normed(hidden, &block.ln, &block.qkv)?;
+    let qkv = ops.qkv(&normed, run.layer, block)?;
+    if run.outputs == 0 {
         return Ok(());
     }
-    let attended = ops.attend(layer, qkv, &block.proj, outputs)?;
-    let inner = ops.inner(&normed, &block.mlp, outputs)?;
-    let terms = [(&attended, &block.proj), (&inner, &block.mlp.fc2)];
-    ops.add(hidden, terms, outputs)
+    let attended = ops.attend(qkv, run.layer, &block.proj, run.outputs)?;
+    let inner = ops.inner(&normed, &block.mlp, run.outputs)?;
+    ops.add(hidden, [(&attended, &block.proj), (&inner, &block.mlp.fc2)])
 }

@@ -1,9 +1,9 @@
 //! What a device does for the order of computation in [`super::forward`].
 //!
 //! Rows between layers are the device's own: vectors on a CPU, places in buffers on a GPU. A layer knows in which format it reads rows, so
-//! what makes rows for it is given the layer. Operations on `rows` rows take the first ones.
+//! what makes rows for it is given the layer.
 
-use super::{Mlp, Norm};
+use super::{Mlp, Norm, TextBlock, VisionBlock};
 
 /// The operations of all blocks.
 pub trait Ops {
@@ -17,24 +17,15 @@ pub trait Ops {
     type Rows;
     type Error;
 
-    /// Layer norm of hidden states, for `reader`.
+    /// Layer norm of all hidden states, for `reader`.
     fn normed(
         &mut self,
         hidden: &Self::Hidden,
         norm: &Norm<Self::Plain>,
         reader: &Self::Layer,
-        rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
 
-    /// Queries, keys and values of normed rows.
-    fn qkv(
-        &mut self,
-        x: &Self::Rows,
-        layer: &Self::Layer,
-        rows: usize,
-    ) -> Result<Self::Rows, Self::Error>;
-
-    /// The first layer of an MLP with its GELU, for the second.
+    /// The first layer of an MLP with its GELU, of the first `rows` rows, for the second.
     fn inner(
         &mut self,
         x: &Self::Rows,
@@ -42,31 +33,39 @@ pub trait Ops {
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
 
-    /// Adds the products of some rows with their layers. A device may compute them as one.
+    /// Adds products of rows with their layers to the first hidden states. A device may compute them as one.
     fn add<const N: usize>(
         &mut self,
         hidden: &mut Self::Hidden,
         terms: [(&Self::Rows, &Self::Layer); N],
-        rows: usize,
     ) -> Result<(), Self::Error>;
 }
 
 /// Those of the vision encoder.
 pub trait EncoderOps: Ops {
-    /// Attention of all patches of a crop to each other, for `reader`.
-    fn attend(&mut self, qkv: Self::Rows, reader: &Self::Layer) -> Result<Self::Rows, Self::Error>;
+    /// Attention of all patches of a crop to each other, for the block's projection.
+    fn attend(
+        &mut self,
+        x: &Self::Rows,
+        block: &VisionBlock<Self::Layer, Self::Plain>,
+    ) -> Result<Self::Rows, Self::Error>;
 }
 
 /// Those of the decoder.
 pub trait DecoderOps: Ops {
-    /// Rotates queries and keys by their positions, and writes keys and values to the cache of a block.
-    fn store(&mut self, layer: usize, qkv: &mut Self::Rows) -> Result<(), Self::Error>;
+    /// Queries, keys and values, turned by their positions; keys and values are in the cache of the block `layer` afterwards.
+    fn qkv(
+        &mut self,
+        x: &Self::Rows,
+        layer: usize,
+        block: &TextBlock<Self::Layer, Self::Plain>,
+    ) -> Result<Self::Rows, Self::Error>;
 
-    /// Attention of some rows to all that they see in the cache of a block, for `reader`.
+    /// Attention of the first `rows` rows to what they see in that cache, for `reader`.
     fn attend(
         &mut self,
-        layer: usize,
         qkv: Self::Rows,
+        layer: usize,
         reader: &Self::Layer,
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;

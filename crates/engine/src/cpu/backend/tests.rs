@@ -181,7 +181,7 @@ fn violations_are_errors_that_name_them() {
         ),
         (
             |step, _| step.rows[1].position = 2047,
-            "row 1 of the step reaches position 2048, the context has 2048",
+            "row 1 of the step reaches position 2048, the context has 1355",
         ),
         (
             |step, _| step.rows[1].position = usize::MAX,

@@ -107,7 +107,6 @@ fn behind_decoder(
         let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);
         let run = DecoderRun {
             layer,
-            positions: kv.prefix_positions,
             outputs: kv.prefix_positions,
         };
         let mut ops = device.text.ops(spans, cache);

@@ -80,7 +80,6 @@ impl Network {
         let positions = span.positions.len();
         let run = DecoderRun {
             layer,
-            positions,
             outputs: positions,
         };
         let Ok(()) = text_block(&mut ops, &self.text.layers.blocks[layer], hidden, run);
