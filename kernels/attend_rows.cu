@@ -8,7 +8,7 @@
 //   keys, values    the cache of this layer (common.cuh)
 //   pages           all page tables of the step, one after the other
 //   tile_row        [tiles][16] positions of a tile, -1 where it has fewer
-//   tile_table, tile_length   [tiles] first entry of the prefix in pages, and its positions
+//   tile_table, tile_length   [tiles] first entry of the prefix in pages, and its positions; 0 of a tile of padding, which writes nothing
 //   partial         [tiles][heads][splits][16][64] f32: output of a split, not divided by its sum of weights
 //   partial_max_sum [tiles][heads][splits][16][2] f32: maximum of the scores (times 1/8, base 2) and sum of the weights of a split
 //
@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(128) attend_prefix(const bf16* qkv,
     }
 }
 
-//   own_table, own_length   [positions] first entry of the position's own pages in `pages`, and how many own positions it attends to
+//   own_table, own_length   [positions] first entry of the position's own pages in `pages`, and how many own positions it attends to; 0 of a
+//              position of padding, whose output is zeros
 //   place      [positions] tile * 16 + row in the tile, or -1 without a prefix
 //   out        [positions, out_stride] bf16, heads * 64 values; attend_own_e4m3 writes e4m3, each value times out_scale
 // Grid (positions, ceil(heads / 4)), 128 threads: a warp computes a head of a position. Lane i computes half i / 16 of the score of
@@ -61,6 +62,8 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
     const int row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (head >= heads) return;
     const int width = heads * TEXT_HEAD, length = own_length[row], table = own_table[row];
+    OUT* to = out + size_t(row) * out_stride + head * TEXT_HEAD + lane * 2;
+    if (length == 0) return store_two(to, 0.0f, 0.0f, out_scale);
     const uint4* q4 = reinterpret_cast<const uint4*>(qkv + size_t(row) * 3 * width + head * TEXT_HEAD + lane / 16 * 32);
     F32x8 q[4];
     for (int i = 0; i < 4; i++) q[i] = f32x8_from(q4[i]);
@@ -113,7 +116,7 @@ DEVICE void attend_to_own(const bf16* qkv, const bf16* keys, const bf16* values,
             out1 += o.y * s;
         }
     }
-    store_two(out + size_t(row) * out_stride + head * TEXT_HEAD + lane * 2, out0 / row_sum, out1 / row_sum, out_scale);
+    store_two(to, out0 / row_sum, out1 / row_sum, out_scale);
 }
 
 #define ARGUMENTS const bf16 *qkv, const bf16 *keys, const bf16 *values, const int *pages, const int *own_table, const int *own_length, const int *place, const float *partial, const float *partial_max_sum

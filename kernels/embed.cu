@@ -2,7 +2,8 @@
 //
 // embed: rows. Grid (positions, width / 64), 256 threads: a block computes 64 values of a row, a warp 8 of them.
 //   kind     [positions] 0 token (a = id), 1 coordinate (a = bits of f32), 2 size (a, b = bits of width and height),
-//            3 carried: a is the index in `decided` of the row that decides it
+//            3 carried: a is the index in `decided` of the row that decides it;
+//            -1 padding, whose state is zeros
 //   decided  what the rows of steps in flight decided. After the end, or after no decision, the row is a zombie: its state is zeros
 //   wte      [vocab, width] bf16
 //   coord_frequencies [coord_half], size_frequencies [2][size_half] f32; coord_weight [width, 2 * coord_half],

@@ -233,7 +233,11 @@ impl CudaBackend {
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
-        let counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
+        let mut counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
+        // One launch needs no graph.
+        if !self.network.text.is_one_launch(&counts) {
+            program::pad(&mut counts, &self.layout, buffers.block_mut());
+        }
         let (cuts, crops) = self.plan(slot, step)?;
         let fresh = crops.batch();
         let all: usize = cuts.iter().map(|cut| cut.crops.len()).sum();
@@ -346,7 +350,6 @@ impl CudaBackend {
         let tables = buffers.tables(&self.layout);
         let results = buffers.decisions(&self.carried);
         let (network, carried) = (&self.network, self.carried.start());
-        // One launch needs no graph.
         let forward = match network.text.is_one_launch(counts) {
             true => None,
             false => Some(GraphShape::forward(slot, counts)),

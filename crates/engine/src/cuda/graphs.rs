@@ -8,10 +8,11 @@
 //!
 //! The vision encoder is some 190 launches, a decoder over prompts and images as many, the heads are six. As graphs they cost
 //! the host a few microseconds and leave no gaps between kernels. A graph has the addresses and numbers of its capture, so it is valid
-//! for work of the same shape; values that differ within a shape are in the slot's tables. Shapes are exact, so nothing is padded:
-//! cameras repeat the same prompts, and so their steps have few shapes.
+//! for work of the same shape; values that differ within a shape are in the slot's tables. Steps with images have exact shapes: cameras
+//! repeat the same prompts, and so their steps have few. Steps without images have any number of rows, behind any number of images, and
+//! are padded ([`program::pad`](super::program::pad)): decode steps of 32 rows have 40 shapes for each slot.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, mem::discriminant, sync::Arc};
 
 use cudarc::driver::{
     CudaGraph, CudaStream,
@@ -24,9 +25,9 @@ use super::{
 };
 use crate::scheduler::backend::{GraphUse, SlotId};
 
-/// Shapes that are known at once, so that memory has a bound (some 100 KB a graph). A new one replaces the one that was
-/// not used for the longest time, which is in no step in flight, because those are few.
-const SHAPES_MAX: usize = 128;
+/// Shapes of each part of steps that are known at once, so that memory has a bound (some 100 KB a graph). A new one replaces the one of
+/// its part that was not used for the longest time, which is in no step in flight, because those are few.
+pub(super) const SHAPES_MAX: usize = 128;
 
 /// A part of a step, with everything that its launches depend on beside the slot's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +101,7 @@ impl Graphs {
         };
         let last_use = self.use_counts.launched + self.use_counts.queued;
         if !self.entries.contains_key(&shape) {
-            self.make_room();
+            self.make_room(shape);
         }
         let entry = self.entries.entry(shape).or_insert_with(|| GraphEntry {
             counts: counts.clone(),
@@ -169,11 +170,14 @@ impl Graphs {
         self.entries.clear();
     }
 
-    fn make_room(&mut self) {
-        if self.entries.len() < SHAPES_MAX {
+    /// For a shape of the same part of steps.
+    fn make_room(&mut self, new: GraphShape) {
+        let is_of_part = |shape: &GraphShape| discriminant(shape) == discriminant(&new);
+        let of_part = || self.entries.iter().filter(|(shape, _)| is_of_part(shape));
+        if of_part().count() < SHAPES_MAX {
             return;
         }
-        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.last_use);
+        let oldest = of_part().min_by_key(|(_, entry)| entry.last_use);
         if let Some(shape) = oldest.map(|(shape, _)| *shape) {
             self.entries.remove(&shape);
         }

@@ -14,7 +14,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
     memory::Pointer,
-    tensor::{PAGE, TILE},
+    tensor::{PAGE, TILE, bucket},
 };
 use crate::scheduler::backend::{
     BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
@@ -199,6 +199,52 @@ pub fn write(
         writer.image(&image.pages)?;
     }
     Ok(writer.counts)
+}
+
+/// Pads the tables of a step without images, so that such steps have few numbers of positions and tiles: launches take the padded
+/// numbers. A position of padding writes no key and no value, reads nothing, and nothing is decided from it; a tile of padding has no
+/// prefix. Results of the step's own positions have the same bits, because the padded numbers select the same kernels.
+///
+/// Steps with images are left exact: their images' positions follow those of the rows.
+pub fn pad(counts: &mut StepCounts, layout: &TableLayout, block: &mut [i32]) {
+    if counts.images > 0 {
+        return;
+    }
+    let positions = padded_positions(counts.row_positions).min(layout.row_positions);
+    let tiles = padded_tiles(counts.tiles).min(layout.tiles);
+    let mut fill = |table: Table, range: Range<usize>, value: i32| {
+        block[table.start..][..table.len][range].fill(value);
+    };
+    let added = counts.row_positions..positions;
+    for (table, value) in [
+        (layout.position, 0),
+        (layout.slot, -1),
+        (layout.kind, -1),
+        (layout.own_length, 0),
+        (layout.place, -1),
+    ] {
+        fill(table, added.clone(), value);
+    }
+    fill(layout.tile_length, counts.tiles..tiles, 0);
+    (counts.row_positions, counts.tiles) = (positions, tiles);
+}
+
+/// Kernels for few rows are made for 8 and for 16; from there on products are computed for a [`bucket`] of rows anyway.
+fn padded_positions(positions: usize) -> usize {
+    match positions {
+        0 => 0,
+        1..=8 => positions.next_power_of_two(),
+        9..=16 => positions.next_multiple_of(4),
+        _ => bucket(positions),
+    }
+}
+
+/// Blocks of a tile of padding end at once, but each takes a moment to start.
+pub fn padded_tiles(tiles: usize) -> usize {
+    match tiles {
+        0 => 0,
+        _ => tiles.next_power_of_two(),
+    }
 }
 
 struct TableWriter<'a> {
@@ -433,3 +479,6 @@ fn input(input: DecoderInput) -> (i32, i32, i32) {
         DecoderInput::Size(width, height) => (2, width.to_bits() as i32, height.to_bits() as i32),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -373,3 +373,16 @@ fn rope_cos_sin(context: usize) -> Vec<f32> {
         .flat_map(|angle| [angle.cos(), angle.sin()])
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::program::padded_tiles;
+
+    #[test]
+    fn tiles_of_padding_change_no_split() {
+        for tiles in 0..300 {
+            assert_eq!(splits(padded_tiles(tiles)), splits(tiles), "{tiles} tiles");
+        }
+    }
+}

@@ -130,7 +130,8 @@ impl Bench {
             rows: rows.iter().map(row).collect(),
         };
         let mut block = vec![0; layout.words];
-        let counts = program::write(&step, SlotId(0), layout, &mut block).unwrap();
+        let mut counts = program::write(&step, SlotId(0), layout, &mut block).unwrap();
+        program::pad(&mut counts, layout, &mut block);
         let block = rig.ints(&block);
         let all = counts.row_positions + images.len() * PREFIX;
         let qkv = random.values(all * 3 * WIDTH);
@@ -205,6 +206,10 @@ impl Bench {
             first += fed.count;
         }
         assert_close(&format!("rows, {splits} splits"), &found, &wanted, 1e-2);
+        for padding in first..counts.row_positions {
+            let row = &got[padding * (WIDTH + 8)..][..WIDTH];
+            assert!(row.iter().all(|&x| x == 0.0), "padding is not zeros");
+        }
     }
 }
 

@@ -185,3 +185,30 @@ fn one_launch_is_as_kernels(precision: Precision<'_>, bound: f32) {
         }
     }
 }
+
+/// Steps of 7, 9, 17 and 31 rows are padded to 8, 12, 24 and 32 positions.
+#[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
+fn padded_steps_give_the_bits_of_full_ones() {
+    let config = small();
+    let prefix = config.prefix_positions();
+    let prompts: Vec<_> = (0..32).map(|i| (i, 0, 1 + i % 3 * 16)).collect();
+    for precision in [
+        Precision::Bf16,
+        Precision::Fp8(&[picture(0)]),
+        Precision::Int8,
+    ] {
+        let mut backend = backend(&config, precision).without_one_launch();
+        run_step(&mut backend, images(prefix));
+        for few in prompts.chunks(2) {
+            run_step(&mut backend, rows(few, prefix));
+        }
+        let one_each: Vec<_> = prompts.iter().map(|&(i, _, fed)| (i, fed, 1)).collect();
+        for (few, all) in [(7, 8), (9, 12), (17, 24), (31, 32)] {
+            let [padded, full] =
+                [few, all].map(|n| hidden(&mut backend, &rows(&one_each[..n], prefix)));
+            assert!(padded.iter().all(|x| x.is_finite()));
+            assert!(padded == full[..padded.len()], "{few} rows, {precision:?}");
+        }
+    }
+}
