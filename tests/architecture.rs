@@ -38,7 +38,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     (
         "engine",
         "open",
-        &["model", "scheduler", "service", "cpu", "cuda"],
+        &["model", "network", "scheduler", "service", "cpu", "cuda"],
     ),
     (
         "engine",

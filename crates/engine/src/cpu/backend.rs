@@ -13,24 +13,18 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{LinearWeights, ModelCalibration, ModelConfig, Weights, WeightsError},
+    model::{Formats, LinearWeights, ModelConfig, Weights, WeightsError},
+    network::format::Number,
     scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
 use spotter_core::Clock;
 
-/// What the products of the large layers are computed in: those of the encoder's and the decoder's blocks, and the projection.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum CpuPrecision<'a> {
-    F32,
-    /// Weights with a scale for each output, inputs with a scale for each row; layers with large errors in the calibration stay in f32.
-    Int8(Option<&'a ModelCalibration>),
-}
-
 /// How a [`CpuBackend`] computes, and how much it takes at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuSettings<'a> {
-    pub precision: CpuPrecision<'a>,
+    /// F32 and int8 are known.
+    pub formats: Formats<'a>,
     pub slots: usize,
     /// Rows in one step.
     pub rows: usize,
@@ -65,12 +59,8 @@ impl CpuBackend {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, settings)?;
-        let large = |weights: LinearWeights| match (settings.precision, weights.large) {
-            (CpuPrecision::Int8(measured), Some(layer))
-                if !measured.is_some_and(|m| m.is_wide(layer)) =>
-            {
-                linear_in_int8(weights)
-            }
+        let large = |weights: LinearWeights| match settings.formats.of(weights.large).weight {
+            Number::Int8 => linear_in_int8(weights),
             _ => linear(weights),
         };
         let unreadable = |error: WeightsError| BackendError::Device(error.to_string());

@@ -41,6 +41,6 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{CpuBackend, CpuPrecision, CpuSettings};
+pub use backend::{CpuBackend, CpuSettings};
 pub use ceiling::product_gflop_per_s;
 pub use measure::{MeasuredBlocks, measure_layers};

@@ -21,10 +21,11 @@ use super::{
     slot::{GpuSlot, QueuedStep, Streams, record},
     stage::FrameStage,
     tensor::{PAGE, TEXT_HEAD},
-    weights::{GpuWeights, WeightFormat},
+    weights::GpuWeights,
 };
 use crate::{
-    model::{self, LargeLayer, ModelCalibration, ModelConfig, Tiling, view_tiling},
+    model::{self, Formats, ModelConfig, Tiling, view_tiling},
+    network::format::Number,
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
         StepResult,
@@ -71,20 +72,9 @@ pub struct CudaSettings<'a> {
     /// Folder of compiled kernels and chosen algorithms.
     pub cache: &'a Path,
     pub capacity: CudaCapacity,
-    pub precision: Precision<'a>,
-    /// What the user's pictures showed: larger inputs than those of fp8's pictures, and layers that are not in int8.
-    pub measured: Option<&'a ModelCalibration>,
-}
-
-/// Arithmetic of products with many rows.
-#[derive(Clone, Copy, Debug)]
-pub enum Precision<'a> {
-    Bf16,
-    /// 8 bits in the blocks of encoder and decoder, with scales from these pictures; at least one.
-    Fp8(&'a [Picture]),
-    /// 8 bits in the same layers and in the projection: weights with a scale for each output, inputs with one for each row. Steps of few
-    /// positions have inputs in bf16.
-    Int8,
+    pub formats: Formats<'a>,
+    /// The scales of e4m3 come from these: at least one, where layers are in it.
+    pub pictures: &'a [Picture],
 }
 
 /// Pixels of the largest picture that a step has room for. The model sees some 1.1 million of a picture, so more would show it nothing.
@@ -154,23 +144,16 @@ impl CudaBackend {
         let (cache, capacity) = (settings.cache, settings.capacity);
         supported(config)?;
         let gpu = library::open(settings.gpu)?;
-        if let Precision::Fp8(_) = settings.precision {
-            fp8::supported(config, &gpu)?;
-        }
-        if let Precision::Int8 = settings.precision {
-            int8_supported(config)?;
+        let formats = settings.formats;
+        match formats.large.input {
+            Number::E4m3 => fp8::supported(config, &gpu)?,
+            Number::Int8 => int8_supported(config)?,
+            _ => {}
         }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
-        let measured = settings.measured;
-        let is_int8 = matches!(settings.precision, Precision::Int8);
-        let format =
-            |layer: LargeLayer| match is_int8 && !measured.is_some_and(|m| m.is_wide(layer)) {
-                true => WeightFormat::Int8,
-                false => WeightFormat::Bf16,
-            };
-        let weights = GpuWeights::upload(&kernels, config, weights, &format)?;
+        let weights = GpuWeights::upload(&kernels, config, weights, formats)?;
         let products = Products::new(&gpu, Arc::clone(stream), cache)?;
         let device = PreparedDevice {
             gpu,
@@ -181,9 +164,8 @@ impl CudaBackend {
             runner: LayerRunner::new(kernels, products),
             weights,
         };
-        if let Precision::Fp8(pictures) = settings.precision {
-            let ranges = Fp8Ranges { pictures, measured };
-            parts = quantised(device.clone(), config, parts, ranges)?;
+        if formats.large.input == Number::E4m3 {
+            parts = quantised(device.clone(), config, parts, settings.pictures)?;
         }
         let backend = Self::assemble(device, config, parts, capacity)?;
         tracing::debug!("buffers on the GPU take {} MiB", held_bytes() >> 20);
@@ -516,27 +498,17 @@ pub(super) fn refused(unqueued_steps: &mut u32, error: BackendError) -> BackendE
     }
 }
 
-/// Where the largest inputs of fp8 come from.
-struct Fp8Ranges<'a> {
-    /// They are measured in these pictures.
-    pictures: &'a [Picture],
-    /// The user's pictures may have had larger ones.
-    measured: Option<&'a ModelCalibration>,
-}
-
 /// Runs the pictures in bf16 to measure the largest values, then converts the weights, with little memory beside them. Waits for the
 /// stream.
 fn quantised(
     device: PreparedDevice,
     config: &ModelConfig,
-    mut parts: NetworkParts,
-    ranges: Fp8Ranges<'_>,
+    parts: NetworkParts,
+    pictures: &[Picture],
 ) -> Result<NetworkParts, CudaError> {
-    let Fp8Ranges { pictures, measured } = ranges;
     if pictures.is_empty() {
         return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
     }
-    parts.weights.measure_inputs(&parts.runner.kernels)?;
     let capacity = CudaCapacity::for_calibration(config);
     let mut backend = CudaBackend::assemble(device, config, parts, capacity)?;
     let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
@@ -545,9 +517,11 @@ fn quantised(
         backend.launch(SlotId(0), step).map_err(failed)?;
         backend.commit(SlotId(0)).map_err(failed)?;
     }
-    let mut parts = backend.network.into_parts();
-    parts.weights.quantise(&parts.runner.kernels, measured)?;
-    Ok(parts)
+    let NetworkParts { runner, weights } = backend.network.into_parts();
+    Ok(NetworkParts {
+        weights: weights.quantised(&runner.kernels)?,
+        runner,
+    })
 }
 
 /// Checks that the kernels support the shape of the model.
@@ -560,6 +534,8 @@ fn supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("vision.enc_ff_dim", vision.enc_ff_dim),
         ("vision.proj_inner_dim", vision.proj_inner_dim),
         ("region.inner_dim", region.inner_dim),
+        ("region.coord_feat_dim", region.coord_feat_dim),
+        ("region.size_feat_dim", region.size_feat_dim),
     ];
     require_multiples(&eights, 8).map_err(CudaError::Shape)?;
     if text.head_dim() != TEXT_HEAD {

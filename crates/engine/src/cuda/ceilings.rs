@@ -11,7 +11,7 @@ use half::bf16;
 use super::{
     backend,
     error::{CudaError, tried},
-    fp8::{self, Scales},
+    fp8::{self, GpuScales},
     kernels::Kernels,
     library,
     memory::{Buffer, copy, wait_between, wait_for_event},
@@ -20,7 +20,7 @@ use super::{
         Activations, Epilogue, Int8Rows, LinearRef, Product, StridedRows, WeightPointer, bucket,
     },
 };
-use crate::model::ModelConfig;
+use crate::{model::ModelConfig, network::format::Number};
 use spotter_core::{Clock, Mono, config::GpuPrecision};
 
 /// The products whose speed is a ceiling.
@@ -165,11 +165,12 @@ impl CeilingBench<'_> {
     fn fp8(&self, normal: &[f32]) -> Result<SustainedSpeed, CudaError> {
         let values: Vec<u8> = normal.iter().map(|&x| e4m3(x)).collect();
         let (x, weight) = self.operands(&values)?;
-        let scales = Scales::new(&self.stream, &[1.0])?;
+        let scales = GpuScales::new(&self.stream, &[1.0])?;
         let rows = StridedRows::packed(x.start(), self.size.inner);
         let weight = WeightPointer::E4m3 {
             values: weight.start(),
             scale: scales.at(0),
+            input: scales.at(0),
         };
         self.tflop_by_library(Activations::E4m3(rows, scales.at(0)), weight)
     }
@@ -241,7 +242,7 @@ impl CeilingBench<'_> {
         };
         let to = StridedRows::packed(out.start(), outputs);
         let product = linear.product(x, Activations::Bf16(to), rows, Epilogue::Bias);
-        if !linear.is_int8() {
+        if linear.number() != Number::Int8 {
             self.products.prepare(&[product])?;
         }
         self.sustained(PRODUCTS, self.size.tflop(), || multiply(&product, to))

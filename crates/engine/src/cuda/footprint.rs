@@ -15,29 +15,10 @@ use super::{
     slot::GpuSlot,
     tensor::Int8Rows,
 };
-use crate::model::{LargeLayer, LayerShape, ModelCalibration, ModelConfig};
-use spotter_core::config::GpuPrecision;
-
-/// What weights are stored in.
-#[derive(Clone, Copy, Debug)]
-pub struct WeightFormats<'a> {
-    pub precision: GpuPrecision,
-    /// Says which layers are not in int8.
-    pub measured: Option<&'a ModelCalibration>,
-}
-
-impl WeightFormats<'_> {
-    fn of(&self, layer: LargeLayer) -> GpuPrecision {
-        let is_wide = self.measured.is_some_and(|m| m.is_wide(layer));
-        let is_of_projection =
-            matches!(layer, LargeLayer::ProjectionFc1 | LargeLayer::ProjectionFc2);
-        match self.precision {
-            GpuPrecision::Int8 if is_wide => GpuPrecision::Bf16,
-            GpuPrecision::Fp8 if is_of_projection => GpuPrecision::Bf16,
-            precision => precision,
-        }
-    }
-}
+use crate::{
+    model::{Formats, LayerShape, ModelConfig},
+    network::format::{Format, Number, Scales},
+};
 
 /// What takes the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,24 +43,20 @@ impl Footprint {
     /// Of a backend of that capacity. An error when the capacity is too small for one row.
     pub fn of(
         config: &ModelConfig,
-        formats: WeightFormats<'_>,
+        formats: Formats<'_>,
         capacity: CudaCapacity,
     ) -> Result<Self, CudaError> {
-        let (calibration, unreturned) = match formats.precision {
-            GpuPrecision::Fp8 => {
+        let (calibration, unreturned) = match formats.large.input {
+            Number::E4m3 => {
                 let capacity = CudaCapacity::for_calibration(config);
-                let bf16 = WeightFormats {
-                    precision: GpuPrecision::Bf16,
-                    ..formats
-                };
-                let in_bf16 = Self::of(config, bf16, capacity)?;
+                let in_bf16 = Self::of(config, Formats::BF16, capacity)?;
                 (in_bf16.steady(), in_bf16.weights / UNRETURNED_SHARE)
             }
-            GpuPrecision::Bf16 | GpuPrecision::Int8 => (0, 0),
+            _ => (0, 0),
         };
         Ok(Self {
             weights: weight_bytes(config, formats),
-            scratch: scratch_bytes(config, formats.precision, capacity)?,
+            scratch: scratch_bytes(config, formats.large, capacity)?,
             cache: capacity.pages * page_bytes(config),
             kept: capacity.kept_crops * crop_bytes(config),
             calibration,
@@ -110,32 +87,35 @@ pub fn crop_bytes(config: &ModelConfig) -> usize {
 
 fn scratch_bytes(
     config: &ModelConfig,
-    precision: GpuPrecision,
+    large: Format,
     capacity: CudaCapacity,
 ) -> Result<usize, CudaError> {
     let layout = TableLayout::new(&limits(config, capacity)?);
-    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, precision);
+    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, large);
     let slot = GpuSlot::gpu_bytes(&layout, config.text.vocab_size, frame_bytes(capacity));
     let frames = FramePreprocessor::scratch_bytes(FRAME_PIXELS);
     Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)
 }
 
 /// Of a layer with two biases for each output, in bf16 and in f32.
-fn layer_bytes(precision: GpuPrecision, shape: LayerShape) -> usize {
+fn layer_bytes(format: Format, shape: LayerShape) -> usize {
     let LayerShape { outputs, inner } = shape;
     let bias = size_of::<bf16>() + size_of::<f32>();
-    let of_output = match precision {
-        GpuPrecision::Bf16 => inner * size_of::<bf16>(),
-        GpuPrecision::Fp8 => inner,
-        GpuPrecision::Int8 => Int8Rows::stride_of(inner) + size_of::<f32>(),
+    let stride = match format.weight {
+        Number::Int8 => Int8Rows::stride_of(inner),
+        _ => inner,
     };
-    outputs * (of_output + bias)
+    let scale = match format.scales {
+        Scales::Output => size_of::<f32>(),
+        Scales::None | Scales::Tensor => 0,
+    };
+    outputs * (stride * format.weight.bytes() + scale + bias)
 }
 
-fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
+fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let network = config.network();
     let large = network.large_layers().into_iter();
-    let large = large.map(|(layer, shape)| layer_bytes(formats.of(layer), shape));
+    let large = large.map(|(layer, shape)| layer_bytes(formats.of(Some(layer)), shape));
     let (layers, plain) = network.layers.into_parts();
     let others = layers.iter().filter(|layer| layer.large.is_none());
     let others = others.map(|layer| {
@@ -143,7 +123,7 @@ fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
             outputs: layer.outputs,
             inner: layer.inner.next_multiple_of(8),
         };
-        layer_bytes(GpuPrecision::Bf16, shape)
+        layer_bytes(formats.others, shape)
     });
     let plain = plain
         .iter()
@@ -155,14 +135,12 @@ fn weight_bytes(config: &ModelConfig, formats: WeightFormats<'_>) -> usize {
 mod tests {
     use super::*;
     use crate::cuda::pages_min;
+    use spotter_core::config::GpuPrecision;
 
     #[test]
     fn weights_of_moondream_2_take_known_bytes() {
         let bytes = |precision| {
-            let formats = WeightFormats {
-                precision,
-                measured: None,
-            };
+            let formats = Formats::on_gpu(precision, None);
             weight_bytes(&ModelConfig::default(), formats)
         };
         let precisions = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];

@@ -8,7 +8,7 @@
 //! range, and rounding it up costs a part of the range at most. A power of two also hides the last bits of the measurement, so that
 //! equal pictures give equal scales. Magnitudes beyond the measured ones saturate.
 
-use std::{rc::Rc, sync::Arc};
+use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 
@@ -17,7 +17,7 @@ use super::{
     error::{CudaError, require_multiples},
     library::Gpu,
     memory::Buffer,
-    tensor::{Activations, SCALE_STEP, Scale, StridedRows, bucket},
+    tensor::{SCALE_STEP, Scale},
 };
 use crate::{
     model::{ModelConfig, calibration_inputs},
@@ -48,13 +48,13 @@ pub fn scale(largest: f32, margin: f32) -> Result<f32, CudaError> {
 }
 
 /// Scales, here and on the GPU.
-pub struct Scales {
+pub struct GpuScales {
     values: Vec<f32>,
     /// Each with its inverse.
     at: Buffer<f32>,
 }
 
-impl Scales {
+impl GpuScales {
     /// Copies them to the GPU.
     pub fn new(stream: &Arc<CudaStream>, scales: &[f32]) -> Result<Self, CudaError> {
         let apart = |value: f32| std::iter::once(value).chain([0.0; SCALE_STEP - 1]);
@@ -73,53 +73,6 @@ impl Scales {
             value: self.values[index],
             at: self.at.start().at(index * 2 * SCALE_STEP),
         }
-    }
-}
-
-/// Memory for rows in e4m3.
-pub struct E4m3Rows {
-    values: Buffer<u8>,
-    width: usize,
-}
-
-impl E4m3Rows {
-    pub fn new(stream: &Arc<CudaStream>, rows: usize, width: usize) -> Result<Rc<Self>, CudaError> {
-        let values = Buffer::zeros(stream, bucket(rows) * width)?;
-        Ok(Rc::new(Self { values, width }))
-    }
-}
-
-/// Inputs in e4m3 of the `N` layers of each block, with their scales.
-pub struct E4m3Inputs<const N: usize> {
-    scales: Scales,
-    rows: [Rc<E4m3Rows>; N],
-}
-
-impl<const N: usize> E4m3Inputs<N> {
-    /// `largest` are the largest inputs of the layers, block by block; layers may share their memory.
-    pub fn new(
-        stream: &Arc<CudaStream>,
-        largest: &[f32],
-        rows: [Rc<E4m3Rows>; N],
-    ) -> Result<Self, CudaError> {
-        let scales: Result<Vec<f32>, _> = largest.iter().map(|&l| scale(l, MARGIN)).collect();
-        Ok(Self {
-            scales: Scales::new(stream, &scales?)?,
-            rows,
-        })
-    }
-
-    /// Inputs of the layers of a block.
-    pub fn of_block(&self, block: usize) -> [Activations; N] {
-        std::array::from_fn(|nth| {
-            let E4m3Rows { values, width } = &*self.rows[nth];
-            let rows = StridedRows::packed(values.start(), *width);
-            Activations::E4m3(rows, self.scales.at(block * N + nth))
-        })
-    }
-
-    pub fn scales(&self, block: usize) -> [f32; N] {
-        std::array::from_fn(|nth| self.scales.at(block * N + nth).value)
     }
 }
 

@@ -26,7 +26,7 @@ mod tensor_map;
 
 pub use attention::{AttentionParts, CachedAttention, LayerCache};
 pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
-pub use decode_step::{ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, StepLayer};
+pub use decode_step::{ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;

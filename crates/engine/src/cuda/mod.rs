@@ -58,13 +58,13 @@ mod stage;
 mod tensor;
 mod weights;
 
-pub use backend::{CudaBackend, CudaCapacity, CudaSettings, Precision, pages_min};
+pub use backend::{CudaBackend, CudaCapacity, CudaSettings, pages_min};
 pub use canvas::CudaCanvas;
 pub use ceilings::{
     Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,
 };
 pub use error::CudaError;
-pub use footprint::{Footprint, WeightFormats, crop_bytes, page_bytes};
+pub use footprint::{Footprint, crop_bytes, page_bytes};
 pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, kernel_cache, open};
 

@@ -17,8 +17,10 @@ use super::{
     tensor::MatrixShape,
     weights::GpuWeights,
 };
-use crate::model::ModelConfig;
-use spotter_core::config::GpuPrecision;
+use crate::{
+    model::ModelConfig,
+    network::format::{Format, Number},
+};
 
 mod heads;
 mod runner;
@@ -57,15 +59,15 @@ impl GpuNetwork {
             weights,
         } = parts;
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
-        let has_int8 = weights.has_int8();
+        let [has_int8, has_e4m3] = [Number::Int8, Number::E4m3].map(|number| weights.has(number));
         let kernels = &runner.kernels;
         let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room)?;
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
-        let heads = RegionHeads::new(&kernels.stream, config, weights.heads, layout)?;
+        let heads = RegionHeads::new(&kernels.stream, config, layout)?;
         if has_int8 {
             runner.allow_int8(&int8_inputs(config, layout, room))?;
         }
-        if text.is_fp8() {
+        if has_e4m3 {
             // Buffers that steps of many positions in fp8 do not use.
             let unused = [&vision.inner, &text.proj_fc2_in].map(Buffer::start);
             runner.bf16_scratch = unused.into_iter().max_by_key(Pointer::len);
@@ -78,21 +80,20 @@ impl GpuNetwork {
         })
     }
 
-    /// Bytes that one takes beside its weights and the KV cache.
+    /// Bytes that one takes beside its weights and the KV cache, by the format of the large layers.
     pub fn scratch_bytes(
         config: &ModelConfig,
         layout: &TableLayout,
         crops_at_once: usize,
-        precision: GpuPrecision,
+        large: Format,
     ) -> usize {
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
-        let is_fp8 = precision == GpuPrecision::Fp8;
-        let of_int8 = match precision {
-            GpuPrecision::Int8 => LayerRunner::int8_bytes(&int8_inputs(config, layout, room)),
-            GpuPrecision::Bf16 | GpuPrecision::Fp8 => 0,
+        let of_int8 = match large.input {
+            Number::Int8 => LayerRunner::int8_bytes(&int8_inputs(config, layout, room)),
+            _ => 0,
         };
-        VisionEncoder::scratch_bytes(config, &room, is_fp8)
-            + TextDecoder::scratch_bytes(&config.text, layout, is_fp8)
+        VisionEncoder::scratch_bytes(config, &room, large.input)
+            + TextDecoder::scratch_bytes(&config.text, layout, large.input)
             + RegionHeads::scratch_bytes(config, layout)
             + of_int8
     }
@@ -149,7 +150,6 @@ impl GpuNetwork {
         let weights = GpuWeights {
             vision: self.vision.weights,
             text: self.text.weights,
-            heads: self.heads.weights,
         };
         NetworkParts { runner, weights }
     }

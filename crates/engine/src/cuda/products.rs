@@ -30,10 +30,7 @@ use cudarc::{
 use self::{
     algorithm_cache::AlgorithmCache,
     handle::SharedHandle,
-    plan::{
-        Algorithm, Descriptors, NOT_SUPPORTED, NumberTypes, Operands, ProductQueue, ProductShape,
-        skew,
-    },
+    plan::{Algorithm, Descriptors, NOT_SUPPORTED, Operands, ProductQueue, ProductShape, skew},
     trial::Trial,
 };
 use super::{
@@ -42,6 +39,7 @@ use super::{
     memory::{Buffer, Pointer},
     tensor::{Epilogue, LinearRef, Product, StridedRows, bucket},
 };
+use crate::network::format::Number;
 
 pub use plan::WORKSPACE_BYTES;
 
@@ -149,7 +147,8 @@ impl Products {
             x_stride: x.stride,
             out_stride: linear.outputs,
             epilogue: Epilogue::Bias,
-            numbers: NumberTypes::Bf16ToF32,
+            input: Number::Bf16,
+            output: Number::F32,
             skew: skew(x.start.address(), out.address()),
         };
         let bias = linear.bias_f32()?;
@@ -222,7 +221,7 @@ impl Products {
         let failed = refused("planning a product", shape);
         let descriptors = Descriptors::new(shape).map_err(&failed)?;
         let algorithm = match self.algorithm(shape, &descriptors, choice) {
-            Err(_) if shape.numbers == NumberTypes::E4m3ToE4m3 => return Ok(None),
+            Err(_) if shape.output == Number::E4m3 => return Ok(None),
             found => found.map_err(&failed)?,
         };
         Ok(Some(Rc::new(Plan {

@@ -1,7 +1,10 @@
 //! Values that all parts of the backend share: rows between layers, layers, and products of the two. Most are positions in buffers. Nothing
 //! here knows kernels, cuBLASLt or the network.
 
-use std::ops::Range;
+use std::{
+    any::Any,
+    ops::{Deref, Range},
+};
 
 use half::bf16;
 
@@ -9,6 +12,7 @@ use super::{
     error::CudaError,
     memory::{Buffer, Pointer},
 };
+use crate::network::{Norm, format::Number};
 
 /// Positions of a page of the cache (`kernels/common.cuh`).
 pub const PAGE: usize = 16;
@@ -176,32 +180,41 @@ impl Activations {
         }
     }
 
-    /// The kernel that writes them, and what it multiplies values with, which kernels for bf16 do not read.
-    pub fn writer(&self, kernel: &str) -> (String, f32) {
+    pub fn number(&self) -> Number {
         match self {
-            Self::Bf16(_) => (kernel.into(), 1.0),
-            Self::E4m3(_, scale) => (format!("{kernel}_e4m3"), scale.value.recip()),
-            // The scale of each row is found by the kernel.
-            Self::Int8(_) => (format!("{kernel}_int8"), 1.0),
+            Self::Bf16(_) => Number::Bf16,
+            Self::E4m3(..) => Number::E4m3,
+            Self::Int8(_) => Number::Int8,
         }
+    }
+
+    /// The kernel that writes them, and what it multiplies values with. Kernels for bf16 do not read that, and those for int8 find it.
+    pub fn writer(&self, kernel: &str) -> (String, f32) {
+        let factor = match self {
+            Self::E4m3(_, scale) => scale.value.recip(),
+            Self::Bf16(_) | Self::Int8(_) => 1.0,
+        };
+        (format!("{kernel}{}", kernel_suffix(self.number())), factor)
     }
 }
 
-/// Scale and shift, `[width]` each.
-pub struct GpuNorm {
-    pub weight: Buffer<bf16>,
-    pub bias: Buffer<bf16>,
+/// What the names of kernels end with by the format that they read or write.
+pub fn kernel_suffix(number: Number) -> &'static str {
+    match number {
+        Number::E4m3 => "_e4m3",
+        Number::Int8 => "_int8",
+        Number::F32 | Number::F16 | Number::Bf16 => "",
+    }
 }
 
+pub type GpuNorm = Norm<Buffer<bf16>>;
+
 /// An encoder of coordinates or sizes.
+#[derive(Clone, Copy)]
 pub struct GpuEncoder {
-    pub frequencies: Buffer<f32>,
-    /// `[width, 2 * half]`.
-    pub weight: Buffer<bf16>,
-    /// `[width]`.
-    pub bias: Buffer<bf16>,
-    /// Number of frequencies of one value.
-    pub half: usize,
+    pub frequencies: Pointer<f32>,
+    /// Its inputs are cosines, then sines.
+    pub linear: LinearRef,
 }
 
 /// What a sum goes through before it is written.
@@ -223,6 +236,8 @@ pub enum WeightPointer {
     E4m3 {
         values: Pointer<u8>,
         scale: Scale,
+        /// Of the layer's inputs.
+        input: Scale,
     },
 }
 
@@ -238,6 +253,51 @@ pub struct LinearRef {
     pub largest_input: Option<Pointer<f32>>,
     pub outputs: usize,
     pub inner: usize,
+}
+
+/// A linear layer with its memory.
+pub struct GpuLinear {
+    pub at: LinearRef,
+    #[expect(dead_code, reason = "memory of the weights and their scales")]
+    pub weight: Box<dyn Any>,
+    #[expect(dead_code, reason = "memory")]
+    pub bias: (Buffer<bf16>, Buffer<f32>),
+    /// While fp8 is calibrated, if it is to be in e4m3.
+    pub largest_input: Option<Buffer<f32>>,
+}
+
+impl Deref for GpuLinear {
+    type Target = LinearRef;
+
+    fn deref(&self) -> &LinearRef {
+        &self.at
+    }
+}
+
+/// A block of the decoder. Attention and MLP add to the same hidden states, so two of its products can be one.
+pub struct GpuTextBlock {
+    /// Before attention and the MLP.
+    pub ln: GpuNorm,
+    /// Queries, keys and values, then the MLP's first layer, `[3 * width + ff, width]`. In each head of queries and keys, outputs that
+    /// are rotated together are 8 apart (`kernels/rope_scatter.cu`).
+    pub qkv_fc1: GpuLinear,
+    /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
+    pub proj_fc2: GpuLinear,
+}
+
+impl GpuTextBlock {
+    pub fn qkv(&self) -> LinearRef {
+        self.qkv_fc1.outputs_in(0..3 * self.qkv_fc1.inner)
+    }
+
+    pub fn fc1(&self) -> LinearRef {
+        let linear = &self.qkv_fc1;
+        linear.outputs_in(3 * linear.inner..linear.outputs)
+    }
+
+    pub fn layers(&self) -> [&GpuLinear; 2] {
+        [&self.qkv_fc1, &self.proj_fc2]
+    }
 }
 
 /// `out = epilogue(x w^T + bias)` for `rows` rows. `x` and `out` have room for [`bucket`] rows. Where x is in e4m3, so are the
@@ -262,9 +322,14 @@ impl LinearRef {
             weight: match self.weight {
                 WeightPointer::Bf16(weight) => WeightPointer::Bf16(weight.at(weights)),
                 WeightPointer::Int8(rows) => WeightPointer::Int8(rows.from(range.start)),
-                WeightPointer::E4m3 { values, scale } => WeightPointer::E4m3 {
+                WeightPointer::E4m3 {
+                    values,
+                    scale,
+                    input,
+                } => WeightPointer::E4m3 {
                     values: values.at(weights),
                     scale,
+                    input,
                 },
             },
             bias: self.bias.at(range.start),
@@ -274,8 +339,23 @@ impl LinearRef {
         }
     }
 
-    pub fn is_int8(&self) -> bool {
-        matches!(self.weight, WeightPointer::Int8(_))
+    /// The format of its weights.
+    pub fn number(&self) -> Number {
+        match self.weight {
+            WeightPointer::Bf16(_) => Number::Bf16,
+            WeightPointer::Int8(_) => Number::Int8,
+            WeightPointer::E4m3 { .. } => Number::E4m3,
+        }
+    }
+
+    /// Its inputs of many rows, in e4m3 where its weights are; these have no gaps.
+    pub fn inputs(&self, in_bf16: StridedRows, in_e4m3: &Buffer<u8>) -> Activations {
+        match self.weight {
+            WeightPointer::E4m3 { input, .. } => {
+                Activations::E4m3(StridedRows::packed(in_e4m3.start(), self.inner), input)
+            }
+            WeightPointer::Bf16(_) | WeightPointer::Int8(_) => Activations::Bf16(in_bf16),
+        }
     }
 
     /// Its bias in f32; an error where it has none.

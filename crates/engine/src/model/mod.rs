@@ -13,6 +13,7 @@ mod endless;
 mod families;
 mod family;
 mod files;
+mod formats;
 mod grammar;
 mod moondream;
 mod output;
@@ -40,6 +41,7 @@ pub use endless::without_ends;
 pub use families::{FAMILIES, parse_config};
 pub use family::{ModelConfig, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
+pub use formats::Formats;
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
 pub use moondream::{
     Crops, Tiling, crops, cut_crops, normalise_table, prompt_tokens, tiling, view_tiling,

@@ -5,13 +5,13 @@
 //! makes everything else of it.
 
 pub mod cost;
+pub mod format;
+pub mod forward;
 pub mod layers;
+pub mod ops;
 pub mod spec;
 
 use std::convert::Infallible;
-
-pub mod forward;
-pub mod ops;
 
 /// What the parts of a network become.
 pub trait PartMap<L, P> {
@@ -223,7 +223,7 @@ impl<L> Mlp<L> {
 }
 
 impl<P> Norm<P> {
-    fn try_map<T, E>(self, mut map: impl FnMut(P) -> Result<T, E>) -> Result<Norm<T>, E> {
+    pub fn try_map<T, E>(self, mut map: impl FnMut(P) -> Result<T, E>) -> Result<Norm<T>, E> {
         Ok(Norm {
             weight: map(self.weight)?,
             bias: map(self.bias)?,

@@ -14,7 +14,8 @@ use super::{
 use crate::{
     cpu::{self, CpuBackend},
     cuda::{self, CudaBackend, CudaCanvas, CudaError},
-    model::{CalibrationState, ModelCalibration, ModelConfig, Weights},
+    model::{CalibrationState, Formats, ModelCalibration, ModelConfig, Weights},
+    network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
 };
 use spotter_core::{
@@ -196,13 +197,13 @@ fn place_on_cpu(
     device: String,
     model: ModelToPlace<'_>,
 ) -> Result<LoadedDevice, String> {
-    let precision = cpu_precision(model.settings, model.measured.measured());
-    let (name, layers) = match precision {
-        cpu::CpuPrecision::F32 => ("f32", None),
-        cpu::CpuPrecision::Int8(_) => ("int8", Some(model.measured.about_int8("f32"))),
+    let formats = cpu_formats(model.settings, model.measured.measured());
+    let (name, layers) = match formats.large.weight {
+        Number::Int8 => ("int8", Some(model.measured.about_int8("f32"))),
+        _ => ("f32", None),
     };
     log_layers(layers.as_deref(), model.measured);
-    let cpu_settings = cpu_settings(model.config, model.bounds, precision);
+    let cpu_settings = cpu_settings(model.config, model.bounds, formats);
     let backend = CpuBackend::new(model.config, model.weights, cpu_settings, model.clock);
     Ok(LoadedDevice {
         backend: Box::new(backend.map_err(|e| e.to_string())?),
@@ -253,19 +254,16 @@ fn place_on_gpu(
     let chosen = chosen_precision(settings, index, config, fits, clock.as_ref())?;
     let plan = plan(chosen.precision)?;
     tracing::info!("{plan}");
-    let pictures;
-    let (precision, layers) = match chosen.precision {
-        GpuPrecision::Bf16 => (cuda::Precision::Bf16, None),
-        GpuPrecision::Int8 => (cuda::Precision::Int8, Some(measured.about_int8("bf16"))),
+    let mut pictures = Vec::new();
+    let layers = match chosen.precision {
+        GpuPrecision::Bf16 => None,
+        GpuPrecision::Int8 => Some(measured.about_int8("bf16")),
         GpuPrecision::Fp8 => {
             pictures = calibration();
             if pictures.is_empty() {
                 return Err(NO_CALIBRATION.into());
             }
-            (
-                cuda::Precision::Fp8(&pictures),
-                Some(measured.about_fp8(pictures.len())),
-            )
+            Some(measured.about_fp8(pictures.len()))
         }
     };
     log_layers(layers.as_deref(), measured);
@@ -273,8 +271,8 @@ fn place_on_gpu(
         gpu: index,
         cache: &cuda::kernel_cache(),
         capacity: plan.capacity,
-        precision,
-        measured: measured.measured(),
+        formats: Formats::on_gpu(chosen.precision, measured.measured()),
+        pictures: &pictures,
     };
     let backend = CudaBackend::new(settings, config, weights, clock);
     Ok(LoadedDevice {
@@ -301,18 +299,18 @@ fn log_layers(layers: Option<&str>, measured: &CalibrationState) {
     }
 }
 
-/// The configured precision, as far as the CPU has it.
-fn cpu_precision<'a>(
+/// Those of the configured precision, as far as the CPU has it.
+fn cpu_formats<'a>(
     settings: &config::ModelSettings,
     measured: Option<&'a ModelCalibration>,
-) -> cpu::CpuPrecision<'a> {
+) -> Formats<'a> {
     match settings.precision {
-        Some(GpuPrecision::Int8) => cpu::CpuPrecision::Int8(measured),
+        Some(GpuPrecision::Int8) => Formats::F32.with_large(Format::INT8, measured),
         Some(GpuPrecision::Fp8) => {
             tracing::warn!("precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU");
-            cpu::CpuPrecision::F32
+            Formats::F32
         }
-        Some(GpuPrecision::Bf16) | None => cpu::CpuPrecision::F32,
+        Some(GpuPrecision::Bf16) | None => Formats::F32,
     }
 }
 
@@ -383,11 +381,11 @@ pub(super) fn crops_max(config: &ModelConfig) -> usize {
 fn cpu_settings<'a>(
     config: &ModelConfig,
     bounds: Bounds,
-    precision: cpu::CpuPrecision<'a>,
+    formats: Formats<'a>,
 ) -> cpu::CpuSettings<'a> {
     let (prefix, own) = pages(config, bounds);
     cpu::CpuSettings {
-        precision,
+        formats,
         slots: SLOTS,
         rows: CPU_ROWS,
         images: 1,

@@ -7,8 +7,8 @@ use std::fmt;
 
 use super::device::{SLOTS, crops_max, gpu_permits, pages};
 use crate::{
-    cuda::{self, CudaCapacity, Footprint, WeightFormats},
-    model::{ModelCalibration, ModelConfig},
+    cuda::{self, CudaCapacity, Footprint},
+    model::{Formats, ModelCalibration, ModelConfig},
     scheduler::sequence::Bounds,
 };
 use spotter_core::config::GpuPrecision;
@@ -148,11 +148,8 @@ impl MemoryPlan {
     }
 
     fn of(inputs: &PlanInputs<'_>, capacity: CudaCapacity) -> Result<Self, String> {
-        let weights = WeightFormats {
-            precision: inputs.precision,
-            measured: inputs.measured,
-        };
-        let footprint = Footprint::of(inputs.config, weights, capacity);
+        let formats = Formats::on_gpu(inputs.precision, inputs.measured);
+        let footprint = Footprint::of(inputs.config, formats, capacity);
         Ok(Self {
             capacity,
             footprint: footprint.map_err(|error| error.to_string())?,

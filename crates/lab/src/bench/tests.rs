@@ -7,8 +7,8 @@ use spotter_core::{
     config::{ModelSource, PromptConfig},
 };
 use spotter_engine::{
-    cpu::{CpuBackend, CpuPrecision, CpuSettings},
-    model::{LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
+    cpu::{CpuBackend, CpuSettings},
+    model::{Formats, LoadedModel, ModelConfig, Tokenizer, load_model, without_ends},
     scheduler::{Options, backend::Backend, sequence::Bounds},
     service::{Engine, EngineModel},
 };
@@ -25,7 +25,7 @@ pub(super) fn micro_parts(clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConf
 
 fn placed(model: LoadedModel, clock: Arc<dyn Clock>) -> (Box<dyn Backend>, ModelConfig, Tokenizer) {
     let capacity = CpuSettings {
-        precision: CpuPrecision::F32,
+        formats: Formats::F32,
         slots: 2,
         rows: 8,
         images: 4,

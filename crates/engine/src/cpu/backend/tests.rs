@@ -222,7 +222,7 @@ fn a_cache_too_small_for_one_look_is_refused() {
     let set = golden_set("md2-micro");
     let config = config(&set);
     let small = CpuSettings {
-        precision: CpuPrecision::F32,
+        formats: Formats::F32,
         pages: 2,
         ..capacity(&config, 16)
     };

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{cases::compare_objects, config, golden::assert_exact, picture, run_with};
 use crate::{
-    cpu::{CpuBackend, CpuPrecision, CpuSettings},
-    model::{SequenceOutput, Weights, tiling},
+    cpu::{CpuBackend, CpuSettings},
+    model::{Formats, SequenceOutput, Weights, tiling},
     scheduler::backend::{CropSource, FeatureEntry, ImageJob, Pick, PickResult},
     testing::{
         golden_full::FullSet,
@@ -25,7 +25,7 @@ fn true_widths() {
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let capacity = CpuSettings {
-        precision: CpuPrecision::F32,
+        formats: Formats::F32,
         slots: 1,
         rows: 4,
         images: 1,

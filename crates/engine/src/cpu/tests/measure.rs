@@ -8,7 +8,7 @@ use rand_pcg::Pcg32;
 use super::{all, capacity, config, picture, weights};
 use crate::{
     cpu::{
-        CpuBackend, CpuPrecision, CpuSettings,
+        CpuBackend, CpuSettings,
         kv::KvCache,
         measure::{int8_error, measure_layers, spans, table},
         ops::linear,
@@ -18,9 +18,10 @@ use crate::{
         vision::VisionModel,
     },
     model::{
-        LargeLayer, LayerRange, ModelCalibration, ModelConfig, Weights, calibration_inputs, crops,
+        Formats, LargeLayer, LayerRange, ModelCalibration, ModelConfig, Weights,
+        calibration_inputs, crops,
     },
-    network::forward,
+    network::{format::Format, forward},
     scheduler::backend::{Pick, Step},
     testing::{
         golden_model::{job, prompt, run_step},
@@ -134,9 +135,9 @@ fn calibration(config: &ModelConfig, int8_error: f32) -> ModelCalibration {
 fn layers_with_large_errors_stay_in_f32() {
     let set = golden_set("md2-micro");
     let (config, picture) = (config(&set), picture(&set, IMAGE));
-    let hidden = |precision| {
+    let hidden = |formats| {
         let settings = CpuSettings {
-            precision,
+            formats,
             ..capacity(&config, 16)
         };
         let (weights, clock) = (weights(&set, &config), Arc::new(ManualClock::default()));
@@ -149,11 +150,12 @@ fn layers_with_large_errors_stay_in_f32() {
         backend.inspect(|device| device.hidden.clone()).unwrap()
     };
     let (exact, good) = (calibration(&config, 0.5), calibration(&config, 0.01));
-    let in_f32 = hidden(CpuPrecision::F32);
-    assert_eq!(hidden(CpuPrecision::Int8(Some(&exact))), in_f32);
-    let in_int8 = hidden(CpuPrecision::Int8(Some(&good)));
+    let int8 = |measured| Formats::F32.with_large(Format::INT8, measured);
+    let in_f32 = hidden(Formats::F32);
+    assert_eq!(hidden(int8(Some(&exact))), in_f32);
+    let in_int8 = hidden(int8(Some(&good)));
     assert_ne!(in_int8, in_f32);
-    assert_eq!(in_int8, hidden(CpuPrecision::Int8(None)));
+    assert_eq!(in_int8, hidden(int8(None)));
 }
 
 /// With drawn scenes; prints the errors of all layers.

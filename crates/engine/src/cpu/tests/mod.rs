@@ -11,9 +11,9 @@ mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use super::{CpuBackend, CpuPrecision, CpuSettings, kv::KvCache};
+use super::{CpuBackend, CpuSettings, kv::KvCache};
 use crate::{
-    model::{Crops, ModelConfig, ROTARY_DIM},
+    model::{Crops, Formats, ModelConfig, ROTARY_DIM},
     scheduler::backend::KvTable,
     testing::{
         self, Tensors,
@@ -31,7 +31,7 @@ pub(super) fn capacity(config: &ModelConfig, page_tokens: usize) -> CpuSettings<
     let pages =
         config.prefix_positions().div_ceil(page_tokens) + 32 * 160_usize.div_ceil(page_tokens);
     CpuSettings {
-        precision: CpuPrecision::F32,
+        formats: Formats::F32,
         slots: 3,
         rows: 32,
         images: 4,

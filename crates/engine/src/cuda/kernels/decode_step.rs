@@ -15,12 +15,12 @@ use super::{
 use crate::{
     cuda::{
         error::CudaError,
-        fp8::E4m3Inputs,
         memory::{Buffer, Pointer},
         program::StepCounts,
-        tensor::{GpuNorm, LinearRef, TEXT_HEAD, TILE, WeightPointer},
+        tensor::{GpuTextBlock, LinearRef, TEXT_HEAD, TILE, WeightPointer, kernel_suffix},
     },
     model::TextConfig,
+    network::format::Number,
 };
 
 /// Width of the decoders that the kernel is made for, and its heads.
@@ -63,44 +63,25 @@ fn shared_bytes_for(rows: usize) -> usize {
     }
 }
 
-/// Formats of weights, as the kernels' names have them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StepWeights {
-    Bf16,
-    Int8,
-    E4m3,
+/// The one format of all weights, if there is one.
+fn format_of(blocks: &[GpuTextBlock]) -> Option<Number> {
+    let layers = blocks.iter().flat_map(GpuTextBlock::layers);
+    let mut numbers = layers.map(|layer| layer.number());
+    let first = numbers.next()?;
+    numbers.all(|number| number == first).then_some(first)
 }
 
-impl StepWeights {
-    const ALL: [Self; 3] = [Self::Bf16, Self::Int8, Self::E4m3];
-
-    /// The one format of all layers' weights, if there is one.
-    fn of(layers: &[StepLayer<'_>]) -> Option<Self> {
-        let linears = layers
-            .iter()
-            .flat_map(|layer| [&layer.qkv_fc1, &layer.proj_fc2]);
-        let mut formats = linears.map(|linear| match linear.weight {
-            WeightPointer::Bf16(_) => Self::Bf16,
-            WeightPointer::Int8(_) => Self::Int8,
-            WeightPointer::E4m3 { .. } => Self::E4m3,
-        });
-        let first = formats.next()?;
-        formats.all(|format| format == first).then_some(first)
-    }
-
-    fn kernel(self, rows: usize) -> String {
-        match self {
-            Self::Bf16 => format!("decode_step_{rows}"),
-            Self::Int8 => format!("decode_step_{rows}_int8"),
-            Self::E4m3 => format!("decode_step_{rows}_e4m3"),
-        }
-    }
+/// The kernel for so many rows.
+fn kernel_name(weights: Number, rows: usize) -> String {
+    format!("decode_step_{rows}{}", kernel_suffix(weights))
 }
 
 /// The kernels, and their dynamic shared memory.
 pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
-    let of = |weights: StepWeights| ROWS.map(|rows| (weights.kernel(rows), shared_bytes_for(rows)));
-    StepWeights::ALL.into_iter().flat_map(of)
+    let of = |weights| ROWS.map(|rows| (kernel_name(weights, rows), shared_bytes_for(rows)));
+    [Number::Bf16, Number::Int8, Number::E4m3]
+        .into_iter()
+        .flat_map(of)
 }
 
 /// True when the kernels support decoders of `layers` layers with MLPs of `inner` values on `blocks` multiprocessors.
@@ -137,18 +118,11 @@ struct StepArgument {
     pad: i32,
 }
 
-/// A layer of the decoder.
-pub struct StepLayer<'a> {
-    pub norm: &'a GpuNorm,
-    pub qkv_fc1: LinearRef,
-    pub proj_fc2: LinearRef,
-}
-
 /// The decoder's layers as the kernel reads them, and its scratch.
 pub struct OneLaunchDecoder {
     /// [`LAYER_WORDS`] for each: `struct Layer` of `decode_base.cuh`.
     layers: Buffer<u64>,
-    weights: StepWeights,
+    weights: Number,
     /// `[chunks, rows, 2048]`: partial results, until they are added up.
     sums: Buffer<f32>,
     /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch; the kernel keeps them consistent between launches.
@@ -159,25 +133,22 @@ pub struct OneLaunchDecoder {
 }
 
 impl OneLaunchDecoder {
-    /// With the weights of `layers`, which must live as long; `fp8` has the scales of inputs where weights are in e4m3. `None` when the
-    /// kernel does not support the model's shape on this GPU, or layers differ in their format.
+    /// With the weights of `blocks`, which must live as long. `None` when the kernel does not support the model's shape on this GPU, or
+    /// layers differ in their format.
     pub fn new(
         kernels: &Kernels,
         config: &TextConfig,
-        layers: &[StepLayer<'_>],
-        fp8: Option<&E4m3Inputs<2>>,
+        blocks: &[GpuTextBlock],
     ) -> Result<Option<Self>, CudaError> {
-        let (stream, inner, blocks) = (&kernels.stream, config.ff_dim, kernels.multiprocessors);
-        let Some(weights) = StepWeights::of(layers) else {
+        let (stream, inner) = (&kernels.stream, config.ff_dim);
+        let Some(weights) = format_of(blocks) else {
             return Ok(None);
         };
-        if config.dim != WIDTH || !is_supported(layers.len(), inner, blocks) {
+        if config.dim != WIDTH || !is_supported(blocks.len(), inner, kernels.multiprocessors) {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let scales = |nth| fp8.map(|inputs| inputs.scales(nth));
-        let words = layers.iter().enumerate();
-        let words = words.map(|(nth, layer)| layer_words(layer, scales(nth)));
+        let words = blocks.iter().map(layer_words);
         let words = words.collect::<Result<Vec<_>, _>>()?;
         Ok(Some(Self {
             layers: Buffer::from_host(stream, &words.concat())?,
@@ -188,8 +159,8 @@ impl OneLaunchDecoder {
                 GATES + WIDTH / UNIT + ONE_LAUNCH_ROWS_MAX * config.n_heads,
             )?,
             inner,
-            layer_count: layers.len(),
-            blocks,
+            layer_count: blocks.len(),
+            blocks: kernels.multiprocessors,
         }))
     }
 
@@ -269,7 +240,7 @@ impl OneLaunchDecoder {
         // The first kernel has at most one (tile, head, split) for each group.
         let first = usize::from(items > self.blocks * GROUPS);
         let most = ROWS[first..].iter().find(|&&most| rows <= most);
-        let name = self.weights.kernel(*most.unwrap_or(&ONE_LAUNCH_ROWS_MAX));
+        let name = kernel_name(self.weights, *most.unwrap_or(&ONE_LAUNCH_ROWS_MAX));
         launch!(
             kernels,
             &name,
@@ -280,34 +251,33 @@ impl OneLaunchDecoder {
     }
 }
 
-/// `struct Layer` of `decode_base.cuh`. With weights in e4m3, `scales` are those of the inputs of its two products.
-fn layer_words(
-    layer: &StepLayer<'_>,
-    scales: Option<[f32; 2]>,
-) -> Result<[u64; LAYER_WORDS], CudaError> {
-    let norm = [&layer.norm.weight, &layer.norm.bias].map(|values| values.start().address());
-    let qkv_fc1 = linear_words(&layer.qkv_fc1, scales.map(|scales| scales[0]))?;
-    let proj_fc2 = linear_words(&layer.proj_fc2, scales.map(|scales| scales[1]))?;
+/// `struct Layer` of `decode_base.cuh`.
+fn layer_words(block: &GpuTextBlock) -> Result<[u64; LAYER_WORDS], CudaError> {
+    let norm = [&block.ln.weight, &block.ln.bias].map(|values| values.start().address());
+    let (qkv_fc1, proj_fc2) = (
+        linear_words(&block.qkv_fc1)?,
+        linear_words(&block.proj_fc2)?,
+    );
     let mut words = norm.into_iter().chain(qkv_fc1).chain(proj_fc2);
     Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
 }
 
 /// `struct Linear` of `decode_base.cuh`.
-fn linear_words(linear: &LinearRef, input_scale: Option<f32>) -> Result<[u64; 4], CudaError> {
-    let (weight, by_output, of_input, of_sum) = match (&linear.weight, input_scale) {
-        (WeightPointer::Bf16(weight), _) => (weight.address(), 0, 1.0, 1.0),
-        (WeightPointer::Int8(rows), _) => {
+fn linear_words(linear: &LinearRef) -> Result<[u64; 4], CudaError> {
+    let (weight, by_output, of_input, of_sum) = match &linear.weight {
+        WeightPointer::Bf16(weight) => (weight.address(), 0, 1.0, 1.0),
+        WeightPointer::Int8(rows) => {
             let is_packed = rows.values.stride == linear.inner;
             require(is_packed, "decode step: rows in int8 are apart")?;
             (rows.values.start.address(), rows.scales.address(), 1.0, 1.0)
         }
-        (WeightPointer::E4m3 { values, scale }, Some(of_input)) => {
-            let of_sum = of_input * scale.value;
-            (values.address(), 0, of_input.recip(), of_sum)
-        }
-        (WeightPointer::E4m3 { .. }, None) => {
-            let missing = "decode step: weights in e4m3 without scales of inputs";
-            return Err(CudaError::Shape(missing.into()));
+        WeightPointer::E4m3 {
+            values,
+            scale,
+            input,
+        } => {
+            let of_sum = input.value * scale.value;
+            (values.address(), 0, input.value.recip(), of_sum)
         }
     };
     let factors = u64::from(f32::to_bits(of_input)) | u64::from(f32::to_bits(of_sum)) << 32;

@@ -17,7 +17,7 @@ const FEW_WIDTH: usize = 4096;
 
 /// What `embed` reads and writes.
 #[derive(Clone, Copy)]
-pub struct EmbedInputs<'a> {
+pub struct EmbedInputs {
     /// `[rows]`: token, coordinate, size or carried decision, as in `embed.cu`.
     pub kind: Pointer<i32>,
     /// `[rows]`: first and second value.
@@ -26,8 +26,8 @@ pub struct EmbedInputs<'a> {
     pub decided: Pointer<DecisionRecord>,
     /// `[vocabulary, width]`.
     pub wte: Pointer<bf16>,
-    pub coord: &'a GpuEncoder,
-    pub size: &'a GpuEncoder,
+    pub coord: GpuEncoder,
+    pub size: GpuEncoder,
     /// `[rows, width]`: the embedded rows.
     pub hidden: Pointer<bf16>,
     /// `[rows]`: written too.
@@ -122,12 +122,13 @@ impl Kernels {
     }
 
     /// `embed.cu`: rows.
-    pub fn embed(&self, inputs: &EmbedInputs<'_>, shape: MatrixShape) -> Result<(), CudaError> {
+    pub fn embed(&self, inputs: &EmbedInputs, shape: MatrixShape) -> Result<(), CudaError> {
         let (hidden, is_zombie) = (inputs.hidden, inputs.is_zombie);
         let (coord, size, [a, b]) = (inputs.coord, inputs.size, inputs.values);
+        let [coord_half, size_half] = [coord, size].map(|encoder| encoder.linear.inner / 2);
         let MatrixShape { rows, width } = shape;
         require(
-            coord.half <= 256 && size.half <= 256,
+            coord_half <= 256 && size_half <= 256,
             "embedding: up to 256 frequencies of a coordinate or size",
         )?;
         require(
@@ -145,14 +146,14 @@ impl Kernels {
                 b,
                 inputs.decided,
                 inputs.wte,
-                coord.frequencies.start(),
-                coord.weight.start(),
-                coord.bias.start(),
-                coord.half,
-                size.frequencies.start(),
-                size.weight.start(),
-                size.bias.start(),
-                size.half,
+                coord.frequencies,
+                coord.linear.bf16()?,
+                coord.linear.bias,
+                coord_half,
+                size.frequencies,
+                size.linear.bf16()?,
+                size.linear.bias,
+                size_half,
                 hidden,
                 is_zombie,
                 width

@@ -4,7 +4,7 @@ use super::launch::{Address, Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
-    tensor::{LinearRef, StridedRows, WeightPointer},
+    tensor::{Int8Rows, LinearRef, StridedRows, WeightPointer, kernel_suffix},
 };
 
 /// Where the sums plus bias go.
@@ -85,18 +85,16 @@ impl Kernels {
             "few rows: the weights are too small",
         )?;
         // Kernels for bf16 do not read the scales.
-        let (suffix, weight, scales, weight_stride) = match linear.weight {
-            WeightPointer::Bf16(weight) => ("", weight.address(), 0, linear.inner),
-            WeightPointer::E4m3 { values, scale } => {
-                ("_e4m3", values.address(), scale.at.address(), linear.inner)
+        let (weight, scales, weight_stride) = match linear.weight {
+            WeightPointer::Bf16(weight) => (weight.address(), 0, linear.inner),
+            WeightPointer::E4m3 { values, scale, .. } => {
+                (values.address(), scale.at.address(), linear.inner)
             }
-            WeightPointer::Int8(rows) => (
-                "_int8",
-                rows.values.start.address(),
-                rows.scales.address(),
-                rows.values.stride,
-            ),
+            WeightPointer::Int8(Int8Rows { values, scales }) => {
+                (values.start.address(), scales.address(), values.stride)
+            }
         };
+        let suffix = kernel_suffix(linear.number());
         let most = if rows > 8 { 16 } else { 8 };
         let name = format!("skinny_{most}_{epilogue}{suffix}");
         let grid = (linear.outputs / 16, 1, 1);

@@ -13,17 +13,16 @@ use crate::{
         memory::Buffer,
         program::{StepTables, TableLayout},
         tensor::{Activations, Epilogue, MatrixShape, StridedRows, bucket},
-        weights::GpuHeadWeights,
+        weights::GpuText,
     },
     model::{BINS, ModelConfig},
 };
 
-/// The region heads and the vocabulary's head: their weights, and the buffers between their layers. Rows are decisions.
+/// The buffers of the region heads and of the vocabulary's head. Rows are decisions.
 pub struct RegionHeads {
     width: usize,
     inner_dim: usize,
     pub vocab: usize,
-    pub weights: GpuHeadWeights,
     gathered: Buffer<bf16>,
     inner: Buffer<bf16>,
     pub coords: Buffer<f32>,
@@ -35,7 +34,6 @@ impl RegionHeads {
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
-        weights: GpuHeadWeights,
         layout: &TableLayout,
     ) -> Result<Self, CudaError> {
         let (width, inner_dim) = (config.text.dim, config.region.inner_dim);
@@ -45,7 +43,6 @@ impl RegionHeads {
             width,
             inner_dim,
             vocab,
-            weights,
             gathered: Buffer::zeros(stream, gathered)?,
             inner: Buffer::zeros(stream, inner)?,
             coords: Buffer::zeros(stream, coords)?,
@@ -54,7 +51,7 @@ impl RegionHeads {
         })
     }
 
-    /// Bytes that they take beside their weights.
+    /// Bytes that they take.
     pub fn scratch_bytes(config: &ModelConfig, layout: &TableLayout) -> usize {
         let [gathered, inner, floats @ ..] = buffer_lengths(config, layout);
         let floats: usize = floats.iter().sum();
@@ -70,33 +67,33 @@ impl RegionHeads {
         out: DecisionBuffers,
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
-        let (weights, width) = (&self.weights, self.width);
+        let (weights, width): (&GpuText, _) = (&text.weights, self.width);
         let kernels = &runner.kernels;
         let hidden = text.hidden.start();
         let gathered = StridedRows::packed(self.gathered.start(), width);
         let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
         let heads = [
             (
-                &weights.coord_decoder,
+                &weights.region.coord_decoder,
                 layout.coord_rows,
                 counts.coords,
                 &self.coords,
             ),
             (
-                &weights.size_decoder,
+                &weights.region.size_decoder,
                 layout.size_rows,
                 counts.sizes,
                 &self.sizes,
             ),
         ];
-        for ([fc1, fc2], index, rows, out) in heads {
+        for (mlp, index, rows, out) in heads {
             if rows > 0 {
                 let shape = MatrixShape { rows, width };
                 kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
                 let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
-                let fc1 = fc1.at().product(x, to, rows, Epilogue::BiasGelu);
+                let fc1 = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
                 runner.product(&fc1)?;
-                runner.product_to_f32(fc2, inner, out.start(), rows)?;
+                runner.product_to_f32(&mlp.fc2, inner, out.start(), rows)?;
             }
         }
         if counts.tokens > 0 {
@@ -118,8 +115,8 @@ impl RegionHeads {
         let inputs = DecideInputs {
             hidden,
             norm: &weights.post_ln,
-            on_end_weight: weights.coord_or_end.at().bf16()?,
-            on_end_bias: weights.coord_or_end.bias_f32(),
+            on_end_weight: weights.coord_or_end.bf16()?,
+            on_end_bias: weights.coord_or_end.bias_f32()?,
             coords: self.coords.start(),
             sizes: self.sizes.start(),
         };

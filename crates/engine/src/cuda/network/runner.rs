@@ -2,15 +2,17 @@
 
 use half::bf16;
 
-use crate::cuda::{
-    error::CudaError,
-    kernels::{Kernels, SkinnyOutput},
-    memory::{Buffer, Pointer},
-    products::Products,
-    tensor::{
-        Activations, Epilogue, GpuNorm, Int8Rows, MatrixShape, Product, StridedRows, WeightPointer,
+use crate::{
+    cuda::{
+        error::CudaError,
+        kernels::{Kernels, SkinnyOutput},
+        memory::{Buffer, Pointer},
+        products::Products,
+        tensor::{
+            Activations, Epilogue, GpuNorm, Int8Rows, LinearRef, MatrixShape, Product, StridedRows,
+        },
     },
-    weights::GpuLinear,
+    network::format::Number,
 };
 
 /// Queues products and kernels on one stream; nothing waits.
@@ -123,7 +125,7 @@ impl LayerRunner {
                 .kernels
                 .int8_product(linear, converted, out, rows, epilogue);
         }
-        let is_e4m3 = matches!(linear.weight, WeightPointer::E4m3 { .. });
+        let is_e4m3 = linear.number() == Number::E4m3;
         if !is_e4m3 && !Kernels::is_skinny(linear, rows) {
             return self.products.run(product);
         }
@@ -137,7 +139,8 @@ impl LayerRunner {
 
     /// True for products by a kernel whose inputs are in int8: few rows stay in bf16.
     fn is_for_int8(product: &Product) -> bool {
-        product.linear.is_int8() && !Kernels::is_skinny(&product.linear, product.rows)
+        product.linear.number() == Number::Int8
+            && !Kernels::is_skinny(&product.linear, product.rows)
     }
 
     /// The memory for rows in int8.
@@ -151,17 +154,14 @@ impl LayerRunner {
     /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
     pub fn product_to_f32(
         &self,
-        linear: &GpuLinear,
+        linear: &LinearRef,
         x: StridedRows,
         out: Pointer<f32>,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let linear = linear.at();
-        match Kernels::is_skinny(&linear, rows) {
-            true => self
-                .kernels
-                .skinny(&linear, x, SkinnyOutput::F32(out), rows),
-            false => self.products.run_to_f32(&linear, x, out, rows),
+        match Kernels::is_skinny(linear, rows) {
+            true => self.kernels.skinny(linear, x, SkinnyOutput::F32(out), rows),
+            false => self.products.run_to_f32(linear, x, out, rows),
         }
     }
 
@@ -169,8 +169,8 @@ impl LayerRunner {
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
         let is_planned = |product: &&Product| {
             let has_kernel = matches!(
-                (product.linear.weight, product.x),
-                (WeightPointer::Int8(_), _) | (WeightPointer::E4m3 { .. }, Activations::Bf16(_))
+                (product.linear.number(), product.x),
+                (Number::Int8, _) | (Number::E4m3, Activations::Bf16(_))
             );
             !has_kernel
         };

@@ -6,20 +6,21 @@ use super::runner::LayerRunner;
 use crate::{
     cuda::{
         error::CudaError,
-        fp8::{E4m3Inputs, E4m3Rows},
         kernels::{
             AttentionParts, CachedAttention, DenseAttention, EmbedInputs, ImageShape, Kernels,
-            LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables, StepLayer,
+            LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables,
         },
         memory::{Buffer, Pointer},
         program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
         tensor::{
-            Activations, Epilogue, MatrixShape, PAGE, Product, StridedRows, TEXT_HEAD, TILE, bucket,
+            Activations, Epilogue, GpuEncoder, MatrixShape, PAGE, Product, StridedRows, TEXT_HEAD,
+            TILE, bucket,
         },
-        weights::{GpuTextBlock, GpuTextWeights},
+        weights::GpuText,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
+    network::format::Number,
 };
 
 /// In fp8 and kernel by kernel, the inputs of steps of up to this number of positions are in bf16, beside weights in e4m3: reading the
@@ -57,9 +58,7 @@ pub struct TextDecoder {
     prefix_positions: usize,
     images_max: usize,
     bos_id: usize,
-    pub weights: GpuTextWeights,
-    /// Set where products of many rows are in fp8.
-    fp8: Option<E4m3Inputs<2>>,
+    pub weights: GpuText,
     /// For steps of few positions, where the GPU and the model allow it.
     pub one_launch: Option<OneLaunchDecoder>,
     /// `[layers][pages, heads, 16, 64]`.
@@ -75,6 +74,9 @@ pub struct TextDecoder {
     qkv: Buffer<bf16>,
     /// Attention's result beside the MLP's inner values.
     pub proj_fc2_in: Buffer<bf16>,
+    /// The same as both in e4m3, where layers read that.
+    normed_e4m3: Buffer<u8>,
+    proj_fc2_in_e4m3: Buffer<u8>,
     partial_values: Buffer<f32>,
     partial_max_sums: Buffer<f32>,
     /// `[positions]`: 1 where the row had ended before this step.
@@ -86,7 +88,7 @@ impl TextDecoder {
     pub fn new(
         kernels: &Kernels,
         config: &ModelConfig,
-        weights: GpuTextWeights,
+        weights: GpuText,
         layout: &TableLayout,
     ) -> Result<Self, CudaError> {
         let (stream, limits, text) = (&kernels.stream, &layout.limits, &config.text);
@@ -96,23 +98,15 @@ impl TextDecoder {
         let positions = layout.positions;
         let [hidden, normed, qkv, proj_fc2_in] = row_lengths(text, layout);
         let [partial_values, partial_max_sums] = partial_lengths(text, layout);
-        let fp8 = match &weights.largest_inputs {
-            Some(inputs) => {
-                let rows = |width| E4m3Rows::new(stream, positions, width);
-                let rows = [rows(text.dim)?, rows(text.dim + text.ff_dim)?];
-                Some(E4m3Inputs::new(stream, inputs, rows)?)
-            }
-            None => None,
-        };
-        let layers: Vec<StepLayer<'_>> = weights.blocks.iter().map(step_layer).collect();
+        let blocks = &weights.blocks;
+        let input = blocks.first().map_or(Number::Bf16, |b| b.qkv_fc1.number());
+        let [normed_e4m3, proj_fc2_in_e4m3] = e4m3_lengths(text, layout, input);
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(kernels, text, &layers, fp8.as_ref())?,
+            one_launch: OneLaunchDecoder::new(kernels, text, blocks)?,
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
             images_max: limits.images,
             bos_id: config.tokenizer.bos_id as usize,
-            weights,
-            fp8,
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             layer_values,
@@ -121,21 +115,21 @@ impl TextDecoder {
             normed: zeros(normed)?,
             qkv: zeros(qkv)?,
             proj_fc2_in: zeros(proj_fc2_in)?,
+            normed_e4m3: Buffer::zeros(stream, normed_e4m3)?,
+            proj_fc2_in_e4m3: Buffer::zeros(stream, proj_fc2_in_e4m3)?,
             partial_values: floats(partial_values)?,
             partial_max_sums: floats(partial_max_sums)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
+            weights,
         })
     }
 
-    /// Bytes that one takes beside its weights and the KV cache.
-    pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, is_fp8: bool) -> usize {
+    /// Bytes that one takes beside its weights and the KV cache; `input` is what its layers read.
+    pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, input: Number) -> usize {
         let rows: usize = row_lengths(config, layout).iter().sum();
         let partial: usize = partial_lengths(config, layout).iter().sum();
-        let in_e4m3 = match is_fp8 {
-            true => bucket(layout.positions) * (2 * config.dim + config.ff_dim),
-            false => 0,
-        };
+        let in_e4m3: usize = e4m3_lengths(config, layout, input).iter().sum();
         rows * size_of::<bf16>() + partial * size_of::<f32>() + in_e4m3
     }
 
@@ -170,15 +164,21 @@ impl TextDecoder {
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
         let (width, rows) = (self.config.dim, counts.row_positions);
-        let wte = self.weights.wte.start();
+        let (wte, region) = (self.weights.wte.start(), &self.weights.region);
         if rows > 0 {
             let inputs = EmbedInputs {
                 kind: tables.at(layout.kind),
                 values: [tables.at(layout.a), tables.at(layout.b)],
                 decided,
                 wte,
-                coord: &self.weights.coord_encoder,
-                size: &self.weights.size_encoder,
+                coord: GpuEncoder {
+                    frequencies: region.coord_features.start(),
+                    linear: region.coord_encoder.at,
+                },
+                size: GpuEncoder {
+                    frequencies: region.size_features.start(),
+                    linear: region.size_encoder.at,
+                },
                 hidden: self.hidden.start(),
                 is_zombie: self.is_zombie.start(),
             };
@@ -206,22 +206,17 @@ impl TextDecoder {
         Ok(())
     }
 
-    /// Products of most steps; rare steps plan theirs when they run. All blocks have the same shapes.
+    /// Products of most steps; rare steps plan theirs when they run.
     pub fn expected_products(&self) -> Vec<Product> {
-        let blocks = self.weights.distinct_blocks();
+        let blocks = self.weights.blocks.len();
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
         let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
         positions
-            .flat_map(|rows| blocks.iter().map(move |block| (*block, rows)))
+            .flat_map(|rows| (0..blocks).map(move |block| (block, rows)))
             .flat_map(|(block, rows)| self.block_products(block, rows, rows))
             .collect()
-    }
-
-    /// True when products of many rows are in fp8.
-    pub fn is_fp8(&self) -> bool {
-        self.fp8.is_some()
     }
 
     /// What rows attend with in a layer.
@@ -297,24 +292,9 @@ impl TextDecoder {
     /// True when the kernel for products of few rows supports the layers of the blocks.
     fn has_skinny_layers(&self) -> bool {
         self.weights.blocks.iter().take(1).all(|block| {
-            let layers = [block.qkv(), block.fc1(), block.proj_fc2.at()];
+            let layers = [block.qkv(), block.fc1(), block.proj_fc2.at];
             layers.iter().all(|linear| Kernels::is_skinny(linear, 1))
         })
-    }
-
-    /// Inputs of a block in a step of `positions`: normed states, and attention's result beside the MLP's inner values.
-    fn block_inputs(&self, block: usize, positions: usize) -> [Activations; 2] {
-        match &self.fp8 {
-            Some(fp8) if positions > POSITIONS_IN_BF16 || !self.has_skinny_layers() => {
-                fp8.of_block(block)
-            }
-            _ => {
-                let (width, inner) = (self.config.dim, self.config.ff_dim);
-                let normed = Activations::bf16(self.normed.start(), width);
-                let proj_fc2_in = Activations::bf16(self.proj_fc2_in.start(), width + inner);
-                [normed, proj_fc2_in]
-            }
-        }
     }
 
     /// The products of a block: queries, keys and values of `all` positions, then, for the first `output` positions, the MLP's
@@ -323,10 +303,18 @@ impl TextDecoder {
         let width = self.config.dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let [normed, proj_fc2_in] = self.block_inputs(layer, all);
         let block = &self.weights.blocks[layer];
+        let proj_fc2 = block.proj_fc2.at;
+        let normed = StridedRows::packed(self.normed.start(), width);
+        let proj_fc2_in = StridedRows::packed(self.proj_fc2_in.start(), proj_fc2.inner);
+        let [normed, proj_fc2_in] = match all > POSITIONS_IN_BF16 || !self.has_skinny_layers() {
+            true => [
+                block.qkv_fc1.inputs(normed, &self.normed_e4m3),
+                proj_fc2.inputs(proj_fc2_in, &self.proj_fc2_in_e4m3),
+            ],
+            false => [normed, proj_fc2_in].map(Activations::Bf16),
+        };
         let inner = proj_fc2_in.behind(width);
-        let proj_fc2 = block.proj_fc2.at();
         [
             block.qkv().product(normed, attention, all, Epilogue::Bias),
             block
@@ -342,18 +330,19 @@ fn page_values(config: &TextConfig) -> usize {
     config.n_heads * PAGE * TEXT_HEAD
 }
 
-fn step_layer(block: &GpuTextBlock) -> StepLayer<'_> {
-    StepLayer {
-        norm: &block.ln,
-        qkv_fc1: block.qkv_fc1.at(),
-        proj_fc2: block.proj_fc2.at(),
-    }
-}
-
 /// Values of the buffers of rows, in the order of the decoder's fields.
 fn row_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 4] {
     let (positions, width) = (bucket(layout.positions), config.dim);
     [width, width, 3 * width, width + config.ff_dim].map(|width| positions * width)
+}
+
+/// The same of those in e4m3; `input` is what the layers read.
+fn e4m3_lengths(config: &TextConfig, layout: &TableLayout, input: Number) -> [usize; 2] {
+    match input {
+        Number::E4m3 => [config.dim, config.dim + config.ff_dim],
+        _ => [0; 2],
+    }
+    .map(|width| bucket(layout.positions) * width)
 }
 
 /// Values of the buffers of partial results of attention, in the order of the decoder's fields.

@@ -1,6 +1,6 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::{ops::Range, rc::Rc, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -9,15 +9,15 @@ use super::runner::LayerRunner;
 use crate::{
     cuda::{
         error::CudaError,
-        fp8::{E4m3Inputs, E4m3Rows},
         kernels::{CombineInputs, CombineShape, DenseAttention},
         memory::{Buffer, Pointer, copy},
         program::StepTables,
         reuse::FeatureCopy,
-        tensor::{Activations, Epilogue, MatrixShape, Product, StridedRows, bucket},
-        weights::GpuVisionWeights,
+        tensor::{Activations, Epilogue, GpuLinear, MatrixShape, Product, StridedRows, bucket},
+        weights::GpuVision,
     },
     model::{ModelConfig, VisionConfig},
+    network::{Mlp, VisionBlock, format::Number},
 };
 
 /// Sizes of the steps that a [`VisionEncoder`] has room for.
@@ -65,9 +65,7 @@ pub struct VisionEncoder {
     config: VisionConfig,
     /// Patches of a crop, which are also the tokens of an image.
     image_tokens: usize,
-    pub weights: GpuVisionWeights,
-    /// Set where products are in fp8.
-    fp8: Option<E4m3Inputs<4>>,
+    pub weights: GpuVision,
     pub room: VisionRoom,
     patches: Buffer<bf16>,
     /// Of a part of the crops, as `qkv`, `attended` and `inner`.
@@ -77,6 +75,10 @@ pub struct VisionEncoder {
     qkv: Buffer<bf16>,
     attended: Buffer<bf16>,
     pub inner: Buffer<bf16>,
+    /// Of a part of the crops in e4m3, where layers read that.
+    normed_e4m3: Buffer<u8>,
+    attended_e4m3: Buffer<u8>,
+    inner_e4m3: Buffer<u8>,
     combined: Buffer<bf16>,
     projected: Buffer<bf16>,
     pub tokens: Buffer<bf16>,
@@ -87,11 +89,13 @@ impl VisionEncoder {
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
-        weights: GpuVisionWeights,
+        weights: GpuVision,
         room: VisionRoom,
     ) -> Result<Self, CudaError> {
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
-        let part = room.part_rows(image_tokens);
+        let blocks = &weights.blocks;
+        let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
+        let [normed_e4m3, attended_e4m3, inner_e4m3] = e4m3_lengths(config, &room, input);
         let [
             patches,
             hidden,
@@ -104,20 +108,9 @@ impl VisionEncoder {
             tokens,
         ] = buffer_lengths(config, &room);
         let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
-        let fp8 = match &weights.largest_inputs {
-            Some(inputs) => {
-                let rows = |width| E4m3Rows::new(stream, part, width);
-                let (normed, attended) = (rows(vision.enc_dim)?, rows(vision.enc_dim)?);
-                let inner = rows(vision.enc_ff_dim)?;
-                let rows = [Rc::clone(&normed), attended, normed, inner];
-                Some(E4m3Inputs::new(stream, inputs, rows)?)
-            }
-            None => None,
-        };
         Ok(Self {
             image_tokens,
             weights,
-            fp8,
             room,
             patches: zeros(patches)?,
             hidden: zeros(hidden)?,
@@ -125,6 +118,9 @@ impl VisionEncoder {
             qkv: zeros(qkv)?,
             attended: zeros(attended)?,
             inner: zeros(inner)?,
+            normed_e4m3: Buffer::zeros(stream, normed_e4m3)?,
+            attended_e4m3: Buffer::zeros(stream, attended_e4m3)?,
+            inner_e4m3: Buffer::zeros(stream, inner_e4m3)?,
             combined: zeros(combined)?,
             projected: zeros(projected)?,
             tokens: zeros(tokens)?,
@@ -132,16 +128,10 @@ impl VisionEncoder {
         })
     }
 
-    /// Bytes that one takes beside its weights.
-    pub fn scratch_bytes(config: &ModelConfig, room: &VisionRoom, is_fp8: bool) -> usize {
+    /// Bytes that one takes beside its weights; `input` is what the layers of its blocks read.
+    pub fn scratch_bytes(config: &ModelConfig, room: &VisionRoom, input: Number) -> usize {
         let values: usize = buffer_lengths(config, room).iter().sum();
-        let in_e4m3 = match is_fp8 {
-            true => {
-                let vision = &config.vision;
-                room.part_rows(config.image_tokens()) * (2 * vision.enc_dim + vision.enc_ff_dim)
-            }
-            false => 0,
-        };
+        let in_e4m3: usize = e4m3_lengths(config, room, input).iter().sum();
         values * size_of::<bf16>() + in_e4m3
     }
 
@@ -166,8 +156,8 @@ impl VisionEncoder {
         let kernels = &runner.kernels;
         runner.product(&self.embedding(first, rows))?;
         kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
-        for (index, block) in self.weights.blocks.iter().enumerate() {
-            let [qkv, proj, fc1, fc2] = self.block_products(index, first, rows);
+        for block in &self.weights.blocks {
+            let [qkv, proj, fc1, fc2] = self.block_products(block, first, rows);
             runner.product(&runner.norm(hidden, &block.ln1, qkv)?)?;
             kernels.attend_dense(&DenseAttention {
                 qkv: qkv_rows,
@@ -224,12 +214,11 @@ impl VisionEncoder {
     /// Products of all steps with up to the largest number of crops and images.
     pub fn expected_products(&self) -> Vec<Product> {
         let mut expected = Vec::new();
-        let blocks = self.weights.distinct_blocks();
         let steps = 1..=self.room.crops;
         for part in steps.flat_map(|crops| self.room.parts(crops)) {
             let [first, rows] = [part.start, part.len()].map(|crops| crops * self.image_tokens);
             expected.push(self.embedding(first, rows));
-            for &block in &blocks {
+            for block in &self.weights.blocks {
                 expected.extend(self.block_products(block, first, rows));
             }
         }
@@ -247,38 +236,33 @@ impl VisionEncoder {
     fn embedding(&self, first: usize, rows: usize) -> Product {
         let x = Activations::Bf16(self.patch_rows().from(first));
         let out = Activations::bf16(self.hidden.start(), self.config.enc_dim);
-        let linear = self.weights.patch_emb.at();
+        let linear = self.weights.patch_emb.at;
         linear.product(x, out, rows, Epilogue::Bias)
     }
 
-    /// Inputs of the four layers of a block, for the part of the patches from `first` on.
-    fn block_inputs(&self, block: usize, first: usize) -> [Activations; 4] {
-        let config = &self.config;
-        match &self.fp8 {
-            Some(fp8) => fp8.of_block(block),
-            None => {
-                let normed = Activations::Bf16(self.normed_rows(first));
-                let attended = Activations::bf16(self.attended.start(), config.enc_dim);
-                let inner = Activations::bf16(self.inner.start(), config.enc_ff_dim);
-                [normed, attended, normed, inner]
-            }
-        }
-    }
-
     /// The products of a block over `rows` patches from `first` on: queries, keys and values; attention's projection; the MLP's two layers.
-    fn block_products(&self, block: usize, first: usize, rows: usize) -> [Product; 4] {
+    fn block_products(
+        &self,
+        block: &VisionBlock<GpuLinear, Buffer<bf16>>,
+        first: usize,
+        rows: usize,
+    ) -> [Product; 4] {
         let width = self.config.enc_dim;
         let hidden = Activations::bf16(self.hidden.start(), width);
         let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let [normed, attended, normed_again, inner] = self.block_inputs(block, first);
-        let block = &self.weights.blocks[block];
-        let [qkv, proj] = [block.qkv.at(), block.proj.at()];
-        let [fc1, fc2] = [block.fc1.at(), block.fc2.at()];
+        let [qkv, proj, fc1, fc2] = block.layers().map(|layer| layer.at);
+        let normed = self.normed_rows(first);
+        let attended = StridedRows::packed(self.attended.start(), width);
+        let inner = StridedRows::packed(self.inner.start(), fc2.inner);
+        let qkv_in = qkv.inputs(normed, &self.normed_e4m3);
+        let proj_in = proj.inputs(attended, &self.attended_e4m3);
+        let fc1_in = fc1.inputs(normed, &self.normed_e4m3);
+        let fc2_in = fc2.inputs(inner, &self.inner_e4m3);
         [
-            qkv.product(normed, attention, rows, Epilogue::Bias),
-            proj.product(attended, hidden, rows, Epilogue::BiasAdd),
-            fc1.product(normed_again, inner, rows, Epilogue::BiasGelu),
-            fc2.product(inner, hidden, rows, Epilogue::BiasAdd),
+            qkv.product(qkv_in, attention, rows, Epilogue::Bias),
+            proj.product(proj_in, hidden, rows, Epilogue::BiasAdd),
+            fc1.product(fc1_in, fc2_in, rows, Epilogue::BiasGelu),
+            fc2.product(fc2_in, hidden, rows, Epilogue::BiasAdd),
         ]
     }
 
@@ -288,7 +272,7 @@ impl VisionEncoder {
         let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
         let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
         let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
-        let [fc1, fc2] = [&self.weights.proj_fc1, &self.weights.proj_fc2].map(|fc| fc.at());
+        let Mlp { fc1, fc2 } = &self.weights.proj;
         [
             fc1.product(combined, projected, rows, Epilogue::BiasGelu),
             fc2.product(projected, out, rows, Epilogue::Bias),
@@ -296,7 +280,17 @@ impl VisionEncoder {
     }
 }
 
-/// Values of the buffers of an encoder, in the order of its fields.
+/// Values of the buffers of an encoder in e4m3; `input` is what the layers of its blocks read.
+fn e4m3_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> [usize; 3] {
+    let vision = &config.vision;
+    match input {
+        Number::E4m3 => [vision.enc_dim, vision.enc_dim, vision.enc_ff_dim],
+        _ => [0; 3],
+    }
+    .map(|width| room.part_rows(config.image_tokens()) * width)
+}
+
+/// The same of those in bf16, in the order of the fields.
 fn buffer_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 9] {
     let (vision, tokens) = (&config.vision, config.image_tokens());
     let (all, part) = (room.patch_rows(tokens), room.part_rows(tokens));

@@ -14,10 +14,13 @@ use cudarc::{
 };
 
 use super::handle::BlasHandle;
-use crate::cuda::{
-    error::CudaError,
-    memory::Pointer,
-    tensor::{Activations, Epilogue, Product, SCALE_STEP, WeightPointer, bucket},
+use crate::{
+    cuda::{
+        error::CudaError,
+        memory::Pointer,
+        tensor::{Activations, Epilogue, Product, SCALE_STEP, WeightPointer, bucket},
+    },
+    network::format::Number,
 };
 
 /// NVIDIA's recommendation for Hopper; smaller GPUs use a part of it.
@@ -74,46 +77,14 @@ pub(super) const NOT_SUPPORTED: sys::cublasStatus_t =
 /// Addresses with at least this alignment allow all algorithms.
 pub(super) const ALIGNED_BYTES: u64 = 256;
 
-/// Number types of the inputs and outputs of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum NumberTypes {
-    Bf16,
-    /// The result in f32, and the bias too.
-    Bf16ToF32,
-    /// x and weights in e4m3.
-    E4m3,
-    /// The result too; the bias in bf16.
-    E4m3ToE4m3,
-}
-
-impl NumberTypes {
-    /// Type of x and weights for cuBLASLt, and bytes of a value.
-    fn input(self) -> (Kind, usize) {
-        match self {
-            Self::Bf16 | Self::Bf16ToF32 => (Kind::CUDA_R_16BF, 2),
-            Self::E4m3 | Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
-        }
-    }
-
-    /// The same for the result.
-    fn output(self) -> (Kind, usize) {
-        match self {
-            Self::Bf16 | Self::E4m3 => (Kind::CUDA_R_16BF, 2),
-            Self::Bf16ToF32 => (Kind::CUDA_R_32F, 4),
-            Self::E4m3ToE4m3 => (Kind::CUDA_R_8F_E4M3, 1),
-        }
-    }
-
-    /// Type of the values that are added to the sums; cuBLASLt requires bf16 where the result is e4m3.
-    fn addend(self) -> Kind {
-        match self {
-            Self::E4m3ToE4m3 => Kind::CUDA_R_16BF,
-            other => other.output().0,
-        }
-    }
-
-    fn is_e4m3(self) -> bool {
-        matches!(self, Self::E4m3 | Self::E4m3ToE4m3)
+/// cuBLASLt's name of a format.
+fn kind(number: Number) -> Kind {
+    match number {
+        Number::F32 => Kind::CUDA_R_32F,
+        Number::F16 => Kind::CUDA_R_16F,
+        Number::Bf16 => Kind::CUDA_R_16BF,
+        Number::E4m3 => Kind::CUDA_R_8F_E4M3,
+        Number::Int8 => Kind::CUDA_R_8I,
     }
 }
 
@@ -126,7 +97,10 @@ pub(super) struct ProductShape {
     pub x_stride: usize,
     pub out_stride: usize,
     pub epilogue: Epilogue,
-    pub numbers: NumberTypes,
+    /// Of x and weights.
+    pub input: Number,
+    /// Of the result, and of the bias where it is not e4m3: then that is in bf16.
+    pub output: Number,
     /// By how many bytes x and out miss [`ALIGNED_BYTES`].
     pub skew: (u64, u64),
 }
@@ -141,12 +115,9 @@ impl ProductShape {
             x_stride: x.stride(),
             out_stride: out.stride(),
             epilogue: product.epilogue,
-            numbers: match (x, out) {
-                (Activations::E4m3(..), Activations::E4m3(..)) => NumberTypes::E4m3ToE4m3,
-                (Activations::E4m3(..), _) => NumberTypes::E4m3,
-                // Those in int8 are not cuBLASLt's: `Operands::of` rejects them.
-                (Activations::Bf16(_) | Activations::Int8(_), _) => NumberTypes::Bf16,
-            },
+            // Those in int8 are not cuBLASLt's: `Operands::of` rejects them.
+            input: x.number(),
+            output: out.number(),
             skew: skew(x.address(), out.address()),
         }
     }
@@ -154,7 +125,7 @@ impl ProductShape {
     /// Bytes from the first to behind the last value of x, of the weights and of out.
     pub fn bytes(&self) -> [usize; 3] {
         let last = self.rows - 1;
-        let ((_, read), (_, written)) = (self.numbers.input(), self.numbers.output());
+        let (read, written) = (self.input.bytes(), self.output.bytes());
         [
             (last * self.x_stride + self.inner) * read,
             self.outputs * self.inner * read,
@@ -179,7 +150,7 @@ impl Operands {
         let Product { linear, x, out, .. } = product;
         let (weight, scales) = match (x, out, linear.weight) {
             (Activations::Bf16(_), Activations::Bf16(_), _) => (linear.bf16()?.address(), [0; 3]),
-            (Activations::E4m3(..), _, WeightPointer::E4m3 { values, scale }) => {
+            (Activations::E4m3(..), _, WeightPointer::E4m3 { values, scale, .. }) => {
                 let scales = [scale.at.address(), scale_at(x, 0), scale_at(out, 1)];
                 (values.address(), scales)
             }
@@ -231,7 +202,8 @@ pub(super) struct Descriptors {
     addend: MatrixLayout,
     /// True when that matrix is added.
     has_addend: bool,
-    numbers: NumberTypes,
+    input: Number,
+    output: Number,
 }
 
 impl Descriptors {
@@ -256,19 +228,23 @@ impl Descriptors {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias)?;
         }
-        if shape.numbers.is_e4m3() {
+        if shape.input == Number::E4m3 {
             // Sums in the tensor core's own registers; the loss is small compared to the rounding to e4m3.
             let fast = 1_i8;
             let bias_kind = Kind::CUDA_R_16BF;
-            set_scales(&operation, shape.numbers, &[ALIGNED_BYTES; 3])?;
+            set_scales(&operation, shape.output, &[ALIGNED_BYTES; 3])?;
             // SAFETY: each attribute gets a value of its own type.
             unsafe {
                 operation.set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast)?;
                 operation.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_kind)?;
             }
         }
-        let ((read, _), (written, _)) = (shape.numbers.input(), shape.numbers.output());
-        let addend = shape.numbers.addend();
+        let (read, written) = (kind(shape.input), kind(shape.output));
+        // cuBLASLt adds bf16 where the result is e4m3.
+        let addend = match shape.output {
+            Number::E4m3 => kind(Number::Bf16),
+            _ => written,
+        };
         Ok(Self {
             operation,
             weight: layout(read, shape.outputs, shape.inner, shape.inner)?,
@@ -276,7 +252,8 @@ impl Descriptors {
             out: layout(written, shape.rows, shape.outputs, shape.out_stride)?,
             addend: layout(addend, shape.rows, shape.outputs, shape.out_stride)?,
             has_addend: shape.epilogue == Epilogue::BiasAdd,
-            numbers: shape.numbers,
+            input: shape.input,
+            output: shape.output,
         })
     }
 
@@ -365,11 +342,13 @@ impl Descriptors {
         let (one, beta) = (1.0_f32, if self.has_addend { 1.0_f32 } else { 0.0 });
         let bias = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
         // In place only where the types are equal. A matrix that is not added is not read, but needs a valid address.
-        let addend = match self.numbers {
-            NumberTypes::E4m3ToE4m3 => workspace.address(),
+        let addend = match self.output {
+            Number::E4m3 => workspace.address(),
             _ => operands.out,
         };
-        set_scales(&self.operation, self.numbers, &operands.scales)?;
+        if self.input == Number::E4m3 {
+            set_scales(&self.operation, self.output, &operands.scales)?;
+        }
         // SAFETY: the bias is an address; descriptors and algorithm are alive, `one` and `beta` are read during the call;
         // the operands are the caller's promise.
         unsafe {
@@ -407,20 +386,17 @@ fn unsupported(algorithm: Algorithm) -> sys::cublasLtMatmulHeuristicResult_t {
     }
 }
 
-/// Sets what weights, x and the result in e4m3 are multiplied with.
+/// Sets what weights and x in e4m3, and the result where it is too, are multiplied with.
 fn set_scales(
     operation: &MatmulDescriptor,
-    numbers: NumberTypes,
+    output: Number,
     [weight, x, out]: &[u64; 3],
 ) -> Result<(), CublasError> {
-    if !numbers.is_e4m3() {
-        return Ok(());
-    }
     // SAFETY: each attribute is an address.
     unsafe {
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, weight)?;
         operation.set(Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x)?;
-        if numbers == NumberTypes::E4m3ToE4m3 {
+        if output == Number::E4m3 {
             operation.set(Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, out)?;
         }
     }

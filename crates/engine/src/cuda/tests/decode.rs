@@ -9,12 +9,14 @@ use super::{
     whole::{cuda, settings},
 };
 use crate::{
-    cuda::{CudaBackend, CudaCapacity, CudaSettings, Precision},
-    model::{FloatFormat, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
+    cuda::{CudaBackend, CudaCapacity, CudaSettings},
+    model::{
+        FloatFormat, Formats, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError,
+    },
     scheduler::backend::{DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step},
     testing::golden_model::{run_step, step_of},
 };
-use spotter_core::Picture;
+use spotter_core::{Picture, config::GpuPrecision};
 
 /// Noise in all tensors, biases and norms too, so that an omitted one is noticed. Weights have few enough bits for e4m3, so that weights
 /// in e4m3 are equal to them.
@@ -60,7 +62,7 @@ fn small() -> ModelConfig {
     config
 }
 
-fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
+fn backend(config: &ModelConfig, precision: GpuPrecision) -> CudaBackend {
     let weights = Weights::load(config, &mut Noise(Random::new(3))).unwrap();
     let capacity = CudaCapacity {
         slots: 1,
@@ -70,9 +72,11 @@ fn backend(config: &ModelConfig, precision: Precision<'_>) -> CudaBackend {
         pages: 512,
         kept_crops: 0,
     };
+    let pictures = [picture(0)];
     let settings = CudaSettings {
         capacity,
-        precision,
+        formats: Formats::on_gpu(precision, None),
+        pictures: &pictures,
         ..settings()
     };
     cuda(settings, config, weights)
@@ -136,24 +140,24 @@ fn hidden(backend: &mut CudaBackend, step: &Step) -> Vec<f32> {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn one_launch_gives_what_the_kernels_one_by_one_give() {
-    one_launch_is_as_kernels(Precision::Bf16, 1e-2);
+    one_launch_is_as_kernels(GpuPrecision::Bf16, 1e-2);
 }
 
 /// Kernel by kernel the inputs of such steps are in bf16, beside the same weights; prefills are in fp8 in both backends.
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn fused_decode_with_e4m3_weights_equals_bf16_weights() {
-    one_launch_is_as_kernels(Precision::Fp8(&[picture(0)]), 1e-2);
+    one_launch_is_as_kernels(GpuPrecision::Fp8, 1e-2);
 }
 
 /// Kernel by kernel, the inputs of steps of more than 16 positions are in int8.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn one_launch_with_int8_weights_is_close_to_int8_kernels() {
-    one_launch_is_as_kernels(Precision::Int8, 4e-2);
+    one_launch_is_as_kernels(GpuPrecision::Int8, 4e-2);
 }
 
-fn one_launch_is_as_kernels(precision: Precision<'_>, bound: f32) {
+fn one_launch_is_as_kernels(precision: GpuPrecision, bound: f32) {
     let config = small();
     let mut whole = backend(&config, precision);
     let mut parts = backend(&config, precision).without_one_launch();

@@ -10,21 +10,25 @@ use super::{
 };
 use crate::{
     cuda::{
-        CudaBackend, CudaSettings, Precision,
+        CudaBackend, CudaSettings,
         error::CudaError,
-        fp8::{Scales, calibration_step, scale},
+        fp8::{GpuScales, MARGIN, calibration_step, scale},
         kernels::SkinnyOutput,
         memory::Buffer,
+        network::NetworkParts,
         tensor::{
-            Activations, Epilogue, LinearRef, MatrixShape, Product, StridedRows, WeightPointer,
-            bucket,
+            Activations, Epilogue, GpuLinear, LinearRef, MatrixShape, Product, StridedRows,
+            WeightPointer, bucket,
         },
     },
-    model::{self, ModelCalibration, ModelConfig, Weights},
+    model::{self, Formats, ModelCalibration, ModelConfig, Weights},
     scheduler::backend::Backend as _,
     testing::golden_model::run_step,
 };
-use spotter_core::{Picture, config};
+use spotter_core::{
+    Picture,
+    config::{self, GpuPrecision},
+};
 use spotter_street as demo;
 
 /// The size of the largest number.
@@ -93,7 +97,7 @@ pub(super) fn in_both_types(
     }
     let place = |i: usize| i / width * stride + i % width;
     let largest = (0..rows * width).fold(0.0, |most, i| f32::max(most, wanted[place(i)].abs()));
-    let scales = Scales::new(&rig.stream, &[scale(largest, 1.1).unwrap()]).unwrap();
+    let scales = GpuScales::new(&rig.stream, &[scale(largest, 1.1).unwrap()]).unwrap();
     let got = rig.bytes(&vec![0xaa; rows * stride]);
     let to = StridedRows::packed(got.start(), stride);
     launch(Activations::E4m3(to, scales.at(0))).unwrap();
@@ -124,7 +128,7 @@ fn quantising_rounds_as_the_twin_does() {
         x[..8].copy_from_slice(&edges.map(bf16::from_f32));
         let up = rig.up(&x);
         let out = rig.bytes(&vec![0xaa; rows * to]);
-        let scales = Scales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
+        let scales = GpuScales::new(&rig.stream, &[2.0_f32.powi(exponent)]).unwrap();
         let scale = scales.at(0);
         let rows_of = StridedRows::packed(up.start(), from);
         let rows_to = StridedRows::packed(out.start(), to);
@@ -167,7 +171,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
         // Sums of about 1, as layers give.
         let w: Vec<f32> = w.iter().map(|w| w / (inner as f32).sqrt()).collect();
         let bias = random.values(outputs);
-        let scales = Scales::new(&rig.stream, &[1.0 / 128.0, 2.0_f32.powi(-10), 1.0 / 64.0]);
+        let scales = GpuScales::new(&rig.stream, &[1.0 / 128.0, 2.0_f32.powi(-10), 1.0 / 64.0]);
         let scales = scales.unwrap();
         let [x_scale, w_scale, out_scale] = [0, 1, 2].map(|i| scales.at(i));
         let (mut x_bytes, x8) = quantised(&x, x_scale.value);
@@ -180,6 +184,7 @@ fn products_of_e4m3_are_those_of_the_formula() {
             weight: WeightPointer::E4m3 {
                 values: ws.start(),
                 scale: w_scale,
+                input: x_scale,
             },
             ..linear(&weight, &bias_up, outputs, inner)
         };
@@ -243,7 +248,7 @@ fn few_rows_read_weights_in_e4m3_exactly() {
         let x = random.values(rows * inner);
         let w = f32s(&random.values(outputs * inner));
         // Some of them are below the least normal number.
-        let scales = Scales::new(&rig.stream, &[1.0 / 8.0]).unwrap();
+        let scales = GpuScales::new(&rig.stream, &[1.0 / 8.0]).unwrap();
         let (w_bytes, w) = quantised(&w, scales.at(0).value);
         let bias = random.values(outputs);
         let (x_at, bytes, bias_at) = (rig.up(&x), rig.bytes(&w_bytes), rig.up(&bias));
@@ -251,6 +256,7 @@ fn few_rows_read_weights_in_e4m3_exactly() {
             weight: WeightPointer::E4m3 {
                 values: bytes.start(),
                 scale: scales.at(0),
+                input: scales.at(0),
             },
             ..linear(&x_at, &bias_at, outputs, inner)
         };
@@ -269,9 +275,9 @@ fn few_rows_read_weights_in_e4m3_exactly() {
 pub(super) fn inside(
     config: &ModelConfig,
     weights: Weights,
-    precision: Precision<'_>,
+    formats: Formats<'_>,
 ) -> [Vec<f32>; 2] {
-    inside_of(cuda_for_one(precision, config, weights), config)
+    inside_of(cuda_for_one(formats, config, weights), config)
 }
 
 /// The same of a backend for one row.
@@ -307,8 +313,13 @@ fn the_network_in_fp8_is_near_the_one_in_bf16() {
     rig_with_fp8();
     let pictures = [3, 4].map(picture);
     for (name, config, weights) in small_models() {
-        let wide = inside(&config, weights.clone(), Precision::Bf16);
-        let narrow = inside(&config, weights, Precision::Fp8(&pictures));
+        let wide = inside(&config, weights.clone(), Formats::BF16);
+        let settings = CudaSettings {
+            formats: Formats::on_gpu(GpuPrecision::Fp8, None),
+            pictures: &pictures,
+            ..settings_for_one()
+        };
+        let narrow = inside_of(cuda(settings, &config, weights), &config);
         // A layer's results are off by some 4 % (see above), part by part of what adds up in the hidden states.
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("fp8, {name}: {what}"), &narrow[i], &wide[i], 0.15);
@@ -324,21 +335,32 @@ fn scales_have_room_for_the_larger_of_both_inputs() {
     rig_with_fp8();
     let pictures = [3].map(picture);
     let [(_, config, weights), _] = small_models();
-    let largest = |measured: Option<&ModelCalibration>| {
+    let scales = |measured: Option<&ModelCalibration>| {
         let settings = CudaSettings {
-            precision: Precision::Fp8(&pictures),
-            measured,
+            formats: Formats::on_gpu(GpuPrecision::Fp8, measured),
+            pictures: &pictures,
             ..settings_for_one()
         };
-        let network = cuda(settings, &config, weights.clone()).network;
-        let of = |inputs: Option<Vec<f32>>| inputs.expect("fp8");
-        let (vision, text) = (network.vision.weights, network.text.weights);
-        [of(vision.largest_inputs), of(text.largest_inputs)].concat()
+        let NetworkParts { weights, .. } = cuda(settings, &config, weights.clone())
+            .network
+            .into_parts();
+        let input = |layer: &GpuLinear| match layer.at.weight {
+            WeightPointer::E4m3 { input, .. } => Some(input.value),
+            WeightPointer::Bf16(_) | WeightPointer::Int8(_) => None,
+        };
+        weights
+            .large_layers()
+            .filter_map(input)
+            .collect::<Vec<f32>>()
     };
-    let drawn = largest(None);
+    let drawn = scales(None);
+    assert!(drawn.len() > 4, "{drawn:?}");
     // Some layers of the drawn scenes have larger inputs, some have smaller ones.
-    let users = calibration(&config, &[0.0], 5.0);
-    let joined: Vec<f32> = drawn.iter().map(|largest| largest.max(5.0)).collect();
-    assert_eq!(largest(Some(&users)), joined);
-    assert!(joined != drawn && joined.iter().any(|largest| *largest > 5.0));
+    let (users, of_users) = (
+        calibration(&config, &[0.0], 5.0),
+        scale(5.0, MARGIN).unwrap(),
+    );
+    let joined: Vec<f32> = drawn.iter().map(|scale| scale.max(of_users)).collect();
+    assert_eq!(scales(Some(&users)), joined);
+    assert!(joined != drawn && joined.iter().any(|scale| *scale > of_users));
 }

@@ -15,8 +15,8 @@ use super::{
     whole::{cuda_for_one, on_cpu},
 };
 use crate::{
-    cuda::{CudaBackend, Precision},
-    model::{ModelConfig, Weights},
+    cuda::CudaBackend,
+    model::{Formats, ModelConfig, Weights},
     testing::{
         figures::{Beyond, Figures, Measure},
         golden_figures::{SmallSet, reference_figures},
@@ -30,7 +30,7 @@ use crate::{
         whole_golden_sets,
     },
 };
-use spotter_core::Picture;
+use spotter_core::{Picture, config::GpuPrecision};
 
 /// Of our error to the reference's.
 const FACTOR: f64 = 2.0;
@@ -46,7 +46,7 @@ fn is_by_chance(set: &Path, beyond: &Beyond) -> bool {
 }
 
 fn cuda(config: &ModelConfig, weights: Weights) -> CudaBackend {
-    cuda_for_one(Precision::Bf16, config, weights)
+    cuda_for_one(Formats::BF16, config, weights)
 }
 
 /// A model with one more block in the decoder, so that the states of images behind its own last block are made.
@@ -224,7 +224,7 @@ fn true_widths_in_int8_decide_as_f32() {
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let mut backend = cuda_for_one(Precision::Int8, &config, weights);
+    let mut backend = cuda_for_one(Formats::on_gpu(GpuPrecision::Int8, None), &config, weights);
     let report = golden.report(&mut backend, &set, &config);
     report.print("md2-full on the GPU, int8");
     assert_bins(&report);

@@ -10,15 +10,19 @@ use super::{
     rig,
     whole::{calibration, cuda, settings_for_one},
 };
-use crate::cuda::{
-    CudaSettings, Precision,
-    kernels::{Kernels, SkinnyOutput},
-    memory::Buffer,
-    tensor::{
-        Activations, Epilogue, GpuNorm, Int8Rows, LinearRef, MatrixShape, StridedRows,
-        WeightPointer,
+use crate::{
+    cuda::{
+        CudaSettings,
+        kernels::{Kernels, SkinnyOutput},
+        memory::Buffer,
+        tensor::{
+            Activations, Epilogue, GpuNorm, Int8Rows, LinearRef, MatrixShape, StridedRows,
+            WeightPointer,
+        },
     },
+    model::Formats,
 };
+use spotter_core::config::GpuPrecision;
 
 /// Rows in int8 on the GPU.
 struct OnGpu {
@@ -205,8 +209,8 @@ fn few_rows_read_weights_in_int8_exactly() {
 #[ignore = "needs a GPU; run make test-gpu"]
 fn the_network_in_int8_is_near_the_one_in_bf16() {
     for (name, config, weights) in small_models() {
-        let wide = inside(&config, weights.clone(), Precision::Bf16);
-        let narrow = inside(&config, weights, Precision::Int8);
+        let wide = inside(&config, weights.clone(), Formats::BF16);
+        let narrow = inside(&config, weights, Formats::on_gpu(GpuPrecision::Int8, None));
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("int8, {name}: {what}"), &narrow[i], &wide[i], 0.1);
             // Equal numbers would mean that the backend does not use int8.
@@ -222,14 +226,17 @@ fn layers_with_large_errors_are_in_bf16() {
         let in_int8 = |errors: &[f32]| {
             let measured = calibration(&config, errors, 1.0);
             let settings = CudaSettings {
-                precision: Precision::Int8,
-                measured: Some(&measured),
+                formats: Formats::on_gpu(GpuPrecision::Int8, Some(&measured)),
                 ..settings_for_one()
             };
             inside_of(cuda(settings, &config, weights.clone()), &config)
         };
-        let wide = inside(&config, weights.clone(), Precision::Bf16);
-        let narrow = inside(&config, weights.clone(), Precision::Int8);
+        let wide = inside(&config, weights.clone(), Formats::BF16);
+        let narrow = inside(
+            &config,
+            weights.clone(),
+            Formats::on_gpu(GpuPrecision::Int8, None),
+        );
         assert_eq!(in_int8(&[1.0]), wide, "{name}: all layers");
         assert_eq!(in_int8(&[0.0]), narrow, "{name}: no layer");
         // Each kind of layer is in both formats in some block.

@@ -252,12 +252,15 @@ impl Encoder {
         }
     }
 
-    fn up(&self, rig: &Rig) -> GpuEncoder {
+    fn up(&self, rig: &Rig) -> (Buffer<f32>, [Buffer<bf16>; 2]) {
+        let layer = [&self.weight, &self.bias].map(|values| rig.up(values));
+        (rig.floats(&self.frequencies), layer)
+    }
+
+    fn at(&self, (frequencies, [weight, bias]): &(Buffer<f32>, [Buffer<bf16>; 2])) -> GpuEncoder {
         GpuEncoder {
-            frequencies: rig.floats(&self.frequencies),
-            weight: rig.up(&self.weight),
-            bias: rig.up(&self.bias),
-            half: self.half,
+            frequencies: frequencies.start(),
+            linear: linear(weight, bias, self.bias.len(), 2 * self.half),
         }
     }
 
@@ -307,8 +310,8 @@ fn inputs_are_embedded_by_their_kind_and_zombies_are_marked() {
         values: [a.start(), b.start()],
         decided: decided.start(),
         wte: table.start(),
-        coord: &coord_up,
-        size: &size_up,
+        coord: coord.at(&coord_up),
+        size: size.at(&size_up),
         hidden: out.start(),
         is_zombie: is_zombie.start(),
     };

@@ -7,11 +7,10 @@ use serde_json::Value;
 use super::{CACHE, assert_close};
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{
-        CudaBackend, CudaCapacity, CudaSettings, Footprint, Precision, WeightFormats, fp8,
-        memory::held_bytes,
+    cuda::{CudaBackend, CudaCapacity, CudaSettings, Footprint, fp8, memory::held_bytes},
+    model::{
+        Formats, LayerRange, ModelCalibration, ModelConfig, SequenceOutput, Weights, random_weights,
     },
-    model::{LayerRange, ModelCalibration, ModelConfig, SequenceOutput, Weights, random_weights},
     scheduler::{
         backend::{Backend, Pick, PickResult, Step},
         decision::Decision,
@@ -53,19 +52,19 @@ pub(super) fn settings() -> CudaSettings<'static> {
             pages: 1024,
             kept_crops: 64,
         },
-        precision: Precision::Bf16,
-        measured: None,
+        formats: Formats::BF16,
+        pictures: &[],
     }
 }
 
 /// For one row behind one image.
 pub(super) fn cuda_for_one(
-    precision: Precision<'_>,
+    formats: Formats<'_>,
     config: &ModelConfig,
     weights: Weights,
 ) -> CudaBackend {
     let settings = CudaSettings {
-        precision,
+        formats,
         ..settings_for_one()
     };
     cuda(settings, config, weights)
@@ -122,7 +121,7 @@ fn first(backend: &mut dyn Backend, picture: &Picture, ids: &[u32], pick: Pick) 
 /// The same model in f32.
 pub(super) fn on_cpu(config: &ModelConfig, weights: Weights) -> CpuBackend {
     let capacity = cpu::CpuSettings {
-        precision: cpu::CpuPrecision::F32,
+        formats: Formats::F32,
         slots: 1,
         rows: 4,
         images: 1,
@@ -296,20 +295,13 @@ fn allocated_memory_is_the_planned_one() {
                 crops_at_once,
                 ..settings().capacity
             };
-            let formats = WeightFormats {
-                precision,
-                measured,
-            };
+            let formats = Formats::on_gpu(precision, measured);
             let planned = Footprint::of(&config, formats, capacity).unwrap();
             let pictures = [Picture::from_rgb(64, 48, vec![90; 64 * 48 * 3]).unwrap()];
             let settings = CudaSettings {
                 capacity,
-                measured,
-                precision: match precision {
-                    GpuPrecision::Bf16 => Precision::Bf16,
-                    GpuPrecision::Fp8 => Precision::Fp8(&pictures),
-                    GpuPrecision::Int8 => Precision::Int8,
-                },
+                formats,
+                pictures: &pictures,
                 ..settings()
             };
             let before = held_bytes();

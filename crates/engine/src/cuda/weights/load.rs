@@ -5,29 +5,30 @@
 //!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in int8
 //! ```
 
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{any::Any, cell::RefCell, ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::{
-    linear::{GpuLinear, GpuWeight, WeightFormat},
-    rows::{PIECE_VALUES, WeightRows, put_pairs_together},
-};
+use super::rows::{PIECE_VALUES, WeightRows, put_pairs_together};
 use crate::{
     cuda::{
         error::CudaError,
         kernels::Kernels,
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
-        tensor::{GpuEncoder, GpuNorm, Int8Rows, MatrixShape, StridedRows, TEXT_HEAD},
+        tensor::{
+            GpuLinear, GpuTextBlock, Int8Rows, LinearRef, MatrixShape, StridedRows, TEXT_HEAD,
+            WeightPointer,
+        },
     },
-    model::{self, ModelConfig, Tensor},
-    network::Norm,
+    model::{Formats, LargeLayer, LinearWeights, Tensor},
+    network::{PartMap, TextBlock, format::Number},
 };
 
 /// Copies weights to the GPU.
 pub struct GpuLoader<'a> {
     stream: &'a Arc<CudaStream>,
+    formats: Formats<'a>,
     /// A piece on its way.
     piece: RefCell<PinnedBuffer<bf16>>,
     /// Converts large layers to int8; `None` where none is in it.
@@ -40,144 +41,141 @@ struct Int8Converter<'a> {
     piece: Buffer<bf16>,
 }
 
+impl PartMap<LinearWeights, Tensor> for GpuLoader<'_> {
+    type Layer = GpuLinear;
+    type Plain = Buffer<bf16>;
+    type Error = CudaError;
+
+    fn layer(&mut self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
+        let bias = layer.bias.into_f32()?;
+        let rows = WeightRows::padded(&layer.weight, layer.weight.len() / bias.len());
+        self.linear(&rows, &bias, layer.large)
+    }
+
+    fn plain(&mut self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
+        self.in_bf16(&WeightRows::of(&tensor, 1))
+    }
+}
+
+/// The same for layers beside frequencies, which stay in f32.
+pub struct Frequencies<'a, 'b>(pub &'a mut GpuLoader<'b>);
+
+impl PartMap<LinearWeights, Tensor> for Frequencies<'_, '_> {
+    type Layer = GpuLinear;
+    type Plain = Buffer<f32>;
+    type Error = CudaError;
+
+    fn layer(&mut self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
+        self.0.layer(layer)
+    }
+
+    fn plain(&mut self, tensor: Tensor) -> Result<Buffer<f32>, CudaError> {
+        Buffer::from_host(self.0.stream, &tensor.into_f32()?)
+    }
+}
+
 impl<'a> GpuLoader<'a> {
-    /// For a model of these widths; with `has_int8` it converts layers to int8.
-    pub fn new(
-        kernels: &'a Kernels,
-        config: &ModelConfig,
-        has_int8: bool,
-    ) -> Result<Self, CudaError> {
-        let large = config.network().large_layers().into_iter();
-        let large = large.map(|(_, shape)| shape.inner);
-        let widest = large.max().unwrap_or(1).max(config.region.inner_dim);
-        let values = PIECE_VALUES.max(TEXT_HEAD * widest);
-        let int8 = match has_int8 {
-            true => Some(Int8Converter {
+    pub fn new(kernels: &'a Kernels, formats: Formats<'a>) -> Result<Self, CudaError> {
+        let int8 = match formats.large.weight {
+            Number::Int8 => Some(Int8Converter {
                 kernels,
-                piece: Buffer::zeros(&kernels.stream, values)?,
+                piece: Buffer::zeros(&kernels.stream, PIECE_VALUES)?,
             }),
-            false => None,
+            _ => None,
         };
         Ok(Self {
             stream: &kernels.stream,
-            piece: RefCell::new(PinnedBuffer::zeros(values)?),
+            formats,
+            piece: RefCell::new(PinnedBuffer::zeros(PIECE_VALUES)?),
             int8,
         })
     }
 
-    pub fn buffer(&self, tensor: Tensor) -> Result<Buffer<bf16>, CudaError> {
-        self.in_bf16(&WeightRows::of(&tensor, 1))
-    }
-
-    pub fn norm(&self, norm: Norm<Tensor>) -> Result<GpuNorm, CudaError> {
-        Ok(GpuNorm {
-            weight: self.buffer(norm.weight)?,
-            bias: self.buffer(norm.bias)?,
+    pub fn text_block(
+        &mut self,
+        block: TextBlock<LinearWeights, Tensor>,
+    ) -> Result<GpuTextBlock, CudaError> {
+        Ok(GpuTextBlock {
+            ln: block.ln.try_map(|tensor| self.plain(tensor))?,
+            qkv_fc1: self.stacked(block.qkv, block.mlp.fc1)?,
+            proj_fc2: self.side_by_side(block.proj, block.mlp.fc2)?,
         })
-    }
-
-    pub fn linear(&self, linear: model::LinearWeights) -> Result<GpuLinear, CudaError> {
-        let bias = linear.bias.into_f32()?;
-        let inner = linear.weight.len() / bias.len();
-        self.layer(&WeightRows::of(&linear.weight, inner), &bias)
     }
 
     /// Some outputs of a layer.
     pub fn outputs_of(
         &self,
-        linear: &model::LinearWeights,
+        layer: &LinearWeights,
         outputs: &[usize],
     ) -> Result<GpuLinear, CudaError> {
-        let bias = linear.bias.to_f32()?;
-        let inner = linear.weight.len() / bias.len();
+        let bias = layer.bias.to_f32()?;
+        let inner = layer.weight.len() / bias.len();
         let bias: Vec<f32> = outputs.iter().map(|&output| bias[output]).collect();
-        self.layer(&WeightRows::picked(&linear.weight, inner, outputs), &bias)
-    }
-
-    /// A layer whose rows of `inner` values become multiples of 8 values.
-    pub fn padded(
-        &self,
-        linear: model::LinearWeights,
-        inner: usize,
-    ) -> Result<GpuLinear, CudaError> {
-        let bias = linear.bias.into_f32()?;
-        self.layer(&WeightRows::padded(&linear.weight, inner), &bias)
-    }
-
-    pub fn large(
-        &self,
-        linear: model::LinearWeights,
-        format: WeightFormat,
-    ) -> Result<GpuLinear, CudaError> {
-        let bias = linear.bias.into_f32()?;
-        let inner = linear.weight.len() / bias.len();
-        self.large_layer(&WeightRows::of(&linear.weight, inner), &bias, format)
+        let rows = WeightRows::picked(&layer.weight, inner, outputs);
+        self.linear(&rows, &bias, layer.large)
     }
 
     /// Queries, keys and values with the pairs of each head together, then the layer below.
-    pub fn stacked(
-        &self,
-        layers: [model::LinearWeights; 2],
-        format: WeightFormat,
-    ) -> Result<GpuLinear, CudaError> {
-        let [qkv, below] = layers;
+    fn stacked(&self, qkv: LinearWeights, below: LinearWeights) -> Result<GpuLinear, CudaError> {
         let mut bias = qkv.bias.into_f32()?;
         let inner = qkv.weight.len() / bias.len();
         let rotated = bias.len() / 3 * 2;
         put_pairs_together(&mut bias[..rotated], 1);
         bias.extend(below.bias.into_f32()?);
         let rows = WeightRows::stacked(&qkv.weight, &below.weight, inner);
-        self.large_layer(&rows, &bias, format)
+        self.linear(&rows, &bias, qkv.large)
     }
 
-    /// Two layers whose results are added up as one: their inputs side by side.
-    pub fn side_by_side(
-        &self,
-        layers: [model::LinearWeights; 2],
-        format: WeightFormat,
-    ) -> Result<GpuLinear, CudaError> {
-        let [a, b] = layers;
-        let (ba, bb) = (a.bias.into_f32()?, b.bias.into_f32()?);
-        let bias: Vec<f32> = ba.iter().zip(&bb).map(|(a, b)| a + b).collect();
+    /// Two layers whose results are added up as one: their inputs side by side, and the sum of their biases.
+    fn side_by_side(&self, a: LinearWeights, b: LinearWeights) -> Result<GpuLinear, CudaError> {
+        let (of_a, of_b) = (a.bias.into_f32()?, b.bias.into_f32()?);
+        let bias: Vec<f32> = of_a.iter().zip(&of_b).map(|(a, b)| a + b).collect();
         let rows = WeightRows::side_by_side(&a.weight, &b.weight, bias.len());
-        self.large_layer(&rows, &bias, format)
+        self.linear(&rows, &bias, a.large)
     }
 
-    /// An encoder of `inputs` values.
-    pub fn encoder(
-        &self,
-        frequencies: Tensor,
-        linear: model::LinearWeights,
-        inputs: usize,
-    ) -> Result<GpuEncoder, CudaError> {
-        Ok(GpuEncoder {
-            half: frequencies.len() / inputs,
-            frequencies: Buffer::from_host(self.stream, &frequencies.into_f32()?)?,
-            weight: self.buffer(linear.weight)?,
-            bias: self.buffer(linear.bias)?,
-        })
-    }
-
-    /// A layer in bf16, one bias for each output.
-    fn layer(&self, weight: &WeightRows<'_>, bias: &[f32]) -> Result<GpuLinear, CudaError> {
-        let stored = GpuWeight::Bf16(self.in_bf16(weight)?);
-        self.with_bias(stored, bias, weight.width)
-    }
-
-    /// The same in a format.
-    fn large_layer(
+    /// A layer in its format, or in bf16 until it is in e4m3.
+    fn linear(
         &self,
         weight: &WeightRows<'_>,
         bias: &[f32],
-        format: WeightFormat,
+        large: Option<LargeLayer>,
     ) -> Result<GpuLinear, CudaError> {
-        match (format, &self.int8) {
-            (WeightFormat::Int8, Some(converter)) => {
-                let stored = self.in_int8(weight, converter)?;
-                self.with_bias(stored, bias, weight.width)
+        let format = self.formats.of(large);
+        let (at, memory): (_, Box<dyn Any>) = match (format.weight, &self.int8) {
+            (Number::Int8, Some(converter)) => {
+                let (values, scales) = self.in_int8(weight, converter)?;
+                let rows = Int8Rows::new(values.start(), scales.start(), weight.width);
+                (WeightPointer::Int8(rows), Box::new((values, scales)))
             }
-            _ => self.layer(weight, bias),
-        }
+            _ => {
+                let values = self.in_bf16(weight)?;
+                (WeightPointer::Bf16(values.start()), Box::new(values))
+            }
+        };
+        let largest_input = match format.input {
+            Number::E4m3 => {
+                let known = self.formats.largest_input(large);
+                Some(Buffer::from_host(self.stream, &[known])?)
+            }
+            _ => None,
+        };
+        let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
+        let in_bf16 = Buffer::from_host(self.stream, &rounded)?;
+        let in_f32 = Buffer::from_host(self.stream, bias)?;
+        Ok(GpuLinear {
+            at: LinearRef {
+                weight: at,
+                bias: in_bf16.start(),
+                bias_f32: Some(in_f32.start()),
+                largest_input: largest_input.as_ref().map(Buffer::start),
+                outputs: bias.len(),
+                inner: weight.width,
+            },
+            weight: memory,
+            bias: (in_bf16, in_f32),
+            largest_input,
+        })
     }
 
     fn in_bf16(&self, weight: &WeightRows<'_>) -> Result<Buffer<bf16>, CudaError> {
@@ -193,7 +191,7 @@ impl<'a> GpuLoader<'a> {
         &self,
         weight: &WeightRows<'_>,
         converter: &Int8Converter<'_>,
-    ) -> Result<GpuWeight, CudaError> {
+    ) -> Result<(Buffer<i8>, Buffer<f32>), CudaError> {
         let width = weight.width;
         let stride = Int8Rows::stride_of(width);
         let values = Buffer::zeros(self.stream, weight.rows * stride)?;
@@ -212,7 +210,7 @@ impl<'a> GpuLoader<'a> {
                 .quantise_rows(from, all.from(rows.start), shape)?;
             wait_for_stream(self.stream, "converting weights to int8")?;
         }
-        Ok(GpuWeight::Int8 { values, scales })
+        Ok((values, scales))
     }
 
     /// Reads some rows and copies them to the GPU. Waits for it.
@@ -224,25 +222,16 @@ impl<'a> GpuLoader<'a> {
     ) -> Result<(), CudaError> {
         let mut piece = self.piece.borrow_mut();
         let values = rows.len() * weight.width;
-        weight.read(rows, &mut piece.as_mut_slice()[..values])?;
+        let room = piece.as_mut_slice().get_mut(..values);
+        let room = room.ok_or_else(|| {
+            CudaError::Shape(format!(
+                "a layer has {} inputs, more than {} are not supported",
+                weight.width,
+                PIECE_VALUES / TEXT_HEAD
+            ))
+        })?;
+        weight.read(rows, room)?;
         upload(self.stream, &piece, 0..values, to)?;
         wait_for_stream(self.stream, "copying weights to the GPU")
-    }
-
-    fn with_bias(
-        &self,
-        weight: GpuWeight,
-        bias: &[f32],
-        inner: usize,
-    ) -> Result<GpuLinear, CudaError> {
-        let rounded: Vec<bf16> = bias.iter().map(|&x| bf16::from_f32(x)).collect();
-        Ok(GpuLinear {
-            weight,
-            bias: Buffer::from_host(self.stream, &rounded)?,
-            bias_f32: Buffer::from_host(self.stream, bias)?,
-            largest_input: None,
-            outputs: bias.len(),
-            inner,
-        })
     }
 }

@@ -48,6 +48,9 @@ impl<'a> WeightRows<'a> {
     /// A tensor of rows of `inner` values, with zeros behind each row up to a multiple of 8 values, which products require.
     pub fn padded(tensor: &'a Tensor, inner: usize) -> Self {
         let width = inner.next_multiple_of(8);
+        if width == inner {
+            return Self::of(tensor, inner);
+        }
         let read = move |rows: Range<usize>, to: &mut [bf16]| {
             to.fill(bf16::ZERO);
             let mut rows = rows.zip(to.chunks_exact_mut(width));

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    cpu::{CpuBackend, CpuPrecision, CpuSettings},
+    cpu::{CpuBackend, CpuSettings},
+    model::Formats,
     scheduler::{constraint::Cursor, sequence::Bounds},
     service::{Engine, EngineError, EngineModel},
     testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
@@ -19,7 +20,7 @@ fn babbling_engine() -> Engine {
     let model = micro_model();
     let weights = weights(&golden_set("md2-micro"), &model.config);
     let capacity = CpuSettings {
-        precision: CpuPrecision::F32,
+        formats: Formats::F32,
         slots: 2,
         rows: 4,
         images: 1,

@@ -1,0 +1,86 @@
+//! Which format each layer of a model has.
+
+use super::{LargeLayer, ModelCalibration};
+use crate::network::format::{Format, Number};
+use spotter_core::config::GpuPrecision;
+
+/// The formats of a model's layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Formats<'a> {
+    /// Of the large layers, but for some.
+    pub large: Format,
+    /// Of these and all other layers.
+    pub others: Format,
+    /// What the user's pictures showed: layers whose errors are too large for int8, and the largest inputs for e4m3.
+    pub measured: Option<&'a ModelCalibration>,
+}
+
+impl<'a> Formats<'a> {
+    pub const F32: Self = Self::one(Format::F32);
+    pub const BF16: Self = Self::one(Format::BF16);
+
+    const fn one(format: Format) -> Self {
+        Self {
+            large: format,
+            others: format,
+            measured: None,
+        }
+    }
+
+    pub fn on_gpu(precision: GpuPrecision, measured: Option<&'a ModelCalibration>) -> Self {
+        let large = match precision {
+            GpuPrecision::Bf16 => Format::BF16,
+            GpuPrecision::Fp8 => Format::E4M3,
+            GpuPrecision::Int8 => Format::INT8,
+        };
+        Self::BF16.with_large(large, measured)
+    }
+
+    /// With another format of the large layers.
+    pub fn with_large(self, large: Format, measured: Option<&'a ModelCalibration>) -> Self {
+        Self {
+            large,
+            measured,
+            ..self
+        }
+    }
+
+    /// Of a layer that is, or is a part of, a large one.
+    pub fn of(&self, layer: Option<LargeLayer>) -> Format {
+        let is_wide = |layer| match self.large.weight {
+            Number::Int8 => self.measured.is_some_and(|m| m.is_wide(layer)),
+            Number::E4m3 => matches!(layer, LargeLayer::ProjectionFc1 | LargeLayer::ProjectionFc2),
+            Number::F32 | Number::F16 | Number::Bf16 => false,
+        };
+        match layer {
+            Some(layer) if !is_wide(layer) => self.large,
+            _ => self.others,
+        }
+    }
+
+    /// The largest size of an input of that layer that the user's pictures showed; 0 where they showed none.
+    pub fn largest_input(&self, layer: Option<LargeLayer>) -> f32 {
+        let known = self.measured.zip(layer);
+        known.map_or(0.0, |(measured, layer)| measured.largest_input(layer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projection_is_in_int8_and_never_in_e4m3() {
+        let projection = Some(LargeLayer::ProjectionFc1);
+        for (precision, large, of_projection) in [
+            (GpuPrecision::Bf16, Format::BF16, Format::BF16),
+            (GpuPrecision::Fp8, Format::E4M3, Format::BF16),
+            (GpuPrecision::Int8, Format::INT8, Format::INT8),
+        ] {
+            let formats = Formats::on_gpu(precision, None);
+            assert_eq!(formats.of(Some(LargeLayer::EncoderQkv(3))), large);
+            assert_eq!(formats.of(projection), of_projection);
+            assert_eq!(formats.of(None), Format::BF16);
+        }
+    }
+}

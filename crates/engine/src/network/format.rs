@@ -1,0 +1,69 @@
+//! What the layers of a network are stored and multiplied in. Pure.
+
+/// A format of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Number {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// 8 exponent bits, 7 of mantissa.
+    Bf16,
+    /// 4 exponent bits, 3 of mantissa; no infinity.
+    E4m3,
+    Int8,
+}
+
+impl Number {
+    /// Bytes of one value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::E4m3 | Self::Int8 => 1,
+        }
+    }
+}
+
+/// What the numbers of weights are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// The numbers are the weights.
+    None,
+    /// One scale for all weights, a power of two.
+    Tensor,
+    /// One for the weights of each output.
+    Output,
+}
+
+/// Of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    pub weight: Number,
+    pub scales: Scales,
+    /// What inputs of many rows are rounded to. In int8 each row has a scale of its own, in e4m3 the layer has one.
+    pub input: Number,
+}
+
+impl Format {
+    pub const F32: Self = Self::plain(Number::F32);
+    pub const BF16: Self = Self::plain(Number::Bf16);
+    pub const INT8: Self = Self {
+        weight: Number::Int8,
+        scales: Scales::Output,
+        input: Number::Int8,
+    };
+    pub const E4M3: Self = Self {
+        weight: Number::E4m3,
+        scales: Scales::Tensor,
+        input: Number::E4m3,
+    };
+
+    const fn plain(number: Number) -> Self {
+        Self {
+            weight: number,
+            scales: Scales::None,
+            input: number,
+        }
+    }
+}
