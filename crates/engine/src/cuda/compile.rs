@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 15] = [
+pub const SOURCES: [KernelSource; 18] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -44,16 +44,19 @@ pub const SOURCES: [KernelSource; 15] = [
     source!("decide.cu"),
     source!("decode_step.cu"),
     source!("embed.cu"),
+    source!("experts_few.cu"),
+    source!("experts_product.cu"),
     source!("frame.cu"),
     source!("int8_product.cu"),
     source!("int8_wide.cu"),
     source!("layer_norm.cu"),
     source!("quantise.cu"),
     source!("rope_scatter.cu"),
+    source!("route.cu"),
     source!("skinny_product.cu"),
 ];
 
-const HEADERS: [KernelSource; 10] = [
+const HEADERS: [KernelSource; 11] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -62,6 +65,7 @@ const HEADERS: [KernelSource; 10] = [
     source!("decode_base.cuh"),
     source!("decode_few.cuh"),
     source!("decode_product.cuh"),
+    source!("experts.cuh"),
     source!("int8.cuh"),
     source!("warpgroup.cuh"),
 ];

@@ -17,6 +17,7 @@ mod attention;
 mod decisions;
 mod decode_step;
 mod dense;
+mod experts;
 mod frames;
 mod int8;
 mod launch;
@@ -30,6 +31,10 @@ pub use decode_step::{ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
+#[cfg(test)]
+pub use experts::{
+    ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights, RoutedRows, Routing,
+};
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
@@ -65,7 +70,8 @@ impl Kernels {
             kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
             kernels.allow_shared(&format!("{name}_e4m3"), bytes, gpu.shared_bytes)?;
         }
-        for (name, bytes) in int8::shared_bytes().chain(decode_step::shared_bytes()) {
+        let others = int8::shared_bytes().chain(experts::shared_bytes());
+        for (name, bytes) in others.chain(decode_step::shared_bytes()) {
             kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
         }
         Ok(kernels)

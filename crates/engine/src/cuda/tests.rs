@@ -6,6 +6,7 @@ mod attention;
 mod choices;
 mod decode;
 mod dense;
+mod experts;
 mod faults;
 mod foreign;
 mod fp8;

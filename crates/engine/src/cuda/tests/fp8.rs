@@ -35,7 +35,7 @@ use spotter_street as demo;
 const LARGEST: f32 = 448.0;
 
 /// The value of a byte of e4m3: sign, 4 bits of exponent with bias 7, 3 of mantissa; the last code is NaN.
-fn value(byte: u8) -> f32 {
+pub(super) fn value(byte: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f32::from(byte & 7));
     let size = match exponent {
         0 => mantissa * 2.0_f32.powi(-9),

@@ -1,0 +1,428 @@
+//! Mixture of experts: which experts compute a row, their products, and the sum of their results.
+//!
+//! ```text
+//!   router logits ─▶ route ─▶ group_rows ─▶ slots: a row of one expert each, sorted by expert, then by row
+//!   normed rows ───────────────────────────▶ up ─▶ gelu(h) * (g + 1) ─▶ down ─▶ add_experts ─▶ hidden rows
+//!                                            [slots, inner]             [slots, width]
+//! ```
+//!
+//! Everything stays on the GPU: the host knows the number of rows, and launches as many blocks as the least even choice of experts needs.
+//! Blocks that find no work end at once. No result depends on the order of atomics, so equal steps have equal bits.
+//!
+//! **Many rows** (`experts_product.cu`): one launch of tiles of up to 128 slots of one expert by 128 rows of its weights, with the
+//! tensor cores' bf16 (`mma.sync`, sm_80 and newer). Weights in e4m3 are converted behind shared memory, once for all rows of a tile. The tile is
+//! 128 rows high because 740 positions give each of 64 experts 92: its weights are read once. Rows that an expert does not have are left
+//! out, 16 at a time. **Few rows** (`experts_few.cu`): each block reads 16 outputs of one expert, straight into registers.
+//!
+//! Floors of a layer of Moondream 3 (64 experts of 6.3 million weights, 8 active, so 101 MFLOP a row) on an H100 of 2.8 TB/s and
+//! 700 TFLOP/s, and what this design is expected to take there in e4m3; none of it is measured:
+//!
+//! | rows | experts read | weights in e4m3 / bf16 | reading them | FLOP | computing | expected |
+//! | --- | --- | --- | --- | --- | --- | --- |
+//! | 1 | 8 | 50 / 101 MB | 18 / 36 µs | 0.1 G | – | 30 µs: five launches of some 2 µs beside the reading |
+//! | 8 | 42 | 264 / 528 MB | 94 / 189 µs | 0.8 G | 1 µs | 120 µs: 80 % of the memory |
+//! | 32 | 63 | 397 / 795 MB | 142 / 284 µs | 3.2 G | 5 µs | 180 µs |
+//! | 740 | 64 | 403 / 805 MB | 144 / 288 µs | 75 G | 106 µs | 240 µs: `mma.sync` reaches half of the tensor cores' rate |
+//! | 2960 | 64 | 403 / 805 MB | 144 / 288 µs | 298 G | 426 µs | 850 µs; products in e4m3 (sm_89 and newer, warpgroups on sm_90a) would halve it |
+#![cfg_attr(not(test), expect(dead_code, reason = "no network has experts yet"))]
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use super::launch::{Address, Kernels, launch, require};
+use crate::cuda::{
+    error::CudaError,
+    memory::{Buffer, Pointer},
+    tensor::StridedRows,
+};
+
+/// The most experts of a layer: a set of them is a 64-bit word.
+const EXPERTS_MAX: usize = 64;
+/// The most active ones: a lane of a warp each.
+const ACTIVE_MAX: usize = 32;
+/// Rows of a tile of `experts_product`, and its outputs.
+const TILE_ROWS: usize = 128;
+const TILE_OUTPUTS: usize = 128;
+/// Bytes of shared memory that each byte of a weight takes: three stages of a tile's outputs, 64 values of each.
+const STAGE_VALUES: usize = 3 * 128 * 64;
+/// Up to this number of rows, reading the weights limits the speed.
+const FEW_ROWS: usize = 32;
+
+/// The kernels with dynamic shared memory, and its bytes.
+pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
+    ["experts_up", "experts_down"].into_iter().flat_map(|name| {
+        let bytes = |weight_bytes| STAGE_VALUES * (size_of::<bf16>() + weight_bytes);
+        [
+            (name.to_owned(), bytes(size_of::<bf16>())),
+            (format!("{name}_e4m3"), bytes(1)),
+        ]
+    })
+}
+
+/// Sizes of a layer of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertShape {
+    pub experts: usize,
+    /// Experts that compute a row.
+    pub active: usize,
+    /// Values of a row.
+    pub width: usize,
+    /// Values between the two products of an expert.
+    pub inner: usize,
+}
+
+impl ExpertShape {
+    fn check(&self) -> Result<(), CudaError> {
+        require(
+            (1..=EXPERTS_MAX).contains(&self.experts)
+                && (1..=self.experts.min(ACTIVE_MAX)).contains(&self.active)
+                && self.width.is_multiple_of(16)
+                && self.inner.is_multiple_of(16),
+            "experts: up to 64, up to 32 of them active, widths are multiples of 16",
+        )
+    }
+}
+
+/// Weights of one of the two products of all experts, `[experts, outputs, inputs]`.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertWeights {
+    Bf16(Pointer<bf16>),
+    /// A weight is the number times the scale of its output, `[experts, outputs]`.
+    E4m3 {
+        values: Pointer<u8>,
+        scales: Pointer<f32>,
+    },
+}
+
+/// One of the two products of an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertPart {
+    /// `gelu(h) * (g + 1)` of `[h | g] = x w^T`: `2 * inner` outputs of `width` inputs become `inner` values.
+    Up,
+    /// `width` outputs of `inner` inputs.
+    Down,
+}
+
+/// A kernel for products of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertKernel {
+    /// `experts_few.cu`
+    Few,
+    /// `experts_product.cu`
+    Tiles,
+}
+
+impl ExpertKernel {
+    /// The faster one.
+    pub fn for_rows(rows: usize) -> Self {
+        match rows {
+            0..=FEW_ROWS => Self::Few,
+            _ => Self::Tiles,
+        }
+    }
+}
+
+/// A product of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertProduct {
+    pub part: ExpertPart,
+    pub weights: ExpertWeights,
+    /// Up: `[rows, width]`; down: `[slots, inner]`.
+    pub x: StridedRows,
+    /// Up: `[slots, inner]`; down: `[slots, width]`.
+    pub out: Pointer<bf16>,
+}
+
+/// Rows to be routed.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedRows {
+    /// `[rows, experts]`
+    pub logits: Pointer<bf16>,
+    pub rows: usize,
+    /// `[flagged]`: those of the first rows that have no expert, because they are zombies or padding.
+    pub is_zombie: Pointer<i32>,
+    pub flagged: usize,
+}
+
+/// The experts of each row, and the rows of each expert.
+pub struct Routing {
+    pub shape: ExpertShape,
+    /// `[rows, active]`: by falling logit; -1 where the row has none.
+    pub expert: Buffer<i32>,
+    /// `[rows, active]`
+    pub weight: Buffer<f32>,
+    /// `[rows]`: the row's experts as a set.
+    chosen: Buffer<u64>,
+    /// `[experts + 1]`: the first slot of each expert.
+    pub offset: Buffer<i32>,
+    /// `[experts]`: those with rows, then -1.
+    pub used: Buffer<i32>,
+    /// `[slots]`: the row of each slot.
+    pub slot_row: Buffer<i32>,
+    /// `[rows, active]`: the slot of each row and expert.
+    pub slot_of: Buffer<i32>,
+}
+
+impl Routing {
+    /// For up to `rows` rows.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        shape: ExpertShape,
+        rows: usize,
+    ) -> Result<Self, CudaError> {
+        shape.check()?;
+        let slots = rows * shape.active;
+        let ints = |len| Buffer::zeros(stream, len);
+        Ok(Self {
+            shape,
+            expert: ints(slots)?,
+            weight: Buffer::zeros(stream, slots)?,
+            chosen: Buffer::zeros(stream, rows)?,
+            offset: ints(shape.experts + 1)?,
+            used: ints(shape.experts)?,
+            slot_row: ints(slots)?,
+            slot_of: ints(slots)?,
+        })
+    }
+
+    fn has_room_for(&self, rows: usize) -> bool {
+        self.chosen.start().len() >= rows
+    }
+}
+
+impl Kernels {
+    /// `route.cu`, first two kernels: the experts of each row, and the rows of each expert.
+    pub fn route(&self, routing: &Routing, from: RoutedRows) -> Result<(), CudaError> {
+        let RoutedRows {
+            logits,
+            rows,
+            is_zombie,
+            flagged,
+        } = from;
+        let ExpertShape {
+            experts, active, ..
+        } = routing.shape;
+        require(
+            routing.has_room_for(rows)
+                && logits.len() >= rows * experts
+                && is_zombie.len() >= flagged,
+            "routing: a buffer is too small",
+        )?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let (expert, chosen) = (routing.expert.start(), routing.chosen.start());
+        launch!(
+            self,
+            "route",
+            (rows.div_ceil(4), 1, 1),
+            128,
+            [
+                logits,
+                is_zombie,
+                expert,
+                routing.weight.start(),
+                chosen,
+                rows,
+                flagged,
+                experts,
+                active
+            ]
+        )?;
+        launch!(
+            self,
+            "group_rows",
+            (experts, 1, 1),
+            256,
+            [
+                expert,
+                chosen,
+                routing.offset.start(),
+                routing.used.start(),
+                routing.slot_row.start(),
+                routing.slot_of.start(),
+                rows,
+                experts,
+                active
+            ]
+        )
+    }
+
+    /// `experts_few.cu` or `experts_product.cu`: a product of the experts of `rows` routed rows.
+    pub fn expert_product(
+        &self,
+        kernel: ExpertKernel,
+        routing: &Routing,
+        product: &ExpertProduct,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let ExpertShape {
+            experts,
+            active,
+            width,
+            inner,
+        } = routing.shape;
+        let &ExpertProduct {
+            part,
+            weights,
+            x,
+            out,
+        } = product;
+        let slots = rows * active;
+        // Rows of w of an expert, values of a result, summed values, and rows of x.
+        let (w_rows, outputs, depth, x_rows) = match part {
+            ExpertPart::Up => (2 * inner, inner, width, rows),
+            ExpertPart::Down => (width, width, inner, slots),
+        };
+        let (suffix, values, values_len, scales, scales_len) = match weights {
+            ExpertWeights::Bf16(values) => ("", values.address(), values.len(), 0, usize::MAX),
+            ExpertWeights::E4m3 { values, scales } => (
+                "_e4m3",
+                values.address(),
+                values.len(),
+                scales.address(),
+                scales.len(),
+            ),
+        };
+        require(
+            x.stride.is_multiple_of(8),
+            "experts: rows begin at multiples of 16 bytes",
+        )?;
+        require(
+            routing.has_room_for(rows)
+                && x.has_room_for(x_rows, depth)
+                && out.len() >= slots * outputs
+                && values_len >= experts * w_rows * depth
+                && scales_len >= experts * w_rows,
+            "experts: a buffer is too small",
+        )?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let part = match part {
+            ExpertPart::Up => "up",
+            ExpertPart::Down => "down",
+        };
+        let (values, scales) = (Address(values), Address(scales));
+        let (offset, slot_row) = (routing.offset.start(), routing.slot_row.start());
+        match kernel {
+            ExpertKernel::Few => {
+                let unit = if part == "up" { 8 } else { 16 };
+                launch!(
+                    self,
+                    &format!("experts_few_{part}{suffix}"),
+                    (outputs / unit, experts.min(slots), 1),
+                    256,
+                    [
+                        x.start,
+                        values,
+                        scales,
+                        offset,
+                        slot_row,
+                        routing.used.start(),
+                        out,
+                        outputs,
+                        depth,
+                        x.stride
+                    ]
+                )
+            }
+            ExpertKernel::Tiles => {
+                // Of up, a tile has both halves of its outputs.
+                let tile = if part == "up" {
+                    TILE_OUTPUTS / 2
+                } else {
+                    TILE_OUTPUTS
+                };
+                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile);
+                launch!(
+                    self,
+                    &format!("experts_{part}{suffix}"),
+                    (tiles, 1, 1),
+                    128,
+                    [
+                        x.start, values, scales, offset, slot_row, out, outputs, depth, x.stride,
+                        experts
+                    ]
+                )
+            }
+        }
+    }
+
+    /// `route.cu`, last kernel: adds the results of its experts, `[slots, width]`, to each row of `to`, weighted.
+    pub fn add_experts(
+        &self,
+        routing: &Routing,
+        results: Pointer<bf16>,
+        to: StridedRows,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let ExpertShape { active, width, .. } = routing.shape;
+        require(
+            to.stride.is_multiple_of(8),
+            "experts: rows begin at multiples of 16 bytes",
+        )?;
+        require(
+            routing.has_room_for(rows)
+                && results.len() >= rows * active * width
+                && to.has_room_for(rows, width),
+            "experts: a buffer is too small",
+        )?;
+        if rows == 0 {
+            return Ok(());
+        }
+        launch!(
+            self,
+            "add_experts",
+            (rows, 1, 1),
+            256,
+            [
+                results,
+                routing.expert.start(),
+                routing.weight.start(),
+                routing.slot_of.start(),
+                to.start,
+                width,
+                to.stride,
+                active
+            ]
+        )
+    }
+}
+
+/// The most tiles of rows that `slots` slots have, however they are divided among the experts: each expert's last one is not full.
+fn row_tiles_max(experts: usize, slots: usize) -> usize {
+    experts.min(slots) + slots / TILE_ROWS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_rows_are_enough_for_every_choice() {
+        let tiles =
+            |counts: &[usize]| -> usize { counts.iter().map(|n| n.div_ceil(TILE_ROWS)).sum() };
+        for counts in [
+            vec![5920, 0, 0],
+            vec![1; 64],
+            vec![129; 46],
+            vec![257, 1, 1, 127, 128],
+        ] {
+            let most = row_tiles_max(64, counts.iter().sum());
+            assert!(tiles(&counts) <= most, "{counts:?}: {most}");
+        }
+        // 740 positions: 64 tiles with work, 46 blocks of each output tile without.
+        assert_eq!(row_tiles_max(64, 740 * 8), 110);
+    }
+
+    #[test]
+    fn stages_fit_twice_on_h100_and_once_on_small_gpu() {
+        let bytes: Vec<usize> = shared_bytes().map(|(_, bytes)| bytes).collect();
+        // Shared memory of a multiprocessor of sm_90, and of a block of sm_86; some is static.
+        assert!(bytes.iter().all(|bytes| 2 * bytes <= 226 << 10));
+        assert!(bytes.iter().all(|bytes| *bytes <= 98 << 10));
+    }
+}

@@ -1,0 +1,83 @@
+// Products of experts for few rows: up with gelu(h) * (g + 1), and down. Bound by reading the weights of the chosen experts once.
+//
+//   x         up: [rows, width] bf16, rows x_stride values apart, by slot_row; down: [slots, inner] bf16
+//   w, scales, offset, slot_row   as in experts.cuh
+//   used      [experts] experts that have rows, then -1 (route.cu)
+//   out       up: [slots, inner], down: [slots, width] bf16
+//
+// Grid (outputs / 8 of up, / 16 of down; experts that may have rows), 256 threads: a block computes 16 outputs of one expert, of up 8 of h and
+// the same 8 of g, for its rows, 8 at a time; behind the first 8 it reads the weights again, from the L2. Its eight warps share the
+// summed dimension, 64 values at a time in turn. The weights are the 16-row operand of the tensor core, x the 8-column one, both straight from
+// memory to registers (LaneValues): lane (g, t) has outputs g and g + 8, row g, and values 16t.. of 64.
+// f32 sums: in the tensor core over a warp's values, then the warps in their order, in shared memory ([8][16][9] f32).
+// Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
+#include "experts.cuh"
+
+// STAGE: parts of 512 values whose loads are issued together: all of Moondream 3's.
+template <bool UP, int STAGE, typename W>
+DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const int* offset, const int* slot_row, const int* used, bf16* out, int outputs, int depth, int x_stride) {
+    __shared__ float sums[8][16][9];
+    const int expert = used[blockIdx.y];
+    if (expert < 0) return;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int first_slot = offset[expert], slots = offset[expert + 1] - first_slot;
+    // Rows of w of an expert; `outputs` are those of out.
+    const int w_rows = UP ? 2 * outputs : outputs, first = blockIdx.x * (UP ? 8 : 16), apart = UP ? outputs : 8;
+    const size_t upper_row = size_t(expert) * w_rows + first + g;
+    const W *upper = w + upper_row * depth, *lower = upper + size_t(apart) * depth;
+    for (int from_slot = 0; from_slot < slots; from_slot += 8) {
+        const bool there = from_slot + g < slots;
+        const int slot = first_slot + from_slot + (there ? g : 0);
+        const bf16* column = x + size_t(UP ? slot_row[slot] : slot) * x_stride;
+        float c[4] = {};
+        for (int from = warp * 64; from < depth; from += STAGE * 512) {
+            LaneValues<W> a[STAGE], b[STAGE];
+            LaneValues<bf16> v[STAGE];
+#pragma unroll
+            for (int stage = 0; stage < STAGE; stage++) {
+                // Beyond the end the first weights are read and multiplied with zeros.
+                const int at = from + stage * 512 + t * 16;
+                const bool inside = at < depth;
+                a[stage].stream(upper + (inside ? at : 0));
+                b[stage].stream(lower + (inside ? at : 0));
+                v[stage].load(column + (inside ? at : 0));
+                for (int i = 0; i < 2; i++) v[stage].raw[i] = keep_if(v[stage].raw[i], inside && there);
+            }
+            // Without it the compiler puts each load just before its product.
+            __syncwarp();
+#pragma unroll
+            for (int stage = 0; stage < STAGE; stage++) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const uint4 wa = a[stage].eight(i), wb = b[stage].eight(i), x8 = v[stage].eight(i);
+                    const u32 low[4] = {wa.x, wb.x, wa.y, wb.y}, high[4] = {wa.z, wb.z, wa.w, wb.w};
+                    mma_16_8_16(c, low, x8.x, x8.y);
+                    mma_16_8_16(c, high, x8.z, x8.w);
+                }
+            }
+        }
+        for (int i = 0; i < 4; i++) sums[warp][g + i / 2 * 8][t * 2 + i % 2] = c[i];
+        __syncthreads();
+        const int output = threadIdx.x % (UP ? 8 : 16), row = threadIdx.x / (UP ? 8 : 16);
+        if (row < 8 && from_slot + row < slots) {
+            float sum = 0.0f, gate = 0.0f;
+            for (int i = 0; i < 8; i++) {
+                sum += sums[i][output][row];
+                if (UP) gate += sums[i][output + 8][row];
+            }
+            const size_t w_row = size_t(expert) * w_rows + first + output;
+            sum *= output_scale(scales, w, w_row);
+            if (UP) sum = gated(sum, gate * output_scale(scales, w, w_row + outputs));
+            out[size_t(first_slot + from_slot + row) * outputs + first + output] = bf16_from_f32(sum);
+        }
+        __syncthreads();
+    }
+}
+
+#define ARGUMENTS(W) const bf16 *x, const W *w, const float *scales, const int *offset, const int *slot_row, const int *used, bf16 *out, int outputs, int depth, int x_stride
+#define PASS x, w, scales, offset, slot_row, used, out, outputs, depth, x_stride
+// `outputs` are those of out: inner of up, width of down; `depth` is the summed dimension.
+extern "C" __global__ void __launch_bounds__(256) experts_few_up(ARGUMENTS(bf16)) { experts_few<true, 4>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_up_e4m3(ARGUMENTS(e4m3)) { experts_few<true, 4>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_down(ARGUMENTS(bf16)) { experts_few<false, 2>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_down_e4m3(ARGUMENTS(e4m3)) { experts_few<false, 2>(PASS); }

@@ -1,0 +1,164 @@
+// Products of experts for many rows: up with gelu(h) * (g + 1), and down. One launch for all experts.
+//
+//   x         up: [rows, width] bf16, rows x_stride values apart, by slot_row; down: [slots, inner] bf16
+//   w, scales, offset, slot_row   as in experts.cuh
+//   out       up: [slots, inner], down: [slots, width] bf16
+//
+// Grid (at most as many tiles of rows as slots allow * tiles of outputs), 128 threads. A tile is up to 128 slots of one expert by 128 rows of w:
+// of up 64 of h and the same 64 of g. Every warp finds its block's tile from `offset`, blocks behind the last tile end at once. The tiles
+// of rows of an expert are neighbours, so they share its weights in the L2. A warp computes all rows by 32 outputs, so each weight is
+// converted to bf16 once in a block, and sixteen rows at a time are left out where the expert has no more.
+// Dynamic shared memory: three stages of 64 values of 128 rows of x and 128 rows of w, 72 KiB in e4m3, 96 KiB in bf16, so that two blocks
+// fit where a multiprocessor has 227 KiB. In rows of 128 bytes, units of 16 bytes are exchanged with their neighbours in odd rows, so that the
+// eight lanes of a load are in different banks. Values of a lane as in experts.cuh; x is the 16-row operand.
+// f32 sums in the tensor core. A result depends on its row and its expert alone, not on the other rows.
+// Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
+#include "experts.cuh"
+
+constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 128, DEPTH = 64, STAGES = 3;
+
+// Rows of 64 values in shared memory.
+template <typename T> struct StageRows {
+    static constexpr int UNITS = DEPTH * sizeof(T) / 16, BYTES = 128 * DEPTH * sizeof(T);
+    static DEVICE int at(int row, int unit) { return (row * UNITS + (UNITS == 8 ? unit ^ row % 2 : unit)) * 16; }
+    // The values of lane t of a row.
+    static DEVICE LaneValues<T> values(const unsigned char* rows, int row, int t) {
+        LaneValues<T> values;
+        auto unit = [&](int i) { return *reinterpret_cast<const uint4*>(rows + at(row, i)); };
+        if constexpr (UNITS == 8) {
+            values.raw[0] = unit(t * 2), values.raw[1] = unit(t * 2 + 1);
+        } else {
+            values.raw = unit(t);
+        }
+        return values;
+    }
+};
+
+struct ExpertTile {
+    int expert, first_slot, rows, outputs;  // `outputs`: number of the tile of outputs; `rows` 0: there is no tile
+};
+// Each lane has two experts.
+DEVICE ExpertTile tile_of_block(const int* offset, int experts, int output_tiles) {
+    const int lane = threadIdx.x % 32, even = lane * 2, wanted = blockIdx.x / output_tiles;
+    const int from[3] = {offset[min(even, experts)], offset[min(even + 1, experts)], offset[min(even + 2, experts)]};
+    const int tiles[2] = {(from[1] - from[0] + TILE_ROWS - 1) / TILE_ROWS, (from[2] - from[1] + TILE_ROWS - 1) / TILE_ROWS};
+    int behind = tiles[0] + tiles[1];
+    for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(WARP_ALL, behind, step);
+        if (lane >= step) behind += other;
+    }
+    const int odd_from = behind - tiles[1], even_from = odd_from - tiles[0];
+    const bool is_odd = wanted >= odd_from;
+    const u32 hits = __ballot_sync(WARP_ALL, wanted >= even_from && wanted < behind);
+    if (hits == 0) return {0, 0, 0, 0};
+    const int source = __ffs(hits) - 1;
+    auto of_source = [&](int value) { return __shfl_sync(WARP_ALL, value, source); };
+    const int expert = of_source(even + is_odd), before = of_source(is_odd ? odd_from : even_from);
+    const int row_tiles = of_source(is_odd ? tiles[1] : tiles[0]), first = of_source(is_odd ? from[1] : from[0]), end = of_source(is_odd ? from[2] : from[1]);
+    const int within = blockIdx.x - before * output_tiles, first_slot = first + within % row_tiles * TILE_ROWS;
+    return {expert, first_slot, min(TILE_ROWS, end - first_slot), within / row_tiles};
+}
+
+template <bool UP, typename W>
+DEVICE void experts_product(const bf16* x, const W* w, const float* scales, const int* offset, const int* slot_row, bf16* out, int outputs, int depth, int x_stride, int experts) {
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ int source[TILE_ROWS];
+    constexpr int STAGE_BYTES = StageRows<bf16>::BYTES + StageRows<W>::BYTES, TILE_RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const ExpertTile tile = tile_of_block(offset, experts, (outputs + TILE_RESULTS - 1) / TILE_RESULTS);
+    if (tile.rows == 0) return;
+    const int first = tile.outputs * TILE_RESULTS, blocks = (tile.rows + 15) / 16, depths = (depth + DEPTH - 1) / DEPTH;
+    const size_t w_first = size_t(tile.expert) * (UP ? 2 * outputs : outputs);
+    // The output of a row of w in a stage. Of up, a warp has 16 of h, then the same 16 of g.
+    auto result_of = [&](int row) { return first + (UP ? row / 32 * 16 + row % 16 : row); };
+    auto w_row_of = [&](int row) { return w_first + result_of(row) + (UP && row % 32 >= 16 ? outputs : 0); };
+
+    source[threadIdx.x] = int(threadIdx.x) < tile.rows ? (UP ? slot_row[tile.first_slot + threadIdx.x] : tile.first_slot + int(threadIdx.x)) : 0;
+    __syncthreads();
+    // A thread copies a unit of every 16th row of x, and of every 16th or 32nd of w.
+    auto copy_stage = [&](int stage_depth) {
+        unsigned char* into = shared + stage_depth % STAGES * STAGE_BYTES;
+        {
+            const int unit = threadIdx.x % 8, column = stage_depth * DEPTH + unit * 8;
+            for (int row = threadIdx.x / 8; row < blocks * 16; row += 16) {
+                const bool there = column < depth && row < tile.rows;
+                copy_async_16(into + StageRows<bf16>::at(row, unit), x + size_t(source[row]) * x_stride + (there ? column : 0), there);
+            }
+        }
+        into += StageRows<bf16>::BYTES;
+        constexpr int UNITS = StageRows<W>::UNITS;
+        const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * int(16 / sizeof(W));
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) {
+            const int row = threadIdx.x / UNITS + i * (128 / UNITS);
+            const bool there = column < depth && result_of(row) < outputs;
+            copy_async_16(into + StageRows<W>::at(row, unit), w + (there ? w_row_of(row) * depth + column : 0), there);
+        }
+    };
+
+    float c[TILE_ROWS / 16][4][4] = {};
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (i < depths) copy_stage(i);
+        copy_async_commit();
+    }
+    for (int i = 0; i < depths; i++) {
+        // Stage i has been copied, and all have multiplied the one before, which is filled again.
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        if (i + STAGES - 1 < depths) copy_stage(i + STAGES - 1);
+        copy_async_commit();
+        const unsigned char *xs = shared + i % STAGES * STAGE_BYTES, *ws = xs + StageRows<bf16>::BYTES;
+        uint4 b[4][2];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const LaneValues<W> values = StageRows<W>::values(ws, warp * 32 + n * 8 + g, t);
+            b[n][0] = values.eight(0), b[n][1] = values.eight(1);
+        }
+#pragma unroll
+        for (int m = 0; m < TILE_ROWS / 16; m++) {
+            if (m >= blocks) continue;
+            const LaneValues<bf16> upper = StageRows<bf16>::values(xs, m * 16 + g, t), lower = StageRows<bf16>::values(xs, m * 16 + g + 8, t);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint4 xa = upper.eight(half), xb = lower.eight(half);
+                const u32 low[4] = {xa.x, xb.x, xa.y, xb.y}, high[4] = {xa.z, xb.z, xa.w, xb.w};
+#pragma unroll
+                for (int n = 0; n < 4; n++) mma_16_8_16(c[m][n], low, b[n][half].x, b[n][half].y);
+#pragma unroll
+                for (int n = 0; n < 4; n++) mma_16_8_16(c[m][n], high, b[n][half].z, b[n][half].w);
+            }
+        }
+    }
+
+#pragma unroll
+    for (int n = 0; n < (UP ? 2 : 4); n++) {
+        const int row_of_w = warp * 32 + n * 8 + t * 2, result = result_of(row_of_w);
+        if (result >= outputs) continue;
+        const float scale[2] = {output_scale(scales, w, w_row_of(row_of_w)), output_scale(scales, w, w_row_of(row_of_w + 1))};
+        float gate_scale[2] = {};
+        for (int i = 0; i < 2 && UP; i++) gate_scale[i] = output_scale(scales, w, w_row_of(row_of_w + 16 + i));
+#pragma unroll
+        for (int m = 0; m < TILE_ROWS / 16; m++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = m * 16 + g + half * 8;
+                float low = c[m][n][half * 2] * scale[0], high = c[m][n][half * 2 + 1] * scale[1];
+                if constexpr (UP) {
+                    low = gated(low, c[m][n + 2][half * 2] * gate_scale[0]);
+                    high = gated(high, c[m][n + 2][half * 2 + 1] * gate_scale[1]);
+                }
+                if (row < tile.rows) store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
+            }
+        }
+    }
+}
+
+#define ARGUMENTS(W) const bf16 *x, const W *w, const float *scales, const int *offset, const int *slot_row, bf16 *out, int outputs, int depth, int x_stride, int experts
+#define PASS x, w, scales, offset, slot_row, out, outputs, depth, x_stride, experts
+#define KERNEL extern "C" __global__ void __launch_bounds__(128, 2)
+// `outputs` are those of out: inner of up, width of down; `depth` is the summed dimension.
+KERNEL experts_up(ARGUMENTS(bf16)) { experts_product<true>(PASS); }
+KERNEL experts_up_e4m3(ARGUMENTS(e4m3)) { experts_product<true>(PASS); }
+KERNEL experts_down(ARGUMENTS(bf16)) { experts_product<false>(PASS); }
+KERNEL experts_down_e4m3(ARGUMENTS(e4m3)) { experts_product<false>(PASS); }

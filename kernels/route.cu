@@ -1,0 +1,125 @@
+// Which experts compute a row, and the rows of each expert.
+//
+// route: the `active` largest of a row's logits, the lowest expert among equals first, and their softmax.
+//   logits      [rows, experts] bf16; up to 64 experts, up to 32 of them active
+//   is_zombie   [flagged]: of the first rows, those that have no expert: zombies and padding. No weights are read for them
+//   expert, weight   [rows, active] the row's experts by falling logit, or -1, and their weights, f32
+//   chosen      [rows] the same as a set: bit i is expert i
+// Grid (ceil(rows / 4)), 128 threads: a warp routes a row; lane i has experts i and i + 32. Softmax in f32, summed by falling logit.
+//
+// group_rows: slots (experts.cuh), without atomics: equal steps have equal slots.
+//   offset, slot_row   as in experts.cuh
+//   used        [experts] the experts that have rows, ascending, then -1
+//   slot_of     [rows, active] the slot of each row and expert; not written where the row has no expert
+// Grid (experts), 256 threads: a block counts all rows of lower experts, then gives its expert's rows their slots, 256 rows at a time.
+//
+// add_experts: x += sum of weight * result over the row's experts, by falling logit, in f32, rounded once.
+//   x           [rows, width] bf16; width a multiple of 8
+//   results     [slots, width] bf16
+// Grid (rows), 256 threads: a thread has 8 values at a time.
+// Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
+#include "common.cuh"
+
+// Sorts as the logit does, and among equals by falling expert; 0: none. bf16 has 16 bits, so both fit.
+DEVICE u32 key_of(const bf16* logits, int expert, int experts) {
+    if (expert >= experts) return 0;
+    const u32 raw = logits[expert], bits = raw == 0x8000 ? 0 : raw;
+    const u32 ordered = bits & 0x8000 ? ~bits & 0xffff : bits | 0x8000;
+    return (ordered << 6 | (63 - expert)) + 1;
+}
+DEVICE int expert_of(u32 key) { return 63 - int((key - 1) & 63); }
+DEVICE float logit_of(u32 key) {
+    const u32 ordered = (key - 1) >> 6;
+    return f32_from_low(ordered & 0x8000 ? ordered & 0x7fff : ~ordered & 0xffff);
+}
+
+extern "C" __global__ void __launch_bounds__(128) route(const bf16* logits, const int* is_zombie, int* expert, float* weight, u64* chosen, int rows, int flagged, int experts, int active) {
+    const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    const bool is_idle = row < flagged && is_zombie[row];
+    u32 low = key_of(logits + size_t(row) * experts, lane, experts), high = key_of(logits + size_t(row) * experts, lane + 32, experts);
+    float largest_logit = 0.0f, sum = 0.0f, own = 0.0f;
+    int own_expert = -1;
+    u64 set = 0;
+    for (int k = 0; k < active && !is_idle; k++) {
+        const u32 best = __reduce_max_sync(WARP_ALL, max(low, high));
+        low = low == best ? 0 : low;
+        high = high == best ? 0 : high;
+        const float logit = logit_of(best);
+        if (k == 0) largest_logit = logit;
+        const float p = expf(logit - largest_logit);
+        sum += p;
+        set |= u64(1) << expert_of(best);
+        if (lane == k) own = p, own_expert = expert_of(best);
+    }
+    if (lane < active) {
+        expert[row * active + lane] = own_expert;
+        weight[row * active + lane] = is_idle ? 0.0f : own / sum;
+    }
+    if (lane == 0) chosen[row] = set;
+}
+
+extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, const u64* chosen, int* offset, int* used, int* slot_row, int* slot_of, int rows, int experts, int active) {
+    __shared__ int below[8], own[8];
+    __shared__ u32 any[8][2];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = blockIdx.x;
+    const u64 bit = u64(1) << mine;
+    int lower = 0, count = 0;
+    u64 all = 0;
+    for (int row = threadIdx.x; row < rows; row += 256) {
+        const u64 set = chosen[row];
+        lower += __popcll(set & (bit - 1));
+        count += set & bit ? 1 : 0;
+        all |= set;
+    }
+    lower = __reduce_add_sync(WARP_ALL, lower);
+    count = __reduce_add_sync(WARP_ALL, count);
+    const u32 all_low = __reduce_or_sync(WARP_ALL, u32(all)), all_high = __reduce_or_sync(WARP_ALL, u32(all >> 32));
+    if (lane == 0) below[warp] = lower, own[warp] = count, any[warp][0] = all_low, any[warp][1] = all_high;
+    __syncthreads();
+    int first = 0, total = 0;
+    u64 with_rows = 0;
+    for (int i = 0; i < 8; i++) first += below[i], total += own[i], with_rows |= any[i][0] | u64(any[i][1]) << 32;
+    if (threadIdx.x == 0) {
+        offset[mine] = first;
+        if (mine == experts - 1) offset[experts] = first + total;
+        const int used_below = __popcll(with_rows & (bit - 1));
+        // An expert without rows is behind all that have some.
+        used[total > 0 ? used_below : __popcll(with_rows) + mine - used_below] = total > 0 ? mine : -1;
+    }
+    for (int from = 0; from < rows; from += 256) {
+        const int row = from + threadIdx.x;
+        const bool has = row < rows && chosen[row] & bit;
+        const u32 lanes = __ballot_sync(WARP_ALL, has);
+        __syncthreads();
+        if (lane == 0) own[warp] = __popc(lanes);
+        __syncthreads();
+        int slot = first + __popc(lanes & ((1u << lane) - 1));
+        for (int i = 0; i < warp; i++) slot += own[i];
+        for (int i = 0; i < 8; i++) first += own[i];
+        if (!has) continue;
+        slot_row[slot] = row;
+        for (int k = 0; k < active; k++) {
+            if (expert[row * active + k] == mine) slot_of[row * active + k] = slot;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) add_experts(const bf16* results, const int* expert, const float* weight, const int* slot_of, bf16* x, int width, int x_stride, int active) {
+    const int row = blockIdx.x;
+    if (expert[row * active] < 0) return;
+    uint4* to = reinterpret_cast<uint4*>(x + size_t(row) * x_stride);
+    for (int i = threadIdx.x; i < width / 8; i += 256) {
+        F32x8 sum = {};
+        for (int k = 0; k < active; k++) {
+            const F32x8 result = f32x8_from(reinterpret_cast<const uint4*>(results + size_t(slot_of[row * active + k]) * width)[i]);
+            const float share = weight[row * active + k];
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum.x[j] += share * result.x[j];
+        }
+        const F32x8 before = f32x8_from(to[i]);
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum.x[j] += before.x[j];
+        to[i] = bf16x8_from(sum);
+    }
+}
