@@ -25,23 +25,28 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
     const int w_rows = UP ? 2 * outputs : outputs, first = blockIdx.x * (UP ? 8 : 16), apart = UP ? outputs : 8;
     const size_t upper_row = size_t(expert) * w_rows + first + g;
     const W *upper = w + upper_row * depth, *lower = upper + size_t(apart) * depth;
-    for (int from_slot = 0; from_slot < slots; from_slot += 8) {
-        const bool there = from_slot + g < slots;
-        const int slot = first_slot + from_slot + (there ? g : 0);
-        const bf16* column = x + size_t(UP ? slot_row[slot] : slot) * x_stride;
+    // A used expert has a slot at least: its weights are requested before the number of its slots is known.
+    int from_slot = 0;
+    do {
         float c[4] = {};
         for (int from = warp * 64; from < depth; from += STAGE * 512) {
             LaneValues<W> a[STAGE], b[STAGE];
             LaneValues<bf16> v[STAGE];
+            // Beyond the end the first weights are read and multiplied with zeros.
+            auto column_of = [&](int stage) { return from + stage * 512 + t * 16; };
+            auto inside = [&](int stage) { return column_of(stage) < depth ? column_of(stage) : 0; };
 #pragma unroll
             for (int stage = 0; stage < STAGE; stage++) {
-                // Beyond the end the first weights are read and multiplied with zeros.
-                const int at = from + stage * 512 + t * 16;
-                const bool inside = at < depth;
-                a[stage].stream(upper + (inside ? at : 0));
-                b[stage].stream(lower + (inside ? at : 0));
-                v[stage].load(column + (inside ? at : 0));
-                for (int i = 0; i < 2; i++) v[stage].raw[i] = keep_if(v[stage].raw[i], inside && there);
+                a[stage].stream(upper + inside(stage));
+                b[stage].stream(lower + inside(stage));
+            }
+            const bool there = from_slot + g < slots;
+            const int slot = first_slot + from_slot + (there ? g : 0);
+            const bf16* column = x + size_t(UP ? slot_row[slot] : slot) * x_stride;
+#pragma unroll
+            for (int stage = 0; stage < STAGE; stage++) {
+                v[stage].load(column + inside(stage));
+                for (int i = 0; i < 2; i++) v[stage].raw[i] = keep_if(v[stage].raw[i], column_of(stage) < depth && there);
             }
             // Without it the compiler puts each load just before its product.
             __syncwarp();
@@ -71,7 +76,8 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
             out[size_t(first_slot + from_slot + row) * outputs + first + output] = bf16_from_f32(sum);
         }
         __syncthreads();
-    }
+        from_slot += 8;
+    } while (from_slot < slots);
 }
 
 #define ARGUMENTS(W) const bf16 *x, const W *w, const float *scales, const int *offset, const int *slot_row, const int *used, bf16 *out, int outputs, int depth, int x_stride

@@ -13,6 +13,8 @@
 //   slot_of     [rows, active] the slot of each row and expert; not written where the row has no expert
 // Grid (experts), 256 threads: a block counts all rows of lower experts, then gives its expert's rows their slots, 256 rows at a time.
 //
+// route_few: both for up to 32 rows. Grid (1), 1024 threads: a warp routes a row, then it gives slots to every 32nd expert, a lane to each row.
+//
 // add_experts: x += sum of weight * result over the row's experts, by falling logit, in f32, rounded once.
 //   x           [rows, width] bf16; width a multiple of 8
 //   results     [slots, width] bf16
@@ -33,11 +35,10 @@ DEVICE float logit_of(u32 key) {
     return f32_from_low(ordered & 0x8000 ? ordered & 0x7fff : ~ordered & 0xffff);
 }
 
-extern "C" __global__ void __launch_bounds__(128) route(const bf16* logits, const int* is_zombie, int* expert, float* weight, u64* chosen, int rows, int flagged, int experts, int active) {
-    const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= rows) return;
-    const bool is_idle = row < flagged && is_zombie[row];
-    u32 low = key_of(logits + size_t(row) * experts, lane, experts), high = key_of(logits + size_t(row) * experts, lane + 32, experts);
+// Routes a row, by a warp. Returns its experts as a set.
+DEVICE u64 route_row(const bf16* logits, bool is_idle, int* expert, float* weight, int experts, int active) {
+    const int lane = threadIdx.x % 32;
+    u32 low = key_of(logits, lane, experts), high = key_of(logits, lane + 32, experts);
     float largest_logit = 0.0f, sum = 0.0f, own = 0.0f;
     int own_expert = -1;
     u64 set = 0;
@@ -53,16 +54,46 @@ extern "C" __global__ void __launch_bounds__(128) route(const bf16* logits, cons
         if (lane == k) own = p, own_expert = expert_of(best);
     }
     if (lane < active) {
-        expert[row * active + lane] = own_expert;
-        weight[row * active + lane] = is_idle ? 0.0f : own / sum;
+        expert[lane] = own_expert;
+        weight[lane] = is_idle ? 0.0f : own / sum;
     }
-    if (lane == 0) chosen[row] = set;
+    return set;
+}
+
+// The tables of slots.
+struct Slots {
+    int *offset, *used, *slot_row, *slot_of;
+    // An expert with `count` slots from `first` on; `all` is the set of experts that have rows.
+    DEVICE void write_expert(int expert, int first, int count, u64 all, int experts) const {
+        offset[expert] = first;
+        if (expert == experts - 1) offset[experts] = first + count;
+        const int used_below = __popcll(all & ((u64(1) << expert) - 1));
+        // An expert without rows is behind all that have some.
+        used[count > 0 ? used_below : __popcll(all) + expert - used_below] = count > 0 ? expert : -1;
+    }
+    DEVICE void write_slot(int slot, int row, int mine, const int* expert, int active) const {
+        slot_row[slot] = row;
+        for (int k = 0; k < active; k++) {
+            if (expert[row * active + k] == mine) slot_of[row * active + k] = slot;
+        }
+    }
+};
+DEVICE u64 warp_or(u64 x) { return __reduce_or_sync(WARP_ALL, u32(x)) | u64(__reduce_or_sync(WARP_ALL, u32(x >> 32))) << 32; }
+DEVICE int lanes_below(u32 lanes) { return __popc(lanes & ((1u << threadIdx.x % 32) - 1)); }
+
+extern "C" __global__ void __launch_bounds__(128) route(const bf16* logits, const int* is_zombie, int* expert, float* weight, u64* chosen, int rows, int flagged, int experts, int active) {
+    const int row = blockIdx.x * 4 + threadIdx.x / 32;
+    if (row >= rows) return;
+    const bool is_idle = row < flagged && is_zombie[row];
+    const u64 set = route_row(logits + size_t(row) * experts, is_idle, expert + row * active, weight + row * active, experts, active);
+    if (threadIdx.x % 32 == 0) chosen[row] = set;
 }
 
 extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, const u64* chosen, int* offset, int* used, int* slot_row, int* slot_of, int rows, int experts, int active) {
     __shared__ int below[8], own[8];
-    __shared__ u32 any[8][2];
+    __shared__ u64 any[8];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = blockIdx.x;
+    const Slots slots = {offset, used, slot_row, slot_of};
     const u64 bit = u64(1) << mine;
     int lower = 0, count = 0;
     u64 all = 0;
@@ -74,19 +105,12 @@ extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, 
     }
     lower = __reduce_add_sync(WARP_ALL, lower);
     count = __reduce_add_sync(WARP_ALL, count);
-    const u32 all_low = __reduce_or_sync(WARP_ALL, u32(all)), all_high = __reduce_or_sync(WARP_ALL, u32(all >> 32));
-    if (lane == 0) below[warp] = lower, own[warp] = count, any[warp][0] = all_low, any[warp][1] = all_high;
+    all = warp_or(all);
+    if (lane == 0) below[warp] = lower, own[warp] = count, any[warp] = all;
     __syncthreads();
     int first = 0, total = 0;
-    u64 with_rows = 0;
-    for (int i = 0; i < 8; i++) first += below[i], total += own[i], with_rows |= any[i][0] | u64(any[i][1]) << 32;
-    if (threadIdx.x == 0) {
-        offset[mine] = first;
-        if (mine == experts - 1) offset[experts] = first + total;
-        const int used_below = __popcll(with_rows & (bit - 1));
-        // An expert without rows is behind all that have some.
-        used[total > 0 ? used_below : __popcll(with_rows) + mine - used_below] = total > 0 ? mine : -1;
-    }
+    for (int i = 0; i < 8; i++) first += below[i], total += own[i], all |= any[i];
+    if (threadIdx.x == 0) slots.write_expert(mine, first, total, all, experts);
     for (int from = 0; from < rows; from += 256) {
         const int row = from + threadIdx.x;
         const bool has = row < rows && chosen[row] & bit;
@@ -94,14 +118,33 @@ extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, 
         __syncthreads();
         if (lane == 0) own[warp] = __popc(lanes);
         __syncthreads();
-        int slot = first + __popc(lanes & ((1u << lane) - 1));
+        int slot = first + lanes_below(lanes);
         for (int i = 0; i < warp; i++) slot += own[i];
         for (int i = 0; i < 8; i++) first += own[i];
-        if (!has) continue;
-        slot_row[slot] = row;
-        for (int k = 0; k < active; k++) {
-            if (expert[row * active + k] == mine) slot_of[row * active + k] = slot;
-        }
+        if (has) slots.write_slot(slot, row, mine, expert, active);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(1024) route_few(const bf16* logits, const int* is_zombie, int* expert, float* weight, int* offset, int* used, int* slot_row, int* slot_of, int rows, int flagged, int experts, int active) {
+    __shared__ u64 sets[32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const Slots slots = {offset, used, slot_row, slot_of};
+    u64 set = 0;
+    if (warp < rows) {
+        const bool is_idle = warp < flagged && is_zombie[warp];
+        set = route_row(logits + warp * experts, is_idle, expert + warp * active, weight + warp * active, experts, active);
+    }
+    if (lane == 0) sets[warp] = set;
+    __syncthreads();
+    set = sets[lane];
+    const u64 all = warp_or(set);
+    for (int mine = warp; mine < experts; mine += 32) {
+        const u64 bit = u64(1) << mine;
+        const int first = __reduce_add_sync(WARP_ALL, __popcll(set & (bit - 1)));
+        const bool has = set & bit;
+        const u32 lanes = __ballot_sync(WARP_ALL, has);
+        if (lane == 0) slots.write_expert(mine, first, __popc(lanes), all, experts);
+        if (has) slots.write_slot(first + lanes_below(lanes), lane, mine, expert, active);
     }
 }
 

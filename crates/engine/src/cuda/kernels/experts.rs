@@ -1,7 +1,7 @@
 //! Mixture of experts: which experts compute a row, their products, and the sum of their results.
 //!
 //! ```text
-//!   router logits ─▶ route ─▶ group_rows ─▶ slots: a row of one expert each, sorted by expert, then by row
+//!   router logits ─▶ route, group_rows ─▶ slots: a row of one expert each, sorted by expert, then by row
 //!   normed rows ───────────────────────────▶ up ─▶ gelu(h) * (g + 1) ─▶ down ─▶ add_experts ─▶ hidden rows
 //!                                            [slots, inner]             [slots, width]
 //! ```
@@ -19,7 +19,7 @@
 //!
 //! | rows | experts read | weights in e4m3 / bf16 | reading them | FLOP | computing | expected |
 //! | --- | --- | --- | --- | --- | --- | --- |
-//! | 1 | 8 | 50 / 101 MB | 18 / 36 µs | 0.1 G | – | 30 µs: five launches of some 2 µs beside the reading |
+//! | 1 | 8 | 50 / 101 MB | 18 / 36 µs | 0.1 G | – | 30 µs: four launches of some 2 µs beside the reading |
 //! | 8 | 42 | 264 / 528 MB | 94 / 189 µs | 0.8 G | 1 µs | 120 µs: 80 % of the memory |
 //! | 32 | 63 | 397 / 795 MB | 142 / 284 µs | 3.2 G | 5 µs | 180 µs |
 //! | 740 | 64 | 403 / 805 MB | 144 / 288 µs | 75 G | 106 µs | 240 µs: `mma.sync` reaches half of the tensor cores' rate |
@@ -47,7 +47,7 @@ const TILE_ROWS: usize = 128;
 const TILE_OUTPUTS: usize = 128;
 /// Bytes of shared memory that each byte of a weight takes: three stages of a tile's outputs, 64 values of each.
 const STAGE_VALUES: usize = 3 * 128 * 64;
-/// Up to this number of rows, reading the weights limits the speed.
+/// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
 const FEW_ROWS: usize = 32;
 
 /// The kernels with dynamic shared memory, and its bytes.
@@ -153,7 +153,7 @@ pub struct Routing {
     pub expert: Buffer<i32>,
     /// `[rows, active]`
     pub weight: Buffer<f32>,
-    /// `[rows]`: the row's experts as a set.
+    /// `[rows]`: the row's experts as a set; not of few rows.
     chosen: Buffer<u64>,
     /// `[experts + 1]`: the first slot of each expert.
     pub offset: Buffer<i32>,
@@ -193,7 +193,7 @@ impl Routing {
 }
 
 impl Kernels {
-    /// `route.cu`, first two kernels: the experts of each row, and the rows of each expert.
+    /// `route.cu`: the experts of each row, and the rows of each expert.
     pub fn route(&self, routing: &Routing, from: RoutedRows) -> Result<(), CudaError> {
         let RoutedRows {
             logits,
@@ -214,6 +214,28 @@ impl Kernels {
             return Ok(());
         }
         let (expert, chosen) = (routing.expert.start(), routing.chosen.start());
+        if rows <= FEW_ROWS {
+            return launch!(
+                self,
+                "route_few",
+                (1, 1, 1),
+                1024,
+                [
+                    logits,
+                    is_zombie,
+                    expert,
+                    routing.weight.start(),
+                    routing.offset.start(),
+                    routing.used.start(),
+                    routing.slot_row.start(),
+                    routing.slot_of.start(),
+                    rows,
+                    flagged,
+                    experts,
+                    active
+                ]
+            );
+        }
         launch!(
             self,
             "route",
