@@ -249,6 +249,9 @@ fn check(directory: &Path) -> anyhow::Result<()> {
             wrong.join("; ")
         );
     }
+    if let Some(not_yet) = KnownModel::named(model).and_then(|known| known.not_yet) {
+        bail!("{path}: {not_yet}");
+    }
     model::check_model(&ModelSource::Directory(directory.to_owned()))?;
     say(format_args!("{path}: {}: {}", model, described(directory)?))
 }

@@ -9,6 +9,7 @@ pub mod golden_full;
 pub mod golden_model;
 pub mod golden_report;
 pub mod golden_run;
+pub mod raw_tensors;
 pub mod rule;
 pub mod script;
 pub mod simulated;
@@ -26,7 +27,7 @@ use safetensors::{Dtype, SafeTensors};
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// The folder of a set of the repository: `ops`, `md2-micro` or `md2-full`.
+/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full` or `md3-names`.
 pub fn golden_set(name: &str) -> PathBuf {
     let set = repository().join("tests/golden").join(name);
     assert!(set.is_dir(), "{} is no folder", set.display());
@@ -36,17 +37,20 @@ pub fn golden_set(name: &str) -> PathBuf {
 /// The folders of the Moondream 2 sets with weights and a tokenizer, complete: for tests that are ignored in `make test`.
 /// Panics without the whole golden data.
 pub fn whole_golden_sets() -> [PathBuf; 2] {
+    ["md2-micro", "md2-tiny"].map(whole_golden_set)
+}
+
+/// One set of the whole golden data.
+pub fn whole_golden_set(name: &str) -> PathBuf {
     let whole = std::env::var_os("SPOTTER_GOLDEN")
         .map_or_else(|| repository().join("../shared/golden"), PathBuf::from);
-    ["md2-micro", "md2-tiny"].map(|name| {
-        let set = whole.join(name);
-        assert!(
-            set.is_dir(),
-            "{} is no folder; SPOTTER_GOLDEN must name that of the whole golden data (tests/golden/README.md)",
-            set.display()
-        );
-        set
-    })
+    let set = whole.join(name);
+    assert!(
+        set.is_dir(),
+        "{} is no folder; SPOTTER_GOLDEN must name that of the whole golden data (tests/golden/README.md)",
+        set.display()
+    );
+    set
 }
 
 /// Two tests of each function, which takes the folder of a small golden set: one with the set of the repository, and one with

@@ -64,6 +64,7 @@ impl CpuBackend {
             _ => linear(weights),
         };
         let unreadable = |error: WeightsError| BackendError::Device(error.to_string());
+        weights.check_computed().map_err(unreadable)?;
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),

@@ -149,7 +149,7 @@ impl LayerMeasurement<'_> {
             outputs: positions,
         };
         for block in blocks {
-            let layers = block.layers().map(Clone::clone);
+            let layers: Vec<LinearWeights> = block.layers().cloned().collect();
             model.set_block(block, &linear)?;
             let mut samples = Samples::default();
             for hidden in &mut states {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{LinearWeights, Tensor, WeightsError},
-    network::Region,
+    network::{Decoder, Region},
 };
 
 /// The region encoders and decoders in f32.
@@ -35,12 +35,21 @@ impl RegionModel {
 
     /// Hidden states before the final layer norm, `[rows, width]`, to logits of the coordinate bins, `[rows, 1024]`.
     pub fn decode_coords(&self, hidden: &[f32]) -> Vec<f32> {
-        self.0.coord_decoder.forward(hidden)
+        self.decode(&self.0.coord_decoder, hidden)
     }
 
     /// The same for sizes: `[rows, 2048]`, in each row the bins of the width and then of the height.
     pub fn decode_sizes(&self, hidden: &[f32]) -> Vec<f32> {
-        self.0.size_decoder.forward(hidden)
+        self.decode(&self.0.size_decoder, hidden)
+    }
+
+    fn decode(&self, decoder: &Decoder<PackedLinear>, hidden: &[f32]) -> Vec<f32> {
+        let normed = self.0.ln.as_ref().map(|ln| ln.forward(hidden));
+        let hidden = normed.as_deref().unwrap_or(hidden);
+        match decoder {
+            Decoder::Mlp(mlp) => mlp.forward(hidden),
+            Decoder::Linear(layer) => layer.forward(hidden),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let others = layers.iter().filter(|layer| layer.large.is_none());
     let others = others.map(|layer| {
         let shape = LayerShape {
-            outputs: layer.outputs,
+            outputs: layer.count * layer.outputs,
             inner: layer.inner.next_multiple_of(8),
         };
         layer_bytes(formats.others, shape)

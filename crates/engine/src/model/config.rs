@@ -1,6 +1,6 @@
 //! The sections of a model's configuration, as its `config.json` has them: dimensions and token ids.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
 pub const ROTARY_DIM: usize = 32;
@@ -24,7 +24,7 @@ impl ModelConfigError {
 }
 
 /// `text`: the decoder.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TextConfig {
     pub dim: usize,
@@ -42,8 +42,24 @@ pub struct TextConfig {
     pub prefix_attn: usize,
     /// Present in int4 files only, which are not supported.
     pub(super) group_size: Option<usize>,
-    /// Present in Moondream 3 only, which is not supported.
-    pub(super) moe: Option<serde::de::IgnoredAny>,
+    /// The blocks with experts; `None` for a decoder without.
+    pub moe: Option<MoeConfig>,
+    /// Has every block scales of q and v?
+    pub tau_attn: bool,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f32,
+}
+
+/// `text.moe`: experts in place of the MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoeConfig {
+    pub num_experts: usize,
+    /// The first block that has them.
+    pub start_layer: usize,
+    pub experts_per_token: usize,
+    /// Hidden width of an expert.
+    pub expert_inner_dim: usize,
 }
 
 impl TextConfig {
@@ -54,7 +70,7 @@ impl TextConfig {
 }
 
 /// `vision`: the encoder and its projection.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VisionConfig {
     pub enc_dim: usize,
@@ -106,7 +122,7 @@ impl VisionConfig {
 }
 
 /// `region`: coordinates and sizes.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RegionConfig {
     /// Width; must be the decoder's.
@@ -119,18 +135,27 @@ pub struct RegionConfig {
     pub size_feat_dim: usize,
     /// Bins of width and height together; must be twice [`super::bins::BINS`].
     pub size_out_dim: usize,
-    /// Hidden width of the decoders.
+    /// Hidden width of decoders of two layers.
     pub inner_dim: usize,
     /// Present in int4 files only, which are not supported.
     pub(super) group_size: Option<usize>,
-    /// Moondream 3 says `linear`, which is not supported.
-    pub(super) decoder_arch: Option<String>,
-    /// Moondream 3 only, which is not supported.
-    pub(super) use_ln: bool,
+    pub decoder_arch: DecoderArch,
+    /// Is there a layer norm before the decoders?
+    pub use_ln: bool,
+}
+
+/// Layers of a region decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecoderArch {
+    /// Two.
+    Mlp,
+    /// One.
+    Linear,
 }
 
 /// `tokenizer`: token ids with a meaning.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenizerConfig {
     /// At position 0.
@@ -139,6 +164,12 @@ pub struct TokenizerConfig {
     pub eos_id: u32,
     /// The answer follows.
     pub answer_id: u32,
+    /// Thoughts follow, and the answer behind them.
+    pub thinking_id: u32,
+    /// Places that a thought is about follow.
+    pub start_ground_points_id: u32,
+    /// Ends them.
+    pub end_ground_id: u32,
     /// In the place of a coordinate.
     pub coord_id: u32,
     /// In the place of a size.
@@ -148,27 +179,46 @@ pub struct TokenizerConfig {
 }
 
 /// Token ids around the user's words, by skill.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Templates {
     pub caption: CaptionTemplates,
-    /// Around a question. The suffix occurs twice, or once before the thinking id (docs/moondream.md section 3).
+    /// Around a question (docs/moondream.md section 3).
     pub query: Template,
     /// Around an object.
     pub detect: Template,
     /// Around an object.
     pub point: Template,
+    /// Around an object whose outline is wanted; `None` for a model that draws none.
+    pub segment: Option<Template>,
+}
+
+impl Templates {
+    /// Of a model that has none.
+    pub fn none() -> Self {
+        Self {
+            caption: CaptionTemplates {
+                short: Vec::new(),
+                normal: Vec::new(),
+                long: Vec::new(),
+            },
+            query: Template::default(),
+            detect: Template::default(),
+            point: Template::default(),
+            segment: None,
+        }
+    }
 }
 
 /// Token ids before and after the user's words.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Template {
     pub prefix: Vec<u32>,
     pub suffix: Vec<u32>,
 }
 
 /// Prompts for a caption. A model without one of the lengths leaves it empty.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CaptionTemplates {
     /// One short sentence.

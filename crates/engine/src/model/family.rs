@@ -2,14 +2,18 @@
 //!
 //! A new family is a module beside `moondream` and one line in `FAMILIES` (docs/adding-a-model.md).
 
-use std::fmt;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use spotter_core::Task;
 
 use super::{
     config::{ModelConfigError, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
     grammar::{AnswerGrammar, Skill},
-    prompt::{DecoderInput, ModelPrompt, PromptError},
+    prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
+    source::TensorName,
     tokenizer::Tokenizer,
 };
 use crate::network::{layers::LargeLayer, spec::NetworkSpec};
@@ -18,14 +22,20 @@ use crate::network::{layers::LargeLayer, spec::NetworkSpec};
 pub trait ModelFamily: fmt::Debug + Sync {
     fn name(&self) -> &'static str;
 
-    /// True when `model_type` or `architectures` of a `config.json` name this family so.
+    /// True when a `model.toml`, or `model_type` or `architectures` of a `config.json`, name this family so.
     fn is_named(&self, name: &str) -> bool;
 
-    /// Reads and checks the text of a `config.json`. `origin` names the file in messages.
-    fn parse_config(&self, json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError>;
+    /// True when the sections of a configuration, or the names of tensors in a file, can be of this family alone.
+    fn is_shown(&self, config: &serde_json::Value, tensors: &[String]) -> bool;
+
+    /// Reads and checks a configuration. What it leaves out is as in the family's released model.
+    fn parse_config(&self, file: ConfigFile<'_>) -> Result<ModelConfig, ModelConfigError>;
 
     /// Its layers, with the names and shapes of their tensors.
     fn network(&self, config: &ModelConfig) -> NetworkSpec;
+
+    /// What a tensor with this name in a file is of ours; names that the family does not know stay.
+    fn own_name(&self, name: &str) -> TensorName;
 
     /// The token that ends a text, as `tokenizer.json` spells it.
     fn end_of_text(&self) -> &'static str;
@@ -44,16 +54,49 @@ pub trait ModelFamily: fmt::Debug + Sync {
     /// What asks the model for the object whose name has these ids.
     fn object_prompt(&self, words: &[u32], config: &ModelConfig) -> Vec<DecoderInput>;
 
+    /// What asks the model a question.
+    fn query_prompt(&self, query: QueryWords<'_>, config: &ModelConfig) -> Vec<DecoderInput>;
+
+    /// What asks the model for the outline of the object whose name has these ids, without a leading space; `None` where it draws none.
+    fn segment_prompt(
+        &self,
+        places: &[DecoderInput],
+        words: &[u32],
+        config: &ModelConfig,
+    ) -> Option<Vec<DecoderInput>>;
+
     /// What an answer of this kind is made of.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar;
+}
+
+/// The text of a `config.json`, with what else shows of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigFile<'a> {
+    pub json: &'a str,
+    /// Names the file in messages.
+    pub origin: &'a str,
+    /// Names in the file of the weights, without `model.`; empty where they are not known.
+    pub tensors: &'a [String],
 }
 
 /// A file of a model directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelFile {
     pub name: &'static str,
+    /// Names of files that can be in its place.
+    pub others: &'static [&'static str],
+    pub is_required: bool,
     /// How the user gets it.
     pub remedy: &'static str,
+}
+
+impl ModelFile {
+    /// Where it is in a directory.
+    pub fn find(&self, directory: &Path) -> Option<PathBuf> {
+        let names = [self.name].into_iter().chain(self.others.iter().copied());
+        let mut paths = names.map(|name| directory.join(name));
+        paths.find(|path| path.is_file())
+    }
 }
 
 impl PartialEq for dyn ModelFamily {

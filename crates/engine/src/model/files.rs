@@ -2,19 +2,21 @@
 
 use std::{
     borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::{
     calibration::CalibrationState,
     config::ModelConfigError,
-    families::{FAMILIES, parse_config},
-    family::ModelConfig,
+    families::{FAMILIES, FamilyClues},
+    family::{ConfigFile, ModelConfig, ModelFamily, ModelFile},
     source::{TensorSource, WeightsFile, listed},
     tensor::WeightsError,
     tokenizer::{Tokenizer, TokenizerError},
@@ -51,7 +53,7 @@ pub struct LoadedModel {
     /// Short name for messages: the directory's name, or `embedded`, and the first digits of the hash of the weights,
     /// as in `moondream-2b@9f3c`.
     pub name: String,
-    /// SHA-256 of `model.safetensors`, hex.
+    /// SHA-256 of the file of the weights, hex; of shards, that of their hashes.
     pub weights_sha256: String,
     /// Dimensions and token ids.
     pub config: ModelConfig,
@@ -71,10 +73,18 @@ pub struct LoadedModel {
 /// The files of a model, found but not read.
 struct ModelFiles {
     label: String,
-    config: FileBytes,
-    weights: FileBytes,
+    /// `None` for a model with the built-in values of its family.
+    config: Option<FileBytes>,
+    weights: WeightsPlace,
     tokenizer: FileBytes,
     record: FileRecord,
+}
+
+/// Where the weights are.
+enum WeightsPlace {
+    Embedded(&'static str, &'static [u8]),
+    /// One file, or the shards of a model in order.
+    Files(Vec<PathBuf>),
 }
 
 /// What is known about the files beforehand.
@@ -101,11 +111,13 @@ pub fn load_model(source: &ModelSource) -> Result<LoadedModel, ModelError> {
     ModelFiles::find(source)?.load()
 }
 
-/// Checks that all files of a model exist and that its configuration and tokenizer are valid; reads no weights. Blocks on the
-/// disk.
+/// Checks that all files of a model exist, that its configuration and tokenizer are valid, and that the weights have all tensors in their
+/// shapes; reads no weights. Blocks on the disk.
 pub fn check_model(source: &ModelSource) -> Result<(), ModelError> {
     let files = ModelFiles::find(source)?;
-    files.tokenizer(&files.dimensions()?).map(drop)
+    let config = files.dimensions()?;
+    files.tokenizer(&config)?;
+    Ok(files.weights(&config).map(drop)?)
 }
 
 /// The dimensions of a model, from its configuration alone. All its files must be there. Blocks on the disk.
@@ -136,8 +148,7 @@ impl ModelFiles {
         let tokenizer = self.tokenizer(&config)?;
         // Reads the header alone.
         let weights = self.weights(&config);
-        let weights_sha256 = self.weights.sha256()?;
-        self.record.check_sha256(&self.weights, &weights_sha256)?;
+        let weights_sha256 = self.weights_sha256()?;
         let weights = weights?;
         Ok(LoadedModel {
             calibration: self.calibration(&weights_sha256, &config),
@@ -154,29 +165,62 @@ impl ModelFiles {
 
     fn calibration(&self, weights_sha256: &str, config: &ModelConfig) -> CalibrationState {
         match &self.weights {
-            FileBytes::Path(weights) => {
-                let directory = weights.parent().unwrap_or(Path::new("."));
-                CalibrationState::of(directory, weights_sha256, config)
+            WeightsPlace::Files(files) => {
+                let directory = files.first().and_then(|file| file.parent());
+                CalibrationState::of(directory.unwrap_or(Path::new(".")), weights_sha256, config)
             }
-            FileBytes::Static(..) => CalibrationState::Missing,
+            WeightsPlace::Embedded(..) => CalibrationState::Missing,
         }
     }
 
     fn dimensions(&self) -> Result<ModelConfig, ModelError> {
-        let json = self.read_checked(&self.config)?;
-        let json = String::from_utf8_lossy(&json);
-        Ok(parse_config(&json, &self.config.origin())?)
+        let (json, origin) = match &self.config {
+            Some(file) => (self.read_checked(file)?, file.origin()),
+            None => (
+                Cow::Borrowed(b"{}".as_slice()),
+                "built-in values".to_owned(),
+            ),
+        };
+        // A damaged file is named when it is loaded.
+        let tensors = self
+            .weights
+            .open()
+            .map(|file| file.names().map(str::to_owned).collect());
+        let tensors: Vec<String> = tensors.unwrap_or_default();
+        let clues = FamilyClues {
+            recorded: self.record.record().map(|record| record.model.as_str()),
+            config: ConfigFile {
+                json: &String::from_utf8_lossy(&json),
+                origin: &origin,
+                tensors: &tensors,
+            },
+        };
+        Ok(clues.parse()?)
+    }
+
+    /// Each file must be the recorded one.
+    fn weights_sha256(&self) -> Result<String, ModelError> {
+        let mut hashes = Vec::new();
+        for file in self.weights.files() {
+            let hash = file.sha256()?;
+            self.record.check_sha256(&file, &hash)?;
+            hashes.push(hash);
+        }
+        match hashes.as_slice() {
+            [hash] => Ok(hash.clone()),
+            hashes => Ok(hex(&Sha256::digest(hashes.concat()))),
+        }
     }
 
     /// The model inside of the binary: a small network trained on the drawn street (`models/embedded`).
     fn embedded() -> Self {
         Self {
             label: "embedded".into(),
-            config: FileBytes::Static(
+            config: Some(FileBytes::Static(
                 "embedded config.json",
                 include_bytes!("../../../../models/embedded/config.json"),
-            ),
-            weights: FileBytes::Static(
+            )),
+            weights: WeightsPlace::Embedded(
                 "embedded model.safetensors",
                 include_bytes!("../../../../models/embedded/model.safetensors"),
             ),
@@ -203,34 +247,33 @@ impl ModelFiles {
                     .into(),
             ]));
         }
-        if is_moondream3(directory) {
-            return Err(ModelError::Files(format!(
-                "{} has a Moondream 3; this version of Spotter cannot run Moondream 3 yet; set model.path to a Moondream 2, like that of \
-                 `spotter model get moondream2`",
-                directory.display()
-            )));
-        }
-        // Without config.json the family is not known.
-        let files = FAMILIES[0].files();
-        let problems: Vec<String> = files
-            .iter()
-            .filter(|file| !directory.join(file.name).is_file())
-            .map(|file| format!("{} is missing ({})", file.name, file.remedy))
-            .collect();
-        if !problems.is_empty() {
-            return Err(missing(problems));
-        }
-        let [config, weights, tokenizer] =
-            files.map(|file| FileBytes::Path(directory.join(file.name)));
+        let record = FileRecord::of(directory)?;
+        let [config, weights, tokenizer] = files_of(directory, record.record());
+        let found = |file: &ModelFile| match file.find(directory) {
+            None if file.is_required => {
+                let names = [&[file.name], file.others].concat().join(" or ");
+                Err(format!("{names} is missing ({})", file.remedy))
+            }
+            path => Ok(path),
+        };
+        let files = [&config, &weights, &tokenizer].map(found);
+        let (config, weights, tokenizer) = match files {
+            [Ok(config), Ok(Some(weights)), Ok(Some(tokenizer))] => (config, weights, tokenizer),
+            files => return Err(missing(files.into_iter().filter_map(Result::err).collect())),
+        };
         let found = Self {
             label: label(directory),
-            config,
-            weights,
-            tokenizer,
-            record: FileRecord::of(directory)?,
+            config: config.map(FileBytes::Path),
+            weights: WeightsPlace::at(weights)?,
+            tokenizer: FileBytes::Path(tokenizer),
+            record,
         };
-        for file in [&found.config, &found.weights, &found.tokenizer] {
+        let files = found.config.iter().chain([&found.tokenizer]);
+        for file in files {
             found.record.check_size(file)?;
+        }
+        for file in found.weights.files() {
+            found.record.check_size(&file)?;
         }
         Ok(found)
     }
@@ -262,23 +305,78 @@ impl ModelFiles {
     }
 
     fn weights(&self, config: &ModelConfig) -> Result<Weights, WeightsError> {
-        let mut file = match &self.weights {
-            FileBytes::Path(path) => WeightsFile::open(path)?,
-            FileBytes::Static(origin, bytes) => WeightsFile::from_static(bytes, origin)?,
-        };
+        let file = self.weights.open()?;
+        let mut file = file.renamed(&|name| config.family.own_name(name))?;
         let weights = Weights::load(config, &mut file)?;
         let unused = file.unused();
         if !unused.is_empty() {
             tracing::warn!(
                 file = file.origin(),
                 count = unused.len(),
-                names = listed(&unused),
+                names = listed(&unused, ", "),
                 family = config.family.name(),
                 "weights hold tensors that the model family does not use"
             );
         }
         Ok(weights)
     }
+}
+
+impl WeightsPlace {
+    /// A file, or the shards that an index names, which are beside it.
+    fn at(path: PathBuf) -> Result<Self, ModelError> {
+        let is_index = path
+            .extension()
+            .is_some_and(|extension| extension == "json");
+        if !is_index {
+            return Ok(Self::Files(vec![path]));
+        }
+        let unusable = |reason: &str| ModelError::Files(format!("{}: {reason}", path.display()));
+        let index = read_short_file(&path, INDEX_MAX_BYTES);
+        let index = index.map_err(|error| unusable(&error.to_string()))?;
+        let index: ShardIndex = serde_json::from_str(&index.unwrap_or_default())
+            .map_err(|error| unusable(&format!("is no index of shards: {error}")))?;
+        let names: BTreeSet<&String> = index.weight_map.values().collect();
+        // What is not a plain name could be a file elsewhere.
+        let is_plain = |name: &&String| Path::new(name).file_name() == Some(name.as_ref());
+        if let Some(name) = names.iter().find(|name| !is_plain(name)) {
+            return Err(unusable(&format!(
+                "{name:?} is not the name of a file beside it"
+            )));
+        }
+        let files: Vec<PathBuf> = names.iter().map(|name| path.with_file_name(name)).collect();
+        let missing = files.iter().zip(&names).filter(|(file, _)| !file.is_file());
+        let missing: Vec<String> = missing.map(|(_, name)| (*name).clone()).collect();
+        match (files.is_empty(), missing.is_empty()) {
+            (false, true) => Ok(Self::Files(files)),
+            (true, _) => Err(unusable("it names no files")),
+            (_, false) => Err(unusable(&format!(
+                "{} missing beside it; copy or download the model again",
+                listed(&missing, ", ")
+            ))),
+        }
+    }
+
+    fn files(&self) -> Vec<FileBytes> {
+        match self {
+            Self::Embedded(origin, bytes) => vec![FileBytes::Static(origin, bytes)],
+            Self::Files(files) => files.iter().cloned().map(FileBytes::Path).collect(),
+        }
+    }
+
+    /// Reads the headers alone.
+    fn open(&self) -> Result<WeightsFile, WeightsError> {
+        match self {
+            Self::Embedded(origin, bytes) => WeightsFile::from_static(bytes, origin),
+            Self::Files(files) => WeightsFile::open_all(files),
+        }
+    }
+}
+
+/// Which file has which tensor.
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: BTreeMap<String, String>,
 }
 
 impl FileRecord {
@@ -397,26 +495,30 @@ impl FileBytes {
     }
 }
 
-/// Are the files of a Moondream 3, by their record, or by a file or a tensor that no other family has?
-fn is_moondream3(directory: &Path) -> bool {
-    let is_recorded = || {
-        let record = ModelRecord::read(directory).ok().flatten();
-        record.is_some_and(|record| record.model.starts_with("moondream3"))
+/// The files of a model, before its configuration is read: of the family that the record names, else of the first whose weights are there.
+fn files_of(directory: &Path, record: Option<&ModelRecord>) -> [ModelFile; 3] {
+    let is_recorded =
+        |family: &&&dyn ModelFamily| record.is_some_and(|record| family.is_named(&record.model));
+    let is_there = |family: &&&dyn ModelFamily| {
+        let [config, weights, _] = family.files();
+        let Some(path) = weights.find(directory) else {
+            return false;
+        };
+        let has_config = config.find(directory).is_some();
+        // Other families have a file of the first name too.
+        let is_own = || path != directory.join(weights.name) || is_shown_by(**family, &path);
+        has_config || !config.is_required && is_own()
     };
-    let in_weights = || {
-        let weights = WeightsFile::open(&directory.join("model.safetensors"));
-        weights.is_ok_and(|weights| weights.unused().iter().any(|name| name.contains(".tau")))
-    };
-    let in_index = || {
-        let index = directory.join("model.safetensors.index.json");
-        let index = read_short_file(&index, INDEX_MAX_BYTES).ok().flatten();
-        index.is_some_and(|index| index.contains(".tau"))
-    };
-    is_recorded()
-        || match directory.join("model.safetensors").is_file() {
-            true => in_weights(),
-            false => directory.join("model_fp8.pt").is_file() || in_index(),
-        }
+    let family = FAMILIES.iter().find(is_recorded);
+    let family = family.or_else(|| FAMILIES.iter().find(is_there));
+    family.unwrap_or(&FAMILIES[0]).files()
+}
+
+fn is_shown_by(family: &dyn ModelFamily, weights: &Path) -> bool {
+    WeightsFile::open(weights).is_ok_and(|file| {
+        let names: Vec<String> = file.names().map(str::to_owned).collect();
+        family.is_shown(&serde_json::Value::Null, &names)
+    })
 }
 
 /// Lower-case hex digits.

@@ -1,7 +1,10 @@
 //! Which format each layer of a model has.
 
-use super::{LargeLayer, ModelCalibration};
-use crate::network::format::{Format, Number};
+use super::calibration::ModelCalibration;
+use crate::network::{
+    format::{Format, Number},
+    layers::LargeLayer,
+};
 use spotter_core::config::GpuPrecision;
 
 /// The formats of a model's layers.

@@ -34,24 +34,22 @@ pub use calibration::{
 };
 pub use colour::{rgb_from_picture, yuv_coefficients};
 pub use config::{
-    CaptionTemplates, LAYER_NORM_EPS, ModelConfigError, ROPE_THETA, ROTARY_DIM, RegionConfig,
-    Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
+    CaptionTemplates, DecoderArch, LAYER_NORM_EPS, ModelConfigError, MoeConfig, ROPE_THETA,
+    ROTARY_DIM, RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
 };
 pub use endless::without_ends;
-pub use families::{FAMILIES, parse_config};
-pub use family::{ModelConfig, ModelFamily, ModelFile};
+pub use families::{FAMILIES, FamilyClues, parse_config};
+pub use family::{ConfigFile, ModelConfig, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
 pub use formats::Formats;
 pub use grammar::{AnswerGrammar, Skill, TextGrammar};
-pub use moondream::{
-    Crops, Tiling, crops, cut_crops, normalise_table, prompt_tokens, tiling, view_tiling,
-};
+pub use moondream::{Crops, Tiling, crops, cut_crops, normalise_table, tiling, view_tiling};
 pub use output::{ObjectBins, SequenceOutput};
 pub use pickle::{FileTensor, row_major, torch_tensors};
-pub use prompt::{DecoderInput, ModelPrompt, PromptError};
+pub use prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords};
 pub use random::random_weights;
 pub use resize::{ResizeTaps, is_down_first, taps};
-pub use source::{TensorSource, WeightsFile};
+pub use source::{TensorName, TensorSource, WeightsFile};
 pub use tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData, WeightsError};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use weights::{LinearWeights, Weights};

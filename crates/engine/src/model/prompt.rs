@@ -22,6 +22,16 @@ pub struct ModelPrompt {
     pub grammar: AnswerGrammar,
 }
 
+/// A question in the model's terms.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryWords<'a> {
+    /// Places in the picture that it is about.
+    pub places: &'a [DecoderInput],
+    pub words: &'a [u32],
+    /// Does the model write down its thoughts first?
+    pub is_reasoned: bool,
+}
+
 /// Why a task has no prompt.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {

@@ -3,7 +3,12 @@
 //! mapped: a file that is cut off meanwhile is then an error and not the end of the process.
 
 use std::{
-    cmp::Ordering, collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _, path::Path,
+    cmp::Ordering,
+    collections::BTreeMap,
+    fs::File,
+    io, mem,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -21,9 +26,9 @@ const NAMES_SHOWN: usize = 20;
 const HEADER_MAX_BYTES: u64 = 100_000_000;
 
 /// The first names and how many more there are.
-pub(super) fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String], between: &str) -> String {
     let shown = names.len().min(NAMES_SHOWN);
-    let text = names[..shown].join(", ");
+    let text = names[..shown].join(between);
     match names.len() - shown {
         0 => text,
         more => format!("{text} and {more} more"),
@@ -42,13 +47,20 @@ pub trait TensorSource {
     }
 }
 
-/// An opened safetensors file, or one that `torch.save` wrote. Only what names the tensors is in memory.
+/// An opened safetensors file, one that `torch.save` wrote, or the shards of a model. Only what names the tensors is in memory.
 #[derive(Debug)]
 pub struct WeightsFile {
+    /// Names the files in messages.
     origin: String,
-    bytes: Bytes,
+    shards: Vec<Shard>,
     /// By our name: what the header says of it, and whether it was asked for.
     tensors: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    origin: String,
+    bytes: Bytes,
     /// Bytes before the first tensor.
     data_start: u64,
 }
@@ -56,10 +68,22 @@ pub struct WeightsFile {
 #[derive(Debug)]
 struct Entry {
     file_name: String,
+    /// Its index.
+    shard: usize,
     info: TensorInfo,
     /// Of a tensor that is not row-major, as torch files have them.
     strides: Option<Vec<usize>>,
     taken: bool,
+}
+
+/// What a file's tensor is to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TensorName {
+    Own(String),
+    /// Its rows are our columns.
+    Transposed(String),
+    /// We need it for nothing, and need not say so.
+    Ignored,
 }
 
 #[derive(Debug)]
@@ -71,19 +95,38 @@ enum Bytes {
 impl WeightsFile {
     /// Opens a file and reads its header. Blocks on the disk.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let origin = path.display().to_string();
-        let io_error = |error| WeightsError::Unusable(format!("cannot read {origin}: {error}"));
-        let file = File::open(path).map_err(io_error)?;
-        let length = file.metadata().map_err(io_error)?.len();
-        Self::read(origin, Bytes::File(Arc::new(file)), length)
+        Self::open_all(std::slice::from_ref(&path.to_owned()))
+    }
+
+    /// The same for the files of one model. No tensor may be in two of them.
+    pub fn open_all(paths: &[PathBuf]) -> Result<Self, WeightsError> {
+        let origins: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+        let mut all = Self {
+            origin: listed(&origins, ", "),
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+        };
+        for (path, origin) in paths.iter().zip(origins) {
+            let io_error = |error| WeightsError::Unusable(format!("cannot read {origin}: {error}"));
+            let file = File::open(path).map_err(io_error)?;
+            let length = file.metadata().map_err(io_error)?.len();
+            all.read(origin, Bytes::File(Arc::new(file)), length)?;
+        }
+        Ok(all)
     }
 
     /// The same for a file compiled into the program. `origin` names it in messages.
     pub fn from_static(bytes: &'static [u8], origin: &str) -> Result<Self, WeightsError> {
-        Self::read(origin.to_owned(), Bytes::Static(bytes), bytes.len() as u64)
+        let mut file = Self {
+            origin: origin.to_owned(),
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+        };
+        file.read(origin.to_owned(), Bytes::Static(bytes), bytes.len() as u64)?;
+        Ok(file)
     }
 
-    fn read(origin: String, bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
+    fn read(&mut self, origin: String, bytes: Bytes, length: u64) -> Result<(), WeightsError> {
         let header_error = |reason: String| {
             WeightsError::Unusable(format!("{origin} is not a safetensors file: {reason}"))
         };
@@ -96,7 +139,7 @@ impl WeightsFile {
         let mut size = [0; 8];
         size.copy_from_slice(&bytes.read(0, 8).map_err(io_error)?);
         if is_torch_file(&size) {
-            return Self::read_torch(origin, bytes, length);
+            return self.read_torch(origin, bytes, length);
         }
         let size = u64::from_le_bytes(size);
         if size > HEADER_MAX_BYTES {
@@ -122,27 +165,85 @@ impl WeightsFile {
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| header_error(error.to_string()))?;
         check(data_start + metadata.data_len() as u64)?;
-        Ok(Self {
-            tensors: entries(of_header(&metadata), &origin)?,
+        let shard = Shard {
             origin,
             bytes,
             data_start,
-        })
+        };
+        self.add(shard, of_header(&metadata))
     }
 
-    fn read_torch(origin: String, bytes: Bytes, length: u64) -> Result<Self, WeightsError> {
+    fn read_torch(
+        &mut self,
+        origin: String,
+        bytes: Bytes,
+        length: u64,
+    ) -> Result<(), WeightsError> {
         let tensors = torch_tensors(&|start, count| bytes.read(start, count), length);
         let tensors = tensors.map_err(|reason| {
             // It quotes what the file says.
             let reason = plain_line(&reason);
             WeightsError::Unusable(format!("{origin} is not a torch file of tensors: {reason}"))
         })?;
-        Ok(Self {
-            tensors: entries(tensors.into_iter(), &origin)?,
+        let shard = Shard {
             origin,
             bytes,
             data_start: 0,
-        })
+        };
+        self.add(shard, tensors.into_iter())
+    }
+
+    fn add(
+        &mut self,
+        shard: Shard,
+        tensors: impl Iterator<Item = FileTensor>,
+    ) -> Result<(), WeightsError> {
+        let index = self.shards.len();
+        self.shards.push(shard);
+        for tensor in tensors {
+            let name = plain_name(&tensor.name);
+            let entry = Entry {
+                file_name: tensor.name,
+                shard: index,
+                info: tensor.info,
+                strides: tensor.strides,
+                taken: false,
+            };
+            self.insert(name, entry)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, name: String, entry: Entry) -> Result<(), WeightsError> {
+        let file_name = entry.file_name.clone();
+        match self.tensors.insert(name, entry) {
+            None => Ok(()),
+            Some(other) => Err(WeightsError::Unusable(format!(
+                "{}: {} and {file_name} are the same tensor; remove one of them",
+                self.origin, other.file_name
+            ))),
+        }
+    }
+
+    /// Renames the tensors: `own` says what each is, by its name without `model.` and `._orig_mod`.
+    pub fn renamed(mut self, own: &dyn Fn(&str) -> TensorName) -> Result<Self, WeightsError> {
+        for (name, mut entry) in mem::take(&mut self.tensors) {
+            let name = match own(&name) {
+                TensorName::Own(name) => name,
+                TensorName::Transposed(name) => {
+                    entry.transpose();
+                    name
+                }
+                TensorName::Ignored => continue,
+            };
+            self.insert(name, entry)?;
+        }
+        Ok(self)
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
     }
 
     /// Names in the file that were not asked for so far, as the file spells them.
@@ -152,61 +253,73 @@ impl WeightsFile {
     }
 }
 
+impl Entry {
+    fn transpose(&mut self) {
+        let shape = &self.info.shape;
+        let row_major = (1..=shape.len()).map(|outer| shape[outer..].iter().product());
+        let mut strides = (self.strides.take()).unwrap_or_else(|| row_major.collect());
+        strides.reverse();
+        self.strides = Some(strides);
+        self.info.shape.reverse();
+    }
+}
+
 impl TensorSource for WeightsFile {
     fn tensor(&mut self, name: &str, _: &[usize]) -> Result<Tensor, WeightsError> {
         let Some(entry) = self.tensors.get_mut(name) else {
             return Err(WeightsError::NotFound(name.to_owned()));
         };
         entry.taken = true;
+        let shard = &self.shards[entry.shard];
         let format = match entry.info.dtype {
             Dtype::BF16 => FloatFormat::Bf16,
             Dtype::F16 => FloatFormat::F16,
             Dtype::F32 => FloatFormat::F32,
+            Dtype::F8_E4M3 => FloatFormat::E4m3,
             other => {
-                return Err(WeightsError::Unusable(format!(
-                    "{}: tensor {} holds {other:?}, needs BF16, F16 or F32; use the bf16 file of the model",
-                    self.origin, entry.file_name
+                return Err(WeightsError::Odd(format!(
+                    "tensor {} holds {other:?}, needs BF16, F16 or F32; use the bf16 file of the model",
+                    entry.file_name
                 )));
             }
         };
         let (start, end) = entry.info.data_offsets;
-        if let Some(strides) = &entry.strides {
-            let span = self.bytes.read(start as u64, end - start);
-            let span = span.map_err(|error| {
-                WeightsError::Unusable(format!("cannot read {}: {error}", self.origin))
-            })?;
-            return Ok(Tensor {
-                name: name.to_owned(),
-                shape: entry.info.shape.clone(),
-                data: TensorData::Encoded {
-                    format,
-                    bytes: row_major(&span, &entry.info, strides).into(),
-                },
-            });
-        }
         let shape = entry.info.shape.clone();
         let values = shape
             .iter()
             .try_fold(format.bytes(), |all, &size| all.checked_mul(size));
-        let out_of_place = || {
-            WeightsError::Unusable(format!(
-                "{}: tensor {} of shape {shape:?} is at bytes {start} to {end}, which does not fit; copy or download the file again",
-                self.origin, entry.file_name
-            ))
+        let length = end.checked_sub(start);
+        // Values with strides may have gaps between them.
+        let fits = match &entry.strides {
+            None => values == length,
+            Some(_) => values.is_some() && values <= length,
         };
-        if values != end.checked_sub(start) {
-            return Err(out_of_place());
+        if !fits {
+            return Err(out_of_place(entry));
         }
-        let start = self.data_start + start as u64;
-        let bytes = match &self.bytes {
+        let position = shard.data_start + start as u64;
+        if let Some(strides) = &entry.strides {
+            let span = length.ok_or_else(|| out_of_place(entry))?;
+            let span = shard.bytes.read(position, span).map_err(|error| {
+                WeightsError::Unusable(format!("cannot read {}: {error}", shard.origin))
+            })?;
+            let bytes = row_major(&span, &entry.info, strides).into();
+            return Ok(Tensor {
+                name: name.to_owned(),
+                shape,
+                data: TensorData::Encoded { format, bytes },
+            });
+        }
+        let bytes = match &shard.bytes {
             Bytes::File(file) => TensorBytes::File(FileRange {
                 file: Arc::clone(file),
-                origin: self.origin.as_str().into(),
-                start,
+                origin: shard.origin.as_str().into(),
+                start: position,
             }),
             Bytes::Static(all) => {
-                let range = start as usize..self.data_start as usize + end;
-                TensorBytes::Static(all.get(range).ok_or_else(out_of_place)?)
+                let range = position as usize..shard.data_start as usize + end;
+                let bytes = all.get(range).ok_or_else(|| out_of_place(entry))?;
+                TensorBytes::Static(bytes)
             }
         };
         Ok(Tensor {
@@ -219,6 +332,18 @@ impl TensorSource for WeightsFile {
     fn origin(&self) -> String {
         self.origin.clone()
     }
+}
+
+fn out_of_place(entry: &Entry) -> WeightsError {
+    let TensorInfo {
+        shape,
+        data_offsets: (start, end),
+        ..
+    } = &entry.info;
+    WeightsError::Odd(format!(
+        "tensor {} of shape {shape:?} is at bytes {start} to {end}, which does not fit; copy or download the file again",
+        entry.file_name
+    ))
 }
 
 impl Bytes {
@@ -248,29 +373,6 @@ fn of_header(metadata: &Metadata) -> impl Iterator<Item = FileTensor> {
         info: info.clone(),
         strides: None,
     })
-}
-
-fn entries(
-    tensors: impl Iterator<Item = FileTensor>,
-    origin: &str,
-) -> Result<BTreeMap<String, Entry>, WeightsError> {
-    let mut entries = BTreeMap::new();
-    for tensor in tensors {
-        let file_name = tensor.name.clone();
-        let entry = Entry {
-            file_name: tensor.name,
-            info: tensor.info,
-            strides: tensor.strides,
-            taken: false,
-        };
-        if let Some(other) = entries.insert(plain_name(&file_name), entry) {
-            return Err(WeightsError::Unusable(format!(
-                "{origin}: {} and {file_name} are the same tensor; remove one of them",
-                other.file_name
-            )));
-        }
-    }
-    Ok(entries)
 }
 
 /// Exports differ in a leading `model.`; compiled models have `._orig_mod` inside of their names.

@@ -13,6 +13,9 @@ pub enum WeightsError {
     /// A source does not have the tensor with this name, without `model.`. [`super::Weights::load`] names all of them together.
     #[error("no tensor {0}")]
     NotFound(String),
+    /// What is wrong with one tensor.
+    #[error("{0}")]
+    Odd(String),
     #[error("{0}")]
     Unusable(String),
 }
@@ -26,6 +29,8 @@ pub enum FloatFormat {
     F16,
     /// IEEE single precision.
     F32,
+    /// 4 exponent bits, 3 of mantissa, no infinities. The values of a tensor are these numbers times the scales of its rows.
+    E4m3,
 }
 
 impl FloatFormat {
@@ -34,6 +39,7 @@ impl FloatFormat {
         match self {
             Self::Bf16 | Self::F16 => 2,
             Self::F32 => 4,
+            Self::E4m3 => 1,
         }
     }
 
@@ -47,6 +53,7 @@ impl FloatFormat {
             }),
             Self::F16 => fill(to, pairs, |pair| convert(f16::from_le_bytes(pair).to_f32())),
             Self::F32 => fill(to, words, |word| convert(f32::from_le_bytes(word))),
+            Self::E4m3 => fill(to, bytes, |byte| convert(f32_from_e4m3(byte))),
         }
     }
 
@@ -54,9 +61,20 @@ impl FloatFormat {
     fn decode_bf16(self, bytes: &[u8], to: &mut [bf16]) {
         match self {
             Self::Bf16 => fill(to, bytes.as_chunks::<2>().0, bf16::from_le_bytes),
-            Self::F16 | Self::F32 => self.decode(bytes, to, bf16::from_f32),
+            Self::F16 | Self::F32 | Self::E4m3 => self.decode(bytes, to, bf16::from_f32),
         }
     }
+}
+
+/// The number that eight bits are.
+pub fn f32_from_e4m3(byte: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(byte >> 3 & 0xf), f32::from(byte & 7));
+    let size = match (exponent, byte & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa / 512.0,
+        _ => (1.0 + mantissa / 8.0) * ((exponent - 7) as f32).exp2(),
+    };
+    if byte >> 7 == 1 { -size } else { size }
 }
 
 fn fill<T, F: Copy>(to: &mut [T], from: &[F], convert: impl Fn(F) -> T) {
@@ -148,6 +166,15 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// Of no values.
+    pub fn empty(name: String) -> Self {
+        Self {
+            name,
+            shape: vec![0],
+            data: TensorData::F32(Vec::new()),
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }

@@ -3,10 +3,10 @@
 use super::{
     family::ModelConfig,
     source::{TensorSource, listed},
-    tensor::{Tensor, TensorData, WeightsError},
+    tensor::{FloatFormat, Tensor, TensorData, WeightsError},
 };
 use crate::network::{
-    Network, PartMap,
+    Network, PartMap, TextBlock, TextMlp,
     layers::LargeLayer,
     spec::{LayerSpec, TensorSpec},
 };
@@ -14,9 +14,11 @@ use crate::network::{
 /// `y = x·Wᵀ + b`.
 #[derive(Clone, Debug)]
 pub struct LinearWeights {
-    /// `[out, in]`, row-major.
+    /// `[out, in]`, row-major; of experts `[experts, out, in]`.
     pub weight: Tensor,
-    /// `[out]`.
+    /// Factors of the weight's rows, `[experts, out]`: of weights in [`FloatFormat::E4m3`] alone.
+    pub row_scales: Option<Tensor>,
+    /// `[out]`; empty for experts, which have none.
     pub bias: Tensor,
     /// The large layer that it is, or is a part of.
     pub large: Option<LargeLayer>,
@@ -25,55 +27,136 @@ pub struct LinearWeights {
 pub type Weights = Network<LinearWeights, Tensor>;
 
 impl Weights {
-    /// Reads every tensor of `config` from `source`. Missing tensors are gathered into one error; the
-    /// first wrong shape ends the load.
+    /// Reads every tensor of `config` from `source`. All that are missing or odd are named in one error.
     pub fn load(config: &ModelConfig, source: &mut dyn TensorSource) -> Result<Self, WeightsError> {
         let mut loader = Loader {
             source,
             missing: Vec::new(),
+            odd: Vec::new(),
+            other_shapes: Vec::new(),
         };
         let weights = config.network().layers.try_map(&mut loader)?;
-        if loader.missing.is_empty() {
-            Ok(weights)
-        } else {
-            Err(WeightsError::Unusable(format!(
-                "{} lacks {} tensors that its config.json needs: {}",
-                loader.source.origin(),
-                loader.missing.len(),
-                listed(&loader.missing)
-            )))
+        match loader.problem() {
+            None => Ok(weights),
+            Some(problem) => Err(WeightsError::Unusable(problem)),
         }
+    }
+
+    /// Fails when the network has parts that no backend computes yet.
+    pub fn check_computed(&self) -> Result<(), WeightsError> {
+        let is_computed = |block: &TextBlock<LinearWeights, Tensor>| {
+            block.tau.is_none() && matches!(block.mlp, TextMlp::Dense(_))
+        };
+        match self.text.blocks.iter().all(is_computed) {
+            true => Ok(()),
+            false => Err(Self::not_computed()),
+        }
+    }
+
+    pub fn not_computed() -> WeightsError {
+        let text = "this version of Spotter cannot run Moondream 3 yet; set model.path to a Moondream 2, like that of `spotter model get \
+                    moondream2`";
+        WeightsError::Unusable(text.to_owned())
     }
 }
 
+/// Loads all tensors. One that cannot be used is noted and replaced by an empty one, so that the error names all of them.
 struct Loader<'a> {
     source: &'a mut dyn TensorSource,
     missing: Vec<String>,
+    /// Sentences about tensors of other formats or in wrong places.
+    odd: Vec<String>,
+    /// The same about other shapes.
+    other_shapes: Vec<String>,
 }
 
 impl Loader<'_> {
-    /// A missing tensor is noted and replaced by an empty one, so that the error names all of them.
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
-        let tensor = match self.source.tensor(name, expected) {
-            Err(WeightsError::NotFound(name)) => {
-                self.missing.push(name.clone());
-                return Ok(Tensor {
-                    name,
-                    shape: vec![0],
-                    data: TensorData::F32(Vec::new()),
-                });
-            }
-            other => other?,
-        };
-        if tensor.shape != expected {
-            return Err(WeightsError::Unusable(format!(
-                "{}: tensor {} has shape {:?}, config.json needs {expected:?}; the two files belong to different models",
-                self.source.origin(),
-                tensor.name,
-                tensor.shape
-            )));
+        let tensor = self.tensor_or_experts(name, expected)?;
+        if let TensorData::Encoded {
+            format: FloatFormat::E4m3,
+            ..
+        } = tensor.data
+        {
+            self.odd.push(format!(
+                "tensor {name} holds F8_E4M3, which only experts may; use another file of the model"
+            ));
         }
         Ok(tensor)
+    }
+
+    /// It may be in 8 bits.
+    fn tensor_or_experts(
+        &mut self,
+        name: &str,
+        expected: &[usize],
+    ) -> Result<Tensor, WeightsError> {
+        let tensor = match self.source.tensor(name, expected) {
+            Ok(tensor) => tensor,
+            Err(WeightsError::NotFound(name)) => {
+                self.missing.push(name.clone());
+                return Ok(Tensor::empty(name));
+            }
+            Err(WeightsError::Odd(text)) => {
+                self.odd.push(text);
+                return Ok(Tensor::empty(name.to_owned()));
+            }
+            Err(error) => return Err(error),
+        };
+        if tensor.shape != expected {
+            self.other_shapes.push(format!(
+                "tensor {} has shape {:?}, config.json needs {expected:?}",
+                tensor.name, tensor.shape
+            ));
+        }
+        Ok(tensor)
+    }
+
+    /// The tensor from its halves, where the file has no whole one.
+    fn joined(&mut self, whole: &TensorSpec, halves: &[String; 2]) -> Result<Tensor, WeightsError> {
+        let TensorSpec { name, shape, .. } = whole;
+        let found = self.source.tensor(name, shape);
+        let is_missing = matches!(&found, Err(WeightsError::NotFound(_)));
+        let mut half_shape = shape.clone();
+        half_shape[0] /= 2;
+        let mut half = |name: &String| self.source.tensor(name, &half_shape);
+        let has_half = is_missing && halves.iter().any(|name| half(name).is_ok());
+        if !has_half {
+            return self.tensor(name, shape);
+        }
+        let mut values = Vec::with_capacity(whole.values());
+        for name in halves {
+            let half = self.tensor(name, &half_shape)?;
+            values.extend(half.into_f32()?);
+        }
+        Ok(Tensor {
+            name: name.clone(),
+            shape: shape.clone(),
+            data: TensorData::F32(values),
+        })
+    }
+
+    /// What is wrong with all tensors together.
+    fn problem(&self) -> Option<String> {
+        let origin = self.source.origin();
+        let mut problems = Vec::new();
+        if !self.missing.is_empty() {
+            problems.push(format!(
+                "{origin} lacks {} tensors that its config.json needs: {}",
+                self.missing.len(),
+                listed(&self.missing, ", ")
+            ));
+        }
+        if !self.odd.is_empty() {
+            problems.push(format!("{origin}: {}", listed(&self.odd, "; ")));
+        }
+        if !self.other_shapes.is_empty() {
+            problems.push(format!(
+                "{origin}: {}; the two files belong to different models",
+                listed(&self.other_shapes, "; ")
+            ));
+        }
+        (!problems.is_empty()).then(|| problems.join("\n"))
     }
 }
 
@@ -83,21 +166,40 @@ impl PartMap<LayerSpec, TensorSpec> for Loader<'_> {
     type Error = WeightsError;
 
     fn layer(&mut self, layer: LayerSpec) -> Result<LinearWeights, WeightsError> {
-        let LayerSpec {
-            name,
-            outputs,
-            inner,
-            large,
-        } = layer;
+        let name = &layer.name;
+        let weight = format!("{name}.weight");
+        let weight = match layer.count {
+            1 => self.tensor(&weight, &layer.shape())?,
+            _ => self.tensor_or_experts(&weight, &layer.shape())?,
+        };
+        let row_scales = match weight.data {
+            TensorData::Encoded {
+                format: FloatFormat::E4m3,
+                ..
+            } => {
+                let shape = [layer.count, layer.outputs];
+                Some(self.tensor(&format!("{name}.row_scales"), &shape)?)
+            }
+            _ => None,
+        };
+        let bias = format!("{name}.bias");
+        let bias = match layer.has_bias {
+            true => self.tensor(&bias, &[layer.outputs])?,
+            false => Tensor::empty(bias),
+        };
         Ok(LinearWeights {
-            weight: self.tensor(&format!("{name}.weight"), &[outputs, inner])?,
-            bias: self.tensor(&format!("{name}.bias"), &[outputs])?,
-            large,
+            weight,
+            row_scales,
+            bias,
+            large: layer.large,
         })
     }
 
     fn plain(&mut self, tensor: TensorSpec) -> Result<Tensor, WeightsError> {
-        self.tensor(&tensor.name, &tensor.shape)
+        match &tensor.halves {
+            Some(halves) => self.joined(&tensor, halves),
+            None => self.tensor(&tensor.name, &tensor.shape),
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 //! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
 
 use super::{
-    Mlp, Network, TextBlock, VisionBlock,
-    spec::{LayerSpec, NetworkSpec},
+    Decoder, Mlp, Network, TextBlock, TextMlp, VisionBlock,
+    spec::{LayerSpec, NetworkSpec, TensorSpec},
 };
 
 const GIGA: f64 = 1e9;
@@ -57,12 +57,31 @@ fn mlp_values(mlp: &Mlp<LayerSpec>) -> usize {
     mlp.fc1.values() + mlp.fc2.values()
 }
 
+fn decoder_values(decoder: &Decoder<LayerSpec>) -> usize {
+    decoder.layers().map(LayerSpec::values).sum()
+}
+
+/// Weights that a position is multiplied with: of the experts, those of the active ones.
+fn active_values(block: &TextBlock<LayerSpec, TensorSpec>) -> usize {
+    let active = match &block.mlp {
+        TextMlp::Dense(_) => 1,
+        TextMlp::Experts(experts) => experts.active,
+    };
+    let values = block.layers().map(|layer| match layer.count {
+        1 => layer.values(),
+        count => layer.values() / count * active,
+    });
+    values.sum()
+}
+
 /// A network with the number of weights of its blocks.
 #[derive(Clone, Debug)]
 pub struct ModelWork {
     network: NetworkSpec,
     vision: usize,
+    /// Those that a position is multiplied with.
     text: usize,
+    text_stored: usize,
 }
 
 impl ModelWork {
@@ -70,10 +89,11 @@ impl ModelWork {
     pub fn of(network: NetworkSpec) -> Self {
         let Network { text, vision, .. } = &network.layers;
         let vision = vision.blocks.iter().flat_map(VisionBlock::layers);
-        let text = text.blocks.iter().flat_map(TextBlock::layers);
+        let stored = text.blocks.iter().flat_map(TextBlock::layers);
         Self {
             vision: vision.map(LayerSpec::values).sum(),
-            text: text.map(LayerSpec::values).sum(),
+            text: text.blocks.iter().map(active_values).sum(),
+            text_stored: stored.map(LayerSpec::values).sum(),
             network,
         }
     }
@@ -93,9 +113,9 @@ impl ModelWork {
         }
     }
 
-    /// Weights of the decoder's blocks, MB.
+    /// Weights of the decoder's blocks, MB; those of all experts, of which the positions of an image need each.
     pub fn decoder_mb(&self) -> f64 {
-        bf16_mb(self.text)
+        bf16_mb(self.text_stored)
     }
 
     /// Weights of the vision encoder's blocks and its projection, MB.
@@ -126,7 +146,7 @@ impl ModelWork {
         let blocks = &self.network.layers.text.blocks;
         let last = blocks.last().map_or(0, |block| {
             let used = block.qkv.values() / 3 * 2;
-            block.layers().map(LayerSpec::values).iter().sum::<usize>() - used
+            active_values(block) - used
         });
         let attention = attention_flop(positions, positions, self.network.text_width());
         products_flop(positions, self.text - last)
@@ -149,7 +169,7 @@ impl ModelWork {
         let Network { text, region, .. } = &self.network.layers;
         products_flop(
             1,
-            2 * text.lm_head.inner + mlp_values(&region.coord_decoder),
+            2 * text.lm_head.inner + decoder_values(&region.coord_decoder),
         )
     }
 
@@ -157,7 +177,7 @@ impl ModelWork {
     fn boxed(&self) -> f64 {
         let region = &self.network.layers.region;
         let embeddings = 2 * region.coord_encoder.values() + region.size_encoder.values();
-        let decoders = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
+        let decoders = decoder_values(&region.coord_decoder) + decoder_values(&region.size_decoder);
         products_flop(1, embeddings + decoders) + self.x_or_end()
     }
 }
@@ -187,7 +207,7 @@ mod tests {
         close(model.prefix(730) + spared, 1.869e12);
         // Coordinate and size decoders: 58.7 M parameters.
         let region = &model.network.layers.region;
-        let values = mlp_values(&region.coord_decoder) + mlp_values(&region.size_decoder);
+        let values = decoder_values(&region.coord_decoder) + decoder_values(&region.size_decoder);
         close(values as f64, 58.7e6);
     }
 

@@ -4,7 +4,7 @@
 //! a device each.
 
 use super::{
-    Text, TextBlock, Vision, VisionBlock,
+    Text, TextBlock, TextMlp, Vision, VisionBlock,
     ops::{DecoderOps, EncoderOps},
 };
 
@@ -74,6 +74,12 @@ pub fn text_block<O: DecoderOps>(
         return Ok(());
     }
     let attended = ops.attend(qkv, run.layer, &block.proj, run.outputs)?;
-    let inner = ops.inner(&normed, &block.mlp, run.outputs)?;
-    ops.add(hidden, [(&attended, &block.proj), (&inner, &block.mlp.fc2)])
+    match &block.mlp {
+        TextMlp::Dense(mlp) => {
+            let inner = ops.inner(&normed, mlp, run.outputs)?;
+            ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])
+        }
+        // No backend opens such a network yet.
+        TextMlp::Experts(_) => ops.add(hidden, [(&attended, &block.proj)]),
+    }
 }

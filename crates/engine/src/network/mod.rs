@@ -49,8 +49,39 @@ pub struct TextBlock<L, P> {
     pub ln: Norm<P>,
     /// Outputs of q, then k, then v, head by head in each.
     pub qkv: L,
+    /// Scales q and v, in the models that have it.
+    pub tau: Option<Tau<P>>,
     pub proj: L,
-    pub mlp: Mlp<L>,
+    pub mlp: TextMlp<L>,
+}
+
+/// Scales of q and v for each head and position: `tanh(gelu(qkv) · wᵀ)` with the rows of `wq_wv`, plus `0.5 + sigmoid(alpha · ln(position + 1))`.
+#[derive(Clone, Debug)]
+pub struct Tau<P> {
+    /// `[2 · heads, 3 · width]`: the rows of q, then those of v.
+    pub wq_wv: P,
+    /// `[heads]`.
+    pub alpha: P,
+}
+
+/// The MLP of a decoder's block.
+#[derive(Clone, Debug)]
+pub enum TextMlp<L> {
+    Dense(Mlp<L>),
+    Experts(Experts<L>),
+}
+
+/// A mixture of experts: the sum of those that the router chooses for a position, each with the share that the softmax over the chosen
+/// ones gives it.
+#[derive(Clone, Debug)]
+pub struct Experts<L> {
+    /// A logit for each expert.
+    pub router: L,
+    /// Of each expert, the half that goes through a GELU, then the half that multiplies it, plus one. No biases.
+    pub up: L,
+    pub down: L,
+    /// Experts of a position.
+    pub active: usize,
 }
 
 /// The vision encoder and its projection.
@@ -82,15 +113,24 @@ pub struct VisionBlock<L, P> {
 /// Coordinates and sizes in and out of the decoder.
 #[derive(Clone, Debug)]
 pub struct Region<L, P> {
+    /// Before both decoders, in the models that have it.
+    pub ln: Option<Norm<P>>,
     /// Frequencies, `[1, features / 2]`.
     pub coord_features: P,
     /// Frequencies, `[2, features / 2]`.
     pub size_features: P,
     pub coord_encoder: L,
-    pub coord_decoder: Mlp<L>,
+    pub coord_decoder: Decoder<L>,
     pub size_encoder: L,
     /// Its outputs are width bins, then height bins.
-    pub size_decoder: Mlp<L>,
+    pub size_decoder: Decoder<L>,
+}
+
+/// From a hidden state to bins.
+#[derive(Clone, Debug)]
+pub enum Decoder<L> {
+    Mlp(Mlp<L>),
+    Linear(L),
 }
 
 /// Two layers with a GELU between them.
@@ -150,14 +190,47 @@ impl<L, P> TextBlock<L, P> {
         Ok(TextBlock {
             ln: self.ln.try_map(|plain| map.plain(plain))?,
             qkv: map.layer(self.qkv)?,
+            tau: self
+                .tau
+                .map(|tau| tau.try_map(|plain| map.plain(plain)))
+                .transpose()?,
             proj: map.layer(self.proj)?,
             mlp: self.mlp.try_map(|layer| map.layer(layer))?,
         })
     }
 
     /// In the order in which a forward pass runs through them.
-    pub fn layers(&self) -> [&L; 4] {
-        [&self.qkv, &self.proj, &self.mlp.fc1, &self.mlp.fc2]
+    pub fn layers(&self) -> impl Iterator<Item = &L> {
+        let mlp = match &self.mlp {
+            TextMlp::Dense(mlp) => [Some(&mlp.fc1), Some(&mlp.fc2), None],
+            TextMlp::Experts(experts) => [&experts.router, &experts.up, &experts.down].map(Some),
+        };
+        [&self.qkv, &self.proj]
+            .into_iter()
+            .chain(mlp.into_iter().flatten())
+    }
+}
+
+impl<P> Tau<P> {
+    fn try_map<T, E>(self, mut map: impl FnMut(P) -> Result<T, E>) -> Result<Tau<T>, E> {
+        Ok(Tau {
+            wq_wv: map(self.wq_wv)?,
+            alpha: map(self.alpha)?,
+        })
+    }
+}
+
+impl<L> TextMlp<L> {
+    fn try_map<T, E>(self, mut map: impl FnMut(L) -> Result<T, E>) -> Result<TextMlp<T>, E> {
+        Ok(match self {
+            Self::Dense(mlp) => TextMlp::Dense(mlp.try_map(map)?),
+            Self::Experts(experts) => TextMlp::Experts(Experts {
+                router: map(experts.router)?,
+                up: map(experts.up)?,
+                down: map(experts.down)?,
+                active: experts.active,
+            }),
+        })
     }
 }
 
@@ -203,6 +276,10 @@ impl<L, P> Region<L, P> {
         map: &mut M,
     ) -> Result<Region<M::Layer, M::Plain>, M::Error> {
         Ok(Region {
+            ln: self
+                .ln
+                .map(|ln| ln.try_map(|plain| map.plain(plain)))
+                .transpose()?,
             coord_features: map.plain(self.coord_features)?,
             size_features: map.plain(self.size_features)?,
             coord_encoder: map.layer(self.coord_encoder)?,
@@ -210,6 +287,24 @@ impl<L, P> Region<L, P> {
             size_encoder: map.layer(self.size_encoder)?,
             size_decoder: self.size_decoder.try_map(|layer| map.layer(layer))?,
         })
+    }
+}
+
+impl<L> Decoder<L> {
+    fn try_map<T, E>(self, mut map: impl FnMut(L) -> Result<T, E>) -> Result<Decoder<T>, E> {
+        Ok(match self {
+            Self::Mlp(mlp) => Decoder::Mlp(mlp.try_map(map)?),
+            Self::Linear(layer) => Decoder::Linear(map(layer)?),
+        })
+    }
+
+    /// In the order in which a forward pass runs through them.
+    pub fn layers(&self) -> impl Iterator<Item = &L> {
+        let layers = match self {
+            Self::Mlp(mlp) => [Some(&mlp.fc1), Some(&mlp.fc2)],
+            Self::Linear(layer) => [Some(layer), None],
+        };
+        layers.into_iter().flatten()
     }
 }
 

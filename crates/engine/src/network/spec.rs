@@ -31,13 +31,16 @@ pub struct RopeSpec {
     pub dims: usize,
 }
 
-/// A layer that multiplies: a weight `[outputs, inner]` and a bias `[outputs]`.
+/// A layer that multiplies: a weight `[outputs, inner]`, of experts `[count, outputs, inner]`, and a bias `[outputs]`.
 #[derive(Clone, Debug)]
 pub struct LayerSpec {
     /// Of its tensors, without `.weight` and `.bias`.
     pub name: String,
     pub outputs: usize,
     pub inner: usize,
+    /// Experts, of which each has such a weight; 1 otherwise.
+    pub count: usize,
+    pub has_bias: bool,
     /// The large layer that it is, or is a part of.
     pub large: Option<LargeLayer>,
 }
@@ -47,6 +50,8 @@ pub struct LayerSpec {
 pub struct TensorSpec {
     pub name: String,
     pub shape: Vec<usize>,
+    /// Names of its upper and its lower half, which some files have instead.
+    pub halves: Option<[String; 2]>,
 }
 
 impl NetworkSpec {
@@ -98,7 +103,15 @@ impl LayerSpec {
 
     /// Number of its weights.
     pub fn values(&self) -> usize {
-        self.outputs * self.inner
+        self.count * self.outputs * self.inner
+    }
+
+    /// Of its weight.
+    pub fn shape(&self) -> Vec<usize> {
+        match self.count {
+            1 => vec![self.outputs, self.inner],
+            count => vec![count, self.outputs, self.inner],
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use std::{path::Path, sync::Arc};
 use serde_json::Value;
 
 use crate::{
-    model::{ModelConfig, SequenceOutput, Skill, Weights, WeightsFile, parse_config},
+    model::{
+        ConfigFile, FamilyClues, ModelConfig, SequenceOutput, Skill, Weights, WeightsError,
+        WeightsFile,
+    },
     scheduler::{
         backend::{
             Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
@@ -18,14 +21,30 @@ use spotter_core::Picture;
 
 /// Dimensions of the model of a set.
 pub fn config(set: &Path) -> ModelConfig {
-    let path = set.join("config.json");
-    let json = String::from_utf8(super::bytes(&path)).unwrap();
-    parse_config(&json, &path.display().to_string()).unwrap()
+    let weights = WeightsFile::open(&set.join("model.safetensors"));
+    let tensors = weights.map(|file| file.names().map(str::to_owned).collect());
+    let tensors: Vec<String> = tensors.unwrap_or_default();
+    let json = String::from_utf8(super::bytes(&set.join("config.json"))).unwrap();
+    let config = ConfigFile {
+        json: &json,
+        origin: "config.json",
+        tensors: &tensors,
+    };
+    let clues = FamilyClues {
+        recorded: None,
+        config,
+    };
+    clues.parse().unwrap()
 }
 
 pub fn weights(set: &Path, config: &ModelConfig) -> Weights {
-    let mut file = WeightsFile::open(&set.join("model.safetensors")).unwrap();
-    Weights::load(config, &mut file).unwrap()
+    weights_in(&set.join("model.safetensors"), config).unwrap()
+}
+
+pub fn weights_in(file: &Path, config: &ModelConfig) -> Result<Weights, WeightsError> {
+    let file = WeightsFile::open(file)?;
+    let mut file = file.renamed(&|name| config.family.own_name(name))?;
+    Weights::load(config, &mut file)
 }
 
 /// One of its pictures.

@@ -32,7 +32,8 @@ impl Rule {
 impl TensorSource for Rule {
     fn tensor(&mut self, name: &str, _: &[usize]) -> Result<Tensor, WeightsError> {
         let full_name = format!("model.{name}");
-        let rule = &self.tensors[&full_name];
+        let not_found = || WeightsError::NotFound(name.to_owned());
+        let rule = self.tensors.get(&full_name).ok_or_else(not_found)?;
         let shape: Vec<usize> = serde_json::from_value(rule["shape"].clone()).unwrap();
         let count: usize = shape.iter().product();
         let bits = rule["bits"].as_u64().unwrap();

@@ -16,6 +16,7 @@ use crate::{
         weights::GpuText,
     },
     model::{BINS, ModelConfig},
+    network::Decoder,
 };
 
 /// The buffers of the region heads and of the vocabulary's head. Rows are decisions.
@@ -86,14 +87,20 @@ impl RegionHeads {
                 &self.sizes,
             ),
         ];
-        for (mlp, index, rows, out) in heads {
+        for (decoder, index, rows, out) in heads {
             if rows > 0 {
                 let shape = MatrixShape { rows, width };
                 kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
-                let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
-                let fc1 = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
-                runner.product(&fc1)?;
-                runner.product_to_f32(&mlp.fc2, inner, out.start(), rows)?;
+                let (last, x) = match decoder {
+                    Decoder::Linear(layer) => (layer, gathered),
+                    Decoder::Mlp(mlp) => {
+                        let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+                        let fc1 = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
+                        runner.product(&fc1)?;
+                        (&mlp.fc2, inner)
+                    }
+                };
+                runner.product_to_f32(last, x, out.start(), rows)?;
             }
         }
         if counts.tokens > 0 {

@@ -21,8 +21,8 @@ use crate::{
             WeightPointer,
         },
     },
-    model::{Formats, LargeLayer, LinearWeights, Tensor},
-    network::{PartMap, TextBlock, format::Number},
+    model::{Formats, LargeLayer, LinearWeights, Tensor, Weights},
+    network::{PartMap, TextBlock, TextMlp, format::Number},
 };
 
 /// Copies weights to the GPU.
@@ -95,10 +95,13 @@ impl<'a> GpuLoader<'a> {
         &mut self,
         block: TextBlock<LinearWeights, Tensor>,
     ) -> Result<GpuTextBlock, CudaError> {
+        let TextMlp::Dense(mlp) = block.mlp else {
+            return Err(Weights::not_computed().into());
+        };
         Ok(GpuTextBlock {
             ln: block.ln.try_map(|tensor| self.plain(tensor))?,
-            qkv_fc1: self.stacked(block.qkv, block.mlp.fc1)?,
-            proj_fc2: self.side_by_side(block.proj, block.mlp.fc2)?,
+            qkv_fc1: self.stacked(block.qkv, mlp.fc1)?,
+            proj_fc2: self.side_by_side(block.proj, mlp.fc2)?,
         })
     }
 

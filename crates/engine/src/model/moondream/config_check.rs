@@ -2,7 +2,7 @@
 
 use crate::model::{
     bins::BINS,
-    config::{ROTARY_DIM, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
+    config::{MoeConfig, ROTARY_DIM, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
     family::ModelConfig,
 };
 
@@ -13,6 +13,8 @@ use crate::model::{
 const LAYERS_MAX: usize = 1024;
 /// Values of a position, anywhere in a network; Moondream 2 has up to 8192.
 const WIDTH_MAX: usize = 65_536;
+/// Experts of a block; Moondream 3 has 64.
+const EXPERTS_MAX: usize = 1024;
 /// Rows of the embedding table; Moondream 2 has 51 200.
 const VOCABULARY_MAX: usize = 1 << 20;
 /// Positions of a sequence; Moondream 2 has 2048.
@@ -60,9 +62,6 @@ fn has_even_heads(width: usize, heads: usize) -> bool {
 }
 
 fn text(found: &mut Problems, text: &TextConfig) {
-    found.must(text.moe.is_none(), || {
-        "text.moe is set: this is Moondream 3; only Moondream 2 models can be loaded".into()
-    });
     found.must(text.group_size.is_none(), || {
         "text.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
     });
@@ -86,10 +85,39 @@ fn text(found: &mut Problems, text: &TextConfig) {
             )
         },
     );
+    found.must(
+        text.rope_theta.is_finite() && text.rope_theta >= 1.0,
+        || format!("text.rope_theta = {} must be 1 or more", text.rope_theta),
+    );
+    if let Some(moe) = &text.moe {
+        experts(found, moe, text.n_layers);
+    }
     found.must(text.n_kv_heads == text.n_heads, || {
         format!(
             "text.n_kv_heads = {} must equal text.n_heads = {}; grouped heads are not supported",
             text.n_kv_heads, text.n_heads
+        )
+    });
+}
+
+fn experts(found: &mut Problems, moe: &MoeConfig, layers: usize) {
+    found.sizes(
+        WIDTH_MAX,
+        &[("text.moe.expert_inner_dim", moe.expert_inner_dim)],
+    );
+    let (all, active) = (moe.num_experts, moe.experts_per_token);
+    found.must((2..=EXPERTS_MAX).contains(&all), || {
+        format!("text.moe.num_experts = {all} must be from 2 to {EXPERTS_MAX}")
+    });
+    found.must((1..=all).contains(&active), || {
+        format!(
+            "text.moe.experts_per_token = {active} must be from 1 to text.moe.num_experts = {all}"
+        )
+    });
+    found.must(moe.start_layer <= layers, || {
+        format!(
+            "text.moe.start_layer = {} must be at most text.n_layers = {layers}",
+            moe.start_layer
         )
     });
 }
@@ -137,13 +165,6 @@ fn vision(found: &mut Problems, vision: &VisionConfig) {
 }
 
 fn region(found: &mut Problems, region: &RegionConfig) {
-    let linear = region
-        .decoder_arch
-        .as_deref()
-        .is_some_and(|arch| arch != "mlp");
-    found.must(!linear && !region.use_ln, || {
-        "region.decoder_arch or region.use_ln is Moondream 3's; only Moondream 2 models can be loaded".into()
-    });
     found.must(region.group_size.is_none(), || {
         "region.group_size is set: int4 weights cannot be loaded, use the bf16 file".into()
     });
@@ -217,10 +238,22 @@ fn token_ids(found: &mut Problems, tokenizer: &TokenizerConfig, vocab_size: usiz
         ("templates.point.prefix", &templates.point.prefix),
         ("templates.point.suffix", &templates.point.suffix),
     ];
+    let segment = templates.segment.iter().flat_map(|segment| {
+        [
+            ("templates.segment.prefix", &segment.prefix),
+            ("templates.segment.suffix", &segment.suffix),
+        ]
+    });
     let listed = lists
-        .iter()
-        .flat_map(|&(key, ids)| ids.iter().map(move |&id| (key, id)));
-    for (key, id) in single.into_iter().chain(listed) {
+        .into_iter()
+        .chain(segment)
+        .flat_map(|(key, ids)| ids.iter().map(move |&id| (key, id)));
+    let thoughts = [
+        ("thinking_id", tokenizer.thinking_id),
+        ("start_ground_points_id", tokenizer.start_ground_points_id),
+        ("end_ground_id", tokenizer.end_ground_id),
+    ];
+    for (key, id) in single.into_iter().chain(listed).chain(thoughts) {
         found.must((id as usize) < vocab_size, || {
             format!("tokenizer.{key} has id {id}, but text.vocab_size is {vocab_size}")
         });

@@ -1,18 +1,18 @@
-//! Which token may follow which in an answer of Moondream 2 (docs/moondream.md section 8).
+//! Which token may follow which in an answer (docs/moondream.md section 8).
 
 use crate::model::{
     family::ModelConfig,
     grammar::{AnswerGrammar, Skill, TextGrammar},
 };
 
-/// The grammar of an answer of this kind. The reference bans the answer's id from the second token on.
-pub fn grammar(skill: Skill, config: &ModelConfig) -> AnswerGrammar {
+/// The grammar of an answer of this kind; a text has none of the `banned` ids.
+pub fn grammar(skill: Skill, config: &ModelConfig, banned: Vec<u32>) -> AnswerGrammar {
     match skill {
         Skill::Detect => AnswerGrammar::Objects { has_size: true },
         Skill::Point => AnswerGrammar::Objects { has_size: false },
         Skill::Text => AnswerGrammar::Text(TextGrammar {
             end: config.tokenizer.eos_id,
-            banned: vec![config.tokenizer.answer_id],
+            banned,
         }),
     }
 }

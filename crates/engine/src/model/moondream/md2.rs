@@ -3,21 +3,30 @@
 use spotter_core::Task;
 
 use super::{
-    config, grammar, network,
-    prompts::{object_tokens, prompt_tokens},
+    config, grammar, names, network,
+    prompts::{self, around},
 };
 use crate::{
     model::{
         config::{
-            CaptionTemplates, ModelConfigError, RegionConfig, Template, Templates, TextConfig,
-            TokenizerConfig, VisionConfig,
+            CaptionTemplates, DecoderArch, ModelConfigError, RegionConfig, Template, Templates,
+            TextConfig, TokenizerConfig, VisionConfig,
         },
-        family::{ModelConfig, ModelFamily, ModelFile},
+        family::{ConfigFile, ModelConfig, ModelFamily, ModelFile},
         grammar::{AnswerGrammar, Skill},
-        prompt::{DecoderInput, ModelPrompt, PromptError},
+        prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
+        source::TensorName,
         tokenizer::Tokenizer,
     },
     network::spec::NetworkSpec,
+};
+
+/// The tokenizer of all releases since June 2025.
+pub const TOKENIZER: ModelFile = ModelFile {
+    name: "tokenizer.json",
+    others: &[],
+    is_required: true,
+    remedy: "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +42,20 @@ impl ModelFamily for Moondream2 {
         ["moondream1", "moondream2", "HfMoondream"].contains(&name)
     }
 
-    fn parse_config(&self, json: &str, origin: &str) -> Result<ModelConfig, ModelConfigError> {
-        config::parse(json, origin, &Self)
+    fn is_shown(&self, _: &serde_json::Value, _: &[String]) -> bool {
+        false
+    }
+
+    fn parse_config(&self, file: ConfigFile<'_>) -> Result<ModelConfig, ModelConfigError> {
+        config::parse(file, &ModelConfig::default())
     }
 
     fn network(&self, config: &ModelConfig) -> NetworkSpec {
         network::network(config)
+    }
+
+    fn own_name(&self, name: &str) -> TensorName {
+        names::own_name(name)
     }
 
     fn end_of_text(&self) -> &'static str {
@@ -49,16 +66,17 @@ impl ModelFamily for Moondream2 {
         [
             ModelFile {
                 name: "config.json",
+                others: &[],
+                is_required: true,
                 remedy: "copy it from the model's repository; {} alone means the released Moondream 2",
             },
             ModelFile {
                 name: "model.safetensors",
+                others: &[],
+                is_required: true,
                 remedy: "download it from the model's repository, vikhyatk/moondream2 on Hugging Face",
             },
-            ModelFile {
-                name: "tokenizer.json",
-                remedy: "download it from moondream/starmie-v1 on Hugging Face, not from the model's repository",
-            },
+            TOKENIZER,
         ]
     }
 
@@ -68,23 +86,33 @@ impl ModelFamily for Moondream2 {
         config: &ModelConfig,
         tokenizer: &Tokenizer,
     ) -> Result<ModelPrompt, PromptError> {
-        let skill = match task {
-            Task::Detect { .. } => Skill::Detect,
-            Task::Point { .. } => Skill::Point,
-            Task::Query { .. } | Task::Caption { .. } => Skill::Text,
-        };
-        Ok(ModelPrompt {
-            inputs: prompt_tokens(task, config, tokenizer)?,
-            grammar: grammar::grammar(skill, config),
-        })
+        prompts::prompt(self, task, config, tokenizer)
     }
 
     fn object_prompt(&self, words: &[u32], config: &ModelConfig) -> Vec<DecoderInput> {
-        object_tokens(&config.tokenizer.templates.detect, words)
+        around(&config.tokenizer.templates.detect, &[], words)
     }
 
+    /// The suffix of a question is always there, and then again or the thinking id: the released model was served so.
+    fn query_prompt(&self, query: QueryWords<'_>, config: &ModelConfig) -> Vec<DecoderInput> {
+        let query_template = &config.tokenizer.templates.query;
+        let mut inputs = around(query_template, query.places, query.words);
+        inputs.extend(prompts::answer_or_thoughts(query.is_reasoned, config));
+        inputs
+    }
+
+    fn segment_prompt(
+        &self,
+        _: &[DecoderInput],
+        _: &[u32],
+        _: &ModelConfig,
+    ) -> Option<Vec<DecoderInput>> {
+        None
+    }
+
+    /// The reference bans the answer's id from the second token on.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
-        grammar::grammar(skill, config)
+        grammar::grammar(skill, config, vec![config.tokenizer.answer_id])
     }
 }
 
@@ -114,6 +142,8 @@ impl Default for TextConfig {
             prefix_attn: 730,
             group_size: None,
             moe: None,
+            tau_attn: false,
+            rope_theta: 10_000.0,
         }
     }
 }
@@ -146,7 +176,7 @@ impl Default for RegionConfig {
             size_out_dim: 2048,
             inner_dim: 8192,
             group_size: None,
-            decoder_arch: None,
+            decoder_arch: DecoderArch::Mlp,
             use_ln: false,
         }
     }
@@ -158,6 +188,9 @@ impl Default for TokenizerConfig {
             bos_id: 0,
             eos_id: 0,
             answer_id: 3,
+            thinking_id: 4,
+            start_ground_points_id: 7,
+            end_ground_id: 9,
             coord_id: 5,
             size_id: 6,
             templates: Templates::default(),
@@ -176,6 +209,7 @@ impl Default for Templates {
             query: around(&[1, 15381, 2]),
             detect: around(&[1, 7235, 476, 2]),
             point: around(&[1, 2581, 2]),
+            segment: None,
         }
     }
 }

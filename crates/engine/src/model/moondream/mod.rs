@@ -6,11 +6,13 @@ mod config_check;
 mod crops;
 mod grammar;
 mod md2;
+mod md3;
+mod names;
 mod network;
 mod prompts;
 mod tiling;
 
 pub use crops::{Crops, crops, cut_crops, normalise_table};
 pub use md2::Moondream2;
-pub use prompts::prompt_tokens;
+pub use md3::Moondream3;
 pub use tiling::{Tiling, tiling, view_tiling};

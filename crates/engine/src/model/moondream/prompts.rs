@@ -2,31 +2,39 @@
 
 use crate::model::{
     config::Template,
-    family::ModelConfig,
-    prompt::{DecoderInput, PromptError},
+    family::{ModelConfig, ModelFamily},
+    grammar::Skill,
+    prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
     tokenizer::Tokenizer,
 };
 use spotter_core::{CaptionLength, Task};
 
-/// The positions that follow an image prefix for `task`. The suffix of a question occurs twice: the released model was served so.
-pub fn prompt_tokens(
+/// What asks for `task`, and what may be answered.
+pub fn prompt(
+    family: &dyn ModelFamily,
     task: &Task,
     config: &ModelConfig,
     tokenizer: &Tokenizer,
-) -> Result<Vec<DecoderInput>, PromptError> {
+) -> Result<ModelPrompt, PromptError> {
     let templates = &config.tokenizer.templates;
     // Objects are encoded with one leading space, questions without.
     let words = |object: &str| tokenizer.encode(&format!(" {object}"));
-    match task {
-        Task::Detect { object } => Ok(object_tokens(&templates.detect, &words(object)?)),
-        Task::Point { object } => Ok(object_tokens(&templates.point, &words(object)?)),
+    let (inputs, skill) = match task {
+        Task::Detect { object } => {
+            let inputs = family.object_prompt(&words(object)?, config);
+            (inputs, Skill::Detect)
+        }
+        Task::Point { object } => {
+            let inputs = around(&templates.point, &[], &words(object)?);
+            (inputs, Skill::Point)
+        }
         Task::Query { question, .. } => {
-            let Template { prefix, suffix } = &templates.query;
-            let words = tokenizer.encode(question)?;
-            Ok([prefix, &words, suffix, suffix]
-                .into_iter()
-                .flat_map(|ids| tokens(ids))
-                .collect())
+            let query = QueryWords {
+                places: &[],
+                words: &tokenizer.encode(question)?,
+                is_reasoned: false,
+            };
+            (family.query_prompt(query, config), Skill::Text)
         }
         Task::Caption { length } => {
             let ids = match length {
@@ -37,17 +45,31 @@ pub fn prompt_tokens(
             if ids.is_empty() {
                 return Err(PromptError::NoCaption { length: *length });
             }
-            Ok(tokens(ids).collect())
+            (tokens(ids).collect(), Skill::Text)
         }
-    }
+    };
+    Ok(ModelPrompt {
+        inputs,
+        grammar: family.grammar(skill, config),
+    })
 }
 
-/// The positions that ask for an object whose name has these ids.
-pub fn object_tokens(template: &Template, words: &[u32]) -> Vec<DecoderInput> {
+/// A template with places and words in it.
+pub fn around(template: &Template, places: &[DecoderInput], words: &[u32]) -> Vec<DecoderInput> {
+    let places = places.iter().copied();
     tokens(&template.prefix)
+        .chain(places)
         .chain(tokens(words))
         .chain(tokens(&template.suffix))
         .collect()
+}
+
+/// The end of a question: the suffix, behind which the model answers, or the id behind which it thinks first.
+pub fn answer_or_thoughts(is_reasoned: bool, config: &ModelConfig) -> Vec<DecoderInput> {
+    match is_reasoned {
+        true => vec![DecoderInput::Token(config.tokenizer.thinking_id)],
+        false => tokens(&config.tokenizer.templates.query.suffix).collect(),
+    }
 }
 
 fn tokens(ids: &[u32]) -> impl Iterator<Item = DecoderInput> {

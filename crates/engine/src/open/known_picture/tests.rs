@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     model::{LoadedModel, TensorData, Weights, load_model},
+    network::TextMlp,
     open::ModelCard,
 };
 use spotter_core::{
@@ -60,11 +61,14 @@ fn add_noise(weights: &mut Weights, share: f32) {
         (bits >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
     };
     for block in &mut weights.text.blocks {
+        let TextMlp::Dense(mlp) = &mut block.mlp else {
+            panic!("a network without experts");
+        };
         for tensor in [
             &mut block.qkv.weight,
             &mut block.proj.weight,
-            &mut block.mlp.fc1.weight,
-            &mut block.mlp.fc2.weight,
+            &mut mlp.fc1.weight,
+            &mut mlp.fc2.weight,
         ] {
             let mut values = tensor.to_f32().unwrap();
             let largest = values

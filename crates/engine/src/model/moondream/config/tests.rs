@@ -2,12 +2,12 @@ use super::*;
 use std::path::Path;
 
 use crate::{
-    model::{moondream::Moondream2, parse_config},
+    model::{moondream::Moondream3, parse_config},
     testing::{bytes, golden_model, golden_set, golden_tests},
 };
 
 fn problems(json: &str) -> Vec<String> {
-    let problems = config_check::problems(&read(json, &Moondream2).unwrap());
+    let problems = config_check::problems(&read(json, &ModelConfig::default()).unwrap());
     let error = parse_config(json, "m/config.json").unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -120,8 +120,6 @@ fn impossible_sizes_are_rejected_before_allocation() {
 #[test]
 fn other_models_are_refused_by_name() {
     for (json, word) in [
-        (r#"{"text": {"moe": {"num_experts": 64}}}"#, "Moondream 3"),
-        (r#"{"region": {"decoder_arch": "linear"}}"#, "Moondream 3"),
         (r#"{"text": {"group_size": 128}}"#, "int4"),
         (
             r#"{"text": {"n_heads": 128, "n_kv_heads": 128}}"#,
@@ -147,4 +145,65 @@ fn broken_config_error_names_the_position() {
         "{text}"
     );
     assert!(text.contains("line 2"), "{text}");
+}
+
+#[test]
+fn moondream_3_takes_released_values_for_missing_keys() {
+    let released = Moondream3::released();
+    let parse = |json| parse_config(json, "m/config.json").unwrap();
+    let nested = r#"{"model_type": "moondream3", "config": {}}"#;
+    assert_eq!(parse(nested), released);
+    let config = parse(r#"{"text": {"moe": {"num_experts": 8}, "max_context": 4096}}"#);
+    let moe = config.text.moe.unwrap();
+    assert_eq!((moe.num_experts, moe.start_layer), (8, 4));
+    assert_eq!(
+        (config.text.max_context, config.text.tau_attn),
+        (4096, true)
+    );
+    assert_eq!(config.region, released.region);
+    assert_eq!(config.tokenizer, released.tokenizer);
+}
+
+#[test]
+fn templates_of_a_file_replace_all_released_ones() {
+    let json = r#"{"tokenizer": {"templates": {"detect": {"prefix": [8], "suffix": [9]}}}}"#;
+    let config = parse_config(json, "m/config.json").unwrap();
+    let Templates {
+        caption,
+        detect,
+        segment,
+        ..
+    } = config.tokenizer.templates;
+    assert_eq!((detect.prefix, detect.suffix), (vec![8], vec![9]));
+    assert!(caption.long.is_empty() && segment.is_none());
+}
+
+#[test]
+fn impossible_experts_are_named() {
+    let moe = |keys: &str| {
+        let json = format!(r#"{{"text": {{"moe": {{{keys}}}}}}}"#);
+        parse_config(&json, "m/config.json")
+            .unwrap_err()
+            .to_string()
+    };
+    for (keys, expected) in [
+        (
+            r#""num_experts": 1"#,
+            "num_experts = 1 must be from 2 to 1024",
+        ),
+        (
+            r#""experts_per_token": 65"#,
+            "experts_per_token = 65 must be from 1 to text.moe.num_experts = 64",
+        ),
+        (
+            r#""start_layer": 25"#,
+            "start_layer = 25 must be at most text.n_layers = 24",
+        ),
+        (
+            r#""expert_inner_dim": 0"#,
+            "expert_inner_dim = 0 must be from 1 to 65536",
+        ),
+    ] {
+        assert!(moe(keys).contains(expected), "{}", moe(keys));
+    }
 }

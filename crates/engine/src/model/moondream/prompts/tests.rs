@@ -33,7 +33,7 @@ fn inputs_of(
         "caption" => Task::Caption { length },
         _ => Task::Query { question, choices },
     };
-    prompt_tokens(&task, config, words).unwrap()
+    config.family.prompt(&task, config, words).unwrap().inputs
 }
 
 fn every_golden_case_has_its_prompt_ids(set: &Path) {
@@ -58,7 +58,10 @@ fn a_caption_that_the_model_lacks_is_an_error() {
     let task = Task::Caption {
         length: CaptionLength::Long,
     };
-    let error = prompt_tokens(&task, &config, &tokenizer).unwrap_err();
+    let error = config
+        .family
+        .prompt(&task, &config, &tokenizer)
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "this model has no long caption; ask for another length"
