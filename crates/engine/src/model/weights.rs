@@ -127,7 +127,9 @@ impl Loader<'_> {
         let mut values = Vec::with_capacity(whole.values());
         for name in halves {
             let half = self.tensor(name, &half_shape)?;
-            values.extend(half.into_f32()?);
+            if half.shape == half_shape {
+                values.extend(half.into_f32()?);
+            }
         }
         Ok(Tensor {
             name: name.clone(),
@@ -156,7 +158,7 @@ impl Loader<'_> {
                 listed(&self.other_shapes, "; ")
             ));
         }
-        (!problems.is_empty()).then(|| problems.join("\n"))
+        (!problems.is_empty()).then(|| problems.join("; "))
     }
 }
 

@@ -138,7 +138,7 @@ fn all_odd_tensors_are_named_together_with_the_missing_ones() {
     wte.bytes.truncate(512 * 192);
     let text = load(&config, &raw).unwrap_err().to_string();
     for part in [
-        "m.safetensors lacks 1 tensors that its config.json needs: text.post_ln.bias\n",
+        "m.safetensors lacks 1 tensors that its config.json needs: text.post_ln.bias; m.safetensors: ",
         "tensor text.wte holds F8_E4M3, which only experts may",
         "tensor text.blocks.0.ln.weight has shape [192, 1], config.json needs [192]; tensor text.blocks.1.ln.weight",
     ] {
