@@ -280,7 +280,7 @@ impl CudaBackend {
         let network = &self.network;
         if fresh > 0 {
             let shape = GraphShape::Encode { crops: fresh };
-            let encode = || network.vision.encode(&network.runner, fresh);
+            let encode = || network.encode(fresh);
             let counts = &buffers.step.counts;
             self.graphs.run(Some(shape), counts, encode)?;
         }
@@ -475,7 +475,7 @@ impl CudaBackend {
         };
         let slots = &self.slots;
         self.graphs.record(*shape, || match *shape {
-            GraphShape::Encode { crops } => network.vision.encode(&network.runner, crops),
+            GraphShape::Encode { crops } => network.encode(crops),
             GraphShape::Forward(slot, _) => network.forward(tables(slot), carried.start()),
             GraphShape::Decide(slot, _) => {
                 network.decide(tables(slot), slots[slot.0].decisions(carried))

@@ -8,13 +8,15 @@
 //! all of them use. Belongs here: the order, and the buffers between. Not here: the tables of a step (`program`), and when results are
 //! read (`slot`).
 
+use std::cell::RefCell;
+
 use super::{
     error::CudaError,
     kernels::{DecisionBuffers, TokenLogits},
     memory::{Buffer, Pointer},
     program::{StepTables, TableLayout},
     record::DecisionRecord,
-    tensor::MatrixShape,
+    tensor::Int8Rows,
     weights::GpuWeights,
 };
 use crate::{
@@ -22,11 +24,13 @@ use crate::{
     network::format::{Format, Number},
 };
 
+mod blocks;
 mod heads;
 mod runner;
 mod text;
 mod vision;
 
+use blocks::Pass;
 use heads::RegionHeads;
 pub use runner::LayerRunner;
 use text::TextDecoder;
@@ -65,7 +69,7 @@ impl GpuNetwork {
         let text = TextDecoder::new(kernels, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, layout)?;
         if has_int8 {
-            runner.allow_int8(&int8_inputs(config, layout, room))?;
+            runner.allow_int8(int8_lengths(config, layout, room))?;
         }
         if has_e4m3 {
             // Buffers that steps of many positions in fp8 do not use.
@@ -89,7 +93,10 @@ impl GpuNetwork {
     ) -> usize {
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let of_int8 = match large.input {
-            Number::Int8 => LayerRunner::int8_bytes(&int8_inputs(config, layout, room)),
+            Number::Int8 => {
+                let [values, rows] = int8_lengths(config, layout, room);
+                values + rows * size_of::<f32>()
+            }
             _ => 0,
         };
         VisionEncoder::scratch_bytes(config, &room, large.input)
@@ -103,11 +110,17 @@ impl GpuNetwork {
         TextDecoder::page_bytes(&config.text)
     }
 
-    /// Plans the products of expected steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
+    /// Plans the products of most steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
     pub fn prepare(&self) -> Result<(), CudaError> {
-        let mut expected = self.vision.expected_products();
-        expected.extend(self.text.expected_products());
-        self.runner.prepare(&expected)
+        let expected = RefCell::default();
+        self.vision.plan(&expected)?;
+        self.text.plan(&expected)?;
+        self.runner.prepare(expected.into_inner())
+    }
+
+    /// Queues the encoder over the patches of `crops` crops, at least one.
+    pub fn encode(&self, crops: usize) -> Result<(), CudaError> {
+        self.vision.encode(Pass::Run(&self.runner), crops)
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
@@ -155,17 +168,22 @@ impl GpuNetwork {
     }
 }
 
-/// The largest inputs of products in int8.
-fn int8_inputs(config: &ModelConfig, layout: &TableLayout, room: VisionRoom) -> [MatrixShape; 3] {
+/// Values and rows of the largest inputs of products in int8.
+fn int8_lengths(config: &ModelConfig, layout: &TableLayout, room: VisionRoom) -> [usize; 2] {
     let (text, vision, tokens) = (&config.text, &config.vision, config.image_tokens());
-    let input = |rows, width| MatrixShape { rows, width };
-    let (of_block, of_projection) = (
-        vision.enc_dim.max(vision.enc_ff_dim),
-        vision.proj_inner_dim.max(2 * vision.enc_dim),
-    );
-    [
-        input(room.crops_at_once * tokens, of_block),
-        input(room.images * tokens, of_projection),
-        input(layout.positions, text.dim + text.ff_dim),
-    ]
+    let of_block = vision.enc_dim.max(vision.enc_ff_dim);
+    let of_projection = vision.proj_inner_dim.max(2 * vision.enc_dim);
+    let inputs = [
+        (room.crops_at_once * tokens, of_block),
+        (room.images * tokens, of_projection),
+        (layout.positions, text.dim + text.ff_dim),
+    ];
+    inputs
+        .into_iter()
+        .fold([0; 2], |[values, most], (rows, width)| {
+            [
+                values.max(rows * Int8Rows::stride_of(width)),
+                most.max(rows),
+            ]
+        })
 }

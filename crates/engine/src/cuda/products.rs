@@ -30,18 +30,13 @@ use cudarc::{
 use self::{
     algorithm_cache::AlgorithmCache,
     handle::SharedHandle,
-    plan::{Algorithm, Descriptors, NOT_SUPPORTED, Operands, ProductQueue, ProductShape, skew},
+    plan::{Algorithm, Descriptors, NOT_SUPPORTED, Operands, ProductQueue},
     trial::Trial,
 };
-use super::{
-    error::CudaError,
-    library::Gpu,
-    memory::{Buffer, Pointer},
-    tensor::{Epilogue, LinearRef, Product, StridedRows, bucket},
-};
+use super::{error::CudaError, library::Gpu, memory::Buffer, tensor::Product};
 use crate::network::format::Number;
 
-pub use plan::WORKSPACE_BYTES;
+pub use plan::{ProductShape, WORKSPACE_BYTES};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
@@ -125,63 +120,8 @@ impl Products {
     }
 
     pub fn run(&self, product: &Product) -> Result<(), CudaError> {
-        self.queue_checked(
-            &ProductShape::of(product),
-            &Operands::of(product)?,
-            product.is_within_buffers(),
-        )
-    }
-
-    /// The same with a result in f32, `[rows, outputs]`. The layer has its bias in f32 too.
-    pub fn run_to_f32(
-        &self,
-        linear: &LinearRef,
-        x: StridedRows,
-        out: Pointer<f32>,
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        let shape = ProductShape {
-            rows: bucket(rows),
-            outputs: linear.outputs,
-            inner: linear.inner,
-            x_stride: x.stride,
-            out_stride: linear.outputs,
-            epilogue: Epilogue::Bias,
-            input: Number::Bf16,
-            output: Number::F32,
-            skew: skew(x.start.address(), out.address()),
-        };
-        let bias = linear.bias_f32()?;
-        let operands = Operands {
-            weight: linear.bf16()?.address(),
-            bias: bias.address(),
-            x: x.start.address(),
-            out: out.address(),
-            scales: [0; 3],
-        };
-        let is_within_buffers = x.has_room_for(shape.rows, linear.inner)
-            && out.len() >= shape.rows * linear.outputs
-            && bias.len() >= linear.outputs
-            && linear.is_within_buffers();
-        self.queue_checked(&shape, &operands, is_within_buffers)
-    }
-
-    fn queue(&self) -> ProductQueue<'_> {
-        ProductQueue {
-            handle: self.handle.raw(),
-            workspace: self.workspace.start(),
-            stream: &self.stream,
-        }
-    }
-
-    /// Queues a product when its operands are within their buffers.
-    fn queue_checked(
-        &self,
-        shape: &ProductShape,
-        operands: &Operands,
-        is_within_buffers: bool,
-    ) -> Result<(), CudaError> {
-        if !is_within_buffers {
+        let (shape, operands) = (&ProductShape::of(product), Operands::of(product)?);
+        if !product.is_within_buffers() {
             return Err(CudaError::Shape(format!(
                 "a product of {shape:?} needs larger buffers"
             )));
@@ -193,9 +133,17 @@ impl Products {
         // this stream alone, as is the workspace.
         let queued = unsafe {
             plan.descriptors
-                .queue(self.queue(), &plan.algorithm, operands)
+                .queue(self.queue(), &plan.algorithm, &operands)
         };
         queued.map_err(&failed)
+    }
+
+    fn queue(&self) -> ProductQueue<'_> {
+        ProductQueue {
+            handle: self.handle.raw(),
+            workspace: self.workspace.start(),
+            stream: &self.stream,
+        }
     }
 
     /// Plans the shape at its first use, and again when its algorithm was estimated and is to be measured.

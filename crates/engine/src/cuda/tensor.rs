@@ -4,6 +4,7 @@
 use std::{
     any::Any,
     ops::{Deref, Range},
+    rc::Rc,
 };
 
 use half::bf16;
@@ -12,7 +13,7 @@ use super::{
     error::CudaError,
     memory::{Buffer, Pointer},
 };
-use crate::network::{Norm, format::Number};
+use crate::network::{Mlp, Norm, TextBlock, TextMlp, VisionBlock, format::Number};
 
 /// Positions of a page of the cache (`kernels/common.cuh`).
 pub const PAGE: usize = 16;
@@ -121,6 +122,8 @@ impl Int8Rows {
 #[derive(Clone, Copy, Debug)]
 pub enum Activations {
     Bf16(StridedRows),
+    /// Results of products with weights in bf16.
+    F32(StridedRows<f32>),
     /// In e4m3; a value is the number times the scale.
     E4m3(StridedRows<u8>, Scale),
     /// Inputs of products whose weights are in int8.
@@ -133,12 +136,15 @@ impl Activations {
         Self::Bf16(StridedRows::packed(start, width))
     }
 
+    pub fn f32(start: Pointer<f32>, width: usize) -> Self {
+        Self::F32(StridedRows::packed(start, width))
+    }
+
     /// The rows from `row` on.
     pub fn from(self, row: usize) -> Self {
         match self {
-            Self::Bf16(rows) => Self::Bf16(rows.from(row)),
-            Self::E4m3(rows, scale) => Self::E4m3(rows.from(row), scale),
             Self::Int8(rows) => Self::Int8(rows.from(row)),
+            _ => self.behind(row * self.stride()),
         }
     }
 
@@ -146,10 +152,11 @@ impl Activations {
     pub fn behind(self, columns: usize) -> Self {
         match self {
             Self::Bf16(rows) => Self::Bf16(rows.behind(columns)),
+            Self::F32(rows) => Self::F32(rows.behind(columns)),
             Self::E4m3(rows, scale) => Self::E4m3(rows.behind(columns), scale),
-            Self::Int8(rows) => Self::Int8(Int8Rows {
-                values: rows.values.behind(columns),
-                ..rows
+            Self::Int8(Int8Rows { values, scales }) => Self::Int8(Int8Rows {
+                values: values.behind(columns),
+                scales,
             }),
         }
     }
@@ -158,33 +165,33 @@ impl Activations {
     pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         match self {
             Self::Bf16(to) => to.has_room_for(rows, width),
+            Self::F32(to) => to.has_room_for(rows, width),
             Self::E4m3(to, _) => to.has_room_for(rows, width),
             Self::Int8(to) => to.has_room_for(rows, width),
         }
     }
 
+    pub fn number(&self) -> Number {
+        self.place().0
+    }
+
     /// Values from row to row.
     pub fn stride(&self) -> usize {
-        match self {
-            Self::Bf16(rows) => rows.stride,
-            Self::E4m3(rows, _) => rows.stride,
-            Self::Int8(rows) => rows.values.stride,
-        }
+        self.place().1
     }
 
     pub fn address(&self) -> u64 {
-        match self {
-            Self::Bf16(rows) => rows.start.address(),
-            Self::E4m3(rows, _) => rows.start.address(),
-            Self::Int8(rows) => rows.values.start.address(),
-        }
+        self.place().2
     }
 
-    pub fn number(&self) -> Number {
+    fn place(&self) -> (Number, usize, u64) {
         match self {
-            Self::Bf16(_) => Number::Bf16,
-            Self::E4m3(..) => Number::E4m3,
-            Self::Int8(_) => Number::Int8,
+            Self::Bf16(rows) => (Number::Bf16, rows.stride, rows.start.address()),
+            Self::F32(rows) => (Number::F32, rows.stride, rows.start.address()),
+            Self::E4m3(rows, _) => (Number::E4m3, rows.stride, rows.start.address()),
+            Self::Int8(Int8Rows { values, .. }) => {
+                (Number::Int8, values.stride, values.start.address())
+            }
         }
     }
 
@@ -192,7 +199,7 @@ impl Activations {
     pub fn writer(&self, kernel: &str) -> (String, f32) {
         let factor = match self {
             Self::E4m3(_, scale) => scale.value.recip(),
-            Self::Bf16(_) | Self::Int8(_) => 1.0,
+            _ => 1.0,
         };
         (format!("{kernel}{}", kernel_suffix(self.number())), factor)
     }
@@ -208,6 +215,16 @@ pub fn kernel_suffix(number: Number) -> &'static str {
 }
 
 pub type GpuNorm = Norm<Buffer<bf16>>;
+pub type NormRef = Norm<Pointer<bf16>>;
+
+impl GpuNorm {
+    pub fn at(&self) -> NormRef {
+        Norm {
+            weight: self.weight.start(),
+            bias: self.bias.start(),
+        }
+    }
+}
 
 /// An encoder of coordinates or sizes.
 #[derive(Clone, Copy)]
@@ -255,15 +272,15 @@ pub struct LinearRef {
     pub inner: usize,
 }
 
-/// A linear layer with its memory.
+/// A linear layer with its memory, or a part of one.
+#[derive(Clone)]
 pub struct GpuLinear {
     pub at: LinearRef,
-    #[expect(dead_code, reason = "memory of the weights and their scales")]
-    pub weight: Box<dyn Any>,
-    #[expect(dead_code, reason = "memory")]
-    pub bias: (Buffer<bf16>, Buffer<f32>),
+    /// The weights and their scales.
+    pub weight: Rc<dyn Any>,
+    pub bias: Rc<(Buffer<bf16>, Buffer<f32>)>,
     /// While fp8 is calibrated, if it is to be in e4m3.
-    pub largest_input: Option<Buffer<f32>>,
+    pub largest_input: Option<Rc<Buffer<f32>>>,
 }
 
 impl Deref for GpuLinear {
@@ -274,29 +291,50 @@ impl Deref for GpuLinear {
     }
 }
 
-/// A block of the decoder. Attention and MLP add to the same hidden states, so two of its products can be one.
-pub struct GpuTextBlock {
-    /// Before attention and the MLP.
-    pub ln: GpuNorm,
-    /// Queries, keys and values, then the MLP's first layer, `[3 * width + ff, width]`. In each head of queries and keys, outputs that
-    /// are rotated together are 8 apart (`kernels/rope_scatter.cu`).
-    pub qkv_fc1: GpuLinear,
-    /// Attention's projection beside the MLP's second layer, `[width, width + ff]`.
-    pub proj_fc2: GpuLinear,
+impl GpuLinear {
+    /// Some of its outputs.
+    fn part(&self, outputs: Range<usize>) -> Self {
+        Self {
+            at: self.outputs_in(outputs),
+            ..self.clone()
+        }
+    }
+
+    /// True for the same layer or parts of one.
+    pub fn is_stored_with(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.bias, &other.bias)
+    }
 }
 
+pub type GpuTextBlock = TextBlock<GpuLinear, Buffer<bf16>>;
+pub type GpuVisionBlock = VisionBlock<GpuLinear, Buffer<bf16>>;
+
+/// Attention and MLP of a block read the same rows and add to the same hidden states, so the block has two layers in memory.
 impl GpuTextBlock {
-    pub fn qkv(&self) -> LinearRef {
-        self.qkv_fc1.outputs_in(0..3 * self.qkv_fc1.inner)
+    /// `qkv_fc1` has the outputs of queries, keys and values, then those of the MLP's first layer, `[3 * width + ff, width]`. In each head
+    /// of queries and keys, outputs that are rotated together are 8 apart (`kernels/rope_scatter.cu`). `proj_fc2` is attention's projection
+    /// beside the MLP's second layer, `[width, width + ff]`; it is both in the block.
+    pub fn of_joined(ln: GpuNorm, [qkv_fc1, proj_fc2]: [GpuLinear; 2]) -> Self {
+        let of_qkv = 3 * qkv_fc1.inner;
+        Self {
+            ln,
+            qkv: qkv_fc1.part(0..of_qkv),
+            tau: None,
+            proj: proj_fc2.clone(),
+            mlp: TextMlp::Dense(Mlp {
+                fc1: qkv_fc1.part(of_qkv..qkv_fc1.outputs),
+                fc2: proj_fc2,
+            }),
+        }
     }
 
-    pub fn fc1(&self) -> LinearRef {
-        let linear = &self.qkv_fc1;
-        linear.outputs_in(3 * linear.inner..linear.outputs)
-    }
-
-    pub fn layers(&self) -> [&GpuLinear; 2] {
-        [&self.qkv_fc1, &self.proj_fc2]
+    /// The layers in memory.
+    pub fn joined(&self) -> [GpuLinear; 2] {
+        let mut qkv_fc1 = self.qkv.clone();
+        if let TextMlp::Dense(mlp) = &self.mlp {
+            qkv_fc1.at.outputs += mlp.fc1.outputs;
+        }
+        [qkv_fc1, self.proj.clone()]
     }
 }
 
@@ -345,16 +383,6 @@ impl LinearRef {
             WeightPointer::Bf16(_) => Number::Bf16,
             WeightPointer::Int8(_) => Number::Int8,
             WeightPointer::E4m3 { .. } => Number::E4m3,
-        }
-    }
-
-    /// Its inputs of many rows, in e4m3 where its weights are; these have no gaps.
-    pub fn inputs(&self, in_bf16: StridedRows, in_e4m3: &Buffer<u8>) -> Activations {
-        match self.weight {
-            WeightPointer::E4m3 { input, .. } => {
-                Activations::E4m3(StridedRows::packed(in_e4m3.start(), self.inner), input)
-            }
-            WeightPointer::Bf16(_) | WeightPointer::Int8(_) => Activations::Bf16(in_bf16),
         }
     }
 
@@ -414,6 +442,7 @@ impl Product {
         self.x.has_room_for(rows, self.linear.inner)
             && self.out.has_room_for(rows, self.linear.outputs)
             && self.linear.is_within_buffers()
+            && self.linear.bias.len() >= self.linear.outputs
     }
 }
 

@@ -4,6 +4,8 @@
 //! converted when it is copied.
 //! In e4m3 are those of the blocks, converted layer by layer when their inputs have been measured in bf16 (`fp8`).
 
+use std::rc::Rc;
+
 use half::bf16;
 
 use self::load::{Frequencies, GpuLoader};
@@ -12,13 +14,11 @@ use super::{
     fp8::{self, GpuScales},
     kernels::Kernels,
     memory::{Buffer, wait_for_stream},
-    tensor::{
-        GpuLinear, GpuNorm, GpuTextBlock, LinearRef, MatrixShape, StridedRows, WeightPointer,
-    },
+    tensor::{GpuLinear, GpuTextBlock, LinearRef, MatrixShape, StridedRows, WeightPointer},
 };
 use crate::{
     model::{self, Formats, ModelConfig},
-    network::{Network, PartMap, Region, Vision, VisionBlock, format::Number},
+    network::{Network, PartMap, Region, Text, Vision, VisionBlock, format::Number},
 };
 
 mod load;
@@ -29,12 +29,7 @@ pub use rows::put_pairs_together;
 
 /// The decoder, with what leads into and out of it.
 pub struct GpuText {
-    /// Embedding table, `[vocabulary, width]`.
-    pub wte: Buffer<bf16>,
-    pub blocks: Vec<GpuTextBlock>,
-    /// Before `lm_head`.
-    pub post_ln: GpuNorm,
-    pub lm_head: GpuLinear,
+    pub layers: Text<GpuLinear, Buffer<bf16>>,
     /// The rows of `lm_head` for the coordinate token and the end token.
     pub coord_or_end: GpuLinear,
     /// With frequencies in f32.
@@ -65,16 +60,19 @@ impl GpuWeights {
             region,
         } = weights;
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
+        let coord_or_end = loader.outputs_of(&text.lm_head, &ids)?;
         let blocks = text.blocks.into_iter();
         Ok(Self {
             text: GpuText {
-                wte: loader.plain(text.wte)?,
-                blocks: blocks
-                    .map(|block| loader.text_block(block))
-                    .collect::<Result<_, _>>()?,
-                post_ln: text.post_ln.try_map(|tensor| loader.plain(tensor))?,
-                coord_or_end: loader.outputs_of(&text.lm_head, &ids)?,
-                lm_head: loader.layer(text.lm_head)?,
+                layers: Text {
+                    wte: loader.plain(text.wte)?,
+                    blocks: blocks
+                        .map(|block| loader.text_block(block))
+                        .collect::<Result<_, _>>()?,
+                    post_ln: text.post_ln.try_map(|tensor| loader.plain(tensor))?,
+                    lm_head: loader.layer(text.lm_head)?,
+                },
+                coord_or_end,
                 region: region.try_map(&mut Frequencies(&mut loader))?,
             },
             vision: vision.try_map(&mut loader)?,
@@ -82,23 +80,23 @@ impl GpuWeights {
     }
 
     /// Converts layers whose inputs were measured to e4m3, one by one. Waits for the stream.
-    pub fn quantised(self, kernels: &Kernels) -> Result<Self, CudaError> {
-        let Self { vision, text } = self;
+    pub fn quantised(mut self, kernels: &Kernels) -> Result<Self, CudaError> {
+        for VisionBlock { qkv, proj, mlp, .. } in &mut self.vision.blocks {
+            for layer in [qkv, proj, &mut mlp.fc1, &mut mlp.fc2] {
+                *layer = quantised(layer, kernels)?;
+            }
+        }
         let block = |block: GpuTextBlock| {
-            Ok::<_, CudaError>(GpuTextBlock {
-                qkv_fc1: quantised(block.qkv_fc1, kernels)?,
-                proj_fc2: quantised(block.proj_fc2, kernels)?,
-                ..block
-            })
+            let [qkv_fc1, proj_fc2] = block.joined();
+            let layers = [
+                quantised(&qkv_fc1, kernels)?,
+                quantised(&proj_fc2, kernels)?,
+            ];
+            Ok::<_, CudaError>(GpuTextBlock::of_joined(block.ln, layers))
         };
-        let blocks = text.blocks.into_iter();
-        Ok(Self {
-            vision: vision.try_map(&mut Quantiser(kernels))?,
-            text: GpuText {
-                blocks: blocks.map(block).collect::<Result<_, _>>()?,
-                ..text
-            },
-        })
+        let blocks = self.text.layers.blocks.into_iter().map(block);
+        self.text.layers.blocks = blocks.collect::<Result<_, _>>()?;
+        Ok(self)
     }
 
     /// True when a layer is in this format.
@@ -110,33 +108,17 @@ impl GpuWeights {
     pub fn large_layers(&self) -> impl Iterator<Item = &GpuLinear> {
         let Self { vision, text } = self;
         let encoder = vision.blocks.iter().flat_map(VisionBlock::layers);
-        let decoder = text.blocks.iter().flat_map(GpuTextBlock::layers);
+        let decoder = text.layers.blocks.iter().flat_map(GpuTextBlock::layers);
         encoder
             .chain([&vision.proj.fc1, &vision.proj.fc2])
             .chain(decoder)
     }
 }
 
-struct Quantiser<'a>(&'a Kernels);
-
-impl PartMap<GpuLinear, Buffer<bf16>> for Quantiser<'_> {
-    type Layer = GpuLinear;
-    type Plain = Buffer<bf16>;
-    type Error = CudaError;
-
-    fn layer(&mut self, layer: GpuLinear) -> Result<GpuLinear, CudaError> {
-        quantised(layer, self.0)
-    }
-
-    fn plain(&mut self, buffer: Buffer<bf16>) -> Result<Buffer<bf16>, CudaError> {
-        Ok(buffer)
-    }
-}
-
 /// The layer in e4m3 if its inputs were measured. Waits for the stream.
-fn quantised(layer: GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaError> {
+fn quantised(layer: &GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaError> {
     let Some(largest_input) = &layer.largest_input else {
-        return Ok(layer);
+        return Ok(layer.clone());
     };
     let stream = &kernels.stream;
     let LinearRef { outputs, inner, .. } = layer.at;
@@ -166,8 +148,8 @@ fn quantised(layer: GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaError
             largest_input: None,
             ..layer.at
         },
-        weight: Box::new((values, scales)),
+        weight: Rc::new((values, scales)),
         largest_input: None,
-        ..layer
+        ..layer.clone()
     })
 }

@@ -141,7 +141,7 @@ pub struct Mlp<L> {
 }
 
 /// Scale and shift of a layer norm, `[width]` each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Norm<P> {
     pub weight: P,
     pub bias: P,

@@ -254,10 +254,8 @@ impl OneLaunchDecoder {
 /// `struct Layer` of `decode_base.cuh`.
 fn layer_words(block: &GpuTextBlock) -> Result<[u64; LAYER_WORDS], CudaError> {
     let norm = [&block.ln.weight, &block.ln.bias].map(|values| values.start().address());
-    let (qkv_fc1, proj_fc2) = (
-        linear_words(&block.qkv_fc1)?,
-        linear_words(&block.proj_fc2)?,
-    );
+    let [qkv_fc1, proj_fc2] = block.joined();
+    let (qkv_fc1, proj_fc2) = (linear_words(&qkv_fc1)?, linear_words(&proj_fc2)?);
     let mut words = norm.into_iter().chain(qkv_fc1).chain(proj_fc2);
     Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
 }

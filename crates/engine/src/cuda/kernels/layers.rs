@@ -7,8 +7,9 @@ use crate::cuda::{
     error::CudaError,
     memory::Pointer,
     record::DecisionRecord,
-    tensor::{Activations, GpuEncoder, GpuNorm, MatrixShape, Scale, StridedRows},
+    tensor::{Activations, GpuEncoder, MatrixShape, NormRef, Scale, StridedRows},
 };
+use crate::network::Norm;
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
 const FEW_ROWS: usize = 256;
@@ -74,7 +75,7 @@ impl Kernels {
     pub fn layer_norm(
         &self,
         x: Pointer<bf16>,
-        norm: &GpuNorm,
+        norm: NormRef,
         out: Activations,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
@@ -88,7 +89,7 @@ impl Kernels {
             x.len() >= rows * width && out.has_room_for(rows, width),
             "layer norm: a buffer is too small",
         )?;
-        let (weight, bias) = (norm.weight.start(), norm.bias.start());
+        let Norm { weight, bias } = norm;
         if let Activations::Int8(out) = out {
             return launch!(
                 self,

@@ -11,8 +11,8 @@ use crate::{
         error::CudaError,
         kernels::{DecideInputs, DecisionBuffers},
         memory::Buffer,
-        program::{StepTables, TableLayout},
-        tensor::{Activations, Epilogue, MatrixShape, StridedRows, bucket},
+        program::{StepTables, Table, TableLayout},
+        tensor::{Activations, Epilogue, GpuLinear, MatrixShape, StridedRows, bucket},
         weights::GpuText,
     },
     model::{BINS, ModelConfig},
@@ -73,55 +73,54 @@ impl RegionHeads {
         let hidden = text.hidden.start();
         let gathered = StridedRows::packed(self.gathered.start(), width);
         let inner = StridedRows::packed(self.inner.start(), self.inner_dim);
-        let heads = [
-            (
-                &weights.region.coord_decoder,
-                layout.coord_rows,
-                counts.coords,
-                &self.coords,
-            ),
-            (
-                &weights.region.size_decoder,
-                layout.size_rows,
-                counts.sizes,
-                &self.sizes,
-            ),
-        ];
-        for (decoder, index, rows, out) in heads {
-            if rows > 0 {
-                let shape = MatrixShape { rows, width };
-                kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
-                let (last, x) = match decoder {
-                    Decoder::Linear(layer) => (layer, gathered),
-                    Decoder::Mlp(mlp) => {
-                        let (x, to) = (Activations::Bf16(gathered), Activations::Bf16(inner));
-                        let fc1 = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
-                        runner.product(&fc1)?;
-                        (&mlp.fc2, inner)
-                    }
-                };
-                runner.product_to_f32(last, x, out.start(), rows)?;
+        let region = &weights.region;
+        let logits = |decoder: &Decoder<GpuLinear>, index: Table, rows, logits: &Buffer<f32>| {
+            if rows == 0 {
+                return Ok(());
             }
-        }
-        if counts.tokens > 0 {
-            let index = tables.at(layout.token_rows);
-            let shape = MatrixShape {
-                rows: counts.tokens,
-                width,
+            let shape = MatrixShape { rows, width };
+            kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
+            let (gathered, inner) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+            let (last, x) = match decoder {
+                Decoder::Linear(layer) => (layer, gathered),
+                Decoder::Mlp(mlp) => {
+                    let fc1 = &mlp.fc1;
+                    runner.product(&fc1.product(gathered, inner, rows, Epilogue::BiasGelu))?;
+                    (&mlp.fc2, inner)
+                }
             };
+            let to = Activations::f32(logits.start(), last.outputs);
+            runner.product(&last.product(x, to, rows, Epilogue::Bias))
+        };
+        logits(
+            &region.coord_decoder,
+            layout.coord_rows,
+            counts.coords,
+            &self.coords,
+        )?;
+        logits(
+            &region.size_decoder,
+            layout.size_rows,
+            counts.sizes,
+            &self.sizes,
+        )?;
+        if counts.tokens > 0 {
+            let (index, rows) = (tables.at(layout.token_rows), counts.tokens);
+            let shape = MatrixShape { rows, width };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = StridedRows::packed(text.normed.start(), width);
-            let norm = &weights.post_ln;
-            kernels.layer_norm(gathered.start, norm, Activations::Bf16(normed), shape)?;
-            let logits = self.logits.start();
-            runner.product_to_f32(&weights.lm_head, normed, logits, counts.tokens)?;
+            let normed = Activations::bf16(text.normed.start(), width);
+            let norm = weights.layers.post_ln.at();
+            kernels.layer_norm(gathered.start, norm, normed, shape)?;
+            let to = Activations::f32(self.logits.start(), self.vocab);
+            let lm_head = &weights.layers.lm_head;
+            runner.product(&lm_head.product(normed, to, rows, Epilogue::Bias))?;
         }
         if counts.picks == 0 {
             return Ok(());
         }
         let inputs = DecideInputs {
             hidden,
-            norm: &weights.post_ln,
+            norm: &weights.layers.post_ln,
             on_end_weight: weights.coord_or_end.bf16()?,
             on_end_bias: weights.coord_or_end.bias_f32()?,
             coords: self.coords.start(),

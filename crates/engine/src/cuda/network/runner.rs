@@ -1,5 +1,7 @@
 //! The kernels and cuBLASLt on one stream, with which all parts of the network run their layers.
 
+use std::collections::HashMap;
+
 use half::bf16;
 
 use crate::{
@@ -7,10 +9,8 @@ use crate::{
         error::CudaError,
         kernels::{Kernels, SkinnyOutput},
         memory::{Buffer, Pointer},
-        products::Products,
-        tensor::{
-            Activations, Epilogue, GpuNorm, Int8Rows, LinearRef, MatrixShape, Product, StridedRows,
-        },
+        products::{ProductShape, Products},
+        tensor::{Activations, Epilogue, Int8Rows, LinearRef, MatrixShape, Product, StridedRows},
     },
     network::format::Number,
 };
@@ -21,24 +21,25 @@ pub struct LayerRunner {
     products: Products,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
     pub bf16_scratch: Option<Pointer<bf16>>,
-    /// Where inputs of products in int8 are converted; `None` where there are none.
-    int8_scratch: Option<Int8Scratch>,
+    /// Where inputs of products in int8 are made: values, and a scale for each row. Each conversion overwrites it.
+    int8_scratch: Option<(Buffer<i8>, Buffer<f32>)>,
 }
 
-/// Memory for rows in int8. Each conversion overwrites it.
-struct Int8Scratch {
-    values: Buffer<i8>,
-    /// `[rows]`.
-    scales: Buffer<f32>,
-}
+/// Products that cuBLASLt will compute, one of each shape.
+#[derive(Default)]
+pub struct ExpectedProducts(HashMap<ProductShape, Product>);
 
-/// Values, and scales.
-fn int8_lengths(inputs: &[MatrixShape]) -> [usize; 2] {
-    let most = |of: fn(&MatrixShape) -> usize| inputs.iter().map(of).max().unwrap_or(0);
-    [
-        most(|shape| shape.rows * Int8Rows::stride_of(shape.width)),
-        most(|shape| shape.rows),
-    ]
+impl ExpectedProducts {
+    /// Adds a product, unless a kernel computes it.
+    pub fn add(&mut self, product: Product) {
+        let has_kernel = matches!(
+            (product.linear.number(), product.x),
+            (Number::Int8, _) | (Number::E4m3, Activations::Bf16(_))
+        );
+        if !has_kernel {
+            self.0.insert(ProductShape::of(&product), product);
+        }
+    }
 }
 
 impl LayerRunner {
@@ -51,21 +52,12 @@ impl LayerRunner {
         }
     }
 
-    /// Allocates memory for inputs of products in int8: matrices of these shapes.
-    pub fn allow_int8(&mut self, inputs: &[MatrixShape]) -> Result<(), CudaError> {
+    /// Allocates memory for inputs of products in int8: values and scales.
+    pub fn allow_int8(&mut self, [values, scales]: [usize; 2]) -> Result<(), CudaError> {
         let stream = &self.kernels.stream;
-        let [values, scales] = int8_lengths(inputs);
-        self.int8_scratch = Some(Int8Scratch {
-            values: Buffer::zeros(stream, values)?,
-            scales: Buffer::zeros(stream, scales)?,
-        });
+        let values = Buffer::zeros(stream, values)?;
+        self.int8_scratch = Some((values, Buffer::zeros(stream, scales)?));
         Ok(())
-    }
-
-    /// Bytes of that memory.
-    pub fn int8_bytes(inputs: &[MatrixShape]) -> usize {
-        let [values, scales] = int8_lengths(inputs);
-        values + scales * size_of::<f32>()
     }
 
     /// Forgets the memory that belongs to a network.
@@ -74,23 +66,17 @@ impl LayerRunner {
         self.int8_scratch = None;
     }
 
-    /// Queues the layer norm that makes the input of `product`, and returns the product with it. In int8 the norm writes int8, into
-    /// memory that the next conversion to int8 overwrites.
-    pub fn norm(
+    /// Where `rows` inputs of a layer are made: in `place` or, in int8, in memory that the next conversion to int8 overwrites.
+    pub fn inputs(
         &self,
-        hidden: Pointer<bf16>,
-        norm: &GpuNorm,
-        product: Product,
-    ) -> Result<Product, CudaError> {
-        let Product { linear, rows, .. } = product;
-        let width = linear.inner;
-        let x = match Self::is_for_int8(&product) {
-            true => Activations::Int8(self.int8_rows(width)?),
-            false => product.x,
-        };
-        let shape = MatrixShape { rows, width };
-        self.kernels.layer_norm(hidden, norm, x, shape)?;
-        Ok(Product { x, ..product })
+        layer: &LinearRef,
+        place: Activations,
+        rows: usize,
+    ) -> Result<Activations, CudaError> {
+        Ok(match Self::is_for_int8(layer, rows) {
+            true => Activations::Int8(self.int8_rows(layer.inner)?),
+            false => place,
+        })
     }
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
@@ -113,12 +99,16 @@ impl LayerRunner {
             (Activations::Int8(x), Activations::Bf16(out)) => {
                 return self.kernels.int8_product(linear, x, out, rows, epilogue);
             }
-            _ => return self.product_of_e4m3(product),
+            (Activations::Bf16(x), Activations::F32(out)) if Kernels::is_skinny(linear, rows) => {
+                let to = SkinnyOutput::F32(out.start);
+                return self.kernels.skinny(linear, x, to, rows);
+            }
+            _ => return self.product_by_library(product),
         };
         if let Some(largest) = linear.largest_input {
             self.kernels.abs_max(x, largest, shape)?;
         }
-        if Self::is_for_int8(product) {
+        if Self::is_for_int8(linear, rows) {
             let converted = self.int8_rows(shape.width)?;
             self.kernels.quantise_rows(x, converted, shape)?;
             return self
@@ -138,43 +128,20 @@ impl LayerRunner {
     }
 
     /// True for products by a kernel whose inputs are in int8: few rows stay in bf16.
-    fn is_for_int8(product: &Product) -> bool {
-        product.linear.number() == Number::Int8
-            && !Kernels::is_skinny(&product.linear, product.rows)
+    fn is_for_int8(layer: &LinearRef, rows: usize) -> bool {
+        layer.number() == Number::Int8 && !Kernels::is_skinny(layer, rows)
     }
 
     /// The memory for rows in int8.
     fn int8_rows(&self, width: usize) -> Result<Int8Rows, CudaError> {
         let no_scratch = || CudaError::Shape("its layers are not in int8".into());
-        let scratch = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
-        let (values, scales) = (scratch.values.start(), scratch.scales.start());
-        Ok(Int8Rows::new(values, scales, width))
+        let (values, scales) = self.int8_scratch.as_ref().ok_or_else(no_scratch)?;
+        Ok(Int8Rows::new(values.start(), scales.start(), width))
     }
 
-    /// Queues `out = x w^T + bias` in f32, `[rows, outputs]`.
-    pub fn product_to_f32(
-        &self,
-        linear: &LinearRef,
-        x: StridedRows,
-        out: Pointer<f32>,
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        match Kernels::is_skinny(linear, rows) {
-            true => self.kernels.skinny(linear, x, SkinnyOutput::F32(out), rows),
-            false => self.products.run_to_f32(linear, x, out, rows),
-        }
-    }
-
-    /// Plans those of these products that cuBLASLt computes, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
-    pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
-        let is_planned = |product: &&Product| {
-            let has_kernel = matches!(
-                (product.linear.number(), product.x),
-                (Number::Int8, _) | (Number::E4m3, Activations::Bf16(_))
-            );
-            !has_kernel
-        };
-        let expected: Vec<Product> = expected.iter().filter(is_planned).copied().collect();
+    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
+    pub fn prepare(&self, expected: ExpectedProducts) -> Result<(), CudaError> {
+        let expected: Vec<Product> = expected.0.into_values().collect();
         self.products.prepare(&expected)?;
         let mut substitutes = Vec::new();
         for product in &expected {
@@ -186,9 +153,9 @@ impl LayerRunner {
         self.products.prepare(&substitutes)
     }
 
-    /// Queues a product whose inputs are in e4m3. Where cuBLASLt does not write e4m3 itself, it writes bf16, and a kernel
+    /// Queues a product by cuBLASLt. Where that does not write e4m3 itself, it writes bf16, and a kernel
     /// converts it.
-    fn product_of_e4m3(&self, product: &Product) -> Result<(), CudaError> {
+    fn product_by_library(&self, product: &Product) -> Result<(), CudaError> {
         let Activations::E4m3(to, scale) = product.out else {
             return self.products.run(product);
         };

@@ -1,26 +1,28 @@
 //! Embedded inputs and image tokens to hidden states: the text decoder with its KV cache.
 
+use std::cell::RefCell;
+
 use half::bf16;
 
-use super::runner::LayerRunner;
+use super::{
+    blocks::{CudaOps, GpuHidden, InputPlace, Pass, StepAttention, e4m3_values},
+    runner::{ExpectedProducts, LayerRunner},
+};
 use crate::{
     cuda::{
         error::CudaError,
         kernels::{
-            AttentionParts, CachedAttention, DenseAttention, EmbedInputs, ImageShape, Kernels,
-            LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables,
+            AttentionParts, CachedAttention, EmbedInputs, ImageShape, Kernels, LayerCache,
+            ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables,
         },
         memory::{Buffer, Pointer},
         program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
-        tensor::{
-            Activations, Epilogue, GpuEncoder, MatrixShape, PAGE, Product, StridedRows, TEXT_HEAD,
-            TILE, bucket,
-        },
+        tensor::{GpuEncoder, GpuLinear, MatrixShape, PAGE, StridedRows, TEXT_HEAD, TILE, bucket},
         weights::GpuText,
     },
     model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
-    network::format::Number,
+    network::{format::Number, forward},
 };
 
 /// In fp8 and kernel by kernel, the inputs of steps of up to this number of positions are in bf16, beside weights in e4m3: reading the
@@ -64,7 +66,6 @@ pub struct TextDecoder {
     /// `[layers][pages, heads, 16, 64]`.
     pub keys: Buffer<bf16>,
     pub values: Buffer<bf16>,
-    pub layer_values: usize,
     /// Cosine and sine of each position's angles, `[context][16][2]`.
     rope_cos_sin: Buffer<f32>,
     /// `[positions, width]`: after the last block, before `post_ln`, where all blocks have run.
@@ -98,8 +99,8 @@ impl TextDecoder {
         let positions = layout.positions;
         let [hidden, normed, qkv, proj_fc2_in] = row_lengths(text, layout);
         let [partial_values, partial_max_sums] = partial_lengths(text, layout);
-        let blocks = &weights.blocks;
-        let input = blocks.first().map_or(Number::Bf16, |b| b.qkv_fc1.number());
+        let blocks = &weights.layers.blocks;
+        let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
         let [normed_e4m3, proj_fc2_in_e4m3] = e4m3_lengths(text, layout, input);
         Ok(Self {
             one_launch: OneLaunchDecoder::new(kernels, text, blocks)?,
@@ -109,7 +110,6 @@ impl TextDecoder {
             bos_id: config.tokenizer.bos_id as usize,
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
-            layer_values,
             rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(config.context()))?,
             hidden: zeros(hidden)?,
             normed: zeros(normed)?,
@@ -164,21 +164,19 @@ impl TextDecoder {
     ) -> Result<(), CudaError> {
         let (layout, counts) = (tables.layout, tables.counts);
         let (width, rows) = (self.config.dim, counts.row_positions);
-        let (wte, region) = (self.weights.wte.start(), &self.weights.region);
+        let (wte, region) = (self.weights.layers.wte.start(), &self.weights.region);
+        let encoder = |frequencies: &Buffer<f32>, layer: &GpuLinear| GpuEncoder {
+            frequencies: frequencies.start(),
+            linear: layer.at,
+        };
         if rows > 0 {
             let inputs = EmbedInputs {
                 kind: tables.at(layout.kind),
                 values: [tables.at(layout.a), tables.at(layout.b)],
                 decided,
                 wte,
-                coord: GpuEncoder {
-                    frequencies: region.coord_features.start(),
-                    linear: region.coord_encoder.at,
-                },
-                size: GpuEncoder {
-                    frequencies: region.size_features.start(),
-                    linear: region.size_encoder.at,
-                },
+                coord: encoder(&region.coord_features, &region.coord_encoder),
+                size: encoder(&region.size_features, &region.size_encoder),
                 hidden: self.hidden.start(),
                 is_zombie: self.is_zombie.start(),
             };
@@ -196,39 +194,66 @@ impl TextDecoder {
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
         if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.can_run(counts)) {
-            let (attention, kernels) = (self.attention(0, tables), &runner.kernels);
+            let (attention, kernels) = (self.attention(tables), &runner.kernels);
             let (hidden, proj_fc2_in) = (self.hidden.start(), self.proj_fc2_in.start());
             return decoder.run(kernels, &attention, hidden, proj_fc2_in);
         }
-        for layer in 0..self.weights.blocks.len() {
-            self.block(runner, layer, tables)?;
-        }
-        Ok(())
+        let positions = rows + counts.images * self.prefix_positions;
+        // Of the last block, images need keys and values only.
+        let of_step = Some(self.attention(tables));
+        self.blocks(Pass::Run(runner), of_step, [positions, rows])
     }
 
-    /// Products of most steps; rare steps plan theirs when they run.
-    pub fn expected_products(&self) -> Vec<Product> {
-        let blocks = self.weights.blocks.len();
+    /// Adds the products of most steps; rare steps plan theirs when they run.
+    pub fn plan(&self, expected: &RefCell<ExpectedProducts>) -> Result<(), CudaError> {
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
-        let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
-        positions
-            .flat_map(|rows| (0..blocks).map(move |block| (block, rows)))
-            .flat_map(|(block, rows)| self.block_products(block, rows, rows))
-            .collect()
+        let mut positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
+        positions.try_for_each(|rows| self.blocks(Pass::Plan(expected), None, [rows; 2]))
     }
 
-    /// What rows attend with in a layer.
-    fn attention<'a>(&self, layer: usize, tables: StepTables<'a>) -> CachedAttention<'a> {
-        let first = layer * self.layer_values;
+    /// All blocks over `positions`, of which the states of the first `outputs` are read afterwards.
+    fn blocks(
+        &self,
+        pass: Pass<'_>,
+        attention: StepAttention<'_>,
+        [positions, outputs]: [usize; 2],
+    ) -> Result<(), CudaError> {
+        let is_in_bf16 = positions <= POSITIONS_IN_BF16 && self.has_skinny_layers();
+        let (start, width) = (self.hidden.start(), self.config.dim);
+        let place = |in_bf16: &Buffer<bf16>, in_e4m3: &Buffer<u8>, width| InputPlace {
+            in_bf16: StridedRows::packed(in_bf16.start(), width),
+            in_e4m3: (!is_in_bf16).then(|| in_e4m3.start()),
+            column: 0,
+        };
+        let attended_width = width + self.config.ff_dim;
+        let attended = place(&self.proj_fc2_in, &self.proj_fc2_in_e4m3, attended_width);
+        let mut ops = CudaOps {
+            pass,
+            normed: place(&self.normed, &self.normed_e4m3, width),
+            qkv: StridedRows::packed(self.qkv.start(), 3 * width),
+            attended,
+            inner: InputPlace {
+                column: width,
+                ..attended
+            },
+            attention,
+        };
+        let (text, rows) = (&self.weights.layers, positions);
+        let mut hidden = GpuHidden { start, rows };
+        forward::decode(&mut ops, text, &mut hidden, [positions, outputs])
+    }
+
+    /// What rows attend with in the first layer.
+    fn attention<'a>(&self, tables: StepTables<'a>) -> CachedAttention<'a> {
         CachedAttention {
             tables,
             qkv: self.qkv.start(),
             rope_cos_sin: self.rope_cos_sin.start(),
             cache: LayerCache {
-                keys: self.keys.start().at(first),
-                values: self.values.start().at(first),
+                keys: self.keys.start(),
+                values: self.values.start(),
             },
             parts: AttentionParts {
                 values: self.partial_values.start(),
@@ -239,89 +264,13 @@ impl TextDecoder {
         }
     }
 
-    /// One block: `hidden += attention(n) + mlp(n)` with `n = norm(hidden)`. In the last one, images need keys and
-    /// values only.
-    fn block(
-        &self,
-        runner: &LayerRunner,
-        layer: usize,
-        tables: StepTables<'_>,
-    ) -> Result<(), CudaError> {
-        let (counts, kernels) = (tables.counts, &runner.kernels);
-        let (width, prefix) = (self.config.dim, self.prefix_positions);
-        let rows = counts.row_positions;
-        let all = rows + counts.images * prefix;
-        let last = layer + 1 == self.weights.blocks.len();
-        let output = if last { rows } else { all };
-        let block = &self.weights.blocks[layer];
-        let [qkv, fc1, out] = self.block_products(layer, all, output);
-        let (hidden, proj_fc2_in) = (self.hidden.start(), out.x);
-        let qkv = runner.norm(hidden, &block.ln, qkv)?;
-        runner.product(&qkv)?;
-        let attention = self.attention(layer, tables);
-        kernels.rope_scatter(&attention, all)?;
-        if output == 0 {
-            return Ok(());
-        }
-        if output > rows {
-            kernels.attend_dense(&DenseAttention {
-                qkv: StridedRows::packed(self.qkv.start(), 3 * width).from(rows),
-                out: proj_fc2_in.from(rows),
-                sequences: counts.images,
-                length: prefix,
-                heads: self.config.n_heads,
-                head_dim: TEXT_HEAD,
-            })?;
-        }
-        if rows > 0 {
-            // Rows to the cache: their images' prefixes, then themselves.
-            if counts.tiles > 0 {
-                kernels.attend_prefix(&attention)?;
-            }
-            kernels.attend_own(&attention, proj_fc2_in, rows)?;
-        }
-        // The same normed rows; of the last block's few ones, they may be in another format.
-        let fc1 = match last {
-            true => runner.norm(hidden, &block.ln, fc1)?,
-            false => Product { x: qkv.x, ..fc1 },
-        };
-        runner.product(&fc1)?;
-        runner.product(&out)
-    }
-
     /// True when the kernel for products of few rows supports the layers of the blocks.
     fn has_skinny_layers(&self) -> bool {
-        self.weights.blocks.iter().take(1).all(|block| {
-            let layers = [block.qkv(), block.fc1(), block.proj_fc2.at];
-            layers.iter().all(|linear| Kernels::is_skinny(linear, 1))
+        let mut blocks = self.weights.layers.blocks.iter().take(1);
+        blocks.all(|block| {
+            let mut layers = block.layers();
+            layers.all(|layer| Kernels::is_skinny(layer, 1))
         })
-    }
-
-    /// The products of a block: queries, keys and values of `all` positions, then, for the first `output` positions, the MLP's
-    /// first layer, and attention's projection and the MLP's second layer as one.
-    fn block_products(&self, layer: usize, all: usize, output: usize) -> [Product; 3] {
-        let width = self.config.dim;
-        let hidden = Activations::bf16(self.hidden.start(), width);
-        let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let block = &self.weights.blocks[layer];
-        let proj_fc2 = block.proj_fc2.at;
-        let normed = StridedRows::packed(self.normed.start(), width);
-        let proj_fc2_in = StridedRows::packed(self.proj_fc2_in.start(), proj_fc2.inner);
-        let [normed, proj_fc2_in] = match all > POSITIONS_IN_BF16 || !self.has_skinny_layers() {
-            true => [
-                block.qkv_fc1.inputs(normed, &self.normed_e4m3),
-                proj_fc2.inputs(proj_fc2_in, &self.proj_fc2_in_e4m3),
-            ],
-            false => [normed, proj_fc2_in].map(Activations::Bf16),
-        };
-        let inner = proj_fc2_in.behind(width);
-        [
-            block.qkv().product(normed, attention, all, Epilogue::Bias),
-            block
-                .fc1()
-                .product(normed, inner, output, Epilogue::BiasGelu),
-            proj_fc2.product(proj_fc2_in, hidden, output, Epilogue::BiasAdd),
-        ]
     }
 }
 
@@ -338,11 +287,8 @@ fn row_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 4] {
 
 /// The same of those in e4m3; `input` is what the layers read.
 fn e4m3_lengths(config: &TextConfig, layout: &TableLayout, input: Number) -> [usize; 2] {
-    match input {
-        Number::E4m3 => [config.dim, config.dim + config.ff_dim],
-        _ => [0; 2],
-    }
-    .map(|width| bucket(layout.positions) * width)
+    let widths = [config.dim, config.dim + config.ff_dim];
+    e4m3_values(input, bucket(layout.positions), widths)
 }
 
 /// Values of the buffers of partial results of attention, in the order of the decoder's fields.

@@ -1,23 +1,26 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::{ops::Range, sync::Arc};
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
 
-use super::runner::LayerRunner;
+use super::{
+    blocks::{CropAttention, CudaOps, GpuHidden, InputPlace, Pass, e4m3_values},
+    runner::{ExpectedProducts, LayerRunner},
+};
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{CombineInputs, CombineShape, DenseAttention},
+        kernels::{CombineInputs, CombineShape},
         memory::{Buffer, Pointer, copy},
         program::StepTables,
         reuse::FeatureCopy,
-        tensor::{Activations, Epilogue, GpuLinear, MatrixShape, Product, StridedRows, bucket},
+        tensor::{Activations, Epilogue, MatrixShape, StridedRows, bucket},
         weights::GpuVision,
     },
     model::{ModelConfig, VisionConfig},
-    network::{Mlp, VisionBlock, format::Number},
+    network::{Mlp, format::Number, forward},
 };
 
 /// Sizes of the steps that a [`VisionEncoder`] has room for.
@@ -142,37 +145,44 @@ impl VisionEncoder {
     }
 
     /// Queues the encoder over the patches of `crops` crops, at least one.
-    pub fn encode(&self, runner: &LayerRunner, crops: usize) -> Result<(), CudaError> {
+    pub fn encode(&self, pass: Pass<'_>, crops: usize) -> Result<(), CudaError> {
         let mut parts = self.room.parts(crops);
-        parts.try_for_each(|part| self.encode_part(runner, part))
+        parts.try_for_each(|part| self.encode_part(pass, part))
     }
 
-    fn encode_part(&self, runner: &LayerRunner, crops: Range<usize>) -> Result<(), CudaError> {
-        let (tokens, width) = (self.image_tokens, self.config.enc_dim);
+    fn encode_part(&self, pass: Pass<'_>, crops: Range<usize>) -> Result<(), CudaError> {
+        let (weights, tokens, width) = (&self.weights, self.image_tokens, self.config.enc_dim);
         let (first, rows) = (crops.start * tokens, crops.len() * tokens);
-        let shape = MatrixShape { rows, width };
-        let hidden = self.hidden.start();
-        let qkv_rows = StridedRows::packed(self.qkv.start(), 3 * width);
-        let kernels = &runner.kernels;
-        runner.product(&self.embedding(first, rows))?;
-        kernels.add_places(hidden, self.weights.pos_emb.start(), shape, tokens)?;
-        for block in &self.weights.blocks {
-            let [qkv, proj, fc1, fc2] = self.block_products(block, first, rows);
-            runner.product(&runner.norm(hidden, &block.ln1, qkv)?)?;
-            kernels.attend_dense(&DenseAttention {
-                qkv: qkv_rows,
-                out: proj.x,
-                sequences: crops.len(),
-                length: tokens,
+        let (start, shape) = (self.hidden.start(), MatrixShape { rows, width });
+        let patches = Activations::Bf16(self.patch_rows().from(first));
+        let embedded = Activations::bf16(start, width);
+        let embedding = &weights.patch_emb;
+        pass.product(embedding.product(patches, embedded, rows, Epilogue::Bias))?;
+        let places = weights.pos_emb.start();
+        pass.launch(|kernels| kernels.add_places(start, places, shape, tokens))?;
+        let place = |in_bf16: &Buffer<bf16>, in_e4m3: &Buffer<u8>, width| InputPlace {
+            in_bf16: StridedRows::packed(in_bf16.start(), width),
+            in_e4m3: Some(in_e4m3.start()),
+            column: 0,
+        };
+        let mut normed = place(&self.normed, &self.normed_e4m3, width);
+        normed.in_bf16 = normed.in_bf16.from(first);
+        let mut ops = CudaOps {
+            pass,
+            normed,
+            qkv: StridedRows::packed(self.qkv.start(), 3 * width),
+            attended: place(&self.attended, &self.attended_e4m3, width),
+            inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
+            attention: CropAttention {
+                crops: crops.len(),
+                tokens,
                 heads: self.config.enc_n_heads,
                 head_dim: self.config.head_dim(),
-            })?;
-            runner.product(&proj)?;
-            runner.product(&runner.norm(hidden, &block.ln2, fc1)?)?;
-            runner.product(&fc2)?;
-        }
-        let out = Activations::Bf16(self.normed_rows(first));
-        kernels.layer_norm(hidden, &self.weights.post_ln, out, shape)
+            },
+        };
+        forward::encode(&mut ops, weights, &mut GpuHidden { start, rows }, rows)?;
+        let (norm, out) = (weights.post_ln.at(), Activations::Bf16(normed.in_bf16));
+        pass.launch(|kernels| kernels.layer_norm(start, norm, out, shape))
     }
 
     /// Queues the tokens of the step's images, from the features of this step and from those that are `kept`, crop after crop, from
@@ -206,88 +216,36 @@ impl VisionEncoder {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
             copy(&runner.kernels.stream, from, to, crop)?;
         }
-        let [fc1, fc2] = self.projection(images * tokens);
-        runner.product(&fc1)?;
-        runner.product(&fc2)
+        self.projection(Pass::Run(runner), images * tokens)
     }
 
-    /// Products of all steps with up to the largest number of crops and images.
-    pub fn expected_products(&self) -> Vec<Product> {
-        let mut expected = Vec::new();
-        let steps = 1..=self.room.crops;
-        for part in steps.flat_map(|crops| self.room.parts(crops)) {
-            let [first, rows] = [part.start, part.len()].map(|crops| crops * self.image_tokens);
-            expected.push(self.embedding(first, rows));
-            for block in &self.weights.blocks {
-                expected.extend(self.block_products(block, first, rows));
-            }
-        }
-        let cells = (1..=self.room.images).map(|images| images * self.image_tokens);
-        expected.extend(cells.flat_map(|rows| self.projection(rows)));
-        expected
-    }
-
-    /// Memory for normed states and features, from the patch `first` on.
-    fn normed_rows(&self, first: usize) -> StridedRows {
-        StridedRows::packed(self.normed.start(), self.config.enc_dim).from(first)
-    }
-
-    /// Patches, from `first` on, to hidden states.
-    fn embedding(&self, first: usize, rows: usize) -> Product {
-        let x = Activations::Bf16(self.patch_rows().from(first));
-        let out = Activations::bf16(self.hidden.start(), self.config.enc_dim);
-        let linear = self.weights.patch_emb.at;
-        linear.product(x, out, rows, Epilogue::Bias)
-    }
-
-    /// The products of a block over `rows` patches from `first` on: queries, keys and values; attention's projection; the MLP's two layers.
-    fn block_products(
-        &self,
-        block: &VisionBlock<GpuLinear, Buffer<bf16>>,
-        first: usize,
-        rows: usize,
-    ) -> [Product; 4] {
-        let width = self.config.enc_dim;
-        let hidden = Activations::bf16(self.hidden.start(), width);
-        let attention = Activations::bf16(self.qkv.start(), 3 * width);
-        let [qkv, proj, fc1, fc2] = block.layers().map(|layer| layer.at);
-        let normed = self.normed_rows(first);
-        let attended = StridedRows::packed(self.attended.start(), width);
-        let inner = StridedRows::packed(self.inner.start(), fc2.inner);
-        let qkv_in = qkv.inputs(normed, &self.normed_e4m3);
-        let proj_in = proj.inputs(attended, &self.attended_e4m3);
-        let fc1_in = fc1.inputs(normed, &self.normed_e4m3);
-        let fc2_in = fc2.inputs(inner, &self.inner_e4m3);
-        [
-            qkv.product(qkv_in, attention, rows, Epilogue::Bias),
-            proj.product(proj_in, hidden, rows, Epilogue::BiasAdd),
-            fc1.product(fc1_in, fc2_in, rows, Epilogue::BiasGelu),
-            fc2.product(fc2_in, hidden, rows, Epilogue::BiasAdd),
-        ]
+    /// Adds the products of all steps with up to the largest number of crops and images.
+    pub fn plan(&self, expected: &RefCell<ExpectedProducts>) -> Result<(), CudaError> {
+        let (pass, tokens) = (Pass::Plan(expected), self.image_tokens);
+        (1..=self.room.crops).try_for_each(|crops| self.encode(pass, crops))?;
+        (1..=self.room.images).try_for_each(|images| self.projection(pass, images * tokens))
     }
 
     /// Features of `rows` cells to tokens.
-    fn projection(&self, rows: usize) -> [Product; 2] {
+    fn projection(&self, pass: Pass<'_>, rows: usize) -> Result<(), CudaError> {
         let config = &self.config;
         let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
         let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
         let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
         let Mlp { fc1, fc2 } = &self.weights.proj;
-        [
-            fc1.product(combined, projected, rows, Epilogue::BiasGelu),
-            fc2.product(projected, out, rows, Epilogue::Bias),
-        ]
+        pass.product(fc1.product(combined, projected, rows, Epilogue::BiasGelu))?;
+        pass.product(fc2.product(projected, out, rows, Epilogue::Bias))
     }
 }
 
 /// Values of the buffers of an encoder in e4m3; `input` is what the layers of its blocks read.
 fn e4m3_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> [usize; 3] {
-    let vision = &config.vision;
-    match input {
-        Number::E4m3 => [vision.enc_dim, vision.enc_dim, vision.enc_ff_dim],
-        _ => [0; 3],
-    }
-    .map(|width| room.part_rows(config.image_tokens()) * width)
+    let (width, ff) = (config.vision.enc_dim, config.vision.enc_ff_dim);
+    e4m3_values(
+        input,
+        room.part_rows(config.image_tokens()),
+        [width, width, ff],
+    )
 }
 
 /// The same of those in bf16, in the order of the fields.

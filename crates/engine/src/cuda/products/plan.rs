@@ -90,7 +90,7 @@ fn kind(number: Number) -> Kind {
 
 /// Everything that an algorithm is chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ProductShape {
+pub struct ProductShape {
     pub rows: usize,
     pub outputs: usize,
     pub inner: usize,
@@ -149,7 +149,9 @@ impl Operands {
     pub fn of(product: &Product) -> Result<Self, CudaError> {
         let Product { linear, x, out, .. } = product;
         let (weight, scales) = match (x, out, linear.weight) {
-            (Activations::Bf16(_), Activations::Bf16(_), _) => (linear.bf16()?.address(), [0; 3]),
+            (Activations::Bf16(_), Activations::Bf16(_) | Activations::F32(_), _) => {
+                (linear.bf16()?.address(), [0; 3])
+            }
             (Activations::E4m3(..), _, WeightPointer::E4m3 { values, scale, .. }) => {
                 let scales = [scale.at.address(), scale_at(x, 0), scale_at(out, 1)];
                 (values.address(), scales)
@@ -163,7 +165,10 @@ impl Operands {
         };
         Ok(Self {
             weight,
-            bias: linear.bias.address(),
+            bias: match out {
+                Activations::F32(_) => linear.bias_f32()?.address(),
+                _ => linear.bias.address(),
+            },
             x: x.address(),
             out: out.address(),
             scales,
@@ -174,8 +179,8 @@ impl Operands {
 /// Where cuBLASLt reads the scale of values in e4m3 (`nth` 0) or its inverse (1).
 fn scale_at(values: &Activations, nth: usize) -> u64 {
     match values {
-        Activations::Bf16(_) | Activations::Int8(_) => 0,
         Activations::E4m3(_, scale) => scale.at.at(nth * SCALE_STEP).address(),
+        _ => 0,
     }
 }
 

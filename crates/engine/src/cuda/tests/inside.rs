@@ -44,7 +44,7 @@ impl CudaBackend {
         let mut backend = self.without_one_launch();
         backend.graphs.clear();
         backend.network.vision.weights.blocks.truncate(encoder);
-        backend.network.text.weights.blocks.truncate(decoder);
+        backend.network.text.weights.layers.blocks.truncate(decoder);
         backend
     }
 
@@ -64,7 +64,8 @@ impl CudaBackend {
 
     /// Keys and values of a layer, in the layout of `kernels/common.cuh`.
     pub fn cache(&self, layer: usize) -> Result<[Vec<f32>; 2], CudaError> {
-        let values = self.network.text.layer_values;
+        let keys = self.network.text.keys.start().len();
+        let values = keys / self.config.text.n_layers;
         let range = layer * values..(layer + 1) * values;
         let keys = self.read(&self.network.text.keys, range.clone())?;
         Ok([keys, self.read(&self.network.text.values, range)?])

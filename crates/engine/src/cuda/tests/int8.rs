@@ -124,7 +124,7 @@ fn norm_in_int8_is_that_in_bf16_converted() {
             Activations::Int8(narrow.rows()),
         ] {
             rig.kernels
-                .layer_norm(x.start(), &norm, out, shape)
+                .layer_norm(x.start(), norm.at(), out, shape)
                 .unwrap();
         }
         let (wide, narrow) = (rig.down(&wide), narrow.read(&rig));

@@ -33,7 +33,7 @@ fn layer_norms_are_those_of_the_formula() {
         };
         let shape = MatrixShape { rows, width };
         let got = in_both_types(&rig, shape, width, |to| {
-            rig.kernels.layer_norm(xs.start(), &norm, to, shape)
+            rig.kernels.layer_norm(xs.start(), norm.at(), to, shape)
         });
         let (x, w, b) = (f32s(&x), f32s(&w), f32s(&b));
         let rows = x.chunks_exact(width);
@@ -96,10 +96,12 @@ fn products_with_every_epilogue_are_those_of_the_formula() {
             assert_close(&what, &found, &wanted.collect::<Vec<_>>(), 4e-3);
         }
         let out = rig.floats(&vec![77.0; bucket(rows) * outputs]);
-        let x_rows = StridedRows::packed(xs.start(), inner);
-        rig.products
-            .run_to_f32(&linear, x_rows, out.start(), rows)
-            .unwrap();
+        let (x, to) = (
+            Activations::bf16(xs.start(), inner),
+            Activations::f32(out.start(), outputs),
+        );
+        let product = linear.product(x, to, rows, Epilogue::Bias);
+        rig.products.run(&product).unwrap();
         let got = out.to_host(&rig.stream).unwrap();
         assert_close("to f32", &got[..rows * outputs], &sums, 1e-5);
     }

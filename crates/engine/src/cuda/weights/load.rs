@@ -5,7 +5,7 @@
 //!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in int8
 //! ```
 
-use std::{any::Any, cell::RefCell, ops::Range, sync::Arc};
+use std::{any::Any, cell::RefCell, ops::Range, rc::Rc, sync::Arc};
 
 use cudarc::driver::CudaStream;
 use half::bf16;
@@ -98,11 +98,10 @@ impl<'a> GpuLoader<'a> {
         let TextMlp::Dense(mlp) = block.mlp else {
             return Err(Weights::not_computed().into());
         };
-        Ok(GpuTextBlock {
-            ln: block.ln.try_map(|tensor| self.plain(tensor))?,
-            qkv_fc1: self.stacked(block.qkv, mlp.fc1)?,
-            proj_fc2: self.side_by_side(block.proj, mlp.fc2)?,
-        })
+        let qkv_fc1 = self.stacked(block.qkv, mlp.fc1)?;
+        let proj_fc2 = self.side_by_side(block.proj, mlp.fc2)?;
+        let ln = block.ln.try_map(|tensor| self.plain(tensor))?;
+        Ok(GpuTextBlock::of_joined(ln, [qkv_fc1, proj_fc2]))
     }
 
     /// Some outputs of a layer.
@@ -145,21 +144,21 @@ impl<'a> GpuLoader<'a> {
         large: Option<LargeLayer>,
     ) -> Result<GpuLinear, CudaError> {
         let format = self.formats.of(large);
-        let (at, memory): (_, Box<dyn Any>) = match (format.weight, &self.int8) {
+        let (at, memory): (_, Rc<dyn Any>) = match (format.weight, &self.int8) {
             (Number::Int8, Some(converter)) => {
                 let (values, scales) = self.in_int8(weight, converter)?;
                 let rows = Int8Rows::new(values.start(), scales.start(), weight.width);
-                (WeightPointer::Int8(rows), Box::new((values, scales)))
+                (WeightPointer::Int8(rows), Rc::new((values, scales)))
             }
             _ => {
                 let values = self.in_bf16(weight)?;
-                (WeightPointer::Bf16(values.start()), Box::new(values))
+                (WeightPointer::Bf16(values.start()), Rc::new(values))
             }
         };
         let largest_input = match format.input {
             Number::E4m3 => {
                 let known = self.formats.largest_input(large);
-                Some(Buffer::from_host(self.stream, &[known])?)
+                Some(Rc::new(Buffer::from_host(self.stream, &[known])?))
             }
             _ => None,
         };
@@ -171,12 +170,12 @@ impl<'a> GpuLoader<'a> {
                 weight: at,
                 bias: in_bf16.start(),
                 bias_f32: Some(in_f32.start()),
-                largest_input: largest_input.as_ref().map(Buffer::start),
+                largest_input: largest_input.as_ref().map(|largest| largest.start()),
                 outputs: bias.len(),
                 inner: weight.width,
             },
             weight: memory,
-            bias: (in_bf16, in_f32),
+            bias: Rc::new((in_bf16, in_f32)),
             largest_input,
         })
     }

@@ -23,13 +23,20 @@ pub struct WeightRows<'a> {
 }
 
 impl<'a> WeightRows<'a> {
+    fn new(
+        rows: usize,
+        width: usize,
+        read: impl Fn(Range<usize>, &mut [bf16]) -> Result<(), WeightsError> + 'a,
+    ) -> Self {
+        let read = Box::new(read);
+        Self { rows, width, read }
+    }
+
     /// A tensor as it is.
     pub fn of(tensor: &'a Tensor, width: usize) -> Self {
-        Self {
-            rows: tensor.len() / width,
-            width,
-            read: Box::new(move |rows, to| tensor.read_bf16(rows.start * width, to)),
-        }
+        let read =
+            move |rows: Range<usize>, to: &mut [bf16]| tensor.read_bf16(rows.start * width, to);
+        Self::new(tensor.len() / width, width, read)
     }
 
     /// Some rows of a tensor of rows of `width` values.
@@ -38,11 +45,7 @@ impl<'a> WeightRows<'a> {
             let mut rows = picked[rows].iter().zip(to.chunks_exact_mut(width));
             rows.try_for_each(|(row, to)| tensor.read_bf16(row * width, to))
         };
-        Self {
-            rows: picked.len(),
-            width,
-            read: Box::new(read),
-        }
+        Self::new(picked.len(), width, read)
     }
 
     /// A tensor of rows of `inner` values, with zeros behind each row up to a multiple of 8 values, which products require.
@@ -56,11 +59,7 @@ impl<'a> WeightRows<'a> {
             let mut rows = rows.zip(to.chunks_exact_mut(width));
             rows.try_for_each(|(row, to)| tensor.read_bf16(row * inner, &mut to[..inner]))
         };
-        Self {
-            rows: tensor.len() / inner,
-            width,
-            read: Box::new(read),
-        }
+        Self::new(tensor.len() / inner, width, read)
     }
 
     /// Queries, keys and values with the pairs of each head of queries and keys together, then `below`; rows of `width` values.
@@ -79,11 +78,7 @@ impl<'a> WeightRows<'a> {
                 false => below.read_bf16((rows.start + above - outputs) * width, behind),
             }
         };
-        Self {
-            rows: outputs + below.len() / width,
-            width,
-            read: Box::new(read),
-        }
+        Self::new(outputs + below.len() / width, width, read)
     }
 
     /// Two tensors of so many rows beside each other.
@@ -101,11 +96,7 @@ impl<'a> WeightRows<'a> {
             }
             Ok(())
         };
-        Self {
-            rows,
-            width,
-            read: Box::new(read),
-        }
+        Self::new(rows, width, read)
     }
 
     /// The rows of each piece: whole heads of the decoder, but for the last piece.

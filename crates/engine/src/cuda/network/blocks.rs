@@ -1,0 +1,296 @@
+//! What the blocks of encoder and decoder do on a GPU, or which products they would queue.
+
+use std::cell::RefCell;
+
+use half::bf16;
+
+use super::runner::{ExpectedProducts, LayerRunner};
+use crate::{
+    cuda::{
+        error::CudaError,
+        kernels::{CachedAttention, DenseAttention, Kernels, LayerCache},
+        memory::{Buffer, Pointer},
+        tensor::{
+            Activations, Epilogue, GpuLinear, GpuTextBlock, GpuVisionBlock, LinearRef, MatrixShape,
+            NormRef, PAGE, Product, StridedRows, TEXT_HEAD, WeightPointer,
+        },
+    },
+    network::{
+        Mlp, Norm,
+        format::Number,
+        ops::{DecoderOps, EncoderOps, Ops},
+    },
+};
+
+/// Where a forward pass goes.
+#[derive(Clone, Copy)]
+pub enum Pass<'a> {
+    /// To the GPU.
+    Run(&'a LayerRunner),
+    /// Nothing runs; its products are to be planned.
+    Plan(&'a RefCell<ExpectedProducts>),
+}
+
+impl Pass<'_> {
+    pub fn product(&self, product: Product) -> Result<(), CudaError> {
+        match self {
+            Self::Run(runner) => runner.product(&product)?,
+            Self::Plan(expected) => expected.borrow_mut().add(product),
+        }
+        Ok(())
+    }
+
+    pub fn launch(
+        &self,
+        queue: impl FnOnce(&Kernels) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        match self {
+            Self::Run(runner) => queue(&runner.kernels),
+            Self::Plan(_) => Ok(()),
+        }
+    }
+}
+
+/// Memory for inputs of layers.
+#[derive(Clone, Copy)]
+pub struct InputPlace {
+    pub in_bf16: StridedRows,
+    /// The same for layers that read e4m3; `None`: they read bf16 too.
+    pub in_e4m3: Option<Pointer<u8>>,
+    /// Values of each row in front, which another layer reads with them.
+    pub column: usize,
+}
+
+impl InputPlace {
+    /// In the format that `reader` reads.
+    fn of(&self, reader: &LinearRef) -> Activations {
+        let rows = match (reader.weight, self.in_e4m3) {
+            (WeightPointer::E4m3 { input, .. }, Some(start)) => {
+                Activations::E4m3(StridedRows::packed(start, reader.inner), input)
+            }
+            _ => Activations::Bf16(self.in_bf16),
+        };
+        rows.behind(self.column)
+    }
+}
+
+/// Values of `rows` of these widths in e4m3, where that is what layers read.
+pub fn e4m3_values<const N: usize>(input: Number, rows: usize, widths: [usize; N]) -> [usize; N] {
+    widths.map(|width| match input {
+        Number::E4m3 => rows * width,
+        _ => 0,
+    })
+}
+
+/// Operations of blocks whose attention is `A`.
+pub struct CudaOps<'a, A> {
+    pub pass: Pass<'a>,
+    pub normed: InputPlace,
+    pub qkv: StridedRows,
+    pub attended: InputPlace,
+    pub inner: InputPlace,
+    pub attention: A,
+}
+
+/// The encoder's.
+pub struct CropAttention {
+    pub crops: usize,
+    pub tokens: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+}
+
+/// The decoder's, of the first layer; `None`: products can be planned only.
+pub type StepAttention<'a> = Option<CachedAttention<'a>>;
+
+#[derive(Clone, Copy)]
+pub struct GpuHidden {
+    pub start: Pointer<bf16>,
+    pub rows: usize,
+}
+
+#[derive(Clone, Copy)]
+pub struct GpuRows {
+    x: Activations,
+    rows: usize,
+    /// What they are the layer norm of, if they are one.
+    source: Option<(Pointer<bf16>, NormRef)>,
+}
+
+impl GpuRows {
+    fn new(x: Activations, rows: usize) -> Self {
+        let source = None;
+        Self { x, rows, source }
+    }
+}
+
+impl<A> CudaOps<'_, A> {
+    fn norm(
+        &self,
+        source: (Pointer<bf16>, NormRef),
+        reader: &LinearRef,
+        rows: usize,
+    ) -> Result<GpuRows, CudaError> {
+        let (place, width) = (self.normed.of(reader), reader.inner);
+        let x = match self.pass {
+            Pass::Run(runner) => runner.inputs(reader, place, rows)?,
+            Pass::Plan(_) => place,
+        };
+        let ((hidden, norm), shape) = (source, MatrixShape { rows, width });
+        self.pass
+            .launch(|kernels| kernels.layer_norm(hidden, norm, x, shape))?;
+        let source = Some(source);
+        Ok(GpuRows { x, rows, source })
+    }
+
+    fn queries(&self, x: &GpuRows, layer: &LinearRef) -> Result<(), CudaError> {
+        let to = Activations::Bf16(self.qkv);
+        self.pass
+            .product(layer.product(x.x, to, x.rows, Epilogue::Bias))
+    }
+}
+
+impl<A> Ops for CudaOps<'_, A> {
+    type Layer = GpuLinear;
+    type Plain = Buffer<bf16>;
+    type Hidden = GpuHidden;
+    type Rows = GpuRows;
+    type Error = CudaError;
+
+    fn normed(
+        &mut self,
+        hidden: &GpuHidden,
+        norm: &Norm<Buffer<bf16>>,
+        reader: &GpuLinear,
+    ) -> Result<GpuRows, CudaError> {
+        self.norm((hidden.start, norm.at()), reader, hidden.rows)
+    }
+
+    fn inner(
+        &mut self,
+        x: &GpuRows,
+        mlp: &Mlp<GpuLinear>,
+        rows: usize,
+    ) -> Result<GpuRows, CudaError> {
+        // Fewer rows may be read in another format.
+        let x = match x.source {
+            Some(source) if rows != x.rows => self.norm(source, &mlp.fc1, rows)?.x,
+            _ => x.x,
+        };
+        let to = self.inner.of(&mlp.fc2);
+        let product = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
+        self.pass.product(product)?;
+        Ok(GpuRows::new(to, rows))
+    }
+
+    fn add<const N: usize>(
+        &mut self,
+        hidden: &mut GpuHidden,
+        terms: [(&GpuRows, &GpuLinear); N],
+    ) -> Result<(), CudaError> {
+        let mut last: Option<&GpuLinear> = None;
+        for (x, layer) in terms {
+            // Layers that are stored as one read their rows as one: the product of the first adds both.
+            if !last.is_some_and(|last| last.is_stored_with(layer)) {
+                let to = Activations::bf16(hidden.start, layer.outputs);
+                let product = layer.product(x.x, to, x.rows, Epilogue::BiasAdd);
+                self.pass.product(product)?;
+            }
+            last = Some(layer);
+        }
+        Ok(())
+    }
+}
+
+impl EncoderOps for CudaOps<'_, CropAttention> {
+    fn attend(&mut self, x: &GpuRows, block: &GpuVisionBlock) -> Result<GpuRows, CudaError> {
+        self.queries(x, &block.qkv)?;
+        let attention = DenseAttention {
+            qkv: self.qkv,
+            out: self.attended.of(&block.proj),
+            sequences: self.attention.crops,
+            length: self.attention.tokens,
+            heads: self.attention.heads,
+            head_dim: self.attention.head_dim,
+        };
+        self.pass
+            .launch(|kernels| kernels.attend_dense(&attention))?;
+        Ok(GpuRows::new(attention.out, x.rows))
+    }
+}
+
+impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
+    fn qkv(
+        &mut self,
+        x: &GpuRows,
+        layer: usize,
+        block: &GpuTextBlock,
+    ) -> Result<GpuRows, CudaError> {
+        self.queries(x, &block.qkv)?;
+        if let Some(attention) = self.attention {
+            let attention = of_layer(attention, layer);
+            self.pass
+                .launch(|kernels| kernels.rope_scatter(&attention, x.rows))?;
+        }
+        Ok(GpuRows::new(Activations::Bf16(self.qkv), x.rows))
+    }
+
+    fn attend(
+        &mut self,
+        _: GpuRows,
+        layer: usize,
+        reader: &GpuLinear,
+        rows: usize,
+    ) -> Result<GpuRows, CudaError> {
+        let to = GpuRows::new(self.attended.of(reader), rows);
+        if let Some(attention) = self.attention {
+            let attention = of_layer(attention, layer);
+            self.pass
+                .launch(|kernels| attend_step(kernels, &attention, self.qkv, &to))?;
+        }
+        Ok(to)
+    }
+}
+
+/// The same of another layer.
+fn of_layer(attention: CachedAttention<'_>, layer: usize) -> CachedAttention<'_> {
+    let LayerCache { keys, values } = attention.cache;
+    let pages = attention.tables.layout.limits.pages;
+    let first = layer * pages * attention.heads * PAGE * TEXT_HEAD;
+    CachedAttention {
+        cache: LayerCache {
+            keys: keys.at(first),
+            values: values.at(first),
+        },
+        ..attention
+    }
+}
+
+/// The step's rows attend to the cache, first to their images' prefixes, then to themselves. Its images, where `to` has them, attend to
+/// themselves.
+fn attend_step(
+    kernels: &Kernels,
+    attention: &CachedAttention<'_>,
+    qkv: StridedRows,
+    to: &GpuRows,
+) -> Result<(), CudaError> {
+    let (layout, counts) = (attention.tables.layout, attention.tables.counts);
+    let rows = counts.row_positions;
+    if to.rows > rows {
+        kernels.attend_dense(&DenseAttention {
+            qkv: qkv.from(rows),
+            out: to.x.from(rows),
+            sequences: counts.images,
+            length: layout.limits.prefix_positions,
+            heads: attention.heads,
+            head_dim: TEXT_HEAD,
+        })?;
+    }
+    if rows == 0 {
+        return Ok(());
+    }
+    if counts.tiles > 0 {
+        kernels.attend_prefix(attention)?;
+    }
+    kernels.attend_own(attention, to.x, rows)
+}
