@@ -27,17 +27,17 @@ use safetensors::{Dtype, SafeTensors};
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full` or `md3-names`.
+/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full`, `md3-ln-tiny` or `md3-names`.
 pub fn golden_set(name: &str) -> PathBuf {
     let set = repository().join("tests/golden").join(name);
     assert!(set.is_dir(), "{} is no folder", set.display());
     set
 }
 
-/// The folders of the Moondream 2 sets with weights and a tokenizer, complete: for tests that are ignored in `make test`.
-/// Panics without the whole golden data.
-pub fn whole_golden_sets() -> [PathBuf; 2] {
-    ["md2-micro", "md2-tiny"].map(whole_golden_set)
+/// The folders of the sets with weights and a tokenizer, complete: for tests that are ignored in `make test`. Panics without the whole
+/// golden data.
+pub fn whole_golden_sets() -> [PathBuf; 4] {
+    ["md2-micro", "md2-tiny", "md3-tiny", "md3-ln-tiny"].map(whole_golden_set)
 }
 
 /// One set of the whole golden data.
@@ -53,8 +53,7 @@ pub fn whole_golden_set(name: &str) -> PathBuf {
     set
 }
 
-/// Two tests of each function, which takes the folder of a small golden set: one with the set of the repository, and one with
-/// the sets of the whole golden data, which `make test` ignores.
+/// Tests of each function, which takes the folder of a small golden set: one with each set of the repository, and one with the sets of the whole golden data, which `make test` ignores.
 #[cfg(test)]
 macro_rules! golden_tests {
     ($($test:ident),+ $(,)?) => {
@@ -62,6 +61,13 @@ macro_rules! golden_tests {
             $(#[test]
             fn $test() {
                 super::$test(&crate::testing::golden_set("md2-micro"));
+            })+
+        }
+
+        mod md3_ln_tiny {
+            $(#[test]
+            fn $test() {
+                super::$test(&crate::testing::golden_set("md3-ln-tiny"));
             })+
         }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     device::{CpuDevice, SlotState},
     kv::KvCache,
-    ops::{linear, linear_in_int8},
+    ops::{linear, linear_in_int8, stored_linear},
     region::RegionModel,
     stream::{CpuStream, StreamCommand},
     text::TextModel,
@@ -50,8 +50,8 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Reads the weights as f32, twice the size of a bf16 file, or int8, half of it, tensor by tensor. The step times
-    /// are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
+    /// Reads the weights as f32, twice the size of a bf16 file, or int8, half of it, tensor by tensor; those of a model with experts stay as
+    /// the file has them, but for layers in int8. The step times are read from `clock`. Starts the thread `cpu-stream`, which ends when the backend is dropped.
     pub fn new(
         config: &ModelConfig,
         weights: Weights,
@@ -59,12 +59,16 @@ impl CpuBackend {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
         let limits = limits(config, settings)?;
+        // In f32 the other layers of a model with experts would take more memory than its file.
+        let in_f32 = match weights.has_experts() {
+            true => stored_linear,
+            false => linear,
+        };
         let large = |weights: LinearWeights| match settings.formats.of(weights.large).weight {
             Number::Int8 => linear_in_int8(weights),
-            _ => linear(weights),
+            _ => in_f32(weights),
         };
         let unreadable = |error: WeightsError| BackendError::Device(error.to_string());
-        weights.check_computed().map_err(unreadable)?;
         let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
         let device = CpuDevice {
             config: config.clone(),

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     network::{
-        Mlp, Norm, TextBlock, VisionBlock,
+        Experts, Mlp, Norm, TextBlock, VisionBlock,
         ops::{DecoderOps, EncoderOps, Ops},
     },
     scheduler::backend::KvTable,
@@ -128,7 +128,11 @@ impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
         let CachedAttention { rope, spans, cache } = &mut self.attention;
         let mut qkv = block.qkv.forward(x);
         let positions = spans.iter().flat_map(|span| span.positions.clone());
-        rope.turn(&mut qkv, &positions.collect::<Vec<_>>(), self.heads.dim);
+        let positions: Vec<usize> = positions.collect();
+        if let Some(tau) = &block.tau {
+            tau.scale(&mut qkv, &positions, self.heads.dim);
+        }
+        rope.turn(&mut qkv, &positions, self.heads.dim);
         let width = self.heads.width();
         let mut rows = qkv.chunks_exact(3 * width);
         for span in *spans {
@@ -158,6 +162,19 @@ impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
             qkv = behind;
         }
         Ok(attended)
+    }
+
+    fn add_experts(
+        &mut self,
+        hidden: &mut Vec<f32>,
+        x: &Vec<f32>,
+        experts: &Experts<PackedLinear>,
+        rows: usize,
+    ) -> Result<(), Infallible> {
+        let sums = experts.forward(&x[..rows * experts.up.inputs()]);
+        let states = hidden.iter_mut().zip(sums);
+        states.for_each(|(state, sum)| *state += sum);
+        Ok(())
     }
 }
 

@@ -13,7 +13,10 @@ use rten_tensor::{NdTensorView, prelude::*};
 use rten_vecmath::ExtendInit;
 
 use super::int8::{Int8Sums, ZERO, to_int8};
-use crate::model::LargeLayer;
+use crate::{
+    model::{StoredValues, Tensor, WeightsError},
+    network::layers::LargeLayer,
+};
 
 /// A matrix to read: any strides.
 pub(super) type Matrix<'a> = NdTensorView<'a, f32, 2>;
@@ -104,6 +107,43 @@ enum PackedWeight {
         values: PackedBMatrix<i8>,
         scales: Vec<f32>,
     },
+    Stored(StoredWeight),
+}
+
+/// Weights in the format of their file, `[experts, outputs, inputs]`: in f32 those of a Moondream 3 would take 37 GB.
+struct StoredWeight {
+    values: StoredValues,
+    /// Of each output, what its values are multiplied with.
+    scales: Option<Vec<f32>>,
+}
+
+/// Outputs of a stored weight that are in f32 at a time.
+const UNPACKED_OUTPUTS: usize = 512;
+
+impl StoredWeight {
+    /// Gives products of all rows with the outputs in `range` to `with`, some outputs at a time.
+    fn multiply(
+        &self,
+        x: Matrix<'_>,
+        range: Range<usize>,
+        mut with: impl FnMut(Range<usize>, Vec<f32>),
+    ) {
+        let inputs = x.size(1);
+        for first in range.clone().step_by(UNPACKED_OUTPUTS) {
+            let outputs = first..range.end.min(first + UNPACKED_OUTPUTS);
+            let mut unpacked = vec![0.0; outputs.len() * inputs];
+            let rows = unpacked.par_chunks_exact_mut(inputs);
+            rows.zip(outputs.clone()).for_each(|(row, output)| {
+                self.values.read_f32(output * inputs, row);
+                if let Some(scales) = &self.scales {
+                    row.iter_mut().for_each(|value| *value *= scales[output]);
+                }
+            });
+            // Packed, so that the sum of a row does not depend on how many there are.
+            let unpacked = PackedRight::new(matrix(&unpacked, inputs).transposed());
+            with(outputs, unpacked.product(x, 1.0));
+        }
+    }
 }
 
 /// A linear layer, `y = x · Wᵀ + b` for rows of `x`, with its weights in the order in which they are read.
@@ -160,6 +200,54 @@ impl PackedLinear {
         }
     }
 
+    /// Named as a large layer, or as a part of one.
+    pub fn of_large(self, large: Option<LargeLayer>) -> Self {
+        Self { large, ..self }
+    }
+
+    /// The same with weights that stay as the file has them. Of experts, `bias` has zeros for the outputs of one.
+    pub fn stored(
+        weight: Tensor,
+        row_scales: Option<Tensor>,
+        bias: Vec<f32>,
+    ) -> Result<Self, WeightsError> {
+        Ok(Self {
+            inputs: weight.shape.last().copied().unwrap_or(1),
+            weight: PackedWeight::Stored(StoredWeight {
+                values: weight.into_stored()?,
+                scales: row_scales.map(Tensor::into_f32).transpose()?,
+            }),
+            bias,
+            large: None,
+        })
+    }
+
+    /// `[rows, inputs]` through one of the experts that it is.
+    pub fn expert(&self, expert: usize, x: &[f32]) -> Vec<f32> {
+        let mut y = vec![0.0; x.len() / self.inputs * self.outputs()];
+        if let PackedWeight::Stored(weight) = &self.weight {
+            self.run_stored(weight, expert, &mut y, x);
+        }
+        y
+    }
+
+    fn run_stored(&self, weight: &StoredWeight, expert: usize, y: &mut [f32], x: &[f32]) {
+        let outputs = self.outputs();
+        let range = expert * outputs..(expert + 1) * outputs;
+        weight.multiply(matrix(x, self.inputs), range.clone(), |part, products| {
+            let (first, count) = (part.start - range.start, part.len());
+            let rows = y.par_chunks_exact_mut(outputs);
+            rows.zip(products.par_chunks_exact(count))
+                .for_each(|(y, products)| {
+                    let bias = &self.bias[first..];
+                    let y = &mut y[first..first + count];
+                    for ((y, product), bias) in y.iter_mut().zip(products).zip(bias) {
+                        *y += product + bias;
+                    }
+                });
+        });
+    }
+
     /// Width of `x`.
     pub fn inputs(&self) -> usize {
         self.inputs
@@ -199,6 +287,7 @@ impl PackedLinear {
                     options,
                 );
             }
+            PackedWeight::Stored(weight) => self.run_stored(weight, 0, y, x),
             PackedWeight::Int8 { values, scales } => {
                 let mut buffers = Int8Buffers::take();
                 buffers.round(x, self.inputs);

@@ -12,7 +12,8 @@
 //!
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
-//!   blocks, attention, rope, ops, gemm, int8 kv      the paged cache
+//!   blocks, attention, tau, rope, experts      kv      the paged cache
+//!   ops, gemm, int8
 //!   measure   pictures to a calibration        samples inputs of large layers
 //! ```
 //!
@@ -25,6 +26,7 @@ mod blocks;
 mod ceiling;
 mod decide;
 mod device;
+mod experts;
 mod gemm;
 mod int8;
 mod kv;
@@ -34,6 +36,7 @@ mod region;
 mod rope;
 mod samples;
 mod stream;
+mod tau;
 mod text;
 mod tiles;
 mod vision;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use rten_simd::{SimdOp, SimdUnaryOp};
-use rten_vecmath::{ApproxGelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
+use rten_vecmath::{ApproxGelu, Gelu, Normalize, NormalizeOptions, Softmax, Sum, SumSquareSub};
 
 use super::gemm::PackedLinear;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// Values that one task of an element-wise operation takes: enough to outweigh the hand-over to another thread.
 const TASK_VALUES: usize = 16 * 1024;
 
-/// Converts to f32 and drops the source.
+/// Converts to f32 and drops the source. Experts stay as they are.
 pub(super) fn linear(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
     packed(source, PackedLinear::new)
 }
@@ -27,10 +27,22 @@ fn packed(
     source: LinearWeights,
     pack: fn(&[f32], Vec<f32>) -> PackedLinear,
 ) -> Result<PackedLinear, WeightsError> {
+    if source.is_experts() {
+        return stored_linear(source);
+    }
+    let large = source.large;
     let (weight, bias) = (source.weight.into_f32()?, source.bias.into_f32()?);
-    let mut layer = pack(&weight, bias);
-    layer.large = source.large;
-    Ok(layer)
+    Ok(pack(&weight, bias).of_large(large))
+}
+
+/// Reads the weights into memory as the file has them.
+pub(super) fn stored_linear(source: LinearWeights) -> Result<PackedLinear, WeightsError> {
+    let bias = match source.bias.is_empty() {
+        true => vec![0.0; source.outputs()],
+        false => source.bias.into_f32()?,
+    };
+    let layer = PackedLinear::stored(source.weight, source.row_scales, bias)?;
+    Ok(layer.of_large(source.large))
 }
 
 /// Makes a layer of its weights.
@@ -116,6 +128,11 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(super) fn gelu(values: &mut [f32]) {
     let tasks = values.par_chunks_mut(TASK_VALUES);
     tasks.for_each(|values| ApproxGelu {}.map_mut(values));
+}
+
+/// GELU by the error function, `x/2 · (1 + erf(x/√2))`, in place.
+pub(super) fn gelu_erf(values: &mut [f32]) {
+    Gelu {}.map_mut(values);
 }
 
 /// `e^(x - max) / sum` in place, for one row. The largest value is finite.

@@ -2,38 +2,33 @@
 
 use rayon::prelude::*;
 
-use crate::model::{ROPE_THETA, ROTARY_DIM};
-
-/// Pairs of dimensions that turn together: dimension `j` with `j + PAIRS`.
-const PAIRS: usize = ROTARY_DIM / 2;
+use crate::network::spec::RopeSpec;
 
 /// Sines and cosines of every position.
 #[derive(Debug)]
 pub(super) struct Rope {
-    /// `[positions]` of cosines and sines of the pairs' angles.
-    cos_sin: Vec<[(f32, f32); PAIRS]>,
+    /// `[positions, pairs]`: cosine and sine of a pair's angle. Dimension `j` turns with `j + pairs`.
+    cos_sin: Vec<(f32, f32)>,
+    pairs: usize,
 }
 
 impl Rope {
-    /// For positions `0..positions`: pair `j` turns by `position · θ^(-2j / 32)`.
-    pub fn new(positions: usize) -> Self {
+    /// For positions `0..positions`: pair `j` turns by `position · θ^(-2j / dims)`.
+    pub fn new(spec: RopeSpec, positions: usize) -> Self {
+        let pairs = spec.dims / 2;
         let frequency = |pair: usize| {
-            ROPE_THETA
-                .powf(2.0 * pair as f32 / ROTARY_DIM as f32)
-                .recip()
+            let exponent = 2.0 * pair as f32 / spec.dims as f32;
+            spec.theta.powf(exponent).recip()
         };
-        let turn = |position: usize| {
-            std::array::from_fn(|pair| {
-                let (sin, cos) = (position as f32 * frequency(pair)).sin_cos();
-                (cos, sin)
-            })
-        };
+        let angles = (0..positions)
+            .flat_map(|position| (0..pairs).map(move |pair| position as f32 * frequency(pair)));
         Self {
-            cos_sin: (0..positions).map(turn).collect(),
+            cos_sin: angles.map(|angle| (angle.cos(), angle.sin())).collect(),
+            pairs,
         }
     }
 
-    /// Turns the first `ROTARY_DIM` dimensions of every head of q and k, in place. `qkv` is `[rows, 3 * width]`, each
+    /// Turns the first dimensions of every head of q and k, in place. `qkv` is `[rows, 3 * width]`, each
     /// row `q | k | v` and each of them head by head; `positions` has one entry for each row.
     pub fn turn(&self, qkv: &mut [f32], positions: &[usize], head_dim: usize) {
         let row_values = qkv.len() / positions.len().max(1);
@@ -48,8 +43,9 @@ impl Rope {
     }
 
     fn turn_head(&self, head: &mut [f32], position: usize) {
-        let (first, second) = head[..ROTARY_DIM].split_at_mut(PAIRS);
-        for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(self.cos_sin[position]) {
+        let (first, second) = head[..2 * self.pairs].split_at_mut(self.pairs);
+        let cos_sin = &self.cos_sin[position * self.pairs..][..self.pairs];
+        for ((a, b), (cos, sin)) in first.iter_mut().zip(second).zip(cos_sin) {
             (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
         }
     }

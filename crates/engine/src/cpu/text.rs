@@ -34,7 +34,7 @@ impl TextModel {
         let on_or_end = rows_of(&weights.lm_head, &ids)?;
         Ok(Self {
             heads: heads(&config.text),
-            rope: Rope::new(config.context()),
+            rope: Rope::new(config.network().rope, config.context()),
             layers: weights.try_map(&mut IntoF32(linear))?,
             on_or_end,
         })

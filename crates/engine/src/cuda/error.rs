@@ -36,6 +36,11 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
+    /// A Moondream 3.
+    #[error(
+        "models with experts do not run on a GPU yet; set device = \"cpu\", or model.path to a Moondream 2"
+    )]
+    Experts,
     /// The file of the weights cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),

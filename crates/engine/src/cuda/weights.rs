@@ -52,7 +52,6 @@ impl GpuWeights {
         weights: model::Weights,
         formats: Formats<'_>,
     ) -> Result<Self, CudaError> {
-        weights.check_computed()?;
         let mut loader = GpuLoader::new(kernels, formats)?;
         let Network {
             text,

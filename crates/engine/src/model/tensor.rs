@@ -53,7 +53,9 @@ impl FloatFormat {
             }),
             Self::F16 => fill(to, pairs, |pair| convert(f16::from_le_bytes(pair).to_f32())),
             Self::F32 => fill(to, words, |word| convert(f32::from_le_bytes(word))),
-            Self::E4m3 => fill(to, bytes, |byte| convert(f32_from_e4m3(byte))),
+            Self::E4m3 => fill(to, bytes, |byte: u8| {
+                convert(F32_FROM_E4M3[usize::from(byte)])
+            }),
         }
     }
 
@@ -66,16 +68,22 @@ impl FloatFormat {
     }
 }
 
-/// The number that eight bits are.
-pub fn f32_from_e4m3(byte: u8) -> f32 {
-    let (exponent, mantissa) = (i32::from(byte >> 3 & 0xf), f32::from(byte & 7));
-    let size = match (exponent, byte & 7) {
-        (15, 7) => f32::NAN,
-        (0, _) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * ((exponent - 7) as f32).exp2(),
-    };
-    if byte >> 7 == 1 { -size } else { size }
-}
+/// The number that each byte is.
+pub static F32_FROM_E4M3: [f32; 256] = {
+    let mut numbers = [0.0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (sign, exponent, mantissa) = (byte >> 7, byte >> 3 & 0xf, byte & 7);
+        let size = match (exponent, mantissa) {
+            (15, 7) => f32::NAN,
+            (0, _) => mantissa as f32 / 512.0,
+            _ => f32::from_bits(((exponent + 120) << 23 | mantissa << 20) as u32),
+        };
+        numbers[byte] = if sign == 1 { -size } else { size };
+        byte += 1;
+    }
+    numbers
+};
 
 fn fill<T, F: Copy>(to: &mut [T], from: &[F], convert: impl Fn(F) -> T) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -202,6 +210,31 @@ impl Tensor {
         }
     }
 
+    /// Reads the values into memory as the file has them. May block on the disk.
+    pub fn into_stored(self) -> Result<StoredValues, WeightsError> {
+        let length = self.len();
+        let (format, bytes) = match self.data {
+            TensorData::F32(values) => {
+                let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+                (
+                    FloatFormat::F32,
+                    TensorBytes::from(bytes.collect::<Vec<u8>>()),
+                )
+            }
+            TensorData::Encoded {
+                format,
+                bytes: bytes @ TensorBytes::File(_),
+            } => {
+                let length = length * format.bytes();
+                let mut read = Vec::with_capacity(length);
+                bytes.pieces(0, length, |piece| read.extend_from_slice(piece))?;
+                (format, TensorBytes::from(read))
+            }
+            TensorData::Encoded { format, bytes } => (format, bytes),
+        };
+        Ok(StoredValues { format, bytes })
+    }
+
     /// Fills `to` with the values from `first` on; exact for all formats. May block on the disk.
     pub fn read_f32(&self, first: usize, to: &mut [f32]) -> Result<(), WeightsError> {
         let decode =
@@ -232,6 +265,27 @@ impl Tensor {
             }
         }
         Ok(())
+    }
+}
+
+/// Values of a tensor that are in memory in the format of its file.
+#[derive(Clone, Debug)]
+pub struct StoredValues {
+    format: FloatFormat,
+    bytes: TensorBytes,
+}
+
+impl StoredValues {
+    /// Fills `to` with the values from `first` on.
+    pub fn read_f32(&self, first: usize, to: &mut [f32]) {
+        let bytes: &[u8] = match &self.bytes {
+            TensorBytes::Static(bytes) => bytes,
+            TensorBytes::Shared(bytes) => bytes,
+            TensorBytes::File(_) => &[],
+        };
+        let size = self.format.bytes();
+        let bytes = &bytes[first * size..][..to.len() * size];
+        self.format.decode(bytes, to, |value| value);
     }
 }
 

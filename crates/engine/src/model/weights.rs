@@ -6,7 +6,7 @@ use super::{
     tensor::{FloatFormat, Tensor, TensorData, WeightsError},
 };
 use crate::network::{
-    Network, PartMap, TextBlock, TextMlp,
+    Network, PartMap, TextMlp,
     layers::LargeLayer,
     spec::{LayerSpec, TensorSpec},
 };
@@ -22,6 +22,18 @@ pub struct LinearWeights {
     pub bias: Tensor,
     /// The large layer that it is, or is a part of.
     pub large: Option<LargeLayer>,
+}
+
+impl LinearWeights {
+    /// True for the weights of several experts.
+    pub fn is_experts(&self) -> bool {
+        self.weight.shape.len() == 3
+    }
+
+    /// Outputs of the layer, or of one of its experts.
+    pub fn outputs(&self) -> usize {
+        self.weight.shape.iter().rev().nth(1).copied().unwrap_or(0)
+    }
 }
 
 pub type Weights = Network<LinearWeights, Tensor>;
@@ -42,21 +54,10 @@ impl Weights {
         }
     }
 
-    /// Fails when the network has parts that no backend computes yet.
-    pub fn check_computed(&self) -> Result<(), WeightsError> {
-        let is_computed = |block: &TextBlock<LinearWeights, Tensor>| {
-            block.tau.is_none() && matches!(block.mlp, TextMlp::Dense(_))
-        };
-        match self.text.blocks.iter().all(is_computed) {
-            true => Ok(()),
-            false => Err(Self::not_computed()),
-        }
-    }
-
-    pub fn not_computed() -> WeightsError {
-        let text = "this version of Spotter cannot run Moondream 3 yet; set model.path to a Moondream 2, like that of `spotter model get \
-                    moondream2`";
-        WeightsError::Unusable(text.to_owned())
+    /// True for a Moondream 3.
+    pub fn has_experts(&self) -> bool {
+        let mut blocks = self.text.blocks.iter();
+        blocks.any(|block| matches!(block.mlp, TextMlp::Experts(_)))
     }
 }
 

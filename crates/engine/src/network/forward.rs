@@ -79,7 +79,9 @@ pub fn text_block<O: DecoderOps>(
             let inner = ops.inner(&normed, mlp, run.outputs)?;
             ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])
         }
-        // No backend opens such a network yet.
-        TextMlp::Experts(_) => ops.add(hidden, [(&attended, &block.proj)]),
+        TextMlp::Experts(experts) => {
+            ops.add(hidden, [(&attended, &block.proj)])?;
+            ops.add_experts(hidden, &normed, experts, run.outputs)
+        }
     }
 }

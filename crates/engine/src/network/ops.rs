@@ -3,7 +3,7 @@
 //! Rows between layers are the device's own: vectors on a CPU, places in buffers on a GPU. A layer knows in which format it reads rows, so
 //! what makes rows for it is given the layer.
 
-use super::{Mlp, Norm, TextBlock, VisionBlock};
+use super::{Experts, Mlp, Norm, TextBlock, VisionBlock};
 
 /// The operations of all blocks.
 pub trait Ops {
@@ -69,4 +69,13 @@ pub trait DecoderOps: Ops {
         reader: &Self::Layer,
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
+
+    /// Adds what the experts of the first `rows` rows make of them to the first hidden states.
+    fn add_experts(
+        &mut self,
+        hidden: &mut Self::Hidden,
+        x: &Self::Rows,
+        experts: &Experts<Self::Layer>,
+        rows: usize,
+    ) -> Result<(), Self::Error>;
 }

@@ -7,10 +7,17 @@ use serde_json::Value;
 use super::{backend, config, picture, run};
 use crate::{
     model::{SequenceOutput, Tokenizer, coord_from_bin, size_from_bin},
-    testing::{golden_model::sequence, golden_tests, is_asked, json},
+    testing::{golden_model::sequence, golden_tests, is_asked, json, whole_golden_set},
 };
 
 golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
+
+/// Under training names, with the bits of its experts and the scales of their rows.
+#[test]
+#[ignore = "needs the whole golden data; run make test-full"]
+fn whole_golden_data_of_experts_in_8_bits_gives_the_same() {
+    every_case_gives_the_same_tokens_bins_and_text(&whole_golden_set("md3-fp8-tiny"));
+}
 
 fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
     let config = config(set);

@@ -4,13 +4,15 @@ use super::assert_near;
 use crate::{
     cpu::{
         attention::{AttentionHeads, KvSegment, attend_past, attend_within},
-        ops::gelu,
+        experts::routes,
+        gemm::PackedLinear,
+        ops::{gelu, gelu_erf},
         region::fourier,
         rope::Rope,
         vision::{FeatureMap, Patches, pool, stitch},
     },
-    model::{ModelConfig, Tiling, VisionConfig},
-    network::Norm,
+    model::{ModelConfig, Tensor, TensorData, Tiling, VisionConfig},
+    network::{Experts, Norm, Tau, spec::RopeSpec},
     testing::{self, Tensors},
 };
 
@@ -37,6 +39,9 @@ fn layer_norm_and_gelu() {
     let mut values = golden["gelu.in"].1.clone();
     gelu(&mut values);
     assert_near("gelu", &values, &golden["gelu.tanh"].1);
+    let mut values = golden["gelu.in"].1.clone();
+    gelu_erf(&mut values);
+    assert_near("gelu by erf", &values, &golden["gelu.erf"].1);
 }
 
 #[test]
@@ -48,24 +53,27 @@ fn rope_turns_halves_and_leaves_values_alone() {
         .map(|&x| x as usize)
         .collect();
     let (shape, input) = &golden["rope.in"];
-    let want = &golden["rope.md2.out_half_split"].1;
-    let rope = Rope::new(positions.iter().max().unwrap() + 1);
     let (heads, rows, dim) = (shape[0], shape[1], shape[2]);
-    for head in 0..heads {
-        // One head as q, k and v of every row.
-        let head = head * rows * dim..(head + 1) * rows * dim;
-        let mut qkv: Vec<f32> = input[head.clone()]
-            .chunks_exact(dim)
-            .flat_map(|row| row.repeat(3))
-            .collect();
-        rope.turn(&mut qkv, &positions, dim);
-        let rows = want[head.clone()]
-            .chunks_exact(dim)
-            .zip(input[head].chunks_exact(dim));
-        let expected: Vec<f32> = rows
-            .flat_map(|(turned, plain)| [turned, turned, plain].concat())
-            .collect();
-        assert_near("rope", &qkv, &expected);
+    for (model, theta) in [("md2", 10_000.0), ("md3", 1_500_000.0)] {
+        let want = &golden[&format!("rope.{model}.out_half_split")].1;
+        let spec = RopeSpec { theta, dims: 32 };
+        let rope = Rope::new(spec, positions.iter().max().unwrap() + 1);
+        for head in 0..heads {
+            // One head as q, k and v of every row.
+            let head = head * rows * dim..(head + 1) * rows * dim;
+            let mut qkv: Vec<f32> = input[head.clone()]
+                .chunks_exact(dim)
+                .flat_map(|row| row.repeat(3))
+                .collect();
+            rope.turn(&mut qkv, &positions, dim);
+            let rows = want[head.clone()]
+                .chunks_exact(dim)
+                .zip(input[head].chunks_exact(dim));
+            let expected: Vec<f32> = rows
+                .flat_map(|(turned, plain)| [turned, turned, plain].concat())
+                .collect();
+            assert_near(model, &qkv, &expected);
+        }
     }
 }
 
@@ -218,5 +226,87 @@ fn fourier_features() {
     for (key, values) in [("fourier1", 1), ("fourier2", 2)] {
         let part = |name: &str| &golden[&format!("{key}.{name}")].1;
         assert_near(key, &fourier(part("x"), part("w"), values), part("out"));
+    }
+}
+
+#[test]
+fn experts_are_chosen_and_added_up_as_in_the_reference() {
+    let (golden, about) = golden();
+    let tensor = |name: &str| {
+        let (shape, values) = golden[name].clone();
+        Tensor {
+            name: name.into(),
+            shape,
+            data: TensorData::F32(values),
+        }
+    };
+    let layer = |name: &str| {
+        let weight = tensor(name);
+        let bias = vec![0.0; weight.shape[1]];
+        PackedLinear::stored(weight, None, bias).unwrap()
+    };
+    let router = &golden["moe.router.weight"].1;
+    let active = about["moe"]["experts_per_token"].as_u64().unwrap() as usize;
+    let experts = Experts {
+        router: PackedLinear::new(router, golden["moe.router.bias"].1.clone()),
+        up: layer("moe.fc1.weight"),
+        down: layer("moe.fc2.weight"),
+        active,
+    };
+    let x = &golden["moe.in"].1;
+    let logits = experts.router.forward(x);
+    let routes = logits.chunks_exact(6).flat_map(|row| routes(row, active));
+    let (chosen, shares): (Vec<f32>, Vec<f32>) = routes
+        .map(|route| (route.expert as f32, route.share))
+        .unzip();
+    assert_eq!(chosen, golden["moe.topk_idx"].1);
+    assert_near("shares", &shares, &golden["moe.topk_weight"].1);
+    let sums = experts.forward(x);
+    assert_near("sums", &sums, &golden["moe.out"].1);
+    // A row alone gives the bits that it gives beside others.
+    let alone: Vec<f32> = x
+        .chunks_exact(24)
+        .flat_map(|row| experts.forward(row))
+        .collect();
+    assert_eq!(alone, sums);
+}
+
+#[test]
+fn equal_logits_choose_the_lower_expert() {
+    let chosen = |logits: &[f32]| -> Vec<usize> {
+        routes(logits, 3).iter().map(|route| route.expert).collect()
+    };
+    assert_eq!(chosen(&[1.0, 2.0, 1.0, 2.0, 1.0]), [1, 3, 0]);
+    assert_eq!(chosen(&[-0.0, 0.0, 0.0, -1.0]), [0, 1, 2]);
+}
+
+#[test]
+fn tau_scales_queries_and_values_alone() {
+    let (golden, about) = golden();
+    let tensor = |name: &str| golden[name].1.clone();
+    let tau = Tau {
+        wq_wv: [tensor("tau.wq"), tensor("tau.wv")].concat(),
+        alpha: tensor("tau.alpha"),
+    };
+    let qkv = PackedLinear::new(&tensor("tau.qkv.weight"), tensor("tau.qkv.bias"));
+    let before = qkv.forward(&tensor("tau.in"));
+    let first = about["tau"]["first_position"].as_u64().unwrap() as usize;
+    let positions: Vec<usize> = (first..first + 9).collect();
+    let mut after = before.clone();
+    tau.scale(&mut after, &positions, 64);
+    // Scales are stored head by head, rows of one head together.
+    let scales = [
+        Some(tensor("tau.q_scale")),
+        None,
+        Some(tensor("tau.v_scale")),
+    ];
+    for (row, (after, before)) in after.chunks(384).zip(before.chunks(384)).enumerate() {
+        for (head, (after, before)) in after.chunks(64).zip(before.chunks(64)).enumerate() {
+            let scale = scales[head / 2]
+                .as_ref()
+                .map_or(1.0, |s| s[head % 2 * 9 + row]);
+            let want: Vec<f32> = before.iter().map(|x| x * scale).collect();
+            assert_near(&format!("row {row} head {head}"), after, &want);
+        }
     }
 }

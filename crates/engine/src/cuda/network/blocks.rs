@@ -16,7 +16,7 @@ use crate::{
         },
     },
     network::{
-        Mlp, Norm,
+        Experts, Mlp, Norm,
         format::Number,
         ops::{DecoderOps, EncoderOps, Ops},
     },
@@ -249,6 +249,17 @@ impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
                 .launch(|kernels| attend_step(kernels, &attention, self.qkv, &to))?;
         }
         Ok(to)
+    }
+
+    fn add_experts(
+        &mut self,
+        _: &mut GpuHidden,
+        _: &GpuRows,
+        _: &Experts<GpuLinear>,
+        _: usize,
+    ) -> Result<(), CudaError> {
+        // No weights of experts are on a GPU.
+        Err(CudaError::Experts)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
             WeightPointer,
         },
     },
-    model::{Formats, LargeLayer, LinearWeights, Tensor, Weights},
+    model::{Formats, LargeLayer, LinearWeights, Tensor},
     network::{PartMap, TextBlock, TextMlp, format::Number},
 };
 
@@ -95,8 +95,8 @@ impl<'a> GpuLoader<'a> {
         &mut self,
         block: TextBlock<LinearWeights, Tensor>,
     ) -> Result<GpuTextBlock, CudaError> {
-        let TextMlp::Dense(mlp) = block.mlp else {
-            return Err(Weights::not_computed().into());
+        let (TextMlp::Dense(mlp), None) = (block.mlp, block.tau) else {
+            return Err(CudaError::Experts);
         };
         let qkv_fc1 = self.stacked(block.qkv, mlp.fc1)?;
         let proj_fc2 = self.side_by_side(block.proj, mlp.fc2)?;

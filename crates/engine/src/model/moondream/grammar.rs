@@ -5,14 +5,14 @@ use crate::model::{
     grammar::{AnswerGrammar, Skill, TextGrammar},
 };
 
-/// The grammar of an answer of this kind; a text has none of the `banned` ids.
-pub fn grammar(skill: Skill, config: &ModelConfig, banned: Vec<u32>) -> AnswerGrammar {
+/// The grammar of an answer of this kind.
+pub fn grammar(skill: Skill, config: &ModelConfig) -> AnswerGrammar {
     match skill {
         Skill::Detect => AnswerGrammar::Objects { has_size: true },
         Skill::Point => AnswerGrammar::Objects { has_size: false },
         Skill::Text => AnswerGrammar::Text(TextGrammar {
             end: config.tokenizer.eos_id,
-            banned,
+            banned: vec![config.tokenizer.answer_id],
         }),
     }
 }

@@ -112,7 +112,7 @@ impl ModelFamily for Moondream2 {
 
     /// The reference bans the answer's id from the second token on.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
-        grammar::grammar(skill, config, vec![config.tokenizer.answer_id])
+        grammar::grammar(skill, config)
     }
 }
 

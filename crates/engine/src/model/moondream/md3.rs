@@ -165,7 +165,7 @@ impl ModelFamily for Moondream3 {
     }
 
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
-        grammar::grammar(skill, config, Vec::new())
+        grammar::grammar(skill, config)
     }
 }
 

@@ -41,7 +41,7 @@ fn every_golden_case_has_its_prompt_ids(set: &Path) {
     let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
     let cases = json(&set.join("expected/cases.json"));
     let cases = cases.as_object().unwrap();
-    assert!(cases.len() > 20);
+    assert!(cases.len() > 10);
     for (name, case) in cases.iter().filter(|(_, case)| is_asked(&case["case"])) {
         let inputs = inputs_of(&case["case"], &config, &tokenizer);
         let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
