@@ -51,7 +51,7 @@ pub(super) struct CropAttention {
 }
 
 /// The decoder's.
-pub(super) struct CachedAttention<'a> {
+pub(super) struct SpanAttention<'a> {
     pub rope: &'a Rope,
     /// Of all positions, in their order.
     pub spans: &'a [PositionSpan<'a>],
@@ -118,14 +118,14 @@ impl EncoderOps for CpuOps<'_, CropAttention> {
     }
 }
 
-impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
+impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
     fn qkv(
         &mut self,
         x: &Vec<f32>,
         layer: usize,
         block: &TextBlock<PackedLinear, Vec<f32>>,
     ) -> Result<Vec<f32>, Infallible> {
-        let CachedAttention { rope, spans, cache } = &mut self.attention;
+        let SpanAttention { rope, spans, cache } = &mut self.attention;
         let mut qkv = block.qkv.forward(x);
         let positions = spans.iter().flat_map(|span| span.positions.clone());
         let positions: Vec<usize> = positions.collect();
@@ -178,7 +178,7 @@ impl DecoderOps for CpuOps<'_, CachedAttention<'_>> {
     }
 }
 
-impl CpuOps<'_, CachedAttention<'_>> {
+impl CpuOps<'_, SpanAttention<'_>> {
     fn attend_span(&self, layer: usize, qkv: &[f32], span: &PositionSpan<'_>) -> Vec<f32> {
         match span.sees {
             Sees::EachOther => attend_within(qkv, span.positions.len(), self.heads),

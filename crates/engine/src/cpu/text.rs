@@ -2,7 +2,7 @@
 
 use super::{
     attention::AttentionHeads,
-    blocks::{CachedAttention, CpuOps, PositionSpan},
+    blocks::{CpuOps, PositionSpan, SpanAttention},
     gemm::PackedLinear,
     kv::{KvCache, KvShape},
     ops::{IntoF32, MakeLinear},
@@ -60,6 +60,7 @@ impl TextModel {
         }
     }
 
+    #[cfg(test)]
     pub fn blocks(&self) -> usize {
         self.layers.blocks.len()
     }
@@ -92,10 +93,10 @@ impl TextModel {
         &'a self,
         spans: &'a [PositionSpan<'a>],
         cache: &'a mut KvCache,
-    ) -> CpuOps<'a, CachedAttention<'a>> {
+    ) -> CpuOps<'a, SpanAttention<'a>> {
         CpuOps {
             heads: self.heads,
-            attention: CachedAttention {
+            attention: SpanAttention {
                 rope: &self.rope,
                 spans,
                 cache,

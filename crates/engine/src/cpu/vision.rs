@@ -71,6 +71,7 @@ impl VisionModel {
         self.layers.pos_emb.len()
     }
 
+    #[cfg(test)]
     pub fn blocks(&self) -> usize {
         self.layers.blocks.len()
     }

@@ -4,9 +4,9 @@
 //!   patches ─▶ VisionEncoder ─▶ image tokens ─▶ TextDecoder ─▶ hidden states ─▶ RegionHeads ─▶ decisions
 //! ```
 //!
-//! Each part owns its weights and the buffers between its layers; `LayerRunner` has the kernels and products that
-//! all of them use. Belongs here: the order, and the buffers between. Not here: the tables of a step (`program`), and when results are
-//! read (`slot`).
+//! The order within blocks is that of all devices (`network::forward`), over the operations of `blocks`. Each part owns its weights and the
+//! buffers between its layers; `LayerRunner` has the kernels and products that all of them use. Belongs here: the order before and behind
+//! blocks, and the buffers between. Not here: the tables of a step (`program`), and when results are read (`slot`).
 
 use std::cell::RefCell;
 

@@ -92,8 +92,8 @@ pub struct CudaOps<'a, A> {
     pub attention: A,
 }
 
-/// The encoder's.
-pub struct CropAttention {
+/// The encoder's: crops attend to themselves.
+pub struct CropSequences {
     pub crops: usize,
     pub tokens: usize,
     pub heads: usize,
@@ -202,7 +202,7 @@ impl<A> Ops for CudaOps<'_, A> {
     }
 }
 
-impl EncoderOps for CudaOps<'_, CropAttention> {
+impl EncoderOps for CudaOps<'_, CropSequences> {
     fn attend(&mut self, x: &GpuRows, block: &GpuVisionBlock) -> Result<GpuRows, CudaError> {
         self.queries(x, &block.qkv)?;
         let attention = DenseAttention {

@@ -6,7 +6,7 @@ use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
-    blocks::{CropAttention, CudaOps, GpuHidden, InputPlace, Pass, e4m3_values},
+    blocks::{CropSequences, CudaOps, GpuHidden, InputPlace, Pass, e4m3_values},
     runner::{ExpectedProducts, LayerRunner},
 };
 use crate::{
@@ -173,7 +173,7 @@ impl VisionEncoder {
             qkv: StridedRows::packed(self.qkv.start(), 3 * width),
             attended: place(&self.attended, &self.attended_e4m3, width),
             inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
-            attention: CropAttention {
+            attention: CropSequences {
                 crops: crops.len(),
                 tokens,
                 heads: self.config.enc_n_heads,
