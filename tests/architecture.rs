@@ -43,7 +43,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     (
         "engine",
         "testing",
-        &["model", "scheduler", "service", "sim"],
+        &["model", "network", "scheduler", "service", "sim"],
     ),
 ];
 

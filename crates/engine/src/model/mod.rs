@@ -50,8 +50,6 @@ pub use prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords};
 pub use random::random_weights;
 pub use resize::{ResizeTaps, is_down_first, taps};
 pub use source::{TensorName, TensorSource, WeightsFile};
-pub use tensor::{
-    FileRange, FloatFormat, StoredValues, Tensor, TensorBytes, TensorData, WeightsError,
-};
+pub use tensor::{FileRange, StoredValues, Tensor, TensorBytes, TensorData, WeightsError};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use weights::{LinearWeights, Weights};

@@ -7,9 +7,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     family::ModelConfig,
     source::TensorSource,
-    tensor::{FloatFormat, Tensor, TensorData, WeightsError},
+    tensor::{Tensor, TensorData, WeightsError},
     weights::Weights,
 };
+use crate::network::format::Number;
 
 /// Values that a thread makes at a time.
 const CHUNK: usize = 1 << 16;
@@ -39,7 +40,7 @@ impl TensorSource for Random {
             name: name.to_owned(),
             shape: expected.to_vec(),
             data: TensorData::Encoded {
-                format: FloatFormat::Bf16,
+                format: Number::Bf16,
                 bytes: bytes.into(),
             },
         })

@@ -17,8 +17,9 @@ use spotter_core::plain_line;
 
 use super::{
     pickle::{FileTensor, is_torch_file, row_major, torch_tensors},
-    tensor::{FileRange, FloatFormat, Tensor, TensorBytes, TensorData, WeightsError},
+    tensor::{FileRange, Tensor, TensorBytes, TensorData, WeightsError},
 };
+use crate::network::format::Number;
 
 /// Most names that a message lists.
 const NAMES_SHOWN: usize = 20;
@@ -272,10 +273,10 @@ impl TensorSource for WeightsFile {
         entry.taken = true;
         let shard = &self.shards[entry.shard];
         let format = match entry.info.dtype {
-            Dtype::BF16 => FloatFormat::Bf16,
-            Dtype::F16 => FloatFormat::F16,
-            Dtype::F32 => FloatFormat::F32,
-            Dtype::F8_E4M3 => FloatFormat::E4m3,
+            Dtype::BF16 => Number::Bf16,
+            Dtype::F16 => Number::F16,
+            Dtype::F32 => Number::F32,
+            Dtype::F8_E4M3 => Number::E4m3,
             other => {
                 return Err(WeightsError::Odd(format!(
                     "tensor {} holds {other:?}, needs BF16, F16 or F32; use the bf16 file of the model",

@@ -4,6 +4,8 @@ use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
 use half::{bf16, f16};
 
+use crate::network::format::Number;
+
 /// Bytes of a file that are in memory at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -20,29 +22,7 @@ pub enum WeightsError {
     Unusable(String),
 }
 
-/// Number formats of the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FloatFormat {
-    /// 8 exponent bits, 7 of mantissa.
-    Bf16,
-    /// IEEE half precision.
-    F16,
-    /// IEEE single precision.
-    F32,
-    /// 4 exponent bits, 3 of mantissa, no infinities. The values of a tensor are these numbers times the scales of its rows.
-    E4m3,
-}
-
-impl FloatFormat {
-    /// Bytes of one value.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::Bf16 | Self::F16 => 2,
-            Self::F32 => 4,
-            Self::E4m3 => 1,
-        }
-    }
-
+impl Number {
     /// Fills `to` with what `convert` makes of each value.
     fn decode<T>(self, bytes: &[u8], to: &mut [T], convert: impl Fn(f32) -> T) {
         let (pairs, _) = bytes.as_chunks::<2>();
@@ -56,6 +36,7 @@ impl FloatFormat {
             Self::E4m3 => fill(to, bytes, |byte: u8| {
                 convert(F32_FROM_E4M3[usize::from(byte)])
             }),
+            Self::Int8 => fill(to, bytes, |byte| convert(f32::from(byte.cast_signed()))),
         }
     }
 
@@ -63,7 +44,7 @@ impl FloatFormat {
     fn decode_bf16(self, bytes: &[u8], to: &mut [bf16]) {
         match self {
             Self::Bf16 => fill(to, bytes.as_chunks::<2>().0, bf16::from_le_bytes),
-            Self::F16 | Self::F32 | Self::E4m3 => self.decode(bytes, to, bf16::from_f32),
+            _ => self.decode(bytes, to, bf16::from_f32),
         }
     }
 }
@@ -97,7 +78,7 @@ pub enum TensorData {
     /// Little-endian bytes, in a file or in the program itself.
     Encoded {
         /// What the bytes are.
-        format: FloatFormat,
+        format: Number,
         /// `values * format.bytes()` of them.
         bytes: TensorBytes,
     },
@@ -216,10 +197,7 @@ impl Tensor {
         let (format, bytes) = match self.data {
             TensorData::F32(values) => {
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes());
-                (
-                    FloatFormat::F32,
-                    TensorBytes::from(bytes.collect::<Vec<u8>>()),
-                )
+                (Number::F32, TensorBytes::from(bytes.collect::<Vec<u8>>()))
             }
             TensorData::Encoded {
                 format,
@@ -237,14 +215,13 @@ impl Tensor {
 
     /// Fills `to` with the values from `first` on; exact for all formats. May block on the disk.
     pub fn read_f32(&self, first: usize, to: &mut [f32]) -> Result<(), WeightsError> {
-        let decode =
-            |format: FloatFormat, bytes: &[u8], to: &mut [f32]| format.decode(bytes, to, |v| v);
+        let decode = |format: Number, bytes: &[u8], to: &mut [f32]| format.decode(bytes, to, |v| v);
         self.read(first, to, |value| value, decode)
     }
 
     /// The same in bf16, rounded to nearest.
     pub fn read_bf16(&self, first: usize, to: &mut [bf16]) -> Result<(), WeightsError> {
-        self.read(first, to, bf16::from_f32, FloatFormat::decode_bf16)
+        self.read(first, to, bf16::from_f32, Number::decode_bf16)
     }
 
     fn read<T>(
@@ -252,7 +229,7 @@ impl Tensor {
         first: usize,
         to: &mut [T],
         convert: impl Fn(f32) -> T,
-        decode: impl Fn(FloatFormat, &[u8], &mut [T]),
+        decode: impl Fn(Number, &[u8], &mut [T]),
     ) -> Result<(), WeightsError> {
         let count = to.len();
         match &self.data {
@@ -271,7 +248,7 @@ impl Tensor {
 /// Values of a tensor that are in memory in the format of its file.
 #[derive(Clone, Debug)]
 pub struct StoredValues {
-    format: FloatFormat,
+    format: Number,
     bytes: TensorBytes,
 }
 
@@ -300,7 +277,7 @@ fn take_first<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 mod tests {
     use super::*;
 
-    fn encoded(format: FloatFormat, bytes: Vec<u8>) -> Tensor {
+    fn encoded(format: Number, bytes: Vec<u8>) -> Tensor {
         Tensor {
             name: "t".into(),
             shape: vec![bytes.len() / format.bytes()],
@@ -316,15 +293,9 @@ mod tests {
         let values = [0.0f32, -1.5, 0.15625, 256.0, f32::NEG_INFINITY];
         let of = |bytes: fn(f32) -> Vec<u8>| values.iter().flat_map(|&v| bytes(v)).collect();
         let tensors = [
-            encoded(FloatFormat::F32, of(|v| v.to_le_bytes().into())),
-            encoded(
-                FloatFormat::Bf16,
-                of(|v| bf16::from_f32(v).to_le_bytes().into()),
-            ),
-            encoded(
-                FloatFormat::F16,
-                of(|v| f16::from_f32(v).to_le_bytes().into()),
-            ),
+            encoded(Number::F32, of(|v| v.to_le_bytes().into())),
+            encoded(Number::Bf16, of(|v| bf16::from_f32(v).to_le_bytes().into())),
+            encoded(Number::F16, of(|v| f16::from_f32(v).to_le_bytes().into())),
         ];
         for tensor in tensors {
             assert_eq!(tensor.to_f32().unwrap(), values);
@@ -348,7 +319,7 @@ mod tests {
             name: "t".into(),
             shape: vec![values.len()],
             data: TensorData::Encoded {
-                format: FloatFormat::F32,
+                format: Number::F32,
                 bytes: TensorBytes::File(FileRange {
                     file: Arc::new(File::open(named.path()).unwrap()),
                     origin: "f".into(),

@@ -3,10 +3,11 @@
 use super::{
     family::ModelConfig,
     source::{TensorSource, listed},
-    tensor::{FloatFormat, Tensor, TensorData, WeightsError},
+    tensor::{Tensor, TensorData, WeightsError},
 };
 use crate::network::{
     Network, PartMap, TextMlp,
+    format::Number,
     layers::LargeLayer,
     spec::{LayerSpec, TensorSpec},
 };
@@ -16,7 +17,7 @@ use crate::network::{
 pub struct LinearWeights {
     /// `[out, in]`, row-major; of experts `[experts, out, in]`.
     pub weight: Tensor,
-    /// Factors of the weight's rows, `[experts, out]`: of weights in [`FloatFormat::E4m3`] alone.
+    /// Factors of the weight's rows, `[experts, out]`: of weights in [`Number::E4m3`] alone.
     pub row_scales: Option<Tensor>,
     /// `[out]`; empty for experts, which have none.
     pub bias: Tensor,
@@ -75,7 +76,7 @@ impl Loader<'_> {
     fn tensor(&mut self, name: &str, expected: &[usize]) -> Result<Tensor, WeightsError> {
         let tensor = self.tensor_or_experts(name, expected)?;
         if let TensorData::Encoded {
-            format: FloatFormat::E4m3,
+            format: Number::E4m3,
             ..
         } = tensor.data
         {
@@ -177,7 +178,7 @@ impl PartMap<LayerSpec, TensorSpec> for Loader<'_> {
         };
         let row_scales = match weight.data {
             TensorData::Encoded {
-                format: FloatFormat::E4m3,
+                format: Number::E4m3,
                 ..
             } => {
                 let shape = [layer.count, layer.outputs];

@@ -7,7 +7,10 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use super::json;
-use crate::model::{FloatFormat, Tensor, TensorData, TensorSource, WeightsError};
+use crate::{
+    model::{Tensor, TensorData, TensorSource, WeightsError},
+    network::format::Number,
+};
 
 /// Tensors by the rule of the golden set's README.
 pub struct Rule {
@@ -56,7 +59,7 @@ impl TensorSource for Rule {
             name: name.to_owned(),
             shape,
             data: TensorData::Encoded {
-                format: FloatFormat::Bf16,
+                format: Number::Bf16,
                 bytes: bytes.into(),
             },
         })

@@ -10,9 +10,8 @@ use super::{
 };
 use crate::{
     cuda::{CudaBackend, CudaCapacity, CudaSettings},
-    model::{
-        FloatFormat, Formats, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError,
-    },
+    model::{Formats, ModelConfig, Tensor, TensorData, TensorSource, Weights, WeightsError},
+    network::format::Number,
     scheduler::backend::{DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step},
     testing::golden_model::{run_step, step_of},
 };
@@ -44,7 +43,7 @@ impl TensorSource for Noise {
             name: name.to_owned(),
             shape: shape.to_owned(),
             data: TensorData::Encoded {
-                format: FloatFormat::Bf16,
+                format: Number::Bf16,
                 bytes: bytes.collect::<Vec<_>>().into(),
             },
         })

@@ -7,13 +7,14 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::{
     model::{
-        FloatFormat, Tensor, TensorData, Tokenizer, WeightsError,
+        Tensor, TensorData, Tokenizer, WeightsError,
         files::hex,
         load_model,
         weights::{LinearWeights, Weights},
     },
     network::{
         TextMlp,
+        format::Number,
         spec::{LayerSpec, TensorSpec},
     },
     testing::{
@@ -191,7 +192,7 @@ fn experts_in_8_bits_keep_their_bytes_and_scales() {
         let TensorData::Encoded { format, .. } = tensor.data else {
             return false;
         };
-        format == FloatFormat::E4m3
+        format == Number::E4m3
     };
     assert!(is_8_bits(&experts.up.weight) && !is_8_bits(&experts.down.weight));
     assert!(experts.down.row_scales.is_none());
@@ -235,7 +236,7 @@ fn whole_golden_data_is_equal_in_safetensors_and_pickle() {
         })
     };
     assert!(tensors("model.safetensors").eq(tensors("model_fp8.pt")));
-    let in_8_bits = tensors("model_fp8.pt").filter(|tensor| tensor.1 == FloatFormat::E4m3);
+    let in_8_bits = tensors("model_fp8.pt").filter(|tensor| tensor.1 == Number::E4m3);
     assert_eq!(in_8_bits.count(), 4);
     let scales = tensors("model_fp8.pt").filter(|tensor| tensor.0.ends_with(".row_scales"));
     assert_eq!(scales.count(), 4);
