@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use spotter::cli::args::{ModelArgs, PRECISIONS, one_of};
 use spotter_core::config::PrecisionSetting;
+use spotter_engine::model::{ModelConfig, released_config};
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.
 #[derive(Debug, Parser)]
@@ -215,6 +216,18 @@ pub struct StepsArgs {
 pub enum NoiseShape {
     /// Moondream 2
     Moondream2,
+    /// Moondream 3.1, with its experts in e4m3
+    #[value(name = "moondream3.1")]
+    Moondream3,
+}
+
+impl NoiseShape {
+    pub fn config(self) -> Option<ModelConfig> {
+        released_config(match self {
+            Self::Moondream2 => "moondream2",
+            Self::Moondream3 => "moondream3.1",
+        })
+    }
 }
 
 /// `spotter-lab load`

@@ -18,7 +18,7 @@ use crate::bench::{
 use crate::{
     args::{
         CamerasArgs, CapacityArgs, EngineBenchArgs, EvalArgs, FleetBenchArgs, LabelsArgs, LoadArgs,
-        RegionsArgs, SoakArgs, StepsArgs, StillArgs,
+        NoiseShape, RegionsArgs, SoakArgs, StepsArgs, StillArgs,
     },
     cameras,
     capacity::{self, CapacityOptions, REAL, RealOptions},
@@ -28,7 +28,7 @@ use spotter::ops::{gpu_stats::Gauge, machine::Machine};
 use spotter_core::{Clock, ManualClock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
-    model::load_model,
+    model::{ModelConfig, load_model},
     open::{self, Bare, ModelCard},
     service::Engine,
 };
@@ -37,13 +37,17 @@ use spotter_street::calibration_pictures;
 /// Between two readings of a GPU's power and clock.
 const GAUGED_EVERY: Duration = Duration::from_millis(200);
 
+fn noise(shape: Option<NoiseShape>) -> Option<ModelConfig> {
+    shape.and_then(NoiseShape::config)
+}
+
 fn real_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock::new())
 }
 
 fn build_backend(
     settings: &config::ModelSettings,
-    noise: bool,
+    noise: Option<ModelConfig>,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Bare> {
     let bare = open::build_backend(settings, noise, calibration_pictures, Arc::clone(clock));
@@ -53,7 +57,7 @@ fn build_backend(
 pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
     let load = length(args.seconds)?;
     let clock = real_clock();
-    let mut bare = build_backend(&args.model.settings(), args.shape.is_some(), &clock)?;
+    let mut bare = build_backend(&args.model.settings(), noise(args.shape), &clock)?;
     let mut steps = Steps {
         backend: bare.placed.backend.as_mut(),
         config: &bare.config,
@@ -113,7 +117,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     };
     let real = RealOptions {
         settings: model.settings(),
-        is_noise: args.shape.is_some(),
+        noise: noise(args.shape),
         size: args.size,
         time: length(args.seconds)?,
     };
@@ -129,7 +133,7 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     settings.max_objects = settings.max_objects.max(objects);
     let built = open::build_endless_engine(
         &settings,
-        args.shape.is_some(),
+        noise(args.shape),
         calibration_pictures,
         Arc::clone(&clock),
     );
@@ -199,7 +203,7 @@ pub fn cameras(args: &CamerasArgs) -> anyhow::Result<()> {
 /// `spotter-lab soak`. A problem is an error.
 pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     let clock = real_clock();
-    let bare = build_backend(&args.model.settings(), false, &clock)?;
+    let bare = build_backend(&args.model.settings(), None, &clock)?;
     let subject = SoakSubject {
         exact: bare.placed.gpu.is_none(),
         backend: bare.placed.backend,

@@ -33,6 +33,11 @@ pub fn parse_config(json: &str, origin: &str) -> Result<ModelConfig, ModelConfig
     clues.parse()
 }
 
+/// The configuration of the released model that `spotter model get` knows by this name.
+pub fn released_config(model: &str) -> Option<ModelConfig> {
+    named(model).map(ModelFamily::released)
+}
+
 impl FamilyClues<'_> {
     /// The configuration, as the family reads it.
     pub fn parse(&self) -> Result<ModelConfig, ModelConfigError> {

@@ -31,6 +31,9 @@ pub trait ModelFamily: fmt::Debug + Sync {
     /// Reads and checks a configuration. What it leaves out is as in the family's released model.
     fn parse_config(&self, file: ConfigFile<'_>) -> Result<ModelConfig, ModelConfigError>;
 
+    /// That of the family's released model.
+    fn released(&self) -> ModelConfig;
+
     /// Its layers, with the names and shapes of their tensors.
     fn network(&self, config: &ModelConfig) -> NetworkSpec;
 

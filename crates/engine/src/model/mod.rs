@@ -38,7 +38,7 @@ pub use config::{
     ROTARY_DIM, RegionConfig, Template, Templates, TextConfig, TokenizerConfig, VisionConfig,
 };
 pub use endless::without_ends;
-pub use families::{FAMILIES, FamilyClues, parse_config};
+pub use families::{FAMILIES, FamilyClues, parse_config, released_config};
 pub use family::{ConfigFile, ModelConfig, ModelFamily, ModelFile};
 pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, model_tokenizer};
 pub use formats::Formats;

@@ -172,15 +172,16 @@ pub struct Bare {
     pub name: String,
 }
 
-/// A device alone, with the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as
+/// A device alone, with the configured model or with noise in the shape of this one. Blocks as
 /// [`Engine::open`] does.
 pub fn build_backend(
     settings: &config::ModelSettings,
-    noise: bool,
+    noise: Option<ModelConfig>,
     calibration: CalibrationPictures,
     clock: Arc<dyn Clock>,
 ) -> Result<Bare, String> {
     let device = device::choose_one(settings)?;
+    let is_noise = noise.is_some();
     let loaded = model_or_noise(settings, noise)?;
     let model = ModelToPlace {
         settings,
@@ -195,16 +196,16 @@ pub fn build_backend(
     Ok(Bare {
         placed,
         config: loaded.config,
-        tokenizer: (!noise).then_some(loaded.tokenizer),
+        tokenizer: (!is_noise).then_some(loaded.tokenizer),
         name: loaded.name,
     })
 }
 
 /// An engine whose answers end at their bounds and never before, so that what a look costs is known: for measurements of
-/// speed. With the configured model or, as `noise`, with noise in the shape of Moondream 2. Blocks as [`Engine::open`] does.
+/// speed. With the configured model or with noise in the shape of this one. Blocks as [`Engine::open`] does.
 pub fn build_endless_engine(
     settings: &config::ModelSettings,
-    noise: bool,
+    noise: Option<ModelConfig>,
     calibration: CalibrationPictures,
     clock: Arc<dyn Clock>,
 ) -> Result<(Engine, ModelCard), String> {
@@ -216,13 +217,15 @@ pub fn build_endless_engine(
     Engine::open_on(device, settings, loaded, calibration, clock)
 }
 
-fn model_or_noise(settings: &config::ModelSettings, noise: bool) -> Result<LoadedModel, String> {
-    if !noise {
+fn model_or_noise(
+    settings: &config::ModelSettings,
+    noise: Option<ModelConfig>,
+) -> Result<LoadedModel, String> {
+    let Some(config) = noise else {
         return model::load_model(&settings.source).map_err(|e| e.to_string());
-    }
+    };
     // Noise has no vocabulary of its own, so any tokenizer is right; its ids are in every vocabulary of that size.
     let embedded = model::load_model(&config::ModelSource::Embedded).map_err(|e| e.to_string())?;
-    let config = ModelConfig::default();
     Ok(LoadedModel {
         name: format!("random weights of {}'s shape", config.family.name()),
         weights_sha256: String::new(),

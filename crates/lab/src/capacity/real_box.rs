@@ -39,6 +39,7 @@ use spotter_core::{
     config::{CameraConfig, ModelSettings},
 };
 use spotter_engine::{
+    model::ModelConfig,
     open::{self, ExpectedLook},
     service::handle::{self, EngineHandle},
 };
@@ -68,8 +69,8 @@ pub const REAL: &str = "real";
 #[derive(Clone, Debug)]
 pub struct RealOptions {
     pub settings: ModelSettings,
-    /// Random weights in the shape of Moondream 2 instead of the configured model.
-    pub is_noise: bool,
+    /// Random weights in the shape of this model instead of the configured one.
+    pub noise: Option<ModelConfig>,
     /// Pixels across and down of the frames.
     pub size: (usize, usize),
     /// Of each row; longer until its first answer.
@@ -195,11 +196,10 @@ impl RealCase {
             ..real.settings.clone()
         };
         let (own, its_pictures) = (Arc::clone(&clock), Arc::clone(&pictures));
-        let is_noise = real.is_noise;
+        let shape = real.noise.clone();
         let build = move || {
             let shared = Arc::clone(&own);
-            let built =
-                open::build_endless_engine(&settings, is_noise, calibration_pictures, shared);
+            let built = open::build_endless_engine(&settings, shape, calibration_pictures, shared);
             let (mut engine, card) = built?;
             let tasks: Vec<_> = tasks(self.prompts).collect();
             let look = open::measured_look(&mut engine, &tasks, own.as_ref())?;
@@ -425,7 +425,7 @@ mod tests {
                 device: DevicePreference::Cpu,
                 ..ModelSettings::of(ModelSource::Embedded)
             },
-            is_noise: false,
+            noise: None,
             size: (64, 48),
             // Each row waits for its first answer.
             time: Duration::from_millis(200),

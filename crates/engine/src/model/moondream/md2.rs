@@ -50,6 +50,10 @@ impl ModelFamily for Moondream2 {
         config::parse(file, &ModelConfig::default())
     }
 
+    fn released(&self) -> ModelConfig {
+        ModelConfig::default()
+    }
+
     fn network(&self, config: &ModelConfig) -> NetworkSpec {
         network::network(config)
     }

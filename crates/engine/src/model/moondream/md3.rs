@@ -26,39 +26,6 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Moondream3;
 
-impl Moondream3 {
-    /// The configuration of Moondream 3.1, and of the preview.
-    pub fn released() -> ModelConfig {
-        let base = ModelConfig::default();
-        ModelConfig {
-            family: &Self,
-            text: TextConfig {
-                max_context: 32_768,
-                moe: Some(MoeConfig::default()),
-                tau_attn: true,
-                rope_theta: 1_500_000.0,
-                ..base.text
-            },
-            vision: base.vision,
-            region: RegionConfig {
-                decoder_arch: DecoderArch::Linear,
-                use_ln: true,
-                ..base.region
-            },
-            tokenizer: TokenizerConfig {
-                templates: Templates {
-                    segment: Some(Template {
-                        prefix: vec![1, 17374, 2],
-                        suffix: vec![3],
-                    }),
-                    ..base.tokenizer.templates
-                },
-                ..base.tokenizer
-            },
-        }
-    }
-}
-
 /// Those of the released models.
 impl Default for MoeConfig {
     fn default() -> Self {
@@ -91,7 +58,7 @@ impl ModelFamily for Moondream3 {
 
     /// Where the file does not say whether there is a layer norm before the region's decoders, the tensors do.
     fn parse_config(&self, file: ConfigFile<'_>) -> Result<ModelConfig, ModelConfigError> {
-        let mut released = Self::released();
+        let mut released = self.released();
         if !file.tensors.is_empty() {
             let own = |name: &String| self.own_name(name);
             let is_ln =
@@ -99,6 +66,37 @@ impl ModelFamily for Moondream3 {
             released.region.use_ln = file.tensors.iter().map(own).any(is_ln);
         }
         config::parse(file, &released)
+    }
+
+    /// Of Moondream 3.1 and of the preview.
+    fn released(&self) -> ModelConfig {
+        let base = ModelConfig::default();
+        ModelConfig {
+            family: &Self,
+            text: TextConfig {
+                max_context: 32_768,
+                moe: Some(MoeConfig::default()),
+                tau_attn: true,
+                rope_theta: 1_500_000.0,
+                ..base.text
+            },
+            vision: base.vision,
+            region: RegionConfig {
+                decoder_arch: DecoderArch::Linear,
+                use_ln: true,
+                ..base.region
+            },
+            tokenizer: TokenizerConfig {
+                templates: Templates {
+                    segment: Some(Template {
+                        prefix: vec![1, 17374, 2],
+                        suffix: vec![3],
+                    }),
+                    ..base.tokenizer.templates
+                },
+                ..base.tokenizer
+            },
+        }
     }
 
     fn network(&self, config: &ModelConfig) -> NetworkSpec {

@@ -2,7 +2,7 @@ use super::*;
 use std::path::Path;
 
 use crate::{
-    model::{moondream::Moondream3, parse_config},
+    model::{ModelFamily, moondream::Moondream3, parse_config},
     testing::{bytes, golden_model, golden_set, golden_tests},
 };
 
@@ -149,7 +149,7 @@ fn broken_config_error_names_the_position() {
 
 #[test]
 fn moondream_3_takes_released_values_for_missing_keys() {
-    let released = Moondream3::released();
+    let released = Moondream3.released();
     let parse = |json| parse_config(json, "m/config.json").unwrap();
     let nested = r#"{"model_type": "moondream3", "config": {}}"#;
     assert_eq!(parse(nested), released);

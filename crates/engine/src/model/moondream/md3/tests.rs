@@ -325,7 +325,7 @@ fn whole_golden_data_has_these_questions_and_segments() {
 
 #[test]
 fn released_values_make_the_published_network() {
-    let network = Moondream3::released().network();
+    let network = Moondream3.released().network();
     let dense = |nth: usize| matches!(network.layers.text.blocks[nth].mlp, TextMlp::Dense(_));
     assert!(dense(3) && !dense(4));
     let (layers, plain) = network.layers.clone().into_parts();
