@@ -87,7 +87,7 @@ impl NodeAddress {
 }
 
 fn model(card: &ModelCard) -> String {
-    format!("{} ({})", card.name, card.precision)
+    format!("{}, {} ({})", card.name, card.family, card.precision)
 }
 
 /// Sets the cameras of each engine; the looks of a known engine are kept.

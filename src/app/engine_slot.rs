@@ -89,6 +89,7 @@ impl EngineSlot {
         let prompts_hz = looks_hz.map(|hz| hz * tasks.len() as f64);
         tracing::info!(
             model = &*card.name,
+            family = &*card.family,
             device = card.device,
             prompts_per_s = prompts_hz.map(f64::round),
             calibrated_scores = calibrated(&card),

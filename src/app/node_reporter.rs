@@ -197,6 +197,7 @@ pub fn node_info(
         gpus: Vec::new(),
         model: Some(ModelInfo {
             name: card.name.to_string(),
+            family: card.family.to_string(),
             sha256: card.sha256.clone(),
             precision: card.precision.to_string(),
             object_limit: card.max_objects,

@@ -28,6 +28,7 @@ pub fn config(text: &str) -> Config {
 pub fn card() -> ModelCard {
     ModelCard {
         name: "simulated".into(),
+        family: "Moondream 2".into(),
         sha256: String::new(),
         precision: "bf16".into(),
         layers: None,

@@ -87,6 +87,8 @@ pub struct DaemonInfo {
 #[serde(default)]
 pub struct ModelInfo {
     pub name: String,
+    /// Like `Moondream 2`.
+    pub family: String,
     /// Of the weights, in full.
     pub sha256: String,
     /// `f32`, `bf16` or `fp8`.

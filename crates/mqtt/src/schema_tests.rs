@@ -34,6 +34,7 @@ fn infos() -> [Info; 2] {
         gpus: vec!["a GPU".into()],
         model: Some(ModelInfo {
             name: "moondream-2b".into(),
+            family: "Moondream 2".into(),
             sha256: "9f".repeat(32),
             precision: "bf16".into(),
             object_limit: 50,

@@ -34,6 +34,8 @@ const SLOW_LOOK: Duration = Duration::from_secs(2);
 pub struct ModelCard {
     /// Name with the first digits of the weights' hash.
     pub name: Arc<str>,
+    /// Like `Moondream 2`.
+    pub family: Arc<str>,
     /// Hash of the weights, hex.
     pub sha256: String,
     /// `f32`, `bf16`, `fp8` or `int8`.
@@ -123,6 +125,7 @@ impl Engine {
         let placed = device.place(model)?;
         let mut card = ModelCard {
             name: loaded.name.into(),
+            family: loaded.config.family.name().into(),
             sha256: loaded.weights_sha256,
             precision: placed.precision.into(),
             layers: placed.layers,
