@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::{
     model::{
-        Tensor, TensorData, Tokenizer, WeightsError,
+        Tensor, TensorData, Tokenizer, WeightsError, check_model,
         files::hex,
         load_model,
         weights::{LinearWeights, Weights},
@@ -252,7 +252,9 @@ fn whole_golden_data_loads_as_moondream_3() {
         ("md3-segment-tiny", true),
         ("md3-lora-tiny", true),
     ] {
-        let model = load_model(&ModelSource::Directory(whole_golden_set(name))).unwrap();
+        let source = ModelSource::Directory(whole_golden_set(name));
+        check_model(&source).unwrap();
+        let model = load_model(&source).unwrap();
         assert_eq!(model.config.family.name(), "Moondream 3", "{name}");
         assert_eq!(model.weights.region.ln.is_some(), has_ln, "{name}");
     }
