@@ -3,15 +3,17 @@
 //   x         up: [rows, width] bf16, rows x_stride values apart, by slot_row; down: [slots, inner] bf16
 //   w, scales, offset, slot_row   as in experts.cuh
 //   out       up: [slots, inner], down: [slots, width] bf16
+//   Kernels named _in_e4m3 (sm_89 and newer) have x and w in e4m3: a value of x is the number times x_scale, [rows] or [slots]. sm_89 and
+//   sm_120 multiply e4m3 twice as fast as bf16; for sm_90 the compiler converts it to f16, which gains nothing.
 //
 // Grid (at most as many tiles of rows as slots allow * tiles of outputs), 128 threads. A tile is up to 128 slots of one expert by 128 rows of w:
 // of up 64 of h and the same 64 of g. Every warp finds its block's tile from `offset`, blocks behind the last tile end at once. The tiles
 // of rows of an expert are neighbours, so they share its weights in the L2. A warp computes all rows by 32 outputs, so each weight is
 // converted to bf16 once in a block, and sixteen rows at a time are left out where the expert has no more.
-// Dynamic shared memory: three stages of 64 values of 128 rows of x and 128 rows of w, 72 KiB in e4m3, 96 KiB in bf16, so that two blocks
-// fit where a multiprocessor has 227 KiB. In rows of 128 bytes, units of 16 bytes are exchanged with their neighbours in odd rows, so that the
+// Dynamic shared memory: three stages of 64 values of 128 rows of x and 128 rows of w, 96 KiB, 72 with w in e4m3, 48 with both, so that two
+// blocks fit where a multiprocessor has 227 KiB. In rows of 128 bytes, units of 16 bytes are exchanged with their neighbours in odd rows, so that the
 // eight lanes of a load are in different banks. Values of a lane as in experts.cuh; x is the 16-row operand.
-// f32 sums in the tensor core. A result depends on its row and its expert alone, not on the other rows.
+// f32 sums in the tensor core, in e4m3 with as many bits as it has. A result depends on its row and its expert alone, not on the other rows.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
 #include "experts.cuh"
 
@@ -33,6 +35,16 @@ template <typename T> struct StageRows {
         return values;
     }
 };
+
+// What a lane has of a step of the tensor core: of 64 values, bf16 has two halves of two steps each, e4m3 two steps.
+template <typename X> constexpr int HALVES = sizeof(X);
+DEVICE uint4 operand(const LaneValues<bf16>& values, int half, bf16) { return values.eight(half); }
+DEVICE uint4 operand(const LaneValues<e4m3>& values, int half, bf16) { return values.eight(half); }
+DEVICE uint4 operand(const LaneValues<e4m3>& values, int, e4m3) { return values.raw; }
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) { mma_16_8_16(c, a, b0, b1); }
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, e4m3) { mma_16_8_32_e4m3(c, a, b0, b1); }
+DEVICE float row_scale(const float*, int, bf16) { return 1.0f; }
+DEVICE float row_scale(const float* scales, int row, e4m3) { return scales[row]; }
 
 struct ExpertTile {
     int expert, first_slot, rows, outputs;  // `outputs`: number of the tile of outputs; `rows` 0: there is no tile
@@ -59,11 +71,11 @@ DEVICE ExpertTile tile_of_block(const int* offset, int experts, int output_tiles
     return {expert, first_slot, min(TILE_ROWS, end - first_slot), within / row_tiles};
 }
 
-template <bool UP, typename W>
-DEVICE void experts_product(const bf16* x, const W* w, const float* scales, const int* offset, const int* slot_row, bf16* out, int outputs, int depth, int x_stride, int experts) {
+template <bool UP, typename X, typename W>
+DEVICE void experts_product(const X* x, const W* w, const float* scales, const int* offset, const int* slot_row, bf16* out, int outputs, int depth, int x_stride, int experts, const float* x_scale) {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ int source[TILE_ROWS];
-    constexpr int STAGE_BYTES = StageRows<bf16>::BYTES + StageRows<W>::BYTES, TILE_RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+    constexpr int STAGE_BYTES = StageRows<X>::BYTES + StageRows<W>::BYTES, TILE_RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const ExpertTile tile = tile_of_block(offset, experts, (outputs + TILE_RESULTS - 1) / TILE_RESULTS);
     if (tile.rows == 0) return;
@@ -75,17 +87,18 @@ DEVICE void experts_product(const bf16* x, const W* w, const float* scales, cons
 
     source[threadIdx.x] = int(threadIdx.x) < tile.rows ? (UP ? slot_row[tile.first_slot + threadIdx.x] : tile.first_slot + int(threadIdx.x)) : 0;
     __syncthreads();
-    // A thread copies a unit of every 16th row of x, and of every 16th or 32nd of w.
+    // A thread copies a unit of every 16th row, in e4m3 of every 32nd.
     auto copy_stage = [&](int stage_depth) {
         unsigned char* into = shared + stage_depth % STAGES * STAGE_BYTES;
         {
-            const int unit = threadIdx.x % 8, column = stage_depth * DEPTH + unit * 8;
-            for (int row = threadIdx.x / 8; row < blocks * 16; row += 16) {
+            constexpr int UNITS = StageRows<X>::UNITS;
+            const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * int(16 / sizeof(X));
+            for (int row = threadIdx.x / UNITS; row < blocks * 16; row += 128 / UNITS) {
                 const bool there = column < depth && row < tile.rows;
-                copy_async_16(into + StageRows<bf16>::at(row, unit), x + size_t(source[row]) * x_stride + (there ? column : 0), there);
+                copy_async_16(into + StageRows<X>::at(row, unit), x + size_t(source[row]) * x_stride + (there ? column : 0), there);
             }
         }
-        into += StageRows<bf16>::BYTES;
+        into += StageRows<X>::BYTES;
         constexpr int UNITS = StageRows<W>::UNITS;
         const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * int(16 / sizeof(W));
 #pragma unroll
@@ -108,25 +121,26 @@ DEVICE void experts_product(const bf16* x, const W* w, const float* scales, cons
         __syncthreads();
         if (i + STAGES - 1 < depths) copy_stage(i + STAGES - 1);
         copy_async_commit();
-        const unsigned char *xs = shared + i % STAGES * STAGE_BYTES, *ws = xs + StageRows<bf16>::BYTES;
-        uint4 b[4][2];
+        const unsigned char *xs = shared + i % STAGES * STAGE_BYTES, *ws = xs + StageRows<X>::BYTES;
+        uint4 b[4][HALVES<X>];
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             const LaneValues<W> values = StageRows<W>::values(ws, warp * 32 + n * 8 + g, t);
-            b[n][0] = values.eight(0), b[n][1] = values.eight(1);
+#pragma unroll
+            for (int half = 0; half < HALVES<X>; half++) b[n][half] = operand(values, half, X());
         }
 #pragma unroll
         for (int m = 0; m < TILE_ROWS / 16; m++) {
             if (m >= blocks) continue;
-            const LaneValues<bf16> upper = StageRows<bf16>::values(xs, m * 16 + g, t), lower = StageRows<bf16>::values(xs, m * 16 + g + 8, t);
+            const LaneValues<X> upper = StageRows<X>::values(xs, m * 16 + g, t), lower = StageRows<X>::values(xs, m * 16 + g + 8, t);
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint4 xa = upper.eight(half), xb = lower.eight(half);
+            for (int half = 0; half < HALVES<X>; half++) {
+                const uint4 xa = operand(upper, half, X()), xb = operand(lower, half, X());
                 const u32 low[4] = {xa.x, xb.x, xa.y, xb.y}, high[4] = {xa.z, xb.z, xa.w, xb.w};
 #pragma unroll
-                for (int n = 0; n < 4; n++) mma_16_8_16(c[m][n], low, b[n][half].x, b[n][half].y);
+                for (int n = 0; n < 4; n++) multiply(c[m][n], low, b[n][half].x, b[n][half].y, X());
 #pragma unroll
-                for (int n = 0; n < 4; n++) mma_16_8_16(c[m][n], high, b[n][half].z, b[n][half].w);
+                for (int n = 0; n < 4; n++) multiply(c[m][n], high, b[n][half].z, b[n][half].w, X());
             }
         }
     }
@@ -143,22 +157,26 @@ DEVICE void experts_product(const bf16* x, const W* w, const float* scales, cons
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int row = m * 16 + g + half * 8;
-                float low = c[m][n][half * 2] * scale[0], high = c[m][n][half * 2 + 1] * scale[1];
+                if (row >= tile.rows) continue;
+                const float of_row = row_scale(x_scale, source[row], X());
+                float low = c[m][n][half * 2] * (of_row * scale[0]), high = c[m][n][half * 2 + 1] * (of_row * scale[1]);
                 if constexpr (UP) {
-                    low = gated(low, c[m][n + 2][half * 2] * gate_scale[0]);
-                    high = gated(high, c[m][n + 2][half * 2 + 1] * gate_scale[1]);
+                    low = gated(low, c[m][n + 2][half * 2] * (of_row * gate_scale[0]));
+                    high = gated(high, c[m][n + 2][half * 2 + 1] * (of_row * gate_scale[1]));
                 }
-                if (row < tile.rows) store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
+                store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
             }
         }
     }
 }
 
-#define ARGUMENTS(W) const bf16 *x, const W *w, const float *scales, const int *offset, const int *slot_row, bf16 *out, int outputs, int depth, int x_stride, int experts
-#define PASS x, w, scales, offset, slot_row, out, outputs, depth, x_stride, experts
+#define ARGUMENTS const float *scales, const int *offset, const int *slot_row, bf16 *out, int outputs, int depth, int x_stride, int experts, const float *x_scale
+#define PASS x, w, scales, offset, slot_row, out, outputs, depth, x_stride, experts, x_scale
 #define KERNEL extern "C" __global__ void __launch_bounds__(128, 2)
-// `outputs` are those of out: inner of up, width of down; `depth` is the summed dimension.
-KERNEL experts_up(ARGUMENTS(bf16)) { experts_product<true>(PASS); }
-KERNEL experts_up_e4m3(ARGUMENTS(e4m3)) { experts_product<true>(PASS); }
-KERNEL experts_down(ARGUMENTS(bf16)) { experts_product<false>(PASS); }
-KERNEL experts_down_e4m3(ARGUMENTS(e4m3)) { experts_product<false>(PASS); }
+// `outputs` are those of out: inner of up, width of down; `depth` is the summed dimension. With x in bf16, x_scale is not read.
+KERNEL experts_up(const bf16* x, const bf16* w, ARGUMENTS) { experts_product<true>(PASS); }
+KERNEL experts_up_e4m3(const bf16* x, const e4m3* w, ARGUMENTS) { experts_product<true>(PASS); }
+KERNEL experts_up_in_e4m3(const e4m3* x, const e4m3* w, ARGUMENTS) { experts_product<true>(PASS); }
+KERNEL experts_down(const bf16* x, const bf16* w, ARGUMENTS) { experts_product<false>(PASS); }
+KERNEL experts_down_e4m3(const bf16* x, const e4m3* w, ARGUMENTS) { experts_product<false>(PASS); }
+KERNEL experts_down_in_e4m3(const e4m3* x, const e4m3* w, ARGUMENTS) { experts_product<false>(PASS); }

@@ -3,7 +3,7 @@
 //   x     [rows, width] bf16, rows x_stride values apart, 16-byte aligned; width and strides multiples of 8
 //   out   [rows, width] e4m3 or int8, rows out_stride values apart, 8-byte aligned
 //
-// Grid (rows), 256 threads: a block per row, a thread 8 values at a time. abs_max and quantise_rows have 32 floats of shared memory.
+// Grid (rows), 256 threads: a block per row, a thread 8 values at a time. abs_max and quantise_rows* have 32 floats of shared memory.
 // Reference: cuda/tests/fp8.rs and int8.rs, rounded. Launched by cuda/kernels/layers.rs.
 #include "common.cuh"
 
@@ -30,6 +30,16 @@ extern "C" __global__ void __launch_bounds__(256) quantise_rows(const bf16* x, s
     const float most = row_max(from, width, scratch), factor = s8_factor(most);
     if (threadIdx.x == 0) scales[blockIdx.x] = most / 127.0f;
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), factor);
+}
+
+// The same in e4m3: scales[row] = the row's largest magnitude / 448, or 1 of a row of zeros.
+extern "C" __global__ void __launch_bounds__(256) quantise_rows_e4m3(const bf16* x, e4m3* out, float* scales, int width, int x_stride, int out_stride) {
+    __shared__ float scratch[32];
+    const uint4* from = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * x_stride);
+    e4m3* to = out + size_t(blockIdx.x) * out_stride;
+    const float most = row_max(from, width, scratch), scale = most > 0.0f ? most / 448.0f : 1.0f;
+    if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+    for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), 1.0f / scale);
 }
 
 // into = max(into, |x|) over all values, so that calls can follow each other; at least 0. NaN counts as infinity.

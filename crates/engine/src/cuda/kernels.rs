@@ -33,7 +33,8 @@ pub use dense::DenseAttention;
 pub use dense::DenseKernel;
 #[cfg(test)]
 pub use experts::{
-    ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights, RoutedRows, Routing,
+    ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights, RoutedRows,
+    Routing,
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;

@@ -131,7 +131,10 @@ fn parameters_are_those_of_the_declaration_with_its_macros() {
         ),
         ("attend_own_e4m3", vec![(10, Pointer), (3, Int), (1, Float)]),
         ("skinny_16_add_to_e4m3", vec![(6, Pointer), (7, Int)]),
-        ("experts_up_e4m3", vec![(6, Pointer), (4, Int)]),
+        (
+            "experts_up_in_e4m3",
+            vec![(6, Pointer), (4, Int), (1, Pointer)],
+        ),
         ("decode_step_32_e4m3", vec![(1, Value)]),
         ("decide", vec![(11, Pointer), (1, Int)]),
     ] {

@@ -23,7 +23,11 @@
 //! | 8 | 42 | 264 / 528 MB | 94 / 189 µs | 0.8 G | 1 µs | 120 µs: 80 % of the memory |
 //! | 32 | 63 | 397 / 795 MB | 142 / 284 µs | 3.2 G | 5 µs | 180 µs |
 //! | 740 | 64 | 403 / 805 MB | 144 / 288 µs | 75 G | 106 µs | 240 µs: `mma.sync` reaches half of the tensor cores' rate |
-//! | 2960 | 64 | 403 / 805 MB | 144 / 288 µs | 298 G | 426 µs | 850 µs; products in e4m3 (sm_89 and newer, warpgroups on sm_90a) would halve it |
+//! | 2960 | 64 | 403 / 805 MB | 144 / 288 µs | 298 G | 426 µs | 850 µs |
+//!
+//! With inputs in e4m3 too, each row with a scale of its own, the same tiles take half of the tensor cores' time on sm_89 and sm_120. The compiler
+//! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 needs products of warpgroups for that, which are a later
+//! step.
 #![cfg_attr(not(test), expect(dead_code, reason = "no network has experts yet"))]
 
 use std::sync::Arc;
@@ -35,7 +39,7 @@ use super::launch::{Address, Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::{Buffer, Pointer},
-    tensor::StridedRows,
+    tensor::{MatrixShape, StridedRows},
 };
 
 /// The most experts of a layer: a set of them is a 64-bit word.
@@ -45,20 +49,20 @@ const ACTIVE_MAX: usize = 32;
 /// Rows of a tile of `experts_product`, and its outputs.
 const TILE_ROWS: usize = 128;
 const TILE_OUTPUTS: usize = 128;
-/// Bytes of shared memory that each byte of a weight takes: three stages of a tile's outputs, 64 values of each.
+/// Values of one operand in shared memory: three stages of a tile's rows or outputs, 64 of each.
 const STAGE_VALUES: usize = 3 * 128 * 64;
 /// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
 const FEW_ROWS: usize = 32;
 
 /// The kernels with dynamic shared memory, and its bytes.
 pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
-    ["experts_up", "experts_down"].into_iter().flat_map(|name| {
-        let bytes = |weight_bytes| STAGE_VALUES * (size_of::<bf16>() + weight_bytes);
-        [
-            (name.to_owned(), bytes(size_of::<bf16>())),
-            (format!("{name}_e4m3"), bytes(1)),
-        ]
-    })
+    // Bytes of an input and a weight.
+    let formats = [("", 4), ("_e4m3", 3), ("_in_e4m3", 2)];
+    ["experts_up", "experts_down"]
+        .into_iter()
+        .flat_map(move |name| {
+            formats.map(|(suffix, bytes)| (format!("{name}{suffix}"), bytes * STAGE_VALUES))
+        })
 }
 
 /// Sizes of a layer of experts.
@@ -124,13 +128,24 @@ impl ExpertKernel {
     }
 }
 
+/// Inputs of a product of experts.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertInputs {
+    Bf16(StridedRows),
+    /// A value is the number times the scale of its row. Beside weights in e4m3, in tiles, on GPUs that have it.
+    E4m3 {
+        rows: StridedRows<u8>,
+        scales: Pointer<f32>,
+    },
+}
+
 /// A product of experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertProduct {
     pub part: ExpertPart,
     pub weights: ExpertWeights,
     /// Up: `[rows, width]`; down: `[slots, inner]`.
-    pub x: StridedRows,
+    pub x: ExpertInputs,
     /// Up: `[slots, inner]`; down: `[slots, width]`.
     pub out: Pointer<bf16>,
 }
@@ -308,13 +323,34 @@ impl Kernels {
                 scales.len(),
             ),
         };
+        let (suffix, x, x_stride, x_scale, has_x) = match x {
+            ExpertInputs::Bf16(x) => {
+                let has_x = x.stride.is_multiple_of(8) && x.has_room_for(x_rows, depth);
+                (suffix, x.start.address(), x.stride, 0, has_x)
+            }
+            ExpertInputs::E4m3 { rows: x, scales } => {
+                require(
+                    suffix == "_e4m3" && kernel == ExpertKernel::Tiles,
+                    "experts: inputs in e4m3 are for tiles of weights in e4m3",
+                )?;
+                let has_x = x.stride.is_multiple_of(16)
+                    && x.has_room_for(x_rows, depth)
+                    && scales.len() >= x_rows;
+                (
+                    "_in_e4m3",
+                    x.start.address(),
+                    x.stride,
+                    scales.address(),
+                    has_x,
+                )
+            }
+        };
         require(
-            x.stride.is_multiple_of(8),
-            "experts: rows begin at multiples of 16 bytes",
+            has_x,
+            "experts: rows begin at multiples of 16 bytes and are within their buffer",
         )?;
         require(
             routing.has_room_for(rows)
-                && x.has_room_for(x_rows, depth)
                 && out.len() >= slots * outputs
                 && values_len >= experts * w_rows * depth
                 && scales_len >= experts * w_rows,
@@ -327,7 +363,7 @@ impl Kernels {
             ExpertPart::Up => "up",
             ExpertPart::Down => "down",
         };
-        let (values, scales) = (Address(values), Address(scales));
+        let (x, values, scales) = (Address(x), Address(values), Address(scales));
         let (offset, slot_row) = (routing.offset.start(), routing.slot_row.start());
         match kernel {
             ExpertKernel::Few => {
@@ -338,7 +374,7 @@ impl Kernels {
                     (outputs / unit, experts.min(slots), 1),
                     256,
                     [
-                        x.start,
+                        x,
                         values,
                         scales,
                         offset,
@@ -347,7 +383,7 @@ impl Kernels {
                         out,
                         outputs,
                         depth,
-                        x.stride
+                        x_stride
                     ]
                 )
             }
@@ -365,12 +401,49 @@ impl Kernels {
                     (tiles, 1, 1),
                     128,
                     [
-                        x.start, values, scales, offset, slot_row, out, outputs, depth, x.stride,
-                        experts
+                        x,
+                        values,
+                        scales,
+                        offset,
+                        slot_row,
+                        out,
+                        outputs,
+                        depth,
+                        x_stride,
+                        experts,
+                        Address(x_scale)
                     ]
                 )
             }
         }
+    }
+
+    /// `quantise.cu`: rows to e4m3, each with the scale of its largest magnitude.
+    pub fn quantise_rows_e4m3(
+        &self,
+        x: StridedRows,
+        out: StridedRows<u8>,
+        scales: Pointer<f32>,
+        shape: MatrixShape,
+    ) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
+        require(
+            [width, x.stride, out.stride]
+                .iter()
+                .all(|n| n.is_multiple_of(8)),
+            "quantising rows: widths and strides are multiples of 8",
+        )?;
+        require(
+            x.has_room_for(rows, width) && out.has_room_for(rows, width) && scales.len() >= rows,
+            "quantising rows: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "quantise_rows_e4m3",
+            (rows, 1, 1),
+            256,
+            [x.start, out.start, scales, width, x.stride, out.stride]
+        )
     }
 
     /// `route.cu`, last kernel: adds the results of its experts, `[slots, width]`, to each row of `to`, weighted.

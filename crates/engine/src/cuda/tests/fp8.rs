@@ -46,7 +46,7 @@ pub(super) fn value(byte: u8) -> f32 {
 }
 
 /// The byte nearest to `x`, of two that are as near the one with an even mantissa; sizes above the largest are the largest.
-fn rounded(x: f32) -> u8 {
+pub(super) fn rounded(x: f32) -> u8 {
     let off = |byte: &u8| (value(*byte) - x.abs().min(LARGEST)).abs();
     let nearest = (0..127_u8).min_by(|a, b| off(a).total_cmp(&off(b)).then((a & 1).cmp(&(b & 1))));
     nearest.unwrap() | if x.is_sign_negative() { 128 } else { 0 }
