@@ -420,7 +420,13 @@ fn calibration_without_a_model_directory_says_what_to_do() {
     );
 }
 
-/// A hub that has Moondream 3.1 with the vendor's own licence.
+/// A file of a Moondream 3 with small random weights.
+fn of_small_moondream3(name: &str) -> Vec<u8> {
+    let set = checkout("tests/golden/md3-ln-tiny");
+    fs::read(set.join(name)).expect("a golden file")
+}
+
+/// A hub that has a small Moondream 3.1 with the vendor's own licence.
 fn hub_with_moondream3() -> ScriptedHub {
     let file = |name, content: &[u8], is_large| ScriptedFile {
         name,
@@ -435,7 +441,8 @@ fn hub_with_moondream3() -> ScriptedHub {
             licence: Some("other"),
             files: vec![
                 file("LICENSE.md", b"Terms\x1b[2J of use", false),
-                file(WEIGHTS, &[7; 3000], true),
+                file("config.json", &of_small_moondream3("config.json"), false),
+                file(WEIGHTS, &of_small_moondream3(WEIGHTS), true),
             ],
         },
         ScriptedRepository {
@@ -443,13 +450,17 @@ fn hub_with_moondream3() -> ScriptedHub {
             revision: TOKENIZER_COMMIT,
             commit: TOKENIZER_COMMIT,
             licence: None,
-            files: vec![file("tokenizer.json", b"{}", false)],
+            files: vec![file(
+                "tokenizer.json",
+                &of_small_moondream3("tokenizer.json"),
+                false,
+            )],
         },
     ])
 }
 
 #[test]
-fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
+fn moondream_3_is_fetched_run_listed_and_removed() {
     let machine = UserMachine::with(hub_with_moondream3().endpoint());
     let directory = machine.home.path().join("spotter/models/moondream3.1");
     let dir = directory.to_str().expect("UTF-8");
@@ -457,9 +468,9 @@ fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
     let asked = machine.run(&get, &[]).expect(FAILED);
     let page = format!("/moondream/moondream3.1-9B-A2B/blob/{COMMIT}/LICENSE.md");
     for part in [
-        "warning: this version of Spotter cannot run Moondream 3 yet",
+        "warning: this version of Spotter runs Moondream 3 on the CPU alone",
         &format!("moondream/moondream3.1-9B-A2B at main (commit {COMMIT})"),
-        "3.0 kB to fetch, ",
+        "kB to fetch, ",
         "no terminal to ask at; read it at http",
         &page,
         "--accept-licence; nothing was fetched",
@@ -470,9 +481,7 @@ fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
 
     let accepted = [&get[..], &["--accept-licence"]].concat();
     let fetched = machine.run(&accepted, &[]).expect(DONE);
-    let line = format!(
-        "cannot run Moondream 3 yet; for one that can: to use it, set model.path = {dir:?}"
-    );
+    let line = format!("to use it, set model.path = {dir:?}");
     assert!(fetched.stdout.contains(&line), "{fetched:#?}");
     machine.run(&get, &[]).expect(DONE);
     let record = ModelRecord::read(&directory)
@@ -483,15 +492,19 @@ fn moondream_3_is_fetched_listed_and_removed_but_not_run() {
     assert_eq!(record.files[0].revision, "main");
     assert_eq!(record.files[0].commit, COMMIT);
 
-    let checked = machine.run(&["model", "check", dir], &[]).expect(FAILED);
+    let checked = machine.run(&["model", "check", dir], &[]).expect(DONE);
     assert!(
         checked.stdout.contains("model.safetensors: good"),
         "{checked:#?}"
     );
-    assert!(
-        checked.stderr.contains("cannot run Moondream 3 yet"),
-        "{checked:#?}"
-    );
+    // Noise, but of the whole network.
+    let picture = checkout("tests/golden/md3-ln-tiny/images/wide_240x135.png");
+    let picture = picture.to_str().expect("UTF-8");
+    let detect = [
+        "detect", picture, "cat", "--model", dir, "--device", "cpu", "--json",
+    ];
+    let ended = machine.run(&detect, &[]).expect(DONE);
+    assert!(ended.stdout.contains("\"objects\""), "{ended:#?}");
     let listed = machine.run(&["model", "list"], &[]).expect(DONE).stdout;
     assert!(listed.contains(&format!("here: {dir}: ")), "{listed}");
     assert!(

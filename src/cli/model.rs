@@ -61,10 +61,8 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         client.endpoint(),
         directory.display()
     ));
-    if let Some(not_yet) = known.not_yet {
-        remark(format_args!(
-            "warning: {not_yet}; what is fetched now is for a later version"
-        ));
+    if let Some(limit) = known.limit {
+        remark(format_args!("warning: {limit}"));
     }
     let clock = SystemClock::new();
     let mut progress = FetchProgress::new(io::stderr().is_terminal());
@@ -86,11 +84,9 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         Err(error) => return Err(error.into()),
     };
     // What the loader would reject has to be known now.
-    if known.not_yet.is_none() {
-        let source = ModelSource::Directory(directory.clone());
-        model::check_model(&source)
-            .context("the fetched files are no model that this version loads")?;
-    }
+    let source = ModelSource::Directory(directory.clone());
+    model::check_model(&source)
+        .context("the fetched files are no model that this version loads")?;
     let bytes: u64 = record.files.iter().map(|file| file.size).sum();
     say(format_args!(
         "{}: {} complete, {} in {} files, verified",
@@ -99,13 +95,7 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         amount(bytes),
         record.files.len()
     ))?;
-    match known.not_yet {
-        Some(not_yet) => say(format_args!(
-            "{not_yet}; for one that can: {}",
-            usage(&environment, &directory)
-        )),
-        None => say(usage(&environment, &directory)),
-    }
+    say(usage(&environment, &directory))
 }
 
 /// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
@@ -185,8 +175,8 @@ fn list() -> anyhow::Result<()> {
                 dir.display()
             ))?;
         }
-        if let Some(not_yet) = known.not_yet {
-            say(format_args!("  {not_yet}"))?;
+        if let Some(limit) = known.limit {
+            say(format_args!("  {limit}"))?;
         }
         if found.is_empty() {
             say(format_args!(
@@ -248,9 +238,6 @@ fn check(directory: &Path) -> anyhow::Result<()> {
             "{path}: {}; `spotter model get {model} --dir {path}` fetches what is wrong",
             wrong.join("; ")
         );
-    }
-    if let Some(not_yet) = KnownModel::named(model).and_then(|known| known.not_yet) {
-        bail!("{path}: {not_yet}");
     }
     model::check_model(&ModelSource::Directory(directory.to_owned()))?;
     say(format_args!("{path}: {}: {}", model, described(directory)?))

@@ -17,7 +17,7 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: DEFAULT_MODEL,
         summary: "Moondream 2, release 2025-06-21, 3.9 GB",
-        not_yet: None,
+        limit: None,
         repositories: &[
             ModelSourceRepository {
                 name: "vikhyatk/moondream2",
@@ -36,7 +36,7 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: "moondream3.1",
         summary: "Moondream 3.1 (9B-A2B), about 10 GB",
-        not_yet: Some(MOONDREAM_3_NOT_YET),
+        limit: Some(MOONDREAM_3_LIMIT),
         repositories: &[
             ModelSourceRepository {
                 name: "moondream/moondream3.1-9B-A2B",
@@ -53,7 +53,7 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: "moondream3-preview",
         summary: "Moondream 3 preview, about 10 GB, or 19 GB where the repository has no fp8 file",
-        not_yet: Some(MOONDREAM_3_NOT_YET),
+        limit: Some(MOONDREAM_3_LIMIT),
         repositories: &[
             ModelSourceRepository {
                 name: "moondream/moondream3-preview",
@@ -73,7 +73,7 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     },
 ];
 
-const MOONDREAM_3_NOT_YET: &str = "this version of Spotter cannot run Moondream 3 yet";
+const MOONDREAM_3_LIMIT: &str = "this version of Spotter runs Moondream 3 on the CPU alone (device = \"cpu\"), which takes minutes for a look";
 /// Names the shards of a model in safetensors.
 const SHARD_INDEX: &str = "model.safetensors.index.json";
 
@@ -83,8 +83,8 @@ pub struct KnownModel {
     pub name: &'static str,
     /// What it is, in a few words.
     pub summary: &'static str,
-    /// Why this version does not run it.
-    pub not_yet: Option<&'static str>,
+    /// What this version does not do with it.
+    pub limit: Option<&'static str>,
     pub repositories: &'static [ModelSourceRepository],
 }
 
@@ -129,7 +129,9 @@ impl KnownModel {
             "Without a network here, run `spotter model get {name} --dir DIR` on another machine and copy DIR, with its \
              model.toml, to {directory}."
         );
-        if self.not_yet.is_some() {
+        // Its acceptance is recorded by `model get`.
+        let has_own_licence = |repository: &ModelSourceRepository| repository.has_own_licence;
+        if self.repositories.iter().any(has_own_licence) {
             return elsewhere;
         }
         let files = self.repositories.iter().flat_map(|repository| {

@@ -10,7 +10,7 @@ use crate::network::Experts;
 
 /// An expert of a row, and its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Route {
+pub(super) struct ExpertShare {
     pub expert: usize,
     pub share: f32,
 }
@@ -22,11 +22,11 @@ impl Experts<PackedLinear> {
         let width = self.up.inputs();
         let logits = self.router.forward(x);
         let logits = logits.par_chunks_exact(self.router.outputs());
-        let routes: Vec<Vec<Route>> = logits.map(|row| routes(row, self.active)).collect();
+        let routes: Vec<Vec<ExpertShare>> = logits.map(|row| routes(row, self.active)).collect();
         let mut sums = vec![0.0; x.len()];
         for expert in 0..self.router.outputs() {
             let share =
-                |routes: &Vec<Route>| Some(routes.iter().find(|r| r.expert == expert)?.share);
+                |routes: &Vec<ExpertShare>| Some(routes.iter().find(|r| r.expert == expert)?.share);
             let chosen = routes.iter().map(share).enumerate();
             let chosen: Vec<(usize, f32)> = chosen.filter_map(|(row, s)| Some((row, s?))).collect();
             let rows = chosen.iter().map(|(row, _)| &x[row * width..][..width]);
@@ -46,7 +46,7 @@ impl Experts<PackedLinear> {
 }
 
 /// The experts of a row: those with the largest logits, the lower one of equals, with the softmax over them as shares.
-pub(super) fn routes(logits: &[f32], active: usize) -> Vec<Route> {
+pub(super) fn routes(logits: &[f32], active: usize) -> Vec<ExpertShare> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     // Stable: equal logits keep their order. Plus zero, because -0 is equal to 0.
     order.sort_by(|a, b| (logits[*b] + 0.0).total_cmp(&(logits[*a] + 0.0)));
@@ -55,7 +55,7 @@ pub(super) fn routes(logits: &[f32], active: usize) -> Vec<Route> {
     softmax(&mut shares);
     let routes = order.into_iter().zip(shares);
     routes
-        .map(|(expert, share)| Route { expert, share })
+        .map(|(expert, share)| ExpertShare { expert, share })
         .collect()
 }
 

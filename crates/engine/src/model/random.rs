@@ -38,7 +38,7 @@ impl TensorSource for Random {
         };
         let count: usize = expected.iter().product();
         let key = xxh3_64(name.as_bytes());
-        if let [_, _, inner] = expected {
+        if let ([_, _, inner], true) = (expected, name.ends_with(".weight")) {
             self.inner = *inner;
             let mut bytes = vec![0; count];
             let chunks = bytes.par_chunks_mut(CHUNK).enumerate();
@@ -100,6 +100,7 @@ fn next(mut state: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{golden_model, golden_set};
 
     #[test]
     fn random_layers_keep_activation_size_and_norms_are_neutral() {
@@ -135,5 +136,22 @@ mod tests {
         let scaled = weights.iter().map(|weight| (weight * scales[0]).powi(2));
         let variance = scaled.sum::<f32>() / weights.len() as f32;
         assert!((variance * 400.0 - 1.0).abs() < 0.03, "{variance}");
+    }
+
+    #[test]
+    fn random_weights_are_those_of_each_family() {
+        for set in ["md2-micro", "md3-ln-tiny"] {
+            let config = golden_model::config(&golden_set(set));
+            let weights = random_weights(&config).unwrap();
+            let in_8_bits = weights
+                .into_parts()
+                .0
+                .into_iter()
+                .filter(|l| l.row_scales.is_some());
+            assert!(
+                in_8_bits.map(|layer| layer.is_experts()).all(|is| is),
+                "{set}"
+            );
+        }
     }
 }
