@@ -15,7 +15,7 @@ golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
 /// Under training names, with the bits of its experts and the scales of their rows.
 #[test]
 #[ignore = "needs the whole golden data; run make test-full"]
-fn whole_golden_data_with_experts_in_8_bits_gives_equal_answers() {
+fn whole_golden_data_with_experts_in_e4m3_gives_equal_answers() {
     every_case_gives_the_same_tokens_bins_and_text(&whole_golden_set("md3-fp8-tiny"));
 }
 
