@@ -3,7 +3,7 @@
 // A phase of a barrier ends when the expected number of threads has arrived and all expected bytes have been copied; then the parity of
 // the barrier flips. A wait names the parity of the phase that it waits for.
 // These instructions need sm_90. For earlier architectures the functions are empty, and kernels that use them are not launched.
-// Used by attend_wide.cu and int8_wide.cu.
+// Used by attend_wide.cu, experts_wide.cu and int8_wide.cu.
 #pragma once
 #include "common.cuh"
 

@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 18] = [
+pub const SOURCES: [KernelSource; 19] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -46,6 +46,7 @@ pub const SOURCES: [KernelSource; 18] = [
     source!("embed.cu"),
     source!("experts_few.cu"),
     source!("experts_product.cu"),
+    source!("experts_wide.cu"),
     source!("frame.cu"),
     source!("int8_product.cu"),
     source!("int8_wide.cu"),

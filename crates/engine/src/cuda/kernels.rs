@@ -34,7 +34,7 @@ pub use dense::DenseKernel;
 #[cfg(test)]
 pub use experts::{
     ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights, RoutedRows,
-    Routing,
+    Routing, ScaledRows,
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;

@@ -15,27 +15,38 @@
 //! out, 16 at a time. **Few rows** (`experts_few.cu`): each block reads 16 outputs of one expert, straight into registers.
 //!
 //! Floors of a layer of Moondream 3 (64 experts of 6.3 million weights, 8 active, so 101 MFLOP a row) on an H100 of 2.8 TB/s and
-//! 700 TFLOP/s, and what this design is expected to take there in e4m3; none of it is measured:
+//! 700 TFLOP/s, and what was measured there with random weights, without the router:
 //!
-//! | rows | experts read | weights in e4m3 / bf16 | reading them | FLOP | computing | expected |
-//! | --- | --- | --- | --- | --- | --- | --- |
-//! | 1 | 8 | 50 / 101 MB | 18 / 36 µs | 0.1 G | – | 30 µs: four launches of some 2 µs beside the reading |
-//! | 8 | 42 | 264 / 528 MB | 94 / 189 µs | 0.8 G | 1 µs | 120 µs: 80 % of the memory |
-//! | 32 | 63 | 397 / 795 MB | 142 / 284 µs | 3.2 G | 5 µs | 180 µs |
-//! | 740 | 64 | 403 / 805 MB | 144 / 288 µs | 75 G | 106 µs | 240 µs: `mma.sync` reaches half of the tensor cores' rate |
-//! | 2960 | 64 | 403 / 805 MB | 144 / 288 µs | 298 G | 426 µs | 850 µs |
+//! | rows | experts read | weights in e4m3 / bf16 | reading them | FLOP | computing | measured, e4m3 / bf16 | inputs in e4m3 too |
+//! | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | 1 | 8 | 50 / 101 MB | 18 / 36 µs | 0.1 G | – | 32 / 44 µs | – |
+//! | 8 | 42 | 264 / 528 MB | 94 / 189 µs | 0.8 G | 1 µs | 109 / 178 µs | – |
+//! | 32 | 63 | 397 / 795 MB | 142 / 284 µs | 3.2 G | 5 µs | 159 / 271 µs | – |
+//! | 740 | 64 | 403 / 805 MB | 144 / 288 µs | 75 G | 106 µs | 430 / 431 µs | 290 µs |
+//! | 2960 | 64 | 403 / 805 MB | 144 / 288 µs | 298 G | 426 µs | 1467 / 1445 µs | 673 µs |
+//!
+//! Few rows read at 87 to 89 % of the memory's speed. For many rows `mma.sync` reaches 29 % of the tensor cores' rate in bf16, where half was expected:
+//! the next thing to improve.
 //!
 //! With inputs in e4m3 too, each row with a scale of its own, the same tiles take half of the tensor cores' time on sm_89 and sm_120. The compiler
-//! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 needs products of warpgroups for that, which are a later
-//! step.
+//! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 has products of warpgroups (`experts_wide.cu`).
 #![cfg_attr(not(test), expect(dead_code, reason = "no network has experts yet"))]
 
 use std::sync::Arc;
 
-use cudarc::driver::CudaStream;
+use cudarc::driver::{
+    CudaStream,
+    sys::{
+        CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+    },
+};
 use half::bf16;
 
-use super::launch::{Address, Kernels, launch, require};
+use super::{
+    launch::{Address, ByValue, Kernels, launch, require},
+    tensor_map::TensorLayout,
+};
 use crate::cuda::{
     error::CudaError,
     memory::{Buffer, Pointer},
@@ -51,6 +62,10 @@ const TILE_ROWS: usize = 128;
 const TILE_OUTPUTS: usize = 128;
 /// Values of one operand in shared memory: three stages of a tile's rows or outputs, 64 of each.
 const STAGE_VALUES: usize = 3 * 128 * 64;
+/// Threads of `experts_wide`, bytes of a row of its stages, and its six stages.
+const WIDE_THREADS: u32 = 384;
+const WIDE_DEPTH: usize = 128;
+const WIDE_SHARED_BYTES: usize = 6 * (TILE_ROWS + TILE_OUTPUTS) * WIDE_DEPTH;
 /// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
 const FEW_ROWS: usize = 32;
 
@@ -63,6 +78,7 @@ pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
         .flat_map(move |name| {
             formats.map(|(suffix, bytes)| (format!("{name}{suffix}"), bytes * STAGE_VALUES))
         })
+        .chain(["up", "down"].map(|part| (format!("experts_wide_{part}"), WIDE_SHARED_BYTES)))
 }
 
 /// Sizes of a layer of experts.
@@ -116,10 +132,12 @@ pub enum ExpertKernel {
     Few,
     /// `experts_product.cu`
     Tiles,
+    /// `experts_wide.cu`: both operands in e4m3, products of warpgroups (sm_90a).
+    Wide,
 }
 
 impl ExpertKernel {
-    /// The faster one.
+    /// The faster one for inputs in bf16.
     pub fn for_rows(rows: usize) -> Self {
         match rows {
             0..=FEW_ROWS => Self::Few,
@@ -128,15 +146,25 @@ impl ExpertKernel {
     }
 }
 
+/// Rows in e4m3: a value is the number times the scale of its row.
+#[derive(Clone, Copy, Debug)]
+pub struct ScaledRows {
+    pub values: StridedRows<u8>,
+    pub scales: Pointer<f32>,
+}
+
+impl ScaledRows {
+    fn has_room_for(&self, rows: usize, width: usize) -> bool {
+        self.values.has_room_for(rows, width) && self.scales.len() >= rows
+    }
+}
+
 /// Inputs of a product of experts.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertInputs {
     Bf16(StridedRows),
-    /// A value is the number times the scale of its row. Beside weights in e4m3, in tiles, on GPUs that have it.
-    E4m3 {
-        rows: StridedRows<u8>,
-        scales: Pointer<f32>,
-    },
+    /// Beside weights in e4m3, for many rows, on GPUs that have it.
+    E4m3(ScaledRows),
 }
 
 /// A product of experts.
@@ -144,7 +172,7 @@ pub enum ExpertInputs {
 pub struct ExpertProduct {
     pub part: ExpertPart,
     pub weights: ExpertWeights,
-    /// Up: `[rows, width]`; down: `[slots, inner]`.
+    /// Up: `[rows, width]`, for [`ExpertKernel::Wide`] `[slots, width]`; down: `[slots, inner]`.
     pub x: ExpertInputs,
     /// Up: `[slots, inner]`; down: `[slots, width]`.
     pub out: Pointer<bf16>,
@@ -309,9 +337,10 @@ impl Kernels {
         } = product;
         let slots = rows * active;
         // Rows of w of an expert, values of a result, summed values, and rows of x.
-        let (w_rows, outputs, depth, x_rows) = match part {
-            ExpertPart::Up => (2 * inner, inner, width, rows),
-            ExpertPart::Down => (width, width, inner, slots),
+        let (w_rows, outputs, depth, x_rows) = match (part, kernel) {
+            (ExpertPart::Up, ExpertKernel::Wide) => (2 * inner, inner, width, slots),
+            (ExpertPart::Up, _) => (2 * inner, inner, width, rows),
+            (ExpertPart::Down, _) => (width, width, inner, slots),
         };
         let (suffix, values, values_len, scales, scales_len) = match weights {
             ExpertWeights::Bf16(values) => ("", values.address(), values.len(), 0, usize::MAX),
@@ -325,21 +354,24 @@ impl Kernels {
         };
         let (suffix, x, x_stride, x_scale, has_x) = match x {
             ExpertInputs::Bf16(x) => {
+                require(
+                    kernel != ExpertKernel::Wide,
+                    "experts: products of warpgroups have inputs in e4m3",
+                )?;
                 let has_x = x.stride.is_multiple_of(8) && x.has_room_for(x_rows, depth);
                 (suffix, x.start.address(), x.stride, 0, has_x)
             }
-            ExpertInputs::E4m3 { rows: x, scales } => {
+            ExpertInputs::E4m3(x) => {
                 require(
-                    suffix == "_e4m3" && kernel == ExpertKernel::Tiles,
-                    "experts: inputs in e4m3 are for tiles of weights in e4m3",
+                    suffix == "_e4m3" && kernel != ExpertKernel::Few,
+                    "experts: inputs in e4m3 are for many rows and weights in e4m3",
                 )?;
-                let has_x = x.stride.is_multiple_of(16)
-                    && x.has_room_for(x_rows, depth)
-                    && scales.len() >= x_rows;
+                let ScaledRows { values, scales } = x;
+                let has_x = values.stride.is_multiple_of(16) && x.has_room_for(x_rows, depth);
                 (
                     "_in_e4m3",
-                    x.start.address(),
-                    x.stride,
+                    values.start.address(),
+                    values.stride,
                     scales.address(),
                     has_x,
                 )
@@ -365,6 +397,11 @@ impl Kernels {
         };
         let (x, values, scales) = (Address(x), Address(values), Address(scales));
         let (offset, slot_row) = (routing.offset.start(), routing.slot_row.start());
+        // Of up, a tile has both halves of its outputs.
+        let tile_results = match part {
+            "up" => TILE_OUTPUTS / 2,
+            _ => TILE_OUTPUTS,
+        };
         match kernel {
             ExpertKernel::Few => {
                 let unit = if part == "up" { 8 } else { 16 };
@@ -388,13 +425,7 @@ impl Kernels {
                 )
             }
             ExpertKernel::Tiles => {
-                // Of up, a tile has both halves of its outputs.
-                let tile = if part == "up" {
-                    TILE_OUTPUTS / 2
-                } else {
-                    TILE_OUTPUTS
-                };
-                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile);
+                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
                 launch!(
                     self,
                     &format!("experts_{part}{suffix}"),
@@ -415,6 +446,39 @@ impl Kernels {
                     ]
                 )
             }
+            ExpertKernel::Wide => {
+                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
+                let map = |address, sizes: [usize; 3], stride: usize, box_rows| {
+                    TensorLayout {
+                        address,
+                        number: CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                        sizes,
+                        stride_bytes: [stride, stride * sizes[1]],
+                        box_sizes: [WIDE_DEPTH, box_rows, 1],
+                        swizzle: CU_TENSOR_MAP_SWIZZLE_128B,
+                    }
+                    .encode()
+                };
+                let x_map = map(x.0, [depth, slots, 1], x_stride, TILE_ROWS)?;
+                let w_map = map(values.0, [depth, w_rows, experts], depth, TILE_OUTPUTS / 2)?;
+                launch!(
+                    self,
+                    &format!("experts_wide_{part}"),
+                    (tiles.min(self.multiprocessors), 1, 1),
+                    WIDE_THREADS,
+                    [
+                        ByValue(x_map),
+                        ByValue(w_map),
+                        Address(x_scale),
+                        scales,
+                        offset,
+                        out,
+                        outputs,
+                        depth,
+                        experts
+                    ]
+                )
+            }
         }
     }
 
@@ -422,11 +486,10 @@ impl Kernels {
     pub fn quantise_rows_e4m3(
         &self,
         x: StridedRows,
-        out: StridedRows<u8>,
-        scales: Pointer<f32>,
+        to: ScaledRows,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        let MatrixShape { rows, width } = shape;
+        let (MatrixShape { rows, width }, out) = (shape, to.values);
         require(
             [width, x.stride, out.stride]
                 .iter()
@@ -434,7 +497,7 @@ impl Kernels {
             "quantising rows: widths and strides are multiples of 8",
         )?;
         require(
-            x.has_room_for(rows, width) && out.has_room_for(rows, width) && scales.len() >= rows,
+            x.has_room_for(rows, width) && to.has_room_for(rows, width),
             "quantising rows: a buffer is too small",
         )?;
         launch!(
@@ -442,7 +505,54 @@ impl Kernels {
             "quantise_rows_e4m3",
             (rows, 1, 1),
             256,
-            [x.start, out.start, scales, width, x.stride, out.stride]
+            [x.start, out.start, to.scales, width, x.stride, out.stride]
+        )
+    }
+
+    /// `quantise.cu`: the same, a row for each slot of `rows` routed rows.
+    pub fn quantise_slots_e4m3(
+        &self,
+        routing: &Routing,
+        x: StridedRows,
+        to: ScaledRows,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let ExpertShape {
+            experts,
+            active,
+            width,
+            ..
+        } = routing.shape;
+        let (slots, out) = (rows * active, to.values);
+        require(
+            x.stride.is_multiple_of(8) && out.stride.is_multiple_of(8),
+            "quantising slots: strides are multiples of 8",
+        )?;
+        require(
+            routing.has_room_for(rows)
+                && x.has_room_for(rows, width)
+                && to.has_room_for(slots, width),
+            "quantising slots: a buffer is too small",
+        )?;
+        if rows == 0 {
+            return Ok(());
+        }
+        launch!(
+            self,
+            "quantise_slots_e4m3",
+            (slots, 1, 1),
+            256,
+            [
+                x.start,
+                routing.slot_row.start(),
+                routing.offset.start(),
+                out.start,
+                to.scales,
+                width,
+                x.stride,
+                out.stride,
+                experts
+            ]
         )
     }
 
@@ -515,7 +625,10 @@ mod tests {
 
     #[test]
     fn stages_fit_twice_on_h100_and_once_on_small_gpu() {
-        let bytes: Vec<usize> = shared_bytes().map(|(_, bytes)| bytes).collect();
+        let bytes: Vec<usize> = shared_bytes()
+            .filter(|(name, _)| !name.contains("wide"))
+            .map(|(_, bytes)| bytes)
+            .collect();
         // Shared memory of a multiprocessor of sm_90, and of a block of sm_86; some is static.
         assert!(bytes.iter().all(|bytes| 2 * bytes <= 226 << 10));
         assert!(bytes.iter().all(|bytes| *bytes <= 98 << 10));

@@ -221,7 +221,7 @@ impl Kernels {
         let mut by_name = HashMap::new();
         for source in sources {
             let is_supported = match source.file {
-                "attend_wide.cu" | "int8_wide.cu" => gpu.arch == "sm_90a",
+                "attend_wide.cu" | "experts_wide.cu" | "int8_wide.cu" => gpu.arch == "sm_90a",
                 _ => true,
             };
             if !is_supported {

@@ -1,0 +1,169 @@
+// Products of experts for many rows in e4m3 as in experts_product.cu, with wgmma (sm_90a).
+//
+//   x, w      tensor maps of [slots, depth] and [experts][rows of w][depth] e4m3: boxes of 128 slots, or of 64 rows of w, by 128 bytes with the
+//             128-byte swizzle. Of up, too, x has a row for each slot (quantise_slots_e4m3)
+//   x_scale   [slots] f32
+//   scales, offset, out   as in experts_product.cu
+//
+// Grid: as many blocks as there are multiprocessors, or fewer; 384 threads. A tile is up to 128 slots of one expert by 128 rows of w: of up 64
+// of h and the same 64 of g. Tiles are counted from `offset`, the tiles of rows of an expert first; a block takes every gridDim.x-th.
+// Two warpgroups are consumers with 64 slots each; one leaves out products of slots that are not the expert's. One thread of the third is
+// the producer: it copies 128 values of the tile's slots and rows of w at a time into a ring of six stages, without a break between tiles.
+// Dynamic shared memory: the stages, 192 KiB. f32 sums with as many bits as the tensor core has.
+// Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
+#include "barrier.cuh"
+#include "experts.cuh"
+#include "warpgroup.cuh"
+
+#ifdef HAS_WARPGROUPS
+constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 128, DEPTH = 128, STAGES = 6, STAGE_BYTES = (TILE_ROWS + TILE_OUTPUTS) * DEPTH;
+constexpr int EXPERTS_MAX = 64;
+// Of a thread; 232 * 256 + 40 * 128 are no more than a multiprocessor has.
+constexpr int CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40;
+
+// d += a b: 64 rows by 128 columns, over a sum of 32; both in shared memory.
+DEVICE void wgmma_e4m3(float (&d)[64], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1;"
+                 : D48, D16(48) : "l"(a), "l"(b));
+}
+
+// `full`: the copies into a stage have ended. `empty`: all consumer warps have read it.
+struct Ring {
+    u64 full[STAGES], empty[STAGES];
+};
+
+struct WideTile {
+    int expert, first_slot, rows, outputs;  // `outputs`: number of the tile of outputs
+};
+// Where the slots of each expert, and its tiles of rows, begin.
+struct TileCounts {
+    int slots[EXPERTS_MAX + 1], tiles[EXPERTS_MAX + 1];
+
+    // Called by all threads; ends with a barrier.
+    DEVICE void load(const int* offset, int experts) {
+        if (int(threadIdx.x) <= experts) slots[threadIdx.x] = offset[threadIdx.x];
+        __syncthreads();
+        if (int(threadIdx.x) <= experts) {
+            int before = 0;
+            for (int i = 0; i < int(threadIdx.x); i++) before += (slots[i + 1] - slots[i] + TILE_ROWS - 1) / TILE_ROWS;
+            tiles[threadIdx.x] = before;
+        }
+        __syncthreads();
+    }
+    DEVICE WideTile tile(int index, int experts, int output_tiles) const {
+        const int wanted = index / output_tiles;
+        // The last expert whose tiles begin there or before has tiles.
+        int expert = 0;
+        for (int step = EXPERTS_MAX / 2; step > 0; step /= 2) {
+            if (expert + step < experts && tiles[expert + step] <= wanted) expert += step;
+        }
+        const int row_tiles = tiles[expert + 1] - tiles[expert], within = index - tiles[expert] * output_tiles;
+        const int first_slot = slots[expert] + within % row_tiles * TILE_ROWS;
+        return {expert, first_slot, min(TILE_ROWS, slots[expert + 1] - first_slot), within / row_tiles};
+    }
+};
+
+template <bool UP>
+DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_scale, const float* scales, const int* offset, bf16* out, int outputs, int depth, int experts) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    __shared__ Ring ring;
+    __shared__ TileCounts counts;
+    constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+    const u32 stages = shared_address(shared);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(ring.full + i, 1);
+            barrier_init(ring.empty + i, 8);
+        }
+    }
+    counts.load(offset, experts);
+    const int output_tiles = (outputs + RESULTS - 1) / RESULTS, tiles = counts.tiles[experts] * output_tiles, depths = (depth + DEPTH - 1) / DEPTH;
+    int stage = 0, parity = 0;
+    auto next = [&] {
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    };
+    if (threadIdx.x >= 256) {
+        release_registers<PRODUCER_REGISTERS>();
+        if (threadIdx.x != 256) return;
+        for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+            const WideTile tile = counts.tile(index, experts, output_tiles);
+            const int first = tile.outputs * RESULTS, second = UP ? outputs + first : first + TILE_OUTPUTS / 2;
+            for (int i = 0; i < depths; i++) {
+                u64* full = ring.full + stage;
+                barrier_wait(ring.empty + stage, parity ^ 1);
+                barrier_expect_bytes(full, STAGE_BYTES);
+                const u32 at = stages + stage * STAGE_BYTES, w_at = at + TILE_ROWS * DEPTH;
+                copy_box(at, x, i * DEPTH, tile.first_slot, 0, full);
+                copy_box(w_at, w, i * DEPTH, first, tile.expert, full);
+                copy_box(w_at + TILE_OUTPUTS / 2 * DEPTH, w, i * DEPTH, second, tile.expert, full);
+                next();
+            }
+        }
+        return;
+    }
+    claim_registers<CONSUMER_REGISTERS>();
+    const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    auto arrive = [&](int stage) {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(ring.empty + stage);
+    };
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const WideTile tile = counts.tile(index, experts, output_tiles);
+        if (group * 64 >= tile.rows) {
+            for (int i = 0; i < depths; i++) {
+                barrier_wait(ring.full + stage, parity);
+                arrive(stage);
+                next();
+            }
+            continue;
+        }
+        float c[64] = {};
+        int before = -1;
+        for (int i = 0; i < depths; i++) {
+            barrier_wait(ring.full + stage, parity);
+            const u32 rows = stages + stage * STAGE_BYTES + group * 64 * DEPTH, w_rows = stages + stage * STAGE_BYTES + TILE_ROWS * DEPTH;
+            wgmma_fence();
+#pragma unroll
+            for (int step = 0; step < DEPTH / 32; step++) {
+                wgmma_e4m3(c, swizzled_descriptor(rows + step * 32), swizzled_descriptor(w_rows + step * 32));
+            }
+            wgmma_commit();
+            if (before >= 0) {
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                arrive(before);
+            }
+            before = stage;
+            next();
+        }
+        wgmma_wait<0>(c);
+        arrive(before);
+        // Of up, columns from 64 on are g.
+        const float* w_scales = scales + size_t(tile.expert) * (UP ? 2 * outputs : outputs);
+        float of_row[2];
+        for (int half = 0; half < 2; half++) of_row[half] = x_scale[tile.first_slot + min(warp * 16 + g + half * 8, tile.rows - 1)];
+#pragma unroll
+        for (int n = 0; n < RESULTS / 8; n++) {
+            const int result = tile.outputs * RESULTS + n * 8 + t * 2;
+            if (result >= outputs) continue;
+            const float2 scale = *reinterpret_cast<const float2*>(w_scales + result);
+            const float2 gate_scale = UP ? *reinterpret_cast<const float2*>(w_scales + outputs + result) : scale;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = warp * 16 + g + half * 8;
+                float low = c[n * 4 + half * 2] * (of_row[half] * scale.x), high = c[n * 4 + half * 2 + 1] * (of_row[half] * scale.y);
+                if constexpr (UP) {
+                    low = gated(low, c[n * 4 + 32 + half * 2] * (of_row[half] * gate_scale.x));
+                    high = gated(high, c[n * 4 + 32 + half * 2 + 1] * (of_row[half] * gate_scale.y));
+                }
+                if (row < tile.rows) store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
+            }
+        }
+    }
+}
+
+#define ARGUMENTS const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w, const float *x_scale, const float *scales, const int *offset, bf16 *out, int outputs, int depth, int experts
+#define PASS x, w, x_scale, scales, offset, out, outputs, depth, experts
+#define KERNEL extern "C" __global__ void __launch_bounds__(384, 1)
+KERNEL experts_wide_up(ARGUMENTS) { experts_wide<true>(PASS); }
+KERNEL experts_wide_down(ARGUMENTS) { experts_wide<false>(PASS); }
+#endif
