@@ -1,10 +1,12 @@
-//! Moondream 2 at its true size, with weights made by a rule. About 9 GB of memory and some minutes.
+//! Models of true size, with weights made by a rule. About 9 GB of memory and some minutes.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{cases::compare_objects, config, golden::assert_exact, picture, run_with};
+use super::{
+    capacity, cases::compare_objects, config, golden::assert_exact, picture, run, run_with,
+};
 use crate::{
     cpu::{CpuBackend, CpuSettings},
     model::{Formats, SequenceOutput, Weights, tiling},
@@ -14,6 +16,7 @@ use crate::{
         golden_model::{job, prompt, run_step, sequence, step_of},
         golden_set, json,
         rule::Rule,
+        whole_golden_set,
     },
 };
 use spotter_core::ManualClock;
@@ -65,6 +68,25 @@ fn true_widths() {
     }
     report.print("md2-full on the CPU");
     assert_exact(&report, |kind| kind.contains("_block"));
+}
+
+/// Three blocks of a Moondream 3, two of which have 64 experts.
+#[test]
+#[ignore = "needs the whole golden data, and 5 GB of memory; run make test-full"]
+fn whole_golden_data_at_true_widths_of_moondream_3_decides_equally() {
+    let set = whole_golden_set("md3-wide");
+    let config = config(&set);
+    let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let mut backend = CpuBackend::new(&config, weights, capacity(&config, 16), clock).unwrap();
+    for (name, case) in json(&set.join("expected/wide.json"))["cases"]
+        .as_object()
+        .unwrap()
+    {
+        let picture = picture(&set, case["case"]["image"].as_str().unwrap());
+        let found = run(&mut backend, Some(picture), vec![sequence(case, &config)]);
+        compare(name, &case["expected"], &found[0]);
+    }
 }
 
 fn compare(name: &str, expected: &Value, found: &SequenceOutput) {
