@@ -377,7 +377,7 @@ fn valid_configuration_is_applied_and_invalid_one_rejected() {
     consumer.wait_after(since, "/edge/info", has_dog);
     consumer.wait_after(since, "/cam/good/det/dog", |_| true);
 
-    // A model that fails only when it is loaded is reported too, and the previous configuration runs again.
+    // A model whose weights are cut off is reported before anything is stopped.
     let broken = model(cut_weights);
     let path = format!("{top}\nmodel.path = \"{}\"", broken.path().display());
     site.write(&path, "");
@@ -400,7 +400,7 @@ fn valid_configuration_is_applied_and_invalid_one_rejected() {
             .any(|part| line.contains(part))
     });
     let refused: Vec<_> = refused.collect();
-    assert_eq!(refused.len(), 3, "{refused:#?}");
+    assert_eq!(refused.len(), 4, "{refused:#?}");
     assert!(
         refused.iter().all(|line| line.contains("ERROR")),
         "{refused:#?}"

@@ -44,6 +44,11 @@ pub enum PromptError {
         /// The length asked for.
         length: CaptionLength,
     },
+    /// The model's config.json has templates, and none for this.
+    #[error(
+        "this model has no template for {task} in its config.json; add it, or use another model"
+    )]
+    NoTemplate { task: &'static str },
     /// Beside a picture and its answer.
     #[error(
         "the text has {tokens} tokens with its template; beside a picture and its answer this model has room for {room}: shorten the text"

@@ -143,15 +143,12 @@ mod tests {
         for set in ["md2-micro", "md3-ln-tiny"] {
             let config = golden_model::config(&golden_set(set));
             let weights = random_weights(&config).unwrap();
-            let in_8_bits = weights
+            let mut in_8_bits = weights
                 .into_parts()
                 .0
                 .into_iter()
                 .filter(|l| l.row_scales.is_some());
-            assert!(
-                in_8_bits.map(|layer| layer.is_experts()).all(|is| is),
-                "{set}"
-            );
+            assert!(in_8_bits.all(|layer| layer.is_experts()), "{set}");
         }
     }
 }

@@ -73,7 +73,7 @@ fn true_widths() {
 /// Three blocks of a Moondream 3, two of which have 64 experts.
 #[test]
 #[ignore = "needs the whole golden data, and 5 GB of memory; run make test-full"]
-fn whole_golden_data_at_true_widths_of_moondream_3_decides_equally() {
+fn whole_golden_data_with_64_experts_at_true_widths() {
     let set = whole_golden_set("md3-wide");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();

@@ -21,14 +21,17 @@ pub fn prompt(
     let words = |object: &str| tokenizer.encode(&format!(" {object}"));
     let (inputs, skill) = match task {
         Task::Detect { object } => {
+            require(&templates.detect, "detect")?;
             let inputs = family.object_prompt(&words(object)?, config);
             (inputs, Skill::Detect)
         }
         Task::Point { object } => {
+            require(&templates.point, "point")?;
             let inputs = around(&templates.point, &[], &words(object)?);
             (inputs, Skill::Point)
         }
         Task::Query { question, .. } => {
+            require(&templates.query, "query")?;
             let query = QueryWords {
                 places: &[],
                 words: &tokenizer.encode(question)?,
@@ -52,6 +55,14 @@ pub fn prompt(
         inputs,
         grammar: family.grammar(skill, config),
     })
+}
+
+/// Fails when the model has no such template.
+fn require(template: &Template, task: &'static str) -> Result<(), PromptError> {
+    match template.prefix.is_empty() && template.suffix.is_empty() {
+        true => Err(PromptError::NoTemplate { task }),
+        false => Ok(()),
+    }
 }
 
 /// A template with places and words in it.

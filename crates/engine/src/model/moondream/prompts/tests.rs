@@ -51,7 +51,7 @@ fn every_golden_case_has_its_prompt_ids(set: &Path) {
 }
 
 #[test]
-fn a_caption_that_the_model_lacks_is_an_error() {
+fn a_template_that_the_model_lacks_is_an_error() {
     let mut config = ModelConfig::default();
     config.tokenizer.templates.caption.long.clear();
     let tokenizer = Tokenizer::open(&golden_set("md2-micro").join("tokenizer.json")).unwrap();
@@ -66,4 +66,10 @@ fn a_caption_that_the_model_lacks_is_an_error() {
         error.to_string(),
         "this model has no long caption; ask for another length"
     );
+
+    config.tokenizer.templates.point = Template::default();
+    let object = "cat".to_owned();
+    let error = (config.family).prompt(&Task::Point { object }, &config, &tokenizer);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no template for point"), "{error}");
 }
