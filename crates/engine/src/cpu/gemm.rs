@@ -128,6 +128,10 @@ impl StoredWeight {
         range: Range<usize>,
         mut with: impl FnMut(Range<usize>, Vec<f32>),
     ) {
+        // A head that no row of a step asks would be unpacked for nothing.
+        if x.size(0) == 0 {
+            return;
+        }
         let inputs = x.size(1);
         for first in range.clone().step_by(UNPACKED_OUTPUTS) {
             let outputs = first..range.end.min(first + UNPACKED_OUTPUTS);
@@ -224,10 +228,11 @@ impl PackedLinear {
 
     /// `[rows, inputs]` through one of the experts that it is.
     pub fn expert(&self, expert: usize, x: &[f32]) -> Vec<f32> {
+        let PackedWeight::Stored(weight) = &self.weight else {
+            panic!("{self:?} has no experts");
+        };
         let mut y = vec![0.0; x.len() / self.inputs * self.outputs()];
-        if let PackedWeight::Stored(weight) = &self.weight {
-            self.run_stored(weight, expert, &mut y, x);
-        }
+        self.run_stored(weight, expert, &mut y, x);
         y
     }
 

@@ -24,7 +24,7 @@ use super::{
     weights::GpuWeights,
 };
 use crate::{
-    model::{self, Formats, ModelConfig, Tiling, view_tiling},
+    model::{self, Formats, ModelConfig, ROPE_THETA, Tiling, view_tiling},
     network::format::Number,
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
@@ -434,8 +434,7 @@ impl Backend for CudaBackend {
 
 impl CudaBackend {
     /// The error of a step that was not queued to its end. What was queued of it ends before its slot is used again; the device is lost
-    /// when it does not end, or
-    /// accepts no steps any more.
+    /// when it does not end, or accepts no steps any more.
     fn abandon(&mut self, slot: SlotId, error: BackendError) -> BackendError {
         if let Err(lost) = self.streams.drain() {
             return lost.into();
@@ -525,8 +524,11 @@ fn quantised(
 }
 
 /// Checks that the kernels support the shape of the model.
-fn supported(config: &ModelConfig) -> Result<(), CudaError> {
+pub fn supported(config: &ModelConfig) -> Result<(), CudaError> {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
+    if text.moe.is_some() || text.tau_attn || region.use_ln || text.rope_theta != ROPE_THETA {
+        return Err(CudaError::Experts);
+    }
     let eights = [
         ("text.dim", text.dim),
         ("text.ff_dim", text.ff_dim),

@@ -38,7 +38,7 @@ pub enum CudaError {
     Int8(String),
     /// A Moondream 3.
     #[error(
-        "models with experts do not run on a GPU yet; set device = \"cpu\", or model.path to a Moondream 2"
+        "Moondream 3 (tau, experts, a norm before the region's decoders) does not run on a GPU yet; set device = \"cpu\", or model.path to a Moondream 2"
     )]
     Experts,
     /// The file of the weights cannot be read.

@@ -58,7 +58,7 @@ mod stage;
 mod tensor;
 mod weights;
 
-pub use backend::{CudaBackend, CudaCapacity, CudaSettings, pages_min};
+pub use backend::{CudaBackend, CudaCapacity, CudaSettings, pages_min, supported};
 pub use canvas::CudaCanvas;
 pub use ceilings::{
     Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,

@@ -180,7 +180,7 @@ impl PartMap<LayerSpec, TensorSpec> for Loader<'_> {
             TensorData::Encoded {
                 format: Number::E4m3,
                 ..
-            } => {
+            } if layer.count > 1 => {
                 let shape = [layer.count, layer.outputs];
                 Some(self.tensor(&format!("{name}.row_scales"), &shape)?)
             }

@@ -70,7 +70,7 @@ pub trait DecoderOps: Ops {
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
 
-    /// Adds what the experts of the first `rows` rows make of them to the first hidden states.
+    /// Adds what the experts of the first `rows` rows make of them to the first hidden states, which have changed since `x` was normed.
     fn add_experts(
         &mut self,
         hidden: &mut Self::Hidden,

@@ -232,6 +232,7 @@ fn place_on_gpu(
         calibration,
         clock,
     } = model;
+    cuda::supported(config).map_err(|e| e.to_string())?;
     // Kept open: the driver's context is there when the free memory is read, and stays.
     let opened = cuda::open(index).map_err(|e| e.to_string())?;
     let memory = GpuMemory {
