@@ -7,8 +7,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -20,6 +21,11 @@ const SUFFIX: &str = ".json";
 const UNFINISHED: &str = ".tmp";
 /// Of events that could not be written.
 const MEMORY_MAX_BYTES: u64 = 4_000_000;
+
+/// Events have pictures, so the folder is this user's alone, also where the process gives another mode to new files.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
 
 /// An event as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +64,7 @@ impl PostStore {
             folder: folder.to_owned(),
             ..Self::default()
         };
-        let found = fs::create_dir_all(folder).and_then(|()| store.find());
+        let found = make_folder(folder).and_then(|()| store.find());
         let mut found = found.unwrap_or_else(|error| {
             store.failed(&error);
             Vec::new()
@@ -131,7 +137,7 @@ impl PostStore {
     fn write_file(&self, number: u64, expires_ms: i64, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(number, expires_ms);
         let unfinished = path.with_extension("json.tmp");
-        let written = fs::create_dir_all(&self.folder)
+        let written = make_folder(&self.folder)
             .and_then(|()| fs::write(&unfinished, bytes))
             .and_then(|()| fs::rename(&unfinished, &path));
         if written.is_err() {
