@@ -1,6 +1,6 @@
 //! Embedded inputs and image tokens to hidden states: the text decoder with its KV cache.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use half::bf16;
 
@@ -209,7 +209,10 @@ impl TextDecoder {
         let prefix = self.prefix_positions;
         let with_images = (1..=self.images_max)
             .flat_map(|images| images * prefix..=images * (prefix + POSITIONS_BESIDE_IMAGE));
-        let mut positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
+        let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
+        // Products are planned for buckets of rows, of which there are a tenth as many.
+        let positions: BTreeSet<usize> = positions.map(bucket).collect();
+        let mut positions = positions.into_iter();
         positions.try_for_each(|rows| self.blocks(Pass::Plan(expected), None, [rows; 2]))
     }
 
