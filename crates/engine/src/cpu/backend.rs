@@ -38,7 +38,7 @@ pub struct CpuSettings<'a> {
     pub kept_crops: usize,
 }
 
-/// A Moondream 2 on all cores, through Rayon's global pool.
+/// A model on all cores, through Rayon's global pool.
 ///
 /// The model belongs to a thread of its own, the stream. `launch` and `finalize` hand over and return; `commit`
 /// waits. An error of the thread, a panic too, comes out of the next call that needs it.

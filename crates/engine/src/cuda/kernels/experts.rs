@@ -391,20 +391,16 @@ impl Kernels {
         if rows == 0 {
             return Ok(());
         }
-        let part = match part {
-            ExpertPart::Up => "up",
-            ExpertPart::Down => "down",
+        // Of up, a unit or a tile has both halves of its outputs.
+        let (part, unit, tile_results) = match part {
+            ExpertPart::Up => ("up", 8, TILE_OUTPUTS / 2),
+            ExpertPart::Down => ("down", 16, TILE_OUTPUTS),
         };
+        let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
         let (x, values, scales) = (Address(x), Address(values), Address(scales));
         let (offset, slot_row) = (routing.offset.start(), routing.slot_row.start());
-        // Of up, a tile has both halves of its outputs.
-        let tile_results = match part {
-            "up" => TILE_OUTPUTS / 2,
-            _ => TILE_OUTPUTS,
-        };
         match kernel {
             ExpertKernel::Few => {
-                let unit = if part == "up" { 8 } else { 16 };
                 launch!(
                     self,
                     &format!("experts_few_{part}{suffix}"),
@@ -425,7 +421,6 @@ impl Kernels {
                 )
             }
             ExpertKernel::Tiles => {
-                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
                 launch!(
                     self,
                     &format!("experts_{part}{suffix}"),
@@ -447,7 +442,6 @@ impl Kernels {
                 )
             }
             ExpertKernel::Wide => {
-                let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
                 let map = |address, sizes: [usize; 3], stride: usize, box_rows| {
                     TensorLayout {
                         address,
