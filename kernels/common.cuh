@@ -136,6 +136,9 @@ DEVICE float gelu_tanh(float x) {
     return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
 
+// GELU in the erf form.
+DEVICE float gelu_erf(float x) { return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f)); }
+
 DEVICE float warp_sum(float x) {
     for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(WARP_ALL, x, step);
     return x;
@@ -233,6 +236,26 @@ DEVICE void mma_16_8_8(float (&c)[4], const u32 (&a)[2], u32 b0) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
 }
+
+// 16 neighbouring values of one row of an operand. Of 64 summed values, lane t has 16t and the 15 behind them, of both operands: the column of
+// a fragment that a value is in does not matter as long as they agree.
+template <typename T> struct LaneValues;
+template <> struct LaneValues<bf16> {
+    uint4 raw[2];
+    DEVICE void load(const bf16* from) { raw[0] = reinterpret_cast<const uint4*>(from)[0], raw[1] = reinterpret_cast<const uint4*>(from)[1]; }
+    DEVICE void stream(const bf16* from) { raw[0] = stream_16(from), raw[1] = stream_16(from + 8); }
+    DEVICE uint4 eight(int half) const { return raw[half]; }
+};
+template <> struct LaneValues<e4m3> {
+    uint4 raw;
+    DEVICE void stream(const e4m3* from) { raw = stream_16(from); }
+    DEVICE uint4 eight(int half) const {
+        uint4 to;
+        bf16_from_e4m3(to.x, to.y, half ? raw.z : raw.x);
+        bf16_from_e4m3(to.z, to.w, half ? raw.w : raw.y);
+        return to;
+    }
+};
 
 DEVICE float exp2_fast(float x) {
     float y;

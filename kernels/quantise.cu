@@ -32,11 +32,11 @@ extern "C" __global__ void __launch_bounds__(256) quantise_rows(const bf16* x, s
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), factor);
 }
 
-// The same in e4m3: scales[row] = the row's largest magnitude / 448, or 1 of a row of zeros.
+// The same in e4m3: scales[row] = the row's largest magnitude / 448; 1 of a row of zeros, or of values whose scale has no finite inverse.
 DEVICE void quantise_row_e4m3(const bf16* x, e4m3* to, float* to_scale, int width) {
     __shared__ float scratch[32];
     const uint4* from = reinterpret_cast<const uint4*>(x);
-    const float most = row_max(from, width, scratch), scale = most > 0.0f ? most / 448.0f : 1.0f;
+    const float most = row_max(from, width, scratch), scale = most > 1e-30f ? most / 448.0f : 1.0f;
     if (threadIdx.x == 0) *to_scale = scale;
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), 1.0f / scale);
 }

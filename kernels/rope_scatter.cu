@@ -1,10 +1,13 @@
-// Rotates queries and keys by their positions (RoPE) and writes keys and values to the cache.
+// Rotates queries and keys by their positions (RoPE) and writes keys and values to the cache. rope_scatter_tau scales queries and values
+// before, in place too (tau.cu).
 //
 //   qkv        [positions, 3 * heads * 64] bf16: q, k, v by heads; q and k are rotated in place
 //   position   [positions] position in the sequence
 //   slot       [positions] place in the cache (common.cuh); -1 writes nothing there
-//   rope_cos_sin   [context][16] (cos, sin) of position * 10000^(-j/16)
+//   rope_cos_sin   [context][16] (cos, sin) of position * theta^(-j/16)
 //   keys, values   the cache of this layer (common.cuh)
+//   tau        [splits][positions][2 * heads] f32: parts of the sums for queries, then for values, of each head
+//   alpha      [heads] bf16; the scale is tanh(sum) + 0.5 + sigmoid(alpha ln(position + 1)), in f32
 //
 // Angle j maps (a, b) to (a cos - b sin, a sin + b cos), in f32. In the model a and b are dimensions j and j + 16 of a head; here they
 // are 8 apart (cuda/weights/load.rs permutes the outputs of q and k): 0..7 with 8..15, angles 0..7; 16..23 with 24..31, angles 8..15;
@@ -22,12 +25,24 @@
 // Two values more than a page, so that neighbouring dimensions are in different banks.
 #define PITCH (PAGE + 2)
 
-// Rotates unit u < 4 of a head by angles 8 (u / 2) and the 7 behind; all lanes of the warp must call it.
-DEVICE uint4 rotated(uint4 raw, const float4* rope_cos_sin, int unit) {
+DEVICE uint4 scaled(uint4 raw, float scale) {
+    F32x8 x = f32x8_from(raw);
+#pragma unroll
+    for (int j = 0; j < 8; j++) x.x[j] *= scale;
+    return bf16x8_from(x);
+}
+
+// Scales, then rotates unit u < 4 of a head by angles 8 (u / 2) and the 7 behind; all lanes of the warp must call it.
+template <bool SCALES>
+DEVICE uint4 rotated(uint4 raw, const float4* rope_cos_sin, int unit, float scale) {
     uint4 pair = make_uint4(__shfl_xor_sync(WARP_ALL, raw.x, 1), __shfl_xor_sync(WARP_ALL, raw.y, 1),
                             __shfl_xor_sync(WARP_ALL, raw.z, 1), __shfl_xor_sync(WARP_ALL, raw.w, 1));
-    if (unit >= ROTATED_UNITS) return raw;
+    if (unit >= ROTATED_UNITS) return SCALES ? scaled(raw, scale) : raw;
     F32x8 x = f32x8_from(raw), other = f32x8_from(pair);
+    if (SCALES) {
+#pragma unroll
+        for (int j = 0; j < 8; j++) x.x[j] *= scale, other.x[j] *= scale;
+    }
     const float sign = unit % 2 == 0 ? -1.0f : 1.0f;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -38,7 +53,19 @@ DEVICE uint4 rotated(uint4 raw, const float4* rope_cos_sin, int unit) {
     return bf16x8_from(x);
 }
 
-extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads) {
+struct Tau {
+    const float* parts;
+    const bf16* alpha;
+    int splits;
+    DEVICE float scale(int row, int output, int positions, int heads, float by_position) const {
+        float sum = 0.0f;
+        for (int i = 0; i < splits; i++) sum += parts[(size_t(i) * positions + row) * 2 * heads + output];
+        return tanhf(sum) + by_position;
+    }
+};
+
+template <bool SCALES>
+DEVICE void turn_and_scatter(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads, Tau tau) {
     __shared__ bf16 transposed[TEXT_HEAD * PITCH];
     __shared__ int slots[PAGE];
     const int first = blockIdx.y * PAGE, head = blockIdx.x, width = heads * TEXT_HEAD;
@@ -47,10 +74,22 @@ extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const 
     const int at = there ? slot[row] : -1;
     uint4* q = reinterpret_cast<uint4*>(qkv + size_t(row) * 3 * width + head * TEXT_HEAD) + unit;
     uint4* k = q + width / 8;
-    const uint4 zeros = make_uint4(0, 0, 0, 0), value = there ? k[width / 8] : zeros;
-    const float4* angles = rope_cos_sin + (there ? position[row] : 0) * 8 + unit / 2 % 2 * 4;
-    const uint4 query = rotated(there ? *q : zeros, angles, unit), key = rotated(there ? *k : zeros, angles, unit);
-    if (there && unit < ROTATED_UNITS) *q = query, *k = key;
+    const uint4 zeros = make_uint4(0, 0, 0, 0);
+    const int place = there ? position[row] : 0;
+    const float4* angles = rope_cos_sin + place * 8 + unit / 2 % 2 * 4;
+    float of_query = 1.0f, of_value = 1.0f;
+    if (SCALES && there) {
+        const float by_position = 0.5f + 1.0f / (1.0f + expf(-f32_from_bf16(tau.alpha[head]) * logf(place + 1.0f)));
+        of_query = tau.scale(row, head, positions, heads, by_position);
+        of_value = tau.scale(row, heads + head, positions, heads, by_position);
+    }
+    uint4 value = there ? k[width / 8] : zeros;
+    if (SCALES) value = scaled(value, of_value);
+    const uint4 query = rotated<SCALES>(there ? *q : zeros, angles, unit, of_query);
+    const uint4 key = rotated<false>(there ? *k : zeros, angles, unit, 1.0f);
+    if (there && (SCALES || unit < ROTATED_UNITS)) *q = query;
+    if (there && unit < ROTATED_UNITS) *k = key;
+    if (SCALES && there) k[width / 8] = value;
     if (at >= 0) {
         bf16* to = keys + ((size_t(at / PAGE) * heads + head) * PAGE + at % PAGE) * TEXT_HEAD;
         reinterpret_cast<uint4*>(to)[unit] = key;
@@ -73,4 +112,11 @@ extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const 
         const int d = j / PAGE, to = slots[j % PAGE];
         if (to >= 0) values[((size_t(to / PAGE) * heads + head) * TEXT_HEAD + d) * PAGE + to % PAGE] = transposed[d * PITCH + j % PAGE];
     }
+}
+
+extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads) {
+    turn_and_scatter<false>(qkv, position, slot, rope_cos_sin, keys, values, positions, heads, {});
+}
+extern "C" __global__ void __launch_bounds__(128) rope_scatter_tau(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads, const float* tau, const bf16* alpha, int splits) {
+    turn_and_scatter<true>(qkv, position, slot, rope_cos_sin, keys, values, positions, heads, {tau, alpha, splits});
 }

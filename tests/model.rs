@@ -468,7 +468,6 @@ fn moondream_3_is_fetched_run_listed_and_removed() {
     let asked = machine.run(&get, &[]).expect(FAILED);
     let page = format!("/moondream/moondream3.1-9B-A2B/blob/{COMMIT}/LICENSE.md");
     for part in [
-        "warning: this version of Spotter runs Moondream 3 on the CPU alone",
         &format!("moondream/moondream3.1-9B-A2B at main (commit {COMMIT})"),
         "kB to fetch, ",
         "no terminal to ask at; read it at http",

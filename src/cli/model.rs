@@ -61,9 +61,6 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         client.endpoint(),
         directory.display()
     ));
-    if let Some(limit) = known.limit {
-        remark(format_args!("warning: {limit}"));
-    }
     let clock = SystemClock::new();
     let mut progress = FetchProgress::new(io::stderr().is_terminal());
     let mut listener = |news: &FetchNews<'_>| progress.show(news, clock.now());
@@ -174,9 +171,6 @@ fn list() -> anyhow::Result<()> {
                 "  here: {}{default}: {size}, {state}",
                 dir.display()
             ))?;
-        }
-        if let Some(limit) = known.limit {
-            say(format_args!("  {limit}"))?;
         }
         if found.is_empty() {
             say(format_args!(

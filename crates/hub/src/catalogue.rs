@@ -17,7 +17,6 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: DEFAULT_MODEL,
         summary: "Moondream 2, release 2025-06-21, 3.9 GB",
-        limit: None,
         repositories: &[
             ModelSourceRepository {
                 name: "vikhyatk/moondream2",
@@ -36,7 +35,6 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: "moondream3.1",
         summary: "Moondream 3.1 (9B-A2B), about 10 GB",
-        limit: Some(MOONDREAM_3_LIMIT),
         repositories: &[
             ModelSourceRepository {
                 name: "moondream/moondream3.1-9B-A2B",
@@ -53,7 +51,6 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
         name: "moondream3-preview",
         summary: "Moondream 3 preview, about 10 GB, or 19 GB where the repository has no fp8 file",
-        limit: Some(MOONDREAM_3_LIMIT),
         repositories: &[
             ModelSourceRepository {
                 name: "moondream/moondream3-preview",
@@ -73,7 +70,6 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
     },
 ];
 
-const MOONDREAM_3_LIMIT: &str = "this version of Spotter runs Moondream 3 on the CPU alone (device = \"cpu\"), which takes minutes for a look";
 /// Names the shards of a model in safetensors.
 const SHARD_INDEX: &str = "model.safetensors.index.json";
 
@@ -83,8 +79,6 @@ pub struct KnownModel {
     pub name: &'static str,
     /// What it is, in a few words.
     pub summary: &'static str,
-    /// What this version does not do with it.
-    pub limit: Option<&'static str>,
     pub repositories: &'static [ModelSourceRepository],
 }
 

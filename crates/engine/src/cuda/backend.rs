@@ -10,7 +10,7 @@ use super::{
     fp8,
     frames::{FramePreprocessor, WantedCrops},
     graphs::{GraphShape, Graphs, UnrecordedShape},
-    kernels::{Kernels, PlanarFrame},
+    kernels::{ExpertShape, Kernels, PlanarFrame, TAU_OUTPUTS_MAX},
     library::{self, Gpu},
     memory::{Buffer, held_bytes},
     network::{GpuNetwork, LayerRunner, NetworkParts},
@@ -24,7 +24,7 @@ use super::{
     weights::GpuWeights,
 };
 use crate::{
-    model::{self, Formats, ModelConfig, ROPE_THETA, Tiling, view_tiling},
+    model::{self, Formats, ModelConfig, Tiling, view_tiling},
     network::format::Number,
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
@@ -102,7 +102,7 @@ struct PreparedDevice {
     clock: Arc<dyn Clock>,
 }
 
-/// A Moondream 2 on one GPU.
+/// A model on one GPU.
 ///
 /// `launch` and `finalize` queue copies and kernels and return; `commit` waits for an event. Used by the thread that built it
 /// only.
@@ -526,8 +526,15 @@ fn quantised(
 /// Checks that the kernels support the shape of the model.
 pub fn supported(config: &ModelConfig) -> Result<(), CudaError> {
     let (text, vision, region) = (&config.text, &config.vision, &config.region);
-    if text.moe.is_some() || text.tau_attn || region.use_ln || text.rope_theta != ROPE_THETA {
-        return Err(CudaError::Experts);
+    if text.n_heads * 2 > TAU_OUTPUTS_MAX && text.tau_attn {
+        return Err(CudaError::Shape(format!(
+            "it has {} heads with tau, at most {} are supported",
+            text.n_heads,
+            TAU_OUTPUTS_MAX / 2
+        )));
+    }
+    if let Some(experts) = ExpertShape::of(text) {
+        experts.check()?;
     }
     let eights = [
         ("text.dim", text.dim),

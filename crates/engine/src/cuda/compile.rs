@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 19] = [
+pub const SOURCES: [KernelSource; 20] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -55,6 +55,7 @@ pub const SOURCES: [KernelSource; 19] = [
     source!("rope_scatter.cu"),
     source!("route.cu"),
     source!("skinny_product.cu"),
+    source!("tau.cu"),
 ];
 
 const HEADERS: [KernelSource; 11] = [

@@ -36,11 +36,6 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
-    /// A Moondream 3.
-    #[error(
-        "Moondream 3 (tau, experts, a norm before the region's decoders) does not run on a GPU yet; set device = \"cpu\", or model.path to a Moondream 2"
-    )]
-    Experts,
     /// The file of the weights cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),

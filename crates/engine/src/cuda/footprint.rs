@@ -49,14 +49,18 @@ impl Footprint {
         let (calibration, unreturned) = match formats.large.input {
             Number::E4m3 => {
                 let capacity = CudaCapacity::for_calibration(config);
-                let in_bf16 = Self::of(config, Formats::BF16, capacity)?;
+                let in_bf16 = Formats {
+                    experts: formats.experts,
+                    ..Formats::BF16
+                };
+                let in_bf16 = Self::of(config, in_bf16, capacity)?;
                 (in_bf16.steady(), in_bf16.weights / UNRETURNED_SHARE)
             }
             _ => (0, 0),
         };
         Ok(Self {
             weights: weight_bytes(config, formats),
-            scratch: scratch_bytes(config, formats.large, capacity)?,
+            scratch: scratch_bytes(config, formats, capacity)?,
             cache: capacity.pages * page_bytes(config),
             kept: capacity.kept_crops * crop_bytes(config),
             calibration,
@@ -87,20 +91,22 @@ pub fn crop_bytes(config: &ModelConfig) -> usize {
 
 fn scratch_bytes(
     config: &ModelConfig,
-    large: Format,
+    formats: Formats<'_>,
     capacity: CudaCapacity,
 ) -> Result<usize, CudaError> {
     let layout = TableLayout::new(&limits(config, capacity)?);
-    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, large);
+    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, formats);
     let slot = GpuSlot::gpu_bytes(&layout, config.text.vocab_size, frame_bytes(capacity));
     let frames = FramePreprocessor::scratch_bytes(FRAME_PIXELS);
     Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)
 }
 
-/// Of a layer with two biases for each output, in bf16 and in f32.
+/// Bytes of the bias of an output, which is there in bf16 and in f32.
+const BIAS_BYTES: usize = size_of::<bf16>() + size_of::<f32>();
+
+/// Of a layer without its bias.
 fn layer_bytes(format: Format, shape: LayerShape) -> usize {
     let LayerShape { outputs, inner } = shape;
-    let bias = size_of::<bf16>() + size_of::<f32>();
     let stride = match format.weight {
         Number::Int8 => Int8Rows::stride_of(inner),
         _ => inner,
@@ -109,13 +115,15 @@ fn layer_bytes(format: Format, shape: LayerShape) -> usize {
         Scales::Output => size_of::<f32>(),
         Scales::None | Scales::Tensor => 0,
     };
-    outputs * (stride * format.weight.bytes() + scale + bias)
+    outputs * (stride * format.weight.bytes() + scale)
 }
 
 fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let network = config.network();
     let large = network.large_layers().into_iter();
-    let large = large.map(|(layer, shape)| layer_bytes(formats.of(Some(layer)), shape));
+    let large = large.map(|(layer, shape)| {
+        layer_bytes(formats.of(Some(layer)), shape) + shape.outputs * BIAS_BYTES
+    });
     let (layers, plain) = network.layers.into_parts();
     let others = layers.iter().filter(|layer| layer.large.is_none());
     let others = others.map(|layer| {
@@ -123,7 +131,12 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
             outputs: layer.count * layer.outputs,
             inner: layer.inner.next_multiple_of(8),
         };
-        layer_bytes(formats.others, shape)
+        let bias = if layer.has_bias {
+            shape.outputs * BIAS_BYTES
+        } else {
+            0
+        };
+        layer_bytes(formats.of_spec(layer), shape) + bias
     });
     let plain = plain
         .iter()
@@ -140,7 +153,7 @@ mod tests {
     #[test]
     fn weights_of_moondream_2_take_known_bytes() {
         let bytes = |precision| {
-            let formats = Formats::on_gpu(precision, None);
+            let formats = Formats::on_gpu(precision, None, None);
             weight_bytes(&ModelConfig::default(), formats)
         };
         let precisions = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];

@@ -25,16 +25,14 @@ mod layers;
 mod skinny;
 mod tensor_map;
 
-pub use attention::{AttentionParts, CachedAttention, LayerCache};
+pub use attention::{AttentionParts, CachedAttention, LayerCache, TAU_OUTPUTS_MAX, tau_values};
 pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
 pub use decode_step::{ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
-#[cfg(test)]
 pub use experts::{
-    ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights, RoutedRows,
-    Routing, ScaledRows,
+    ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;

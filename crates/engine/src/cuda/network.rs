@@ -20,11 +20,12 @@ use super::{
     weights::GpuWeights,
 };
 use crate::{
-    model::ModelConfig,
-    network::format::{Format, Number},
+    model::{Formats, ModelConfig},
+    network::format::Number,
 };
 
 mod blocks;
+mod experts;
 mod heads;
 mod runner;
 mod text;
@@ -84,13 +85,14 @@ impl GpuNetwork {
         })
     }
 
-    /// Bytes that one takes beside its weights and the KV cache, by the format of the large layers.
+    /// Bytes that one takes beside its weights and the KV cache.
     pub fn scratch_bytes(
         config: &ModelConfig,
         layout: &TableLayout,
         crops_at_once: usize,
-        large: Format,
+        formats: Formats<'_>,
     ) -> usize {
+        let large = formats.large;
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let of_int8 = match large.input {
             Number::Int8 => {
@@ -100,7 +102,7 @@ impl GpuNetwork {
             _ => 0,
         };
         VisionEncoder::scratch_bytes(config, &room, large.input)
-            + TextDecoder::scratch_bytes(&config.text, layout, large.input)
+            + TextDecoder::scratch_bytes(&config.text, layout, formats)
             + RegionHeads::scratch_bytes(config, layout)
             + of_int8
     }

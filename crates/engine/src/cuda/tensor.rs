@@ -13,7 +13,7 @@ use super::{
     error::CudaError,
     memory::{Buffer, Pointer},
 };
-use crate::network::{Mlp, Norm, TextBlock, TextMlp, VisionBlock, format::Number};
+use crate::network::{Mlp, Norm, Tau, TextBlock, TextMlp, VisionBlock, format::Number};
 
 /// Positions of a page of the cache (`kernels/common.cuh`).
 pub const PAGE: usize = 16;
@@ -79,12 +79,29 @@ pub struct Scale {
 /// Values from one scale to the next: cuBLASLt rejects products whose scales do not begin at multiples of 16 bytes.
 pub const SCALE_STEP: usize = 4;
 
-/// Rows in int8: a value is the number times the scale of its row.
+/// Rows of numbers in 8 bits: a value is the number times the scale of its row.
 #[derive(Clone, Copy, Debug)]
-pub struct Int8Rows {
-    pub values: StridedRows<i8>,
+pub struct ScaledRows<T> {
+    pub values: StridedRows<T>,
     /// `[rows]`.
     pub scales: Pointer<f32>,
+}
+
+pub type Int8Rows = ScaledRows<i8>;
+pub type E4m3Rows = ScaledRows<u8>;
+
+impl<T: Copy> ScaledRows<T> {
+    /// The rows from `row` on.
+    pub fn from(self, row: usize) -> Self {
+        Self {
+            values: self.values.from(row),
+            scales: self.scales.at(row),
+        }
+    }
+
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
+        self.values.has_room_for(rows, width) && self.scales.len() >= rows
+    }
 }
 
 impl Int8Rows {
@@ -103,18 +120,6 @@ impl Int8Rows {
             },
             scales,
         }
-    }
-
-    /// The rows from `row` on.
-    pub fn from(self, row: usize) -> Self {
-        Self {
-            values: self.values.from(row),
-            scales: self.scales.at(row),
-        }
-    }
-
-    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
-        self.values.has_room_for(rows, width) && self.scales.len() >= rows
     }
 }
 
@@ -154,7 +159,7 @@ impl Activations {
             Self::Bf16(rows) => Self::Bf16(rows.behind(columns)),
             Self::F32(rows) => Self::F32(rows.behind(columns)),
             Self::E4m3(rows, scale) => Self::E4m3(rows.behind(columns), scale),
-            Self::Int8(Int8Rows { values, scales }) => Self::Int8(Int8Rows {
+            Self::Int8(ScaledRows { values, scales }) => Self::Int8(ScaledRows {
                 values: values.behind(columns),
                 scales,
             }),
@@ -189,7 +194,7 @@ impl Activations {
             Self::Bf16(rows) => (Number::Bf16, rows.stride, rows.start.address()),
             Self::F32(rows) => (Number::F32, rows.stride, rows.start.address()),
             Self::E4m3(rows, _) => (Number::E4m3, rows.stride, rows.start.address()),
-            Self::Int8(Int8Rows { values, .. }) => {
+            Self::Int8(ScaledRows { values, .. }) => {
                 (Number::Int8, values.stride, values.start.address())
             }
         }
@@ -256,9 +261,11 @@ pub enum WeightPointer {
         /// Of the layer's inputs.
         input: Scale,
     },
+    /// Of experts alone: each output has a scale.
+    ExpertE4m3(E4m3Rows),
 }
 
-/// Weights and bias of a linear layer.
+/// Weights and bias of a linear layer. Those of experts are behind each other, without biases.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearRef {
     pub weight: WeightPointer,
@@ -300,26 +307,36 @@ impl GpuLinear {
         }
     }
 
+    /// True for weights of experts in 8 bits.
+    pub fn is_experts(&self) -> bool {
+        matches!(self.at.weight, WeightPointer::ExpertE4m3(_))
+    }
+
     /// True for the same layer or parts of one.
     pub fn is_stored_with(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.bias, &other.bias)
     }
 }
 
+pub type GpuTau = Tau<Buffer<bf16>>;
 pub type GpuTextBlock = TextBlock<GpuLinear, Buffer<bf16>>;
 pub type GpuVisionBlock = VisionBlock<GpuLinear, Buffer<bf16>>;
 
-/// Attention and MLP of a block read the same rows and add to the same hidden states, so the block has two layers in memory.
 impl GpuTextBlock {
+    /// Attention and MLP of a block read the same rows and add to the same hidden states, so one without experts has two layers in memory.
     /// `qkv_fc1` has the outputs of queries, keys and values, then those of the MLP's first layer, `[3 * width + ff, width]`. In each head
     /// of queries and keys, outputs that are rotated together are 8 apart (`kernels/rope_scatter.cu`). `proj_fc2` is attention's projection
     /// beside the MLP's second layer, `[width, width + ff]`; it is both in the block.
-    pub fn of_joined(ln: GpuNorm, [qkv_fc1, proj_fc2]: [GpuLinear; 2]) -> Self {
+    pub fn of_joined(
+        ln: GpuNorm,
+        tau: Option<GpuTau>,
+        [qkv_fc1, proj_fc2]: [GpuLinear; 2],
+    ) -> Self {
         let of_qkv = 3 * qkv_fc1.inner;
         Self {
             ln,
             qkv: qkv_fc1.part(0..of_qkv),
-            tau: None,
+            tau,
             proj: proj_fc2.clone(),
             mlp: TextMlp::Dense(Mlp {
                 fc1: qkv_fc1.part(of_qkv..qkv_fc1.outputs),
@@ -328,7 +345,7 @@ impl GpuTextBlock {
         }
     }
 
-    /// The layers in memory.
+    /// The layers in memory, but for experts.
     pub fn joined(&self) -> [GpuLinear; 2] {
         let mut qkv_fc1 = self.qkv.clone();
         if let TextMlp::Dense(mlp) = &self.mlp {
@@ -360,6 +377,9 @@ impl LinearRef {
             weight: match self.weight {
                 WeightPointer::Bf16(weight) => WeightPointer::Bf16(weight.at(weights)),
                 WeightPointer::Int8(rows) => WeightPointer::Int8(rows.from(range.start)),
+                WeightPointer::ExpertE4m3(rows) => {
+                    WeightPointer::ExpertE4m3(rows.from(range.start))
+                }
                 WeightPointer::E4m3 {
                     values,
                     scale,
@@ -382,7 +402,7 @@ impl LinearRef {
         match self.weight {
             WeightPointer::Bf16(_) => Number::Bf16,
             WeightPointer::Int8(_) => Number::Int8,
-            WeightPointer::E4m3 { .. } => Number::E4m3,
+            WeightPointer::E4m3 { .. } | WeightPointer::ExpertE4m3(_) => Number::E4m3,
         }
     }
 
@@ -400,7 +420,7 @@ impl LinearRef {
     pub fn bf16(&self) -> Result<Pointer<bf16>, CudaError> {
         match self.weight {
             WeightPointer::Bf16(weight) => Ok(weight),
-            WeightPointer::Int8(_) | WeightPointer::E4m3 { .. } => Err(CudaError::Shape(format!(
+            _ => Err(CudaError::Shape(format!(
                 "a layer of {} outputs is in 8 bits where bf16 is needed",
                 self.outputs
             ))),
@@ -431,6 +451,7 @@ impl LinearRef {
             WeightPointer::Bf16(weight) => weight.len() >= values,
             WeightPointer::E4m3 { values: at, .. } => at.len() >= values,
             WeightPointer::Int8(rows) => rows.has_room_for(self.outputs, self.inner),
+            WeightPointer::ExpertE4m3(rows) => rows.has_room_for(self.outputs, self.inner),
         }
     }
 }

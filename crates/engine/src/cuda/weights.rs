@@ -14,11 +14,13 @@ use super::{
     fp8::{self, GpuScales},
     kernels::Kernels,
     memory::{Buffer, wait_for_stream},
-    tensor::{GpuLinear, GpuTextBlock, LinearRef, MatrixShape, StridedRows, WeightPointer},
+    tensor::{
+        GpuLinear, GpuNorm, GpuTextBlock, LinearRef, MatrixShape, StridedRows, WeightPointer,
+    },
 };
 use crate::{
     model::{self, Formats, ModelConfig},
-    network::{Network, PartMap, Region, Text, Vision, VisionBlock, format::Number},
+    network::{Network, PartMap, Region, Text, TextMlp, Vision, VisionBlock, format::Number},
 };
 
 mod load;
@@ -32,8 +34,11 @@ pub struct GpuText {
     pub layers: Text<GpuLinear, Buffer<bf16>>,
     /// The rows of `lm_head` for the coordinate token and the end token.
     pub coord_or_end: GpuLinear,
-    /// With frequencies in f32.
+    /// With frequencies in f32, and its norm beside it.
     pub region: Region<GpuLinear, Buffer<f32>>,
+    pub region_ln: Option<GpuNorm>,
+    /// What experts read in steps of many rows.
+    pub expert_input: Number,
 }
 
 pub type GpuVision = Vision<GpuLinear, Buffer<bf16>>;
@@ -52,12 +57,14 @@ impl GpuWeights {
         weights: model::Weights,
         formats: Formats<'_>,
     ) -> Result<Self, CudaError> {
-        let mut loader = GpuLoader::new(kernels, formats)?;
+        let mut loader = GpuLoader::new(kernels, formats, weights.number_of_experts())?;
         let Network {
             text,
             vision,
-            region,
+            mut region,
         } = weights;
+        let region_ln = region.ln.take();
+        let region_ln = region_ln.map(|ln| ln.try_map(|tensor| loader.plain(tensor)));
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
         let coord_or_end = loader.outputs_of(&text.lm_head, &ids)?;
         let blocks = text.blocks.into_iter();
@@ -73,6 +80,8 @@ impl GpuWeights {
                 },
                 coord_or_end,
                 region: region.try_map(&mut Frequencies(&mut loader))?,
+                region_ln: region_ln.transpose()?,
+                expert_input: formats.experts.input,
             },
             vision: vision.try_map(&mut loader)?,
         })
@@ -91,7 +100,13 @@ impl GpuWeights {
                 quantised(&qkv_fc1, kernels)?,
                 quantised(&proj_fc2, kernels)?,
             ];
-            Ok::<_, CudaError>(GpuTextBlock::of_joined(block.ln, layers))
+            Ok::<_, CudaError>(match block.mlp {
+                TextMlp::Dense(_) => GpuTextBlock::of_joined(block.ln, block.tau, layers),
+                TextMlp::Experts(_) => {
+                    let [qkv, proj] = layers;
+                    GpuTextBlock { qkv, proj, ..block }
+                }
+            })
         };
         let blocks = self.text.layers.blocks.into_iter().map(block);
         self.text.layers.blocks = blocks.collect::<Result<_, _>>()?;
@@ -103,11 +118,12 @@ impl GpuWeights {
         self.large_layers().any(|layer| layer.number() == number)
     }
 
-    /// Those that can be in 8 bits.
+    /// Those that can be in 8 bits, but for experts.
     pub fn large_layers(&self) -> impl Iterator<Item = &GpuLinear> {
         let Self { vision, text } = self;
         let encoder = vision.blocks.iter().flat_map(VisionBlock::layers);
         let decoder = text.layers.blocks.iter().flat_map(GpuTextBlock::layers);
+        let decoder = decoder.filter(|layer| !layer.is_experts());
         encoder
             .chain([&vision.proj.fc1, &vision.proj.fc2])
             .chain(decoder)

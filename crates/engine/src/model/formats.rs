@@ -4,6 +4,7 @@ use super::calibration::ModelCalibration;
 use crate::network::{
     format::{Format, Number},
     layers::LargeLayer,
+    spec::LayerSpec,
 };
 use spotter_core::config::GpuPrecision;
 
@@ -14,6 +15,7 @@ pub struct Formats<'a> {
     pub large: Format,
     /// Of these and all other layers.
     pub others: Format,
+    pub experts: Format,
     /// What the user's pictures showed: layers whose errors are too large for int8, and the largest inputs for e4m3.
     pub measured: Option<&'a ModelCalibration>,
 }
@@ -26,17 +28,26 @@ impl<'a> Formats<'a> {
         Self {
             large: format,
             others: format,
+            experts: format,
             measured: None,
         }
     }
 
-    pub fn on_gpu(precision: GpuPrecision, measured: Option<&'a ModelCalibration>) -> Self {
+    /// Of a model whose file has experts in this format, if it has some.
+    pub fn on_gpu(
+        precision: GpuPrecision,
+        measured: Option<&'a ModelCalibration>,
+        experts: Option<Number>,
+    ) -> Self {
         let large = match precision {
             GpuPrecision::Bf16 => Format::BF16,
             GpuPrecision::Fp8 => Format::E4M3,
             GpuPrecision::Int8 => Format::INT8,
         };
-        Self::BF16.with_large(large, measured)
+        Self {
+            experts: experts.map_or(Format::BF16, |stored| experts_on_gpu(precision, stored)),
+            ..Self::BF16.with_large(large, measured)
+        }
     }
 
     /// With another format of the large layers.
@@ -45,6 +56,14 @@ impl<'a> Formats<'a> {
             large,
             measured,
             ..self
+        }
+    }
+
+    /// Of any layer.
+    pub fn of_spec(&self, layer: &LayerSpec) -> Format {
+        match layer.count {
+            1 => self.of(layer.large),
+            _ => self.experts,
         }
     }
 
@@ -68,6 +87,18 @@ impl<'a> Formats<'a> {
     }
 }
 
+/// What experts that a file has in `stored` are in on a GPU: e4m3 stays, and in fp8 all are in it.
+fn experts_on_gpu(precision: GpuPrecision, stored: Number) -> Format {
+    match (precision, stored) {
+        (GpuPrecision::Fp8, _) => Format {
+            input: Number::E4m3,
+            ..Format::E4M3_BY_OUTPUT
+        },
+        (_, Number::E4m3) => Format::E4M3_BY_OUTPUT,
+        _ => Format::BF16,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +111,7 @@ mod tests {
             (GpuPrecision::Fp8, Format::E4M3, Format::BF16),
             (GpuPrecision::Int8, Format::INT8, Format::INT8),
         ] {
-            let formats = Formats::on_gpu(precision, None);
+            let formats = Formats::on_gpu(precision, None, None);
             assert_eq!(formats.of(Some(LargeLayer::EncoderQkv(3))), large);
             assert_eq!(formats.of(projection), of_projection);
             assert_eq!(formats.of(None), Format::BF16);

@@ -173,6 +173,14 @@ impl Tensor {
         self.len() == 0
     }
 
+    /// What the values are stored in.
+    pub fn number(&self) -> Number {
+        match self.data {
+            TensorData::Encoded { format, .. } => format,
+            TensorData::F32(_) => Number::F32,
+        }
+    }
+
     /// The values in single precision; exact for all formats. May block on the disk.
     pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
         if let TensorData::F32(values) = &self.data {
@@ -206,6 +214,9 @@ impl Tensor {
                 let length = length * format.bytes();
                 let mut read = Vec::with_capacity(length);
                 bytes.pieces(0, length, |piece| read.extend_from_slice(piece))?;
+                if format == Number::E4m3 {
+                    refuse_nan(&self.name, &read)?;
+                }
                 (format, TensorBytes::from(read))
             }
             TensorData::Encoded { format, bytes } => (format, bytes),
@@ -222,6 +233,26 @@ impl Tensor {
     /// The same in bf16, rounded to nearest.
     pub fn read_bf16(&self, first: usize, to: &mut [bf16]) -> Result<(), WeightsError> {
         self.read(first, to, bf16::from_f32, Number::decode_bf16)
+    }
+
+    /// Fills `to` with the bytes of a tensor in e4m3 from value `first` on. NaN is an error. May block on the disk.
+    pub fn read_e4m3(&self, first: usize, to: &mut [u8]) -> Result<(), WeightsError> {
+        let TensorData::Encoded {
+            format: Number::E4m3,
+            bytes,
+        } = &self.data
+        else {
+            return Err(WeightsError::Odd(format!(
+                "tensor {} is not in F8_E4M3",
+                self.name
+            )));
+        };
+        let length = to.len();
+        let mut rest = &mut *to;
+        bytes.pieces(first, length, |piece| {
+            take_first(&mut rest, piece.len()).copy_from_slice(piece);
+        })?;
+        refuse_nan(&self.name, to)
     }
 
     fn read<T>(
@@ -267,6 +298,16 @@ impl StoredValues {
 }
 
 /// The first `count` values, which are no longer in `rest`.
+/// An error when one of these numbers in e4m3 is NaN: kernels take it for a large number.
+fn refuse_nan(name: &str, e4m3: &[u8]) -> Result<(), WeightsError> {
+    match e4m3.iter().any(|byte| byte & 0x7f == 0x7f) {
+        true => Err(WeightsError::Odd(format!(
+            "tensor {name} has a value that is not a number; copy or download the file again"
+        ))),
+        false => Ok(()),
+    }
+}
+
 fn take_first<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
     let (first, behind) = std::mem::take(rest).split_at_mut(count);
     *rest = behind;

@@ -57,8 +57,15 @@ impl Weights {
 
     /// True for a Moondream 3.
     pub fn has_experts(&self) -> bool {
-        let mut blocks = self.text.blocks.iter();
-        blocks.any(|block| matches!(block.mlp, TextMlp::Experts(_)))
+        self.number_of_experts().is_some()
+    }
+
+    /// What the weights of experts are stored in, where there are some.
+    pub fn number_of_experts(&self) -> Option<Number> {
+        self.text.blocks.iter().find_map(|block| match &block.mlp {
+            TextMlp::Experts(experts) => Some(experts.up.weight.number()),
+            TextMlp::Dense(_) => None,
+        })
     }
 }
 

@@ -41,7 +41,8 @@ pub enum Scales {
 pub struct Format {
     pub weight: Number,
     pub scales: Scales,
-    /// What inputs of many rows are rounded to. In int8 each row has a scale of its own, in e4m3 the layer has one.
+    /// What inputs of many rows are rounded to. In int8 each row has a scale of its own, in e4m3 the layer has one, or each row where each
+    /// output has one.
     pub input: Number,
 }
 
@@ -57,6 +58,13 @@ impl Format {
         weight: Number::E4m3,
         scales: Scales::Tensor,
         input: Number::E4m3,
+    };
+
+    /// Of experts, whose inputs stay in bf16.
+    pub const E4M3_BY_OUTPUT: Self = Self {
+        weight: Number::E4m3,
+        scales: Scales::Output,
+        input: Number::Bf16,
     };
 
     const fn plain(number: Number) -> Self {

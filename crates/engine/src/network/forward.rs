@@ -80,8 +80,8 @@ pub fn text_block<O: DecoderOps>(
             ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])
         }
         TextMlp::Experts(experts) => {
-            ops.add(hidden, [(&attended, &block.proj)])?;
-            ops.add_experts(hidden, &normed, experts, run.outputs)
+            ops.add_experts(hidden, &normed, experts, run.outputs)?;
+            ops.add(hidden, [(&attended, &block.proj)])
         }
     }
 }

@@ -70,7 +70,8 @@ pub trait DecoderOps: Ops {
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
 
-    /// Adds what the experts of the first `rows` rows make of them to the first hidden states, which have changed since `x` was normed.
+    /// Adds what the experts of the first `rows` rows make of them to the first hidden states, of which `x` is the layer norm. It comes
+    /// before all else that is added in the block, so a device may norm them again in the format that experts read.
     fn add_experts(
         &mut self,
         hidden: &mut Self::Hidden,

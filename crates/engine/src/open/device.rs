@@ -233,6 +233,7 @@ fn place_on_gpu(
         clock,
     } = model;
     cuda::supported(config).map_err(|e| e.to_string())?;
+    let experts = weights.number_of_experts();
     // Kept open: the driver's context is there when the free memory is read, and stays.
     let opened = cuda::open(index).map_err(|e| e.to_string())?;
     let memory = GpuMemory {
@@ -246,6 +247,7 @@ fn place_on_gpu(
             bounds,
             precision,
             measured: measured.measured(),
+            experts,
             has_fp8: opened.has_fp8(),
             keeps_frames: settings.frames == config::FramePlace::Gpu,
             memory,
@@ -272,7 +274,7 @@ fn place_on_gpu(
         gpu: index,
         cache: &cuda::kernel_cache(),
         capacity: plan.capacity,
-        formats: Formats::on_gpu(chosen.precision, measured.measured()),
+        formats: Formats::on_gpu(chosen.precision, measured.measured(), experts),
         pictures: &pictures,
     };
     let backend = CudaBackend::new(settings, config, weights, clock);

@@ -9,6 +9,7 @@ use super::device::{SLOTS, crops_max, gpu_permits, pages};
 use crate::{
     cuda::{self, CudaCapacity, Footprint},
     model::{Formats, ModelCalibration, ModelConfig},
+    network::format::Number,
     scheduler::sequence::Bounds,
 };
 use spotter_core::config::GpuPrecision;
@@ -93,6 +94,8 @@ pub struct PlanInputs<'a> {
     pub precision: GpuPrecision,
     /// Says which layers are not in int8.
     pub measured: Option<&'a ModelCalibration>,
+    /// What the file has experts in, if it has some.
+    pub experts: Option<Number>,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,
     /// `model.frames = "gpu"`: strips are made in the GPU's memory.
@@ -148,7 +151,7 @@ impl MemoryPlan {
     }
 
     fn of(inputs: &PlanInputs<'_>, capacity: CudaCapacity) -> Result<Self, String> {
-        let formats = Formats::on_gpu(inputs.precision, inputs.measured);
+        let formats = Formats::on_gpu(inputs.precision, inputs.measured, inputs.experts);
         let footprint = Footprint::of(inputs.config, formats, capacity);
         Ok(Self {
             capacity,

@@ -7,8 +7,27 @@ use crate::cuda::{
     error::CudaError,
     memory::Pointer,
     program::StepTables,
-    tensor::{Activations, PAGE, TEXT_HEAD, TILE},
+    tensor::{Activations, GpuTau, PAGE, TEXT_HEAD, TILE},
 };
+
+/// The most outputs of `tau_parts`, two for each head.
+pub const TAU_OUTPUTS_MAX: usize = 64;
+/// Up to this number of rows, reading the weights of tau limits its speed.
+const TAU_FEW_ROWS: usize = 64;
+
+/// Splits of the sums of tau: 96 of 64 features in Moondream 3.
+fn tau_splits(rows: usize) -> usize {
+    match rows {
+        0..=TAU_FEW_ROWS => 24,
+        _ => 4,
+    }
+}
+
+/// Values of the parts of these sums, in steps of up to `rows` rows.
+pub fn tau_values(rows: usize, heads: usize) -> usize {
+    let of = |rows: usize| tau_splits(rows) * rows * 2 * heads;
+    of(rows).max(of(rows.min(TAU_FEW_ROWS)))
+}
 
 /// What a step's positions attend with in one layer.
 #[derive(Clone, Copy)]
@@ -20,6 +39,8 @@ pub struct CachedAttention<'a> {
     pub rope_cos_sin: Pointer<f32>,
     pub cache: LayerCache,
     pub parts: AttentionParts,
+    /// [`tau_values`]: parts of the sums behind the scales of queries and values, where the network has them.
+    pub tau: Pointer<f32>,
     pub heads: usize,
 }
 
@@ -42,10 +63,11 @@ pub struct AttentionParts {
 }
 
 impl Kernels {
-    /// `rope_scatter.cu`: rotates queries and keys in place.
+    /// `rope_scatter.cu`: rotates queries and keys in place. With `tau`, `tau.cu` before it: queries and values are scaled in place.
     pub fn rope_scatter(
         &self,
         attention: &CachedAttention<'_>,
+        tau: Option<&GpuTau>,
         positions: usize,
     ) -> Result<(), CudaError> {
         let &CachedAttention {
@@ -67,6 +89,35 @@ impl Kernels {
         )?;
         let grid = (heads, positions.div_ceil(PAGE), 1);
         let angles = attention.rope_cos_sin;
+        if let Some(tau) = tau {
+            let (parts, weight, alpha) = (attention.tau, tau.wq_wv.start(), tau.alpha.start());
+            let (outputs, splits) = (2 * heads, tau_splits(positions));
+            let features = 3 * heads * TEXT_HEAD;
+            require(
+                outputs <= TAU_OUTPUTS_MAX
+                    && weight.len() >= outputs * features
+                    && alpha.len() >= heads
+                    && parts.len() >= splits * positions * outputs,
+                "tau: up to 32 heads, or a buffer is too small",
+            )?;
+            launch!(
+                self,
+                "tau_parts",
+                (positions.div_ceil(16), splits, 1),
+                128,
+                [qkv, weight, parts, positions, outputs, features]
+            )?;
+            return launch!(
+                self,
+                "rope_scatter_tau",
+                grid,
+                128,
+                [
+                    qkv, position, slot, angles, keys, values, positions, heads, parts, alpha,
+                    splits
+                ]
+            );
+        }
         launch!(
             self,
             "rope_scatter",

@@ -10,7 +10,7 @@ use half::bf16;
 
 use super::{
     attention::CachedAttention,
-    launch::{ByValue, Kernels, launch, require},
+    launch::{ByValue, Kernels, launch, not_of_experts, require},
 };
 use crate::{
     cuda::{
@@ -63,8 +63,11 @@ fn shared_bytes_for(rows: usize) -> usize {
     }
 }
 
-/// The one format of all weights, if there is one.
+/// The one format of all weights, if there is one and the kernel has all parts of the blocks.
 fn format_of(blocks: &[GpuTextBlock]) -> Option<Number> {
+    if blocks.iter().any(|block| block.tau.is_some()) {
+        return None;
+    }
     let layers = blocks.iter().flat_map(GpuTextBlock::layers);
     let mut numbers = layers.map(|layer| layer.number());
     let first = numbers.next()?;
@@ -277,6 +280,7 @@ fn linear_words(linear: &LinearRef) -> Result<[u64; 4], CudaError> {
             let of_sum = input.value * scale.value;
             (values.address(), 0, input.value.recip(), of_sum)
         }
+        WeightPointer::ExpertE4m3(_) => return Err(not_of_experts()),
     };
     let factors = u64::from(f32::to_bits(of_input)) | u64::from(f32::to_bits(of_sum)) << 32;
     Ok([weight, linear.bias.address(), by_output, factors])

@@ -30,8 +30,6 @@
 //!
 //! With inputs in e4m3 too, each row with a scale of its own, the same tiles take half of the tensor cores' time on sm_89 and sm_120. The compiler
 //! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 has products of warpgroups (`experts_wide.cu`).
-#![cfg_attr(not(test), expect(dead_code, reason = "no network has experts yet"))]
-
 use std::sync::Arc;
 
 use cudarc::driver::{
@@ -47,10 +45,13 @@ use super::{
     launch::{Address, ByValue, Kernels, launch, require},
     tensor_map::TensorLayout,
 };
-use crate::cuda::{
-    error::CudaError,
-    memory::{Buffer, Pointer},
-    tensor::{MatrixShape, StridedRows},
+use crate::{
+    cuda::{
+        error::CudaError,
+        memory::{Buffer, Pointer},
+        tensor::{E4m3Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
+    },
+    model::TextConfig,
 };
 
 /// The most experts of a layer: a set of them is a 64-bit word.
@@ -94,7 +95,17 @@ pub struct ExpertShape {
 }
 
 impl ExpertShape {
-    fn check(&self) -> Result<(), CudaError> {
+    /// Of a model's experts, if it has some.
+    pub fn of(config: &TextConfig) -> Option<Self> {
+        config.moe.map(|moe| Self {
+            experts: moe.num_experts,
+            active: moe.experts_per_token,
+            width: config.dim,
+            inner: moe.expert_inner_dim,
+        })
+    }
+
+    pub fn check(&self) -> Result<(), CudaError> {
         require(
             (1..=EXPERTS_MAX).contains(&self.experts)
                 && (1..=self.experts.min(ACTIVE_MAX)).contains(&self.active)
@@ -103,17 +114,6 @@ impl ExpertShape {
             "experts: up to 64, up to 32 of them active, widths are multiples of 16",
         )
     }
-}
-
-/// Weights of one of the two products of all experts, `[experts, outputs, inputs]`.
-#[derive(Clone, Copy, Debug)]
-pub enum ExpertWeights {
-    Bf16(Pointer<bf16>),
-    /// A weight is the number times the scale of its output, `[experts, outputs]`.
-    E4m3 {
-        values: Pointer<u8>,
-        scales: Pointer<f32>,
-    },
 }
 
 /// One of the two products of an expert.
@@ -146,32 +146,20 @@ impl ExpertKernel {
     }
 }
 
-/// Rows in e4m3: a value is the number times the scale of its row.
-#[derive(Clone, Copy, Debug)]
-pub struct ScaledRows {
-    pub values: StridedRows<u8>,
-    pub scales: Pointer<f32>,
-}
-
-impl ScaledRows {
-    fn has_room_for(&self, rows: usize, width: usize) -> bool {
-        self.values.has_room_for(rows, width) && self.scales.len() >= rows
-    }
-}
-
 /// Inputs of a product of experts.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertInputs {
     Bf16(StridedRows),
     /// Beside weights in e4m3, for many rows, on GPUs that have it.
-    E4m3(ScaledRows),
+    E4m3(E4m3Rows),
 }
 
 /// A product of experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertProduct {
     pub part: ExpertPart,
-    pub weights: ExpertWeights,
+    /// Of all experts, `[experts, outputs, inputs]`.
+    pub weights: WeightPointer,
     /// Up: `[rows, width]`, for [`ExpertKernel::Wide`] `[slots, width]`; down: `[slots, inner]`.
     pub x: ExpertInputs,
     /// Up: `[slots, inner]`; down: `[slots, width]`.
@@ -230,12 +218,23 @@ impl Routing {
         })
     }
 
+    pub fn bytes(shape: ExpertShape, rows: usize) -> usize {
+        let of_slot = 3 * size_of::<i32>() + size_of::<f32>();
+        rows * (shape.active * of_slot + size_of::<u64>())
+            + (2 * shape.experts + 1) * size_of::<i32>()
+    }
+
     fn has_room_for(&self, rows: usize) -> bool {
         self.chosen.start().len() >= rows
     }
 }
 
 impl Kernels {
+    /// Those of [`ExpertKernel::Wide`].
+    pub fn has_wide_experts(&self) -> bool {
+        self.has("experts_wide_up")
+    }
+
     /// `route.cu`: the experts of each row, and the rows of each expert.
     pub fn route(&self, routing: &Routing, from: RoutedRows) -> Result<(), CudaError> {
         let RoutedRows {
@@ -343,14 +342,19 @@ impl Kernels {
             (ExpertPart::Down, _) => (width, width, inner, slots),
         };
         let (suffix, values, values_len, scales, scales_len) = match weights {
-            ExpertWeights::Bf16(values) => ("", values.address(), values.len(), 0, usize::MAX),
-            ExpertWeights::E4m3 { values, scales } => (
+            WeightPointer::Bf16(values) => ("", values.address(), values.len(), 0, usize::MAX),
+            WeightPointer::ExpertE4m3(ScaledRows { values, scales }) => (
                 "_e4m3",
-                values.address(),
-                values.len(),
+                values.start.address(),
+                values.start.len(),
                 scales.address(),
                 scales.len(),
             ),
+            _ => {
+                return Err(CudaError::Shape(
+                    "experts are in bf16, or in e4m3 with a scale of each output".into(),
+                ));
+            }
         };
         let (suffix, x, x_stride, x_scale, has_x) = match x {
             ExpertInputs::Bf16(x) => {
@@ -480,7 +484,7 @@ impl Kernels {
     pub fn quantise_rows_e4m3(
         &self,
         x: StridedRows,
-        to: ScaledRows,
+        to: E4m3Rows,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
         let (MatrixShape { rows, width }, out) = (shape, to.values);
@@ -508,7 +512,7 @@ impl Kernels {
         &self,
         routing: &Routing,
         x: StridedRows,
-        to: ScaledRows,
+        to: E4m3Rows,
         rows: usize,
     ) -> Result<(), CudaError> {
         let ExpertShape {

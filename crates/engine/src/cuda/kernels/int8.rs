@@ -11,7 +11,7 @@ use super::{
 };
 use crate::cuda::{
     error::CudaError,
-    tensor::{Epilogue, Int8Rows, LinearRef, MatrixShape, StridedRows, WeightPointer},
+    tensor::{Epilogue, Int8Rows, LinearRef, MatrixShape, ScaledRows, StridedRows, WeightPointer},
 };
 
 /// Rows of a tile of both kernels; outputs of one of `int8_product`.
@@ -131,7 +131,7 @@ impl Kernels {
         rows: usize,
         epilogue: Epilogue,
     ) -> Result<(), CudaError> {
-        let WeightPointer::Int8(Int8Rows {
+        let WeightPointer::Int8(ScaledRows {
             values: weights,
             scales,
         }) = linear.weight

@@ -179,6 +179,11 @@ pub fn require(met: bool, what: &'static str) -> Result<(), CudaError> {
     }
 }
 
+/// The error of a kernel that has weights of experts where it takes one layer's.
+pub fn not_of_experts() -> CudaError {
+    CudaError::Shape("weights of experts are where one layer's must be".into())
+}
+
 impl Kernels {
     /// # Safety
     /// `arguments` are the kernel's, in their order and types, and the memory that they point to is large enough for it.

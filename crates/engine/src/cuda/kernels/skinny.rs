@@ -1,10 +1,10 @@
 //! Products of few rows with large weights.
 
-use super::launch::{Address, Kernels, launch, require};
+use super::launch::{Address, Kernels, launch, not_of_experts, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
-    tensor::{Int8Rows, LinearRef, StridedRows, WeightPointer, kernel_suffix},
+    tensor::{LinearRef, ScaledRows, StridedRows, WeightPointer, kernel_suffix},
 };
 
 /// Where the sums plus bias go.
@@ -90,9 +90,10 @@ impl Kernels {
             WeightPointer::E4m3 { values, scale, .. } => {
                 (values.address(), scale.at.address(), linear.inner)
             }
-            WeightPointer::Int8(Int8Rows { values, scales }) => {
+            WeightPointer::Int8(ScaledRows { values, scales }) => {
                 (values.start.address(), scales.address(), values.stride)
             }
+            WeightPointer::ExpertE4m3(_) => return Err(not_of_experts()),
         };
         let suffix = kernel_suffix(linear.number());
         let most = if rows > 8 { 16 } else { 8 };

@@ -4,7 +4,10 @@ use std::cell::RefCell;
 
 use half::bf16;
 
-use super::runner::{ExpectedProducts, LayerRunner};
+use super::{
+    experts::{ExpertBuffers, RowsForExperts},
+    runner::{ExpectedProducts, LayerRunner},
+};
 use crate::{
     cuda::{
         error::CudaError,
@@ -100,8 +103,15 @@ pub struct CropSequences {
     pub head_dim: usize,
 }
 
-/// The decoder's, of the first layer; `None`: products can be planned only.
-pub type StepAttention<'a> = Option<CachedAttention<'a>>;
+/// What the decoder's blocks read beside rows.
+#[derive(Clone, Copy)]
+pub struct DecoderStep<'a> {
+    /// Of the first layer; `None`: products can be planned only.
+    pub attention: Option<CachedAttention<'a>>,
+    pub experts: Option<&'a ExpertBuffers>,
+    /// `[positions]`: rows of the step that no one reads.
+    pub is_zombie: Pointer<i32>,
+}
 
 #[derive(Clone, Copy)]
 pub struct GpuHidden {
@@ -219,7 +229,7 @@ impl EncoderOps for CudaOps<'_, CropSequences> {
     }
 }
 
-impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
+impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
     fn qkv(
         &mut self,
         x: &GpuRows,
@@ -227,10 +237,10 @@ impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
         block: &GpuTextBlock,
     ) -> Result<GpuRows, CudaError> {
         self.queries(x, &block.qkv)?;
-        if let Some(attention) = self.attention {
-            let attention = of_layer(attention, layer);
+        if let Some(attention) = self.attention.attention {
+            let (attention, tau) = (of_layer(attention, layer), block.tau.as_ref());
             self.pass
-                .launch(|kernels| kernels.rope_scatter(&attention, x.rows))?;
+                .launch(|kernels| kernels.rope_scatter(&attention, tau, x.rows))?;
         }
         Ok(GpuRows::new(Activations::Bf16(self.qkv), x.rows))
     }
@@ -243,7 +253,7 @@ impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
         rows: usize,
     ) -> Result<GpuRows, CudaError> {
         let to = GpuRows::new(self.attended.of(reader), rows);
-        if let Some(attention) = self.attention {
+        if let Some(attention) = self.attention.attention {
             let attention = of_layer(attention, layer);
             self.pass
                 .launch(|kernels| attend_step(kernels, &attention, self.qkv, &to))?;
@@ -253,13 +263,35 @@ impl DecoderOps for CudaOps<'_, StepAttention<'_>> {
 
     fn add_experts(
         &mut self,
-        _: &mut GpuHidden,
-        _: &GpuRows,
-        _: &Experts<GpuLinear>,
-        _: usize,
+        hidden: &mut GpuHidden,
+        x: &GpuRows,
+        experts: &Experts<GpuLinear>,
+        rows: usize,
     ) -> Result<(), CudaError> {
-        // No weights of experts are on a GPU.
-        Err(CudaError::Experts)
+        let missing = || CudaError::Shape("it has experts and no buffers for them".into());
+        let buffers = self.attention.experts.ok_or_else(missing)?;
+        // The router reads bf16, and what it chose is not found again in rounder numbers.
+        let x = match (x.x, x.source) {
+            (Activations::Bf16(_), _) | (_, None) => x.x,
+            (_, Some(source)) => self.norm(source, &experts.router, rows)?.x,
+        };
+        let logits = experts
+            .router
+            .product(x, buffers.logits(), rows, Epilogue::Bias);
+        self.pass.product(logits)?;
+        let (Activations::Bf16(x), Some(attention)) = (x, self.attention.attention) else {
+            return Ok(());
+        };
+        let rows = RowsForExperts {
+            x,
+            hidden: hidden.start,
+            width: experts.router.inner,
+            rows,
+            is_zombie: self.attention.is_zombie,
+            flagged: rows.min(attention.tables.counts.row_positions),
+        };
+        self.pass
+            .launch(|kernels| buffers.add(kernels, &rows, experts))
     }
 }
 

@@ -80,7 +80,12 @@ impl RegionHeads {
             }
             let shape = MatrixShape { rows, width };
             kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
-            let (gathered, inner) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+            let (mut gathered, inner) = (Activations::Bf16(gathered), Activations::Bf16(inner));
+            if let Some(ln) = &weights.region_ln {
+                let normed = Activations::bf16(text.normed.start(), width);
+                kernels.layer_norm(self.gathered.start(), ln.at(), normed, shape)?;
+                gathered = normed;
+            }
             let (last, x) = match decoder {
                 Decoder::Linear(layer) => (layer, gathered),
                 Decoder::Mlp(mlp) => {

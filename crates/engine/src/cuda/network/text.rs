@@ -5,15 +5,16 @@ use std::{cell::RefCell, collections::BTreeSet};
 use half::bf16;
 
 use super::{
-    blocks::{CudaOps, GpuHidden, InputPlace, Pass, StepAttention, e4m3_values},
+    blocks::{CudaOps, DecoderStep, GpuHidden, InputPlace, Pass, e4m3_values},
+    experts::{ExpertBuffers, ExpertRoom},
     runner::{ExpectedProducts, LayerRunner},
 };
 use crate::{
     cuda::{
         error::CudaError,
         kernels::{
-            AttentionParts, CachedAttention, EmbedInputs, ImageShape, Kernels, LayerCache,
-            ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables,
+            AttentionParts, CachedAttention, EmbedInputs, ExpertShape, ImageShape, Kernels,
+            LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables, tau_values,
         },
         memory::{Buffer, Pointer},
         program::{StepCounts, StepTables, TableLayout},
@@ -21,8 +22,8 @@ use crate::{
         tensor::{GpuEncoder, GpuLinear, MatrixShape, PAGE, StridedRows, TEXT_HEAD, TILE, bucket},
         weights::GpuText,
     },
-    model::{ModelConfig, ROPE_THETA, ROTARY_DIM, TextConfig},
-    network::{format::Number, forward},
+    model::{Formats, ModelConfig, TextConfig},
+    network::{format::Number, forward, spec::RopeSpec},
 };
 
 /// In fp8 and kernel by kernel, the inputs of steps of up to this number of positions are in bf16, beside weights in e4m3: reading the
@@ -80,6 +81,9 @@ pub struct TextDecoder {
     proj_fc2_in_e4m3: Buffer<u8>,
     partial_values: Buffer<f32>,
     partial_max_sums: Buffer<f32>,
+    /// Of models with tau; empty otherwise.
+    tau: Buffer<f32>,
+    experts: Option<ExpertBuffers>,
     /// `[positions]`: 1 where the row had ended before this step.
     is_zombie: Buffer<i32>,
 }
@@ -98,10 +102,14 @@ impl TextDecoder {
         let layer_values = limits.pages * page_values(text);
         let positions = layout.positions;
         let [hidden, normed, qkv, proj_fc2_in] = row_lengths(text, layout);
-        let [partial_values, partial_max_sums] = partial_lengths(text, layout);
+        let [partial_values, partial_max_sums, tau] = partial_lengths(text, layout);
         let blocks = &weights.layers.blocks;
         let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
         let [normed_e4m3, proj_fc2_in_e4m3] = e4m3_lengths(text, layout, input);
+        let experts = expert_room(text, layout, weights.expert_input)
+            .map(|room| ExpertBuffers::new(stream, room))
+            .transpose()?;
+        let rope = rope_cos_sin(config.network().rope, config.context());
         Ok(Self {
             one_launch: OneLaunchDecoder::new(kernels, text, blocks)?,
             image_tokens: config.image_tokens(),
@@ -110,7 +118,7 @@ impl TextDecoder {
             bos_id: config.tokenizer.bos_id as usize,
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
-            rope_cos_sin: Buffer::from_host(stream, &rope_cos_sin(config.context()))?,
+            rope_cos_sin: Buffer::from_host(stream, &rope)?,
             hidden: zeros(hidden)?,
             normed: zeros(normed)?,
             qkv: zeros(qkv)?,
@@ -119,18 +127,24 @@ impl TextDecoder {
             proj_fc2_in_e4m3: Buffer::zeros(stream, proj_fc2_in_e4m3)?,
             partial_values: floats(partial_values)?,
             partial_max_sums: floats(partial_max_sums)?,
+            tau: floats(tau)?,
+            experts,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
             weights,
         })
     }
 
-    /// Bytes that one takes beside its weights and the KV cache; `input` is what its layers read.
-    pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, input: Number) -> usize {
+    /// Bytes that one takes beside its weights and the KV cache.
+    pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, formats: Formats<'_>) -> usize {
         let rows: usize = row_lengths(config, layout).iter().sum();
         let partial: usize = partial_lengths(config, layout).iter().sum();
-        let in_e4m3: usize = e4m3_lengths(config, layout, input).iter().sum();
-        rows * size_of::<bf16>() + partial * size_of::<f32>() + in_e4m3
+        let in_e4m3: usize = e4m3_lengths(config, layout, formats.large.input)
+            .iter()
+            .sum();
+        let experts = expert_room(config, layout, formats.experts.input);
+        let experts = experts.map_or(0, |room| room.bytes());
+        rows * size_of::<bf16>() + partial * size_of::<f32>() + in_e4m3 + experts
     }
 
     /// Bytes of a page of the KV cache.
@@ -220,7 +234,7 @@ impl TextDecoder {
     fn blocks(
         &self,
         pass: Pass<'_>,
-        attention: StepAttention<'_>,
+        attention: Option<CachedAttention<'_>>,
         [positions, outputs]: [usize; 2],
     ) -> Result<(), CudaError> {
         let is_in_bf16 = positions <= POSITIONS_IN_BF16 && self.has_skinny_layers();
@@ -241,7 +255,11 @@ impl TextDecoder {
                 column: width,
                 ..attended
             },
-            attention,
+            attention: DecoderStep {
+                attention,
+                experts: self.experts.as_ref(),
+                is_zombie: self.is_zombie.start(),
+            },
         };
         let (text, rows) = (&self.weights.layers, positions);
         let mut hidden = GpuHidden { start, rows };
@@ -263,6 +281,7 @@ impl TextDecoder {
                 max_sums: self.partial_max_sums.start(),
                 splits: splits(tables.counts.tiles),
             },
+            tau: self.tau.start(),
             heads: self.config.n_heads,
         }
     }
@@ -294,20 +313,35 @@ fn e4m3_lengths(config: &TextConfig, layout: &TableLayout, input: Number) -> [us
     e4m3_values(input, bucket(layout.positions), widths)
 }
 
-/// Values of the buffers of partial results of attention, in the order of the decoder's fields.
-fn partial_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 2] {
+/// For a step's images with short prompts together: the weights of experts are read once for them.
+fn expert_room(config: &TextConfig, layout: &TableLayout, input: Number) -> Option<ExpertRoom> {
+    let limits = &layout.limits;
+    let images = limits.images * (limits.prefix_positions + POSITIONS_BESIDE_IMAGE);
+    ExpertShape::of(config).map(|shape| ExpertRoom {
+        shape,
+        rows: layout.positions,
+        rows_at_once: images.max(ROWS_WITHOUT_IMAGE_MAX).min(layout.positions),
+        input,
+    })
+}
+
+/// Values of the buffers of partial results of attention and tau, in the order of the decoder's fields.
+fn partial_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 3] {
     let tile_parts = parts_max(layout.tiles) * config.n_heads * TILE;
-    [tile_parts * TEXT_HEAD, tile_parts * 2]
+    let tau = match config.tau_attn {
+        true => tau_values(bucket(layout.positions), config.n_heads),
+        false => 0,
+    };
+    [tile_parts * TEXT_HEAD, tile_parts * 2, tau]
 }
 
 /// `[context][16][2]`: cosine and sine of `position * theta^(-2j/32)` (docs/moondream.md section 6).
-fn rope_cos_sin(context: usize) -> Vec<f32> {
-    let pairs = ROTARY_DIM / 2;
+fn rope_cos_sin(rope: RopeSpec, context: usize) -> Vec<f32> {
     let angle = |position: usize, j: usize| {
-        position as f32 * ROPE_THETA.powf(-2.0 * j as f32 / ROTARY_DIM as f32)
+        position as f32 * rope.theta.powf(-2.0 * j as f32 / rope.dims as f32)
     };
     (0..context)
-        .flat_map(|position| (0..pairs).map(move |j| angle(position, j)))
+        .flat_map(|position| (0..rope.dims / 2).map(move |j| angle(position, j)))
         .flat_map(|angle| [angle.cos(), angle.sin()])
         .collect()
 }

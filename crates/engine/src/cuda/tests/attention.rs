@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use super::{Random, Rig, assert_close, dense::attend, f32s, fp8::in_both_types, rig};
+use super::{
+    Random, Rig, assert_close, dense::attend, experts::gelu_erf, f32s, fp8::in_both_types, rig,
+};
 use crate::{
     cuda::{
-        kernels::{AttentionParts, CachedAttention, LayerCache},
+        kernels::{AttentionParts, CachedAttention, LayerCache, tau_values},
         memory::Buffer,
         program::{self, StepTables, TableLayout},
-        tensor::{MatrixShape, PAGE, TEXT_HEAD},
+        tensor::{GpuTau, MatrixShape, PAGE, TEXT_HEAD},
     },
+    network::Tau,
     scheduler::backend::{
         BackendLimits, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
     },
@@ -99,8 +102,43 @@ struct Past {
     own: Vec<CacheContents>,
 }
 
+/// Scales of queries and values, as the GPU has them and as numbers.
+struct KnownTau {
+    gpu: GpuTau,
+    wq_wv: Vec<f32>,
+    alpha: Vec<f32>,
+}
+
+impl KnownTau {
+    fn new(rig: &Rig, random: &mut Random) -> Self {
+        let size = 0.1;
+        let weight = random.values(2 * HEADS * 3 * WIDTH);
+        let weight: Vec<bf16> = (weight.iter())
+            .map(|x| bf16::from_f32(x.to_f32() * size))
+            .collect();
+        let alpha = random.values(HEADS);
+        Self {
+            wq_wv: f32s(&weight),
+            alpha: f32s(&alpha),
+            gpu: Tau {
+                wq_wv: rig.up(&weight),
+                alpha: rig.up(&alpha),
+            },
+        }
+    }
+
+    /// Of queries (0) or values (1) of a head, by the row that they are in.
+    fn scale(&self, row: &[f32], part: usize, head: usize, position: usize) -> f32 {
+        let weight = &self.wq_wv[(part * HEADS + head) * 3 * WIDTH..][..3 * WIDTH];
+        let sum: f32 = row.iter().zip(weight).map(|(x, w)| gelu_erf(*x) * w).sum();
+        let log = (position as f32 + 1.0).ln();
+        sum.tanh() + 0.5 + (1.0 + (-self.alpha[head] * log).exp()).recip()
+    }
+}
+
 struct Bench {
     rig: Rig,
+    tau: Option<KnownTau>,
     layout: TableLayout,
     rope_cos_sin: Buffer<f32>,
     keys: Buffer<bf16>,
@@ -143,6 +181,7 @@ impl Bench {
         let partial_rows = counts.tiles.max(1) * HEADS * splits * 16;
         let partial_values = rig.floats(&vec![f32::NAN; partial_rows * TEXT_HEAD]);
         let partial_max_sums = rig.floats(&vec![f32::NAN; partial_rows * 2]);
+        let tau_parts = rig.floats(&vec![f32::NAN; tau_values(all, HEADS)]);
         let attention = CachedAttention {
             tables: StepTables {
                 layout,
@@ -157,9 +196,12 @@ impl Bench {
                 max_sums: partial_max_sums.start(),
                 splits,
             },
+            tau: tau_parts.start(),
             heads: HEADS,
         };
-        rig.kernels.rope_scatter(&attention, all).unwrap();
+        let tau = self.tau.as_ref();
+        let of_gpu = tau.map(|tau| &tau.gpu);
+        rig.kernels.rope_scatter(&attention, of_gpu, all).unwrap();
         if counts.tiles > 0 {
             rig.kernels.attend_prefix(&attention).unwrap();
         }
@@ -172,14 +214,22 @@ impl Bench {
         });
 
         let qkv = f32s(&qkv);
-        let part = |at: usize, part: usize, head: usize| {
-            &qkv[at * 3 * WIDTH + part * WIDTH + head * TEXT_HEAD..][..TEXT_HEAD]
+        let part = |at: usize, part: usize, head: usize, position: usize| -> Vec<f32> {
+            let row = &qkv[at * 3 * WIDTH..][..3 * WIDTH];
+            let values = &row[part * WIDTH + head * TEXT_HEAD..][..TEXT_HEAD];
+            match tau {
+                Some(tau) if part != 1 => {
+                    let scale = tau.scale(row, part / 2, head, position);
+                    values.iter().map(|x| x * scale).collect()
+                }
+                _ => values.to_vec(),
+            }
         };
         let entry = |at: usize, position: usize| {
             std::array::from_fn(|head| {
                 (
-                    rotated(part(at, 1, head), position),
-                    part(at, 2, head).to_vec(),
+                    rotated(&part(at, 1, head, position), position),
+                    part(at, 2, head, position),
                 )
             })
         };
@@ -198,7 +248,7 @@ impl Bench {
                 for head in 0..HEADS {
                     let keys: Vec<&[f32]> = seen.iter().map(|e| &e[head].0[..]).collect();
                     let values: Vec<&[f32]> = seen.iter().map(|e| &e[head].1[..]).collect();
-                    let query = rotated(part(first + j, 0, head), position);
+                    let query = rotated(&part(first + j, 0, head, position), position);
                     wanted.extend(attend(&query, &keys, &values));
                     found.extend(&got[(first + j) * (WIDTH + 8) + head * TEXT_HEAD..][..TEXT_HEAD]);
                 }
@@ -216,7 +266,18 @@ impl Bench {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn rows_see_their_prefix_and_their_own_past() {
+    rows_see_what_they_should(false);
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn rows_with_scaled_queries_and_values_see_the_same() {
+    rows_see_what_they_should(true);
+}
+
+fn rows_see_what_they_should(has_tau: bool) {
     let rig = rig();
+    let tau = has_tau.then(|| KnownTau::new(&rig, &mut Random::new(7)));
     let rope_cos_sin = (0..LIMITS.context).flat_map(|position| {
         (0..16).flat_map(move |j| {
             let angle = position as f32 * 10_000_f32.powf(-(j as f32) / 16.0);
@@ -230,6 +291,7 @@ fn rows_see_their_prefix_and_their_own_past() {
         rope_cos_sin: rig.floats(&rope_cos_sin.collect::<Vec<_>>()),
         keys: rig.up(&nan),
         values: rig.up(&nan),
+        tau,
         rig,
     };
     let mut random = Random::new(6);

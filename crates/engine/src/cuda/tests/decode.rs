@@ -74,7 +74,7 @@ fn backend(config: &ModelConfig, precision: GpuPrecision) -> CudaBackend {
     let pictures = [picture(0)];
     let settings = CudaSettings {
         capacity,
-        formats: Formats::on_gpu(precision, None),
+        formats: Formats::on_gpu(precision, None, None),
         pictures: &pictures,
         ..settings()
     };

@@ -6,11 +6,10 @@ use half::bf16;
 use super::{Random, Rig, assert_close, f32s, fp8, rig};
 use crate::cuda::{
     kernels::{
-        ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, ExpertWeights,
-        RoutedRows, Routing, ScaledRows,
+        ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
     },
     memory::{Buffer, wait_between},
-    tensor::{MatrixShape, StridedRows},
+    tensor::{MatrixShape, ScaledRows, StridedRows, WeightPointer},
 };
 
 /// Of Moondream 3.
@@ -270,13 +269,13 @@ impl Weights {
         }
     }
 
-    fn at(&self) -> ExpertWeights {
+    fn at(&self) -> WeightPointer {
         match (&self.bf16, &self.e4m3) {
-            (Some(values), _) => ExpertWeights::Bf16(values.start()),
-            (None, Some((values, scales))) => ExpertWeights::E4m3 {
-                values: values.start(),
+            (Some(values), _) => WeightPointer::Bf16(values.start()),
+            (None, Some((values, scales))) => WeightPointer::ExpertE4m3(ScaledRows {
+                values: StridedRows::packed(values.start(), self.depth),
                 scales: scales.start(),
-            },
+            }),
             (None, None) => panic!("no weights"),
         }
     }
@@ -297,7 +296,7 @@ struct Layer {
 }
 
 /// The reference's GELU, in the erf form (Abramowitz and Stegun 7.1.26, off by up to 1.5e-7).
-fn gelu_erf(x: f32) -> f32 {
+pub(super) fn gelu_erf(x: f32) -> f32 {
     let z = f64::from(x).abs() * 0.5_f64.sqrt();
     let t = 1.0 / (1.0 + 0.327_591_1 * z);
     let factors = [

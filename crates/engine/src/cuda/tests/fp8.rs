@@ -315,7 +315,7 @@ fn the_network_in_fp8_is_near_the_one_in_bf16() {
     for (name, config, weights) in small_models() {
         let wide = inside(&config, weights.clone(), Formats::BF16);
         let settings = CudaSettings {
-            formats: Formats::on_gpu(GpuPrecision::Fp8, None),
+            formats: Formats::on_gpu(GpuPrecision::Fp8, None, None),
             pictures: &pictures,
             ..settings_for_one()
         };
@@ -337,7 +337,7 @@ fn scales_have_room_for_the_larger_of_both_inputs() {
     let [(_, config, weights), _] = small_models();
     let scales = |measured: Option<&ModelCalibration>| {
         let settings = CudaSettings {
-            formats: Formats::on_gpu(GpuPrecision::Fp8, measured),
+            formats: Formats::on_gpu(GpuPrecision::Fp8, measured, None),
             pictures: &pictures,
             ..settings_for_one()
         };
@@ -346,7 +346,7 @@ fn scales_have_room_for_the_larger_of_both_inputs() {
             .into_parts();
         let input = |layer: &GpuLinear| match layer.at.weight {
             WeightPointer::E4m3 { input, .. } => Some(input.value),
-            WeightPointer::Bf16(_) | WeightPointer::Int8(_) => None,
+            _ => None,
         };
         weights
             .large_layers()

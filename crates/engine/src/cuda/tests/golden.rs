@@ -128,7 +128,7 @@ fn assert_near(report: &Report, excused: impl Fn(&Beyond) -> bool) {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn small_sets_are_as_near_as_the_reference_in_bf16() {
-    assert_as_near_as_reference(&[golden_set("md2-micro")]);
+    assert_as_near_as_reference(&["md2-micro", "md3-ln-tiny"].map(golden_set));
 }
 
 #[test]
@@ -224,7 +224,11 @@ fn true_widths_in_int8_decide_as_f32() {
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let mut backend = cuda_for_one(Formats::on_gpu(GpuPrecision::Int8, None), &config, weights);
+    let mut backend = cuda_for_one(
+        Formats::on_gpu(GpuPrecision::Int8, None, None),
+        &config,
+        weights,
+    );
     let report = golden.report(&mut backend, &set, &config);
     report.print("md2-full on the GPU, int8");
     assert_bins(&report);

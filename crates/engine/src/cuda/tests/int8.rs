@@ -210,7 +210,11 @@ fn few_rows_read_weights_in_int8_exactly() {
 fn the_network_in_int8_is_near_the_one_in_bf16() {
     for (name, config, weights) in small_models() {
         let wide = inside(&config, weights.clone(), Formats::BF16);
-        let narrow = inside(&config, weights, Formats::on_gpu(GpuPrecision::Int8, None));
+        let narrow = inside(
+            &config,
+            weights,
+            Formats::on_gpu(GpuPrecision::Int8, None, None),
+        );
         for (what, i) in [("tokens", 0), ("hidden states", 1)] {
             assert_close(&format!("int8, {name}: {what}"), &narrow[i], &wide[i], 0.1);
             // Equal numbers would mean that the backend does not use int8.
@@ -226,7 +230,7 @@ fn layers_with_large_errors_are_in_bf16() {
         let in_int8 = |errors: &[f32]| {
             let measured = calibration(&config, errors, 1.0);
             let settings = CudaSettings {
-                formats: Formats::on_gpu(GpuPrecision::Int8, Some(&measured)),
+                formats: Formats::on_gpu(GpuPrecision::Int8, Some(&measured), None),
                 ..settings_for_one()
             };
             inside_of(cuda(settings, &config, weights.clone()), &config)
@@ -235,7 +239,7 @@ fn layers_with_large_errors_are_in_bf16() {
         let narrow = inside(
             &config,
             weights.clone(),
-            Formats::on_gpu(GpuPrecision::Int8, None),
+            Formats::on_gpu(GpuPrecision::Int8, None, None),
         );
         assert_eq!(in_int8(&[1.0]), wide, "{name}: all layers");
         assert_eq!(in_int8(&[0.0]), narrow, "{name}: no layer");

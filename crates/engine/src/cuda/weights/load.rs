@@ -1,9 +1,11 @@
-//! From tensors of a file to the GPU, in bf16 or int8, piece by piece: neither the host nor the GPU has a layer twice.
+//! From tensors of a file to the GPU, in bf16 or 8 bits, piece by piece: neither the host nor the GPU has a layer twice.
 //!
 //! ```text
 //!   file ─▶ some rows in pinned memory, in bf16 and in their order ─┬─▶ the layer's weights
-//!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in int8
+//!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in 8 bits
 //! ```
+//!
+//! Experts that a file has in e4m3 are copied as they are.
 
 use std::{any::Any, cell::RefCell, ops::Range, rc::Rc, sync::Arc};
 
@@ -17,28 +19,25 @@ use crate::{
         kernels::Kernels,
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
         tensor::{
-            GpuLinear, GpuTextBlock, Int8Rows, LinearRef, MatrixShape, StridedRows, TEXT_HEAD,
-            WeightPointer,
+            GpuLinear, GpuTau, GpuTextBlock, Int8Rows, LinearRef, MatrixShape, ScaledRows,
+            StridedRows, TEXT_HEAD, WeightPointer,
         },
     },
     model::{Formats, LargeLayer, LinearWeights, Tensor},
-    network::{PartMap, TextBlock, TextMlp, format::Number},
+    network::{Experts, PartMap, Tau, TextBlock, TextMlp, format::Number},
 };
 
 /// Copies weights to the GPU.
 pub struct GpuLoader<'a> {
     stream: &'a Arc<CudaStream>,
     formats: Formats<'a>,
+    kernels: &'a Kernels,
     /// A piece on its way.
     piece: RefCell<PinnedBuffer<bf16>>,
-    /// Converts large layers to int8; `None` where none is in it.
-    int8: Option<Int8Converter<'a>>,
-}
-
-struct Int8Converter<'a> {
-    kernels: &'a Kernels,
-    /// A piece, before it is converted.
-    piece: Buffer<bf16>,
+    /// The same of bytes; of models with experts alone.
+    bytes: RefCell<PinnedBuffer<u8>>,
+    /// A piece on the GPU before it is converted; empty where none is.
+    unconverted: Buffer<bf16>,
 }
 
 impl PartMap<LinearWeights, Tensor> for GpuLoader<'_> {
@@ -75,19 +74,25 @@ impl PartMap<LinearWeights, Tensor> for Frequencies<'_, '_> {
 }
 
 impl<'a> GpuLoader<'a> {
-    pub fn new(kernels: &'a Kernels, formats: Formats<'a>) -> Result<Self, CudaError> {
-        let int8 = match formats.large.weight {
-            Number::Int8 => Some(Int8Converter {
-                kernels,
-                piece: Buffer::zeros(&kernels.stream, PIECE_VALUES)?,
-            }),
-            _ => None,
+    /// For a model whose file has experts in this format, if it has some.
+    pub fn new(
+        kernels: &'a Kernels,
+        formats: Formats<'a>,
+        experts: Option<Number>,
+    ) -> Result<Self, CudaError> {
+        let converts_experts = experts.is_some_and(|number| number != formats.experts.weight);
+        let converted = match converts_experts || formats.large.weight == Number::Int8 {
+            true => PIECE_VALUES,
+            false => 0,
         };
+        let bytes = if experts.is_some() { PIECE_VALUES } else { 0 };
         Ok(Self {
             stream: &kernels.stream,
             formats,
+            kernels,
             piece: RefCell::new(PinnedBuffer::zeros(PIECE_VALUES)?),
-            int8,
+            bytes: RefCell::new(PinnedBuffer::zeros(bytes)?),
+            unconverted: Buffer::zeros(&kernels.stream, converted)?,
         })
     }
 
@@ -95,13 +100,107 @@ impl<'a> GpuLoader<'a> {
         &mut self,
         block: TextBlock<LinearWeights, Tensor>,
     ) -> Result<GpuTextBlock, CudaError> {
-        let (TextMlp::Dense(mlp), None) = (block.mlp, block.tau) else {
-            return Err(CudaError::Experts);
-        };
-        let qkv_fc1 = self.stacked(block.qkv, mlp.fc1)?;
-        let proj_fc2 = self.side_by_side(block.proj, mlp.fc2)?;
         let ln = block.ln.try_map(|tensor| self.plain(tensor))?;
-        Ok(GpuTextBlock::of_joined(ln, [qkv_fc1, proj_fc2]))
+        let tau = block.tau.map(|tau| self.tau(tau)).transpose()?;
+        match block.mlp {
+            TextMlp::Dense(mlp) => {
+                let qkv_fc1 = self.stacked(block.qkv, Some(mlp.fc1))?;
+                let proj_fc2 = self.side_by_side(block.proj, mlp.fc2)?;
+                Ok(GpuTextBlock::of_joined(ln, tau, [qkv_fc1, proj_fc2]))
+            }
+            TextMlp::Experts(experts) => Ok(GpuTextBlock {
+                ln,
+                tau,
+                qkv: self.stacked(block.qkv, None)?,
+                proj: self.layer(block.proj)?,
+                mlp: TextMlp::Experts(Experts {
+                    router: self.layer(experts.router)?,
+                    up: self.experts(experts.up)?,
+                    down: self.experts(experts.down)?,
+                    active: experts.active,
+                }),
+            }),
+        }
+    }
+
+    /// Its inputs are in the order of the outputs of [`GpuLoader::stacked`].
+    fn tau(&self, tau: Tau<Tensor>) -> Result<GpuTau, CudaError> {
+        let alpha = self.in_bf16(&WeightRows::of(&tau.alpha, 1))?;
+        let features = tau.wq_wv.shape.last().copied().unwrap_or(1).max(1);
+        let mut rows = tau.wq_wv.into_f32()?;
+        for row in rows.chunks_exact_mut(features) {
+            put_pairs_together(&mut row[..features / 3 * 2], 1);
+        }
+        let rows: Vec<bf16> = rows.into_iter().map(bf16::from_f32).collect();
+        let wq_wv = Buffer::from_host(self.stream, &rows)?;
+        Ok(Tau { wq_wv, alpha })
+    }
+
+    /// All experts of a block, behind each other.
+    fn experts(&self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
+        let [count, outputs, inner] = layer.weight.shape[..] else {
+            return Err(CudaError::Shape("its experts are no matrices".into()));
+        };
+        let rows = WeightRows::of(&layer.weight, inner);
+        let (weight, memory): (_, Rc<dyn Any>) = match self.formats.experts.weight {
+            Number::E4m3 => {
+                let values = Buffer::zeros(self.stream, count * outputs * inner)?;
+                let at = StridedRows::packed(values.start(), inner);
+                let scales = match &layer.row_scales {
+                    Some(scales) => {
+                        self.copy_bytes(&layer.weight, values.start())?;
+                        Buffer::from_host(self.stream, &scales.to_f32()?)?
+                    }
+                    None => {
+                        let scales = Buffer::zeros(self.stream, count * outputs)?;
+                        let to = ScaledRows {
+                            values: at,
+                            scales: scales.start(),
+                        };
+                        self.converted(
+                            &rows,
+                            "converting experts to e4m3",
+                            |from, first, shape| {
+                                let to = to.from(first);
+                                self.kernels.quantise_rows_e4m3(from, to, shape)
+                            },
+                        )?;
+                        scales
+                    }
+                };
+                let rows = ScaledRows {
+                    values: at,
+                    scales: scales.start(),
+                };
+                (WeightPointer::ExpertE4m3(rows), Rc::new((values, scales)))
+            }
+            _ if layer.row_scales.is_some() => {
+                return Err(CudaError::Shape(
+                    "its experts are in e4m3, which they stay in".into(),
+                ));
+            }
+            _ => {
+                let values = self.in_bf16(&rows)?;
+                (WeightPointer::Bf16(values.start()), Rc::new(values))
+            }
+        };
+        let no_bias = (
+            Buffer::zeros(self.stream, 0)?,
+            Buffer::zeros(self.stream, 0)?,
+        );
+        Ok(GpuLinear {
+            at: LinearRef {
+                weight,
+                bias: no_bias.0.start(),
+                bias_f32: None,
+                largest_input: None,
+                outputs,
+                inner,
+            },
+            weight: memory,
+            bias: Rc::new(no_bias),
+            largest_input: None,
+        })
     }
 
     /// Some outputs of a layer.
@@ -117,14 +216,21 @@ impl<'a> GpuLoader<'a> {
         self.linear(&rows, &bias, layer.large)
     }
 
-    /// Queries, keys and values with the pairs of each head together, then the layer below.
-    fn stacked(&self, qkv: LinearWeights, below: LinearWeights) -> Result<GpuLinear, CudaError> {
+    /// Queries, keys and values with the pairs of each head together, then the layer below, if there is one.
+    fn stacked(
+        &self,
+        qkv: LinearWeights,
+        below: Option<LinearWeights>,
+    ) -> Result<GpuLinear, CudaError> {
         let mut bias = qkv.bias.into_f32()?;
         let inner = qkv.weight.len() / bias.len();
         let rotated = bias.len() / 3 * 2;
         put_pairs_together(&mut bias[..rotated], 1);
-        bias.extend(below.bias.into_f32()?);
-        let rows = WeightRows::stacked(&qkv.weight, &below.weight, inner);
+        if let Some(below) = &below {
+            bias.extend(below.bias.to_f32()?);
+        }
+        let below = below.as_ref().map(|below| &below.weight);
+        let rows = WeightRows::stacked(&qkv.weight, below, inner);
         self.linear(&rows, &bias, qkv.large)
     }
 
@@ -144,9 +250,9 @@ impl<'a> GpuLoader<'a> {
         large: Option<LargeLayer>,
     ) -> Result<GpuLinear, CudaError> {
         let format = self.formats.of(large);
-        let (at, memory): (_, Rc<dyn Any>) = match (format.weight, &self.int8) {
-            (Number::Int8, Some(converter)) => {
-                let (values, scales) = self.in_int8(weight, converter)?;
+        let (at, memory): (_, Rc<dyn Any>) = match format.weight {
+            Number::Int8 => {
+                let (values, scales) = self.in_int8(weight)?;
                 let rows = Int8Rows::new(values.start(), scales.start(), weight.width);
                 (WeightPointer::Int8(rows), Rc::new((values, scales)))
             }
@@ -189,30 +295,51 @@ impl<'a> GpuLoader<'a> {
         Ok(to)
     }
 
-    fn in_int8(
-        &self,
-        weight: &WeightRows<'_>,
-        converter: &Int8Converter<'_>,
-    ) -> Result<(Buffer<i8>, Buffer<f32>), CudaError> {
+    fn in_int8(&self, weight: &WeightRows<'_>) -> Result<(Buffer<i8>, Buffer<f32>), CudaError> {
         let width = weight.width;
         let stride = Int8Rows::stride_of(width);
         let values = Buffer::zeros(self.stream, weight.rows * stride)?;
         let scales = Buffer::zeros(self.stream, weight.rows)?;
         let all = Int8Rows::new(values.start(), scales.start(), width);
+        self.converted(
+            weight,
+            "converting weights to int8",
+            |from, first, shape| self.kernels.quantise_rows(from, all.from(first), shape),
+        )?;
+        Ok((values, scales))
+    }
+
+    /// Calls `convert` with each piece on the GPU, its first row and its shape. Waits for the stream.
+    fn converted(
+        &self,
+        weight: &WeightRows<'_>,
+        what: &'static str,
+        convert: impl Fn(StridedRows, usize, MatrixShape) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let width = weight.width;
         for rows in weight.pieces() {
-            let piece = converter.piece.start();
+            let piece = self.unconverted.start();
             self.copy_piece(weight, rows.clone(), piece)?;
             let shape = MatrixShape {
                 rows: rows.len(),
                 width,
             };
-            let from = StridedRows::packed(piece, width);
-            converter
-                .kernels
-                .quantise_rows(from, all.from(rows.start), shape)?;
-            wait_for_stream(self.stream, "converting weights to int8")?;
+            convert(StridedRows::packed(piece, width), rows.start, shape)?;
+            wait_for_stream(self.stream, what)?;
         }
-        Ok((values, scales))
+        Ok(())
+    }
+
+    /// Copies the bytes of a tensor in e4m3 as they are. Waits for the stream.
+    fn copy_bytes(&self, tensor: &Tensor, to: Pointer<u8>) -> Result<(), CudaError> {
+        let mut piece = self.bytes.borrow_mut();
+        for first in (0..tensor.len()).step_by(PIECE_VALUES) {
+            let count = PIECE_VALUES.min(tensor.len() - first);
+            tensor.read_e4m3(first, &mut piece.as_mut_slice()[..count])?;
+            upload(self.stream, &piece, 0..count, to.at(first))?;
+            wait_for_stream(self.stream, "copying experts to the GPU")?;
+        }
+        Ok(())
     }
 
     /// Reads some rows and copies them to the GPU. Waits for it.

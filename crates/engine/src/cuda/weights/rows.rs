@@ -62,8 +62,9 @@ impl<'a> WeightRows<'a> {
         Self::new(tensor.len() / inner, width, read)
     }
 
-    /// Queries, keys and values with the pairs of each head of queries and keys together, then `below`; rows of `width` values.
-    pub fn stacked(qkv: &'a Tensor, below: &'a Tensor, width: usize) -> Self {
+    /// Queries, keys and values with the pairs of each head of queries and keys together, then `below`, if it is there; rows of `width`
+    /// values.
+    pub fn stacked(qkv: &'a Tensor, below: Option<&'a Tensor>, width: usize) -> Self {
         let outputs = qkv.len() / width;
         let read = move |rows: Range<usize>, to: &mut [bf16]| {
             let above = outputs.saturating_sub(rows.start).min(rows.len());
@@ -73,12 +74,15 @@ impl<'a> WeightRows<'a> {
                 let rotated = (outputs / 3 * 2).saturating_sub(rows.start).min(above);
                 put_pairs_together(&mut to[..rotated * width], width);
             }
-            match behind.is_empty() {
-                true => Ok(()),
-                false => below.read_bf16((rows.start + above - outputs) * width, behind),
+            match below {
+                Some(below) if !behind.is_empty() => {
+                    below.read_bf16((rows.start + above - outputs) * width, behind)
+                }
+                _ => Ok(()),
             }
         };
-        Self::new(outputs + below.len() / width, width, read)
+        let rows_below = below.map_or(0, |below| below.len() / width);
+        Self::new(outputs + rows_below, width, read)
     }
 
     /// Two tensors of so many rows beside each other.
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn layers_do_not_depend_on_their_pieces() {
         let (qkv, fc1) = (tensor(3 * TEXT_HEAD, 5, 0), tensor(100, 5, 7));
-        let stacked = WeightRows::stacked(&qkv, &fc1, 5);
+        let stacked = WeightRows::stacked(&qkv, Some(&fc1), 5);
         let mut want = qkv.to_f32().unwrap();
         put_pairs_together(&mut want[..2 * TEXT_HEAD * 5], 5);
         want.extend(fc1.to_f32().unwrap());

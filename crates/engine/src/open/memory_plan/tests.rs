@@ -25,6 +25,7 @@ fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> P
         },
         precision,
         measured: None,
+        experts: None,
         has_fp8: true,
         keeps_frames: false,
         memory,

@@ -1,0 +1,221 @@
+//! What experts make of rows, and the buffers for it.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use half::bf16;
+
+use crate::{
+    cuda::{
+        error::CudaError,
+        kernels::{
+            ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, Kernels,
+            RoutedRows, Routing,
+        },
+        memory::{Buffer, Pointer},
+        tensor::{
+            Activations, E4m3Rows, GpuLinear, MatrixShape, ScaledRows, StridedRows, WeightPointer,
+            bucket,
+        },
+    },
+    network::{Experts, format::Number},
+};
+
+/// Between the products of a layer of experts.
+pub struct ExpertBuffers {
+    routing: Routing,
+    room: ExpertRoom,
+    /// `[rows, experts]`
+    logits: Buffer<bf16>,
+    /// `[slots, inner]`
+    inner: Buffer<bf16>,
+    /// `[slots, width]`
+    results: Buffer<bf16>,
+    /// Inputs of either product in e4m3, and the scale of each; empty where they stay in bf16.
+    in_e4m3: Buffer<u8>,
+    scales: Buffer<f32>,
+}
+
+/// Rows of a step, and how many of them are computed together.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertRoom {
+    pub shape: ExpertShape,
+    pub rows: usize,
+    /// More are computed in parts.
+    pub rows_at_once: usize,
+    /// What experts read in steps of many rows.
+    pub input: Number,
+}
+
+/// Rows that experts compute.
+#[derive(Clone, Copy)]
+pub struct RowsForExperts {
+    /// Their layer norm.
+    pub x: StridedRows,
+    /// Where the results are added.
+    pub hidden: Pointer<bf16>,
+    /// Values of a row of either.
+    pub width: usize,
+    pub rows: usize,
+    /// `[flagged]`: of the first rows, those that no one reads.
+    pub is_zombie: Pointer<i32>,
+    pub flagged: usize,
+}
+
+impl ExpertRoom {
+    /// Values of the buffers, in the order of the fields from `logits` on.
+    fn lengths(&self) -> [usize; 5] {
+        let (shape, slots) = (self.shape, self.rows_at_once * self.shape.active);
+        let rounded = match self.input {
+            Number::E4m3 => slots,
+            _ => 0,
+        };
+        [
+            bucket(self.rows) * shape.experts,
+            slots * shape.inner,
+            slots * shape.width,
+            rounded * shape.width.max(shape.inner),
+            rounded,
+        ]
+    }
+
+    /// Bytes of the buffers.
+    pub fn bytes(&self) -> usize {
+        let [logits, inner, results, in_e4m3, scales] = self.lengths();
+        Routing::bytes(self.shape, self.rows_at_once)
+            + (logits + inner + results) * size_of::<bf16>()
+            + in_e4m3
+            + scales * size_of::<f32>()
+    }
+}
+
+impl RowsForExperts {
+    /// `count` rows from `first` on.
+    fn part(&self, first: usize, count: usize) -> Self {
+        Self {
+            x: self.x.from(first),
+            hidden: self.hidden.at(first * self.width),
+            rows: count,
+            is_zombie: self.is_zombie.at(first),
+            flagged: self.flagged.saturating_sub(first).min(count),
+            ..*self
+        }
+    }
+}
+
+impl ExpertBuffers {
+    pub fn new(stream: &Arc<CudaStream>, room: ExpertRoom) -> Result<Self, CudaError> {
+        let [logits, inner, results, in_e4m3, scales] = room.lengths();
+        Ok(Self {
+            routing: Routing::new(stream, room.shape, room.rows_at_once)?,
+            room,
+            logits: Buffer::zeros(stream, logits)?,
+            inner: Buffer::zeros(stream, inner)?,
+            results: Buffer::zeros(stream, results)?,
+            in_e4m3: Buffer::zeros(stream, in_e4m3)?,
+            scales: Buffer::zeros(stream, scales)?,
+        })
+    }
+
+    /// Where the router's logits go.
+    pub fn logits(&self) -> Activations {
+        Activations::bf16(self.logits.start(), self.routing.shape.experts)
+    }
+
+    /// Queues all that is behind the router's product.
+    pub fn add(
+        &self,
+        kernels: &Kernels,
+        all: &RowsForExperts,
+        experts: &Experts<GpuLinear>,
+    ) -> Result<(), CudaError> {
+        let mut firsts = (0..all.rows).step_by(self.room.rows_at_once);
+        firsts.try_for_each(|first| {
+            let count = self.room.rows_at_once.min(all.rows - first);
+            let logits = self.logits.start().at(first * self.routing.shape.experts);
+            self.add_part(kernels, &all.part(first, count), logits, experts)
+        })
+    }
+
+    fn add_part(
+        &self,
+        kernels: &Kernels,
+        rows: &RowsForExperts,
+        logits: Pointer<bf16>,
+        experts: &Experts<GpuLinear>,
+    ) -> Result<(), CudaError> {
+        let ExpertShape { width, inner, .. } = self.routing.shape;
+        let count = rows.rows;
+        let from = RoutedRows {
+            logits,
+            rows: count,
+            is_zombie: rows.is_zombie,
+            flagged: rows.flagged,
+        };
+        kernels.route(&self.routing, from)?;
+        let kernel = self.kernel(kernels, experts, count);
+        let product = |part, layer: &GpuLinear, x, out: &Buffer<bf16>| {
+            let product = ExpertProduct {
+                part,
+                weights: layer.at.weight,
+                x,
+                out: out.start(),
+            };
+            kernels.expert_product(kernel, &self.routing, &product, count)
+        };
+        let x = match (kernel, self.rounded(kernel, experts, width)) {
+            (ExpertKernel::Wide, Some(to)) => {
+                kernels.quantise_slots_e4m3(&self.routing, rows.x, to, count)?;
+                ExpertInputs::E4m3(to)
+            }
+            (_, to) => inputs(kernels, rows.x, to, count, width)?,
+        };
+        product(ExpertPart::Up, &experts.up, x, &self.inner)?;
+        let gated = StridedRows::packed(self.inner.start(), inner);
+        let (to, slots) = (self.rounded(kernel, experts, inner), count * experts.active);
+        let x = inputs(kernels, gated, to, slots, inner)?;
+        product(ExpertPart::Down, &experts.down, x, &self.results)?;
+        let to = StridedRows::packed(rows.hidden, width);
+        kernels.add_experts(&self.routing, self.results.start(), to, count)
+    }
+
+    /// The fastest for so many rows.
+    fn kernel(&self, kernels: &Kernels, experts: &Experts<GpuLinear>, rows: usize) -> ExpertKernel {
+        let kernel = ExpertKernel::for_rows(rows);
+        let is_rounded = self.rounded(kernel, experts, 1).is_some();
+        match is_rounded && kernels.has_wide_experts() {
+            true => ExpertKernel::Wide,
+            false => kernel,
+        }
+    }
+
+    /// Where inputs of that width are in e4m3, if that product reads them so.
+    fn rounded(
+        &self,
+        kernel: ExpertKernel,
+        experts: &Experts<GpuLinear>,
+        width: usize,
+    ) -> Option<E4m3Rows> {
+        let is_e4m3 = matches!(experts.up.at.weight, WeightPointer::ExpertE4m3(_));
+        let is_e4m3 = is_e4m3 && self.room.input == Number::E4m3;
+        (is_e4m3 && kernel != ExpertKernel::Few).then(|| ScaledRows {
+            values: StridedRows::packed(self.in_e4m3.start(), width),
+            scales: self.scales.start(),
+        })
+    }
+}
+
+/// Rows, rounded into `to` where that is there.
+fn inputs(
+    kernels: &Kernels,
+    x: StridedRows,
+    to: Option<E4m3Rows>,
+    rows: usize,
+    width: usize,
+) -> Result<ExpertInputs, CudaError> {
+    let Some(to) = to else {
+        return Ok(ExpertInputs::Bf16(x));
+    };
+    kernels.quantise_rows_e4m3(x, to, MatrixShape { rows, width })?;
+    Ok(ExpertInputs::E4m3(to))
+}
