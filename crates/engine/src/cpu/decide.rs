@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     model::BINS,
-    scheduler::backend::{BackendError, MaskSource, Pick, PickResult, TokenMask},
+    scheduler::backend::{BackendError, MaskSource, Pick, PickResult, TokenMask, ValueTokens},
 };
 
 /// Bins to both sides of the chosen one that count as agreeing with it.
@@ -22,14 +22,17 @@ pub(super) struct DecisionHeads<'a> {
 
 impl DecisionHeads<'_> {
     /// What the heads say to each of `picks`. `hidden` is `[picks, width]`, before the final layer norm. Every head runs
-    /// once, over the picks that need it.
+    /// once, over the picks that need it; for the value of a token it runs when the token is known to have one.
     pub fn outputs(&self, picks: Vec<Pick>, hidden: &[f32]) -> Outputs {
         let (text, region, width) = (self.text, self.region, self.text.width());
         let normed = text.head_inputs(hidden);
         let rows = |wants: fn(&Pick) -> bool| HeadRows::of(&picks, wants);
 
         let ends = rows(|pick| matches!(pick, Pick::CoordOrEnd));
-        let tokens = rows(|pick| matches!(pick, Pick::Token(_)));
+        let tokens = rows(Pick::is_token);
+        let valued = rows(
+            |pick| matches!(pick, Pick::Token { values, .. } if *values != ValueTokens::default()),
+        );
         let coords = rows(|pick| matches!(pick, Pick::Coord | Pick::CoordOrEnd));
         let sizes = rows(|pick| matches!(pick, Pick::Size));
         Outputs {
@@ -37,6 +40,7 @@ impl DecisionHeads<'_> {
             tokens: tokens.run(&normed, width, |x| text.logits(x)),
             coords: coords.run(hidden, width, |x| region.decode_coords(x)),
             sizes: sizes.run(hidden, width, |x| region.decode_sizes(x)),
+            hidden: valued.run(hidden, width, <[f32]>::to_vec),
             picks,
         }
     }
@@ -50,6 +54,8 @@ pub(super) struct Outputs {
     tokens: Logits,
     coords: Logits,
     sizes: Logits,
+    /// Hidden states behind which a token with a value may be chosen.
+    hidden: Logits,
 }
 
 impl Outputs {
@@ -59,6 +65,7 @@ impl Outputs {
         &self,
         index: usize,
         mask: Option<&TokenMask>,
+        region: &RegionModel,
     ) -> Result<PickResult, BackendError> {
         let coords = self.coords.row(index);
         let picked = match &self.picks[index] {
@@ -67,8 +74,11 @@ impl Outputs {
                 let logits = self.ends.row(index);
                 coord_or_end(coords, logits[0], logits[1])
             }
-            Pick::Size => size(self.sizes.row(index)),
-            Pick::Token(source) => {
+            Pick::Size => size(self.sizes.row(index), 1.0),
+            Pick::Token {
+                mask: source,
+                values,
+            } => {
                 let allowed = match (source, mask) {
                     (MaskSource::Banned(banned), _) => AllowedTokens::AllBut(banned),
                     (MaskSource::Host, Some(mask)) => AllowedTokens::Only(mask),
@@ -76,9 +86,12 @@ impl Outputs {
                 };
                 let logits = self.tokens.row(index);
                 let id = token(logits, allowed);
-                PickResult::Token {
-                    id: id as u32,
-                    probability: probabilities(logits)[id],
+                let (probability, hidden) = (probabilities(logits)[id], self.hidden.row(index));
+                let id = id as u32;
+                match Some(id) {
+                    id if id == values.coord => coord(&region.decode_coords(hidden), probability),
+                    id if id == values.size => size(&region.decode_sizes(hidden), probability),
+                    _ => PickResult::Token { id, probability },
                 }
             }
         };
@@ -141,8 +154,12 @@ fn is_number(picked: &PickResult) -> bool {
             probability,
             sharpness,
             ..
+        }
+        | PickResult::Size {
+            probability,
+            sharpness,
+            ..
         } => !probability.is_nan() && !sharpness.is_nan(),
-        PickResult::Size { sharpness, .. } => !sharpness.is_nan(),
         PickResult::Nothing => true,
     }
 }
@@ -168,12 +185,13 @@ fn coord(bins: &[f32], probability: f32) -> PickResult {
     }
 }
 
-fn size(bins: &[f32]) -> PickResult {
+fn size(bins: &[f32], probability: f32) -> PickResult {
     let (widths, heights) = bins.split_at(BINS);
     let (width, height) = (argmax(widths), argmax(heights));
     PickResult::Size {
         width_bin: width as u16,
         height_bin: height as u16,
+        probability,
         sharpness: sharpness(widths, width).min(sharpness(heights, height)),
     }
 }

@@ -117,7 +117,7 @@ impl CpuDevice {
             let live = inputs.is_some();
             places.push(live.then_some(place));
             let decision = |i| match live {
-                true => outputs.decide(place + i, None),
+                true => outputs.decide(place + i, None, &self.region),
                 false => Ok(PickResult::Nothing),
             };
             picked.push(
@@ -174,7 +174,7 @@ impl CpuDevice {
         };
         for RowMask { row, mask } in masks {
             if let Some(output) = waiting.places[*row] {
-                let decision = waiting.outputs.decide(output, Some(mask))?;
+                let decision = waiting.outputs.decide(output, Some(mask), &self.region)?;
                 waiting.committed.picked[*row] = vec![decision];
             }
         }

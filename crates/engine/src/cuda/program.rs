@@ -18,7 +18,7 @@ use super::{
 };
 use crate::scheduler::backend::{
     BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
-    SlotId, Step,
+    SlotId, Step, ValueTokens,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -385,7 +385,7 @@ impl TableWriter<'_> {
             Pick::CoordOrEnd => 0,
             Pick::Coord => 1,
             Pick::Size => 2,
-            Pick::Token(_) => 3,
+            Pick::Token { .. } => 3,
         };
         let (table, count) = match pick {
             Pick::Size => (self.layout.size_rows, &mut self.counts.sizes),
@@ -398,7 +398,11 @@ impl TableWriter<'_> {
         let index = self.counts.picks;
         let words = [kind, position as i32, logits as i32, carried];
         self.words(self.layout.pick, index * 4, &words);
-        if let Pick::Token(mask) = pick {
+        if let Pick::Token { mask, values } = pick {
+            if *values != ValueTokens::default() {
+                let refused = "tokens with values are not decided on a GPU yet";
+                return Err(BackendError::Step(refused.to_owned()));
+            }
             let token = TokenPick {
                 pick: index as i32,
                 carried,

@@ -46,6 +46,7 @@ impl DecisionRecord {
             SIZE => PickResult::Size {
                 width_bin: self.first as u16,
                 height_bin: self.second as u16,
+                probability,
                 sharpness,
             },
             TOKEN => PickResult::Token {

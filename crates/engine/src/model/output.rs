@@ -16,6 +16,22 @@ pub struct ObjectBins {
     pub sharpness: f32,
 }
 
+/// The value that goes with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueBins {
+    Coord(u16),
+    /// Width and height bins.
+    Size(u16, u16),
+}
+
+/// Thoughts, as far as they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Thoughts {
+    pub tokens: Vec<u32>,
+    /// What those of the tokens stand for that have a value, in their order.
+    pub values: Vec<ValueBins>,
+}
+
 /// What was found so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SequenceOutput {
@@ -23,6 +39,10 @@ pub struct SequenceOutput {
     pub objects: Vec<ObjectBins>,
     /// Token ids of the answer.
     pub tokens: Vec<u32>,
+    /// What the tokens of the answer stand for that have a value, in their order.
+    pub values: Vec<ValueBins>,
+    /// What the model wrote before the answer.
+    pub thoughts: Thoughts,
     /// Sum of the natural logarithms of the answer tokens' probabilities, the end included.
     pub log_probability: f64,
     /// A bound ended it, not the model.

@@ -31,7 +31,7 @@
 //!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
-pub use crate::model::DecoderInput;
+pub use crate::model::{DecoderInput, ValueTokens};
 use std::sync::Arc;
 
 use spotter_core::{CameraId, Mono, Picture, PromptView};
@@ -217,14 +217,29 @@ pub enum Pick {
     Coord,
     /// Width and height bins.
     Size,
-    /// A token of the vocabulary: the largest logit of those that the mask allows; the lowest id among equals.
-    Token(MaskSource),
+    /// A token of the vocabulary: the largest logit of those that the mask allows; the lowest id among equals. Of a token that stands
+    /// for a value, the value is the decision, as of [`Self::Coord`] and [`Self::Size`] from the same hidden state.
+    Token {
+        mask: MaskSource,
+        values: ValueTokens,
+    },
 }
 
 impl Pick {
+    /// A token that stands for itself alone.
+    pub fn token(mask: MaskSource) -> Self {
+        let values = ValueTokens::default();
+        Self::Token { mask, values }
+    }
+
+    /// True for a token whose mask the host brings.
+    pub fn wants_mask(&self) -> bool {
+        matches!(self, Self::Token { mask, .. } if *mask == MaskSource::Host)
+    }
+
     /// True for a token of the vocabulary.
     pub fn is_token(&self) -> bool {
-        matches!(self, Self::Token(_))
+        matches!(self, Self::Token { .. })
     }
 }
 
@@ -245,7 +260,7 @@ pub struct Row {
 impl Row {
     /// True when [`Backend::finalize`] has to bring a mask. Such a row has one pick.
     pub fn wants_mask(&self) -> bool {
-        self.picks.contains(&Pick::Token(MaskSource::Host))
+        self.picks.iter().any(Pick::wants_mask)
     }
 }
 
@@ -266,7 +281,7 @@ pub enum PickResult {
     Coord {
         /// 0..1024; the value is `bin / 1024`.
         bin: u16,
-        /// Probability of going on (1 where the end was not possible).
+        /// Probability of going on, or of the token (1 where nothing else was possible).
         probability: f32,
         /// Probability mass within two bins of the chosen one.
         sharpness: f32,
@@ -275,6 +290,8 @@ pub enum PickResult {
         /// 0..1024; the value is `2^(bin/1023*10-10)`.
         width_bin: u16,
         height_bin: u16,
+        /// As of a coordinate.
+        probability: f32,
         /// Smaller of the two masses within two bins of the chosen one.
         sharpness: f32,
     },
@@ -291,8 +308,9 @@ impl PickResult {
     pub fn probability(&self) -> f32 {
         match *self {
             Self::End { probability } => probability,
-            Self::Coord { probability, .. } | Self::Token { probability, .. } => probability,
-            Self::Size { .. } => 1.0,
+            Self::Coord { probability, .. }
+            | Self::Size { probability, .. }
+            | Self::Token { probability, .. } => probability,
             Self::Nothing => 0.0,
         }
     }

@@ -9,10 +9,13 @@
 //!   detect   prompt ─▶ x ──▶ y ──▶ size ─┐      query    prompt ─▶ token ─┐
 //!                      ▲ └─▶ end         │                          ▲     ├─▶ end
 //!                      └─────────────────┘                          └─────┘
-//!   point    prompt ─▶ x ──▶ y ─┐
-//!                      ▲ └▶ end │
-//!                      └────────┘
+//!   point    prompt ─▶ x ──▶ y ─┐               thoughts prompt ─▶ token ─┐
+//!                      ▲ └▶ end │                          ▲     ├─▶ a query's answer
+//!                      └────────┘                          └─────┘
 //! ```
+//!
+//! A token of a text may stand for a value, which is fed in its place ([`ValueTokens`](crate::model::ValueTokens)). What follows a thought
+//! depends on it: a thought, or the answer, in which other tokens are banned. So nothing runs ahead of thoughts.
 
 use std::sync::Arc;
 
@@ -21,14 +24,14 @@ use super::{
     constraint::{Choices, Cursor},
     decision::Decision,
 };
-use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar};
+use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar, ValueBins};
 
 /// Where a sequence stops although the model goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Objects of a detect or point prompt.
     pub max_objects: usize,
-    /// Tokens of an answer.
+    /// Tokens of an answer, and of the thoughts before it: the answer follows thoughts that would be longer.
     pub max_tokens: usize,
 }
 
@@ -48,6 +51,9 @@ enum SequenceState {
     Y(Begun),
     /// With the y bin.
     Size(Begun, u16),
+    Thinking {
+        first: bool,
+    },
     Answering {
         first: bool,
     },
@@ -89,6 +95,7 @@ impl Sequence {
         let state = match &grammar {
             AnswerGrammar::Objects { .. } => SequenceState::X,
             AnswerGrammar::Text(_) => SequenceState::Answering { first: true },
+            AnswerGrammar::Reasoned { .. } => SequenceState::Thinking { first: true },
         };
         Self {
             grammar,
@@ -129,15 +136,13 @@ impl Sequence {
             SequenceState::X => 0,
             SequenceState::Y(_) => 1,
             SequenceState::Size(..) => 2,
+            SequenceState::Thinking { first } => {
+                return (ahead == 0).then(|| self.token(first)).flatten();
+            }
             SequenceState::Answering { first } => {
-                let is_first = first && ahead == 0;
-                let banned = if is_first {
-                    &[]
-                } else {
-                    &self.text()?.banned[..]
-                };
                 let may_go_on = self.found.tokens.len() + ahead <= self.bounds.max_tokens;
-                return may_go_on.then(|| self.token(banned));
+                let is_first = first && ahead == 0;
+                return may_go_on.then(|| self.token(is_first)).flatten();
             }
             SequenceState::Ended => return None,
         };
@@ -146,35 +151,51 @@ impl Sequence {
                 &[Pick::CoordOrEnd, Pick::Coord, Pick::Size]
             }
             AnswerGrammar::Objects { has_size: false } => &[Pick::CoordOrEnd, Pick::Coord],
-            AnswerGrammar::Text(_) => return None,
+            AnswerGrammar::Text(_) | AnswerGrammar::Reasoned { .. } => return None,
         };
         let then = phase + ahead;
         let objects = self.found.objects.len() + then / cycle.len();
         (objects < self.bounds.max_objects).then(|| cycle[then % cycle.len()].clone())
     }
 
+    /// The grammar of the text that is being written.
     fn text(&self) -> Option<&TextGrammar> {
         match &self.grammar {
             AnswerGrammar::Text(text) => Some(text),
+            AnswerGrammar::Reasoned {
+                thoughts, answer, ..
+            } => match self.state {
+                SequenceState::Thinking { .. } => Some(thoughts),
+                _ => Some(answer),
+            },
             AnswerGrammar::Objects { .. } => None,
         }
     }
 
-    fn token(&self, banned: &[u32]) -> Pick {
-        Pick::Token(match self.wants_mask() {
-            true => MaskSource::Host,
-            false => MaskSource::Banned(banned.to_vec()),
-        })
+    /// The next token of the text, the first one of it or another.
+    fn token(&self, is_first: bool) -> Option<Pick> {
+        let text = self.text()?;
+        let mask = match (self.wants_mask(), is_first) {
+            (true, _) => MaskSource::Host,
+            (false, true) => MaskSource::Banned(Vec::new()),
+            (false, false) => MaskSource::Banned(text.banned.clone()),
+        };
+        let values = text.values;
+        Some(Pick::Token { mask, values })
     }
 
-    /// True when its answer is a text of the model's own words.
+    /// True when its answer is a text of the model's own words, or one with thoughts before it.
     pub fn is_free_text(&self) -> bool {
-        self.choices.is_none() && self.text().is_some()
+        match self.grammar {
+            AnswerGrammar::Objects { .. } => false,
+            AnswerGrammar::Text(_) => self.choices.is_none(),
+            AnswerGrammar::Reasoned { .. } => true,
+        }
     }
 
     /// True when its decisions can be verified together with the prompt.
     pub fn takes_draft(&self) -> bool {
-        self.choices.is_none()
+        self.choices.is_none() && !matches!(self.grammar, AnswerGrammar::Reasoned { .. })
     }
 
     /// True when the next decision needs a mask from the host.
@@ -237,12 +258,12 @@ impl Sequence {
             (SequenceState::Size(begun, y_bin), Some(Decision::Size(width, height))) => {
                 self.object(begun.sharp_to(sharpness), y_bin, Some((width, height)))
             }
-            (SequenceState::Answering { .. }, Some(Decision::Token(id))) => {
-                self.answer(id, probability)
-            }
-            (state, _) => {
-                let state = format!("{state:?}");
-                return Err(UnexpectedPick { got: picked, state });
+            (state, decision) => {
+                let written = decision.and_then(|decision| self.write(decision, probability));
+                written.ok_or_else(|| UnexpectedPick {
+                    got: picked,
+                    state: format!("{state:?}"),
+                })?
             }
         };
         Ok(())
@@ -263,7 +284,40 @@ impl Sequence {
         SequenceState::Ended
     }
 
-    fn answer(&mut self, id: u32, probability: f32) -> SequenceState {
+    /// The text goes on with a decision; `None` when it cannot.
+    fn write(&mut self, decision: Decision, probability: f32) -> Option<SequenceState> {
+        let values = self.text()?.values;
+        let id = match decision {
+            Decision::Token(id) => id,
+            Decision::Coord(_) => values.coord?,
+            Decision::Size(..) => values.size?,
+        };
+        match self.state {
+            SequenceState::Thinking { .. } => Some(self.think(id, decision)),
+            SequenceState::Answering { .. } => Some(self.answer(id, decision, probability)),
+            _ => None,
+        }
+    }
+
+    fn think(&mut self, id: u32, decision: Decision) -> SequenceState {
+        let thoughts = &mut self.found.thoughts;
+        let is_full = thoughts.tokens.len() == self.bounds.max_tokens;
+        if let AnswerGrammar::Reasoned {
+            thoughts: text,
+            then,
+            ..
+        } = &self.grammar
+            && (is_full || id == text.end)
+        {
+            self.next.clone_from(then);
+            return SequenceState::Answering { first: true };
+        }
+        thoughts.tokens.push(id);
+        thoughts.values.extend(bins(decision));
+        SequenceState::Thinking { first: false }
+    }
+
+    fn answer(&mut self, id: u32, decision: Decision, probability: f32) -> SequenceState {
         self.found.log_probability += f64::from(probability).max(f64::MIN_POSITIVE).ln();
         if self.text().is_some_and(|text| text.end == id) {
             // The end is never fed, so it is no part of a draft.
@@ -278,7 +332,16 @@ impl Sequence {
             self.cursor = choices.after(self.cursor, id);
         }
         self.found.tokens.push(id);
+        self.found.values.extend(bins(decision));
         SequenceState::Answering { first: false }
+    }
+}
+
+fn bins(decision: Decision) -> Option<ValueBins> {
+    match decision {
+        Decision::Coord(bin) => Some(ValueBins::Coord(bin)),
+        Decision::Size(width, height) => Some(ValueBins::Size(width, height)),
+        Decision::Token(_) => None,
     }
 }
 

@@ -221,18 +221,23 @@ impl SimBackend {
             probability,
             sharpness: share(hidden >> 20),
         };
+        let size = |probability| PickResult::Size {
+            width_bin: (hidden >> 8) as u16 % 1024,
+            height_bin: (hidden >> 24) as u16 % 1024,
+            probability,
+            sharpness: share(hidden >> 40),
+        };
         match pick {
             Pick::CoordOrEnd if hidden.is_multiple_of(self.model.objects) => PickResult::End {
                 probability: share(hidden >> 20),
             },
             Pick::CoordOrEnd => coord(share(hidden >> 40)),
             Pick::Coord => coord(1.0),
-            Pick::Size => PickResult::Size {
-                width_bin: (hidden >> 8) as u16 % 1024,
-                height_bin: (hidden >> 24) as u16 % 1024,
-                sharpness: share(hidden >> 40),
-            },
-            Pick::Token(source) => {
+            Pick::Size => size(1.0),
+            Pick::Token {
+                mask: source,
+                values,
+            } => {
                 let first = hidden % self.model.vocab as u64;
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
@@ -242,10 +247,14 @@ impl SimBackend {
                 let vocab = self.model.vocab as u32;
                 let ids = (first as u32..vocab).chain(0..first as u32);
                 match ids.into_iter().find(allowed) {
-                    Some(id) => PickResult::Token {
-                        id,
-                        probability: share(hidden >> 20),
-                    },
+                    Some(id) => {
+                        let probability = share(hidden >> 20);
+                        match Some(id) {
+                            id if id == values.coord => coord(probability),
+                            id if id == values.size => size(probability),
+                            _ => PickResult::Token { id, probability },
+                        }
+                    }
                     None => PickResult::Nothing,
                 }
             }

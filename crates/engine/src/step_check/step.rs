@@ -111,11 +111,18 @@ fn check_values(who: &str, row: &Row, vocab: usize) -> Result<(), BackendError> 
         DecoderInput::Token(id) => Some(id),
         DecoderInput::Coord(_) | DecoderInput::Size(..) => None,
     });
-    let banned = row.picks.iter().flat_map(|pick| match pick {
-        Pick::Token(MaskSource::Banned(banned)) => banned.as_slice(),
-        _ => &[],
+    let picked = row.picks.iter().flat_map(|pick| match pick {
+        Pick::Token { mask, values } => {
+            let banned = match mask {
+                MaskSource::Banned(banned) => banned.as_slice(),
+                MaskSource::Host => &[],
+            };
+            let values = [&values.coord, &values.size].into_iter().flatten();
+            banned.iter().chain(values).collect()
+        }
+        _ => Vec::new(),
     });
-    if let Some(id) = read.chain(banned).find(|&&id| id as usize >= vocab) {
+    if let Some(id) = read.chain(picked).find(|&&id| id as usize >= vocab) {
         return violation(format!(
             "{who} names token {id}, the vocabulary has {vocab}"
         ));

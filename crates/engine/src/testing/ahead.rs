@@ -36,7 +36,7 @@ pub fn micro_picture(image: &str) -> Picture {
 
 /// The likeliest token but these.
 pub fn token_pick(banned: &[u32]) -> Pick {
-    Pick::Token(MaskSource::Banned(banned.to_vec()))
+    Pick::token(MaskSource::Banned(banned.to_vec()))
 }
 
 /// A step that begins with [`IMAGE`].
@@ -176,7 +176,7 @@ fn launch(backend: &mut dyn Backend, slot: SlotId, mut step: Step, (masks, vocab
     let mut brought = Vec::new();
     for (row, of) in step.rows.iter_mut().enumerate() {
         for pick in &mut of.picks {
-            if let (Masks::Host, Pick::Token(mask)) = (masks, pick)
+            if let (Masks::Host, Pick::Token { mask, .. }) = (masks, pick)
                 && let MaskSource::Banned(banned) = std::mem::replace(mask, MaskSource::Host)
             {
                 let mut mask = TokenMask::none(vocab);

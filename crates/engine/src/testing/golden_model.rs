@@ -181,18 +181,47 @@ pub fn run_with(
     }
 }
 
+/// Places of a call as the decoder reads them.
+pub fn places(args: &Value) -> Vec<DecoderInput> {
+    let places = args["spatial_refs"].as_array().into_iter().flatten();
+    let inputs = places.flat_map(|place| {
+        let place: Vec<f32> = serde_json::from_value(place.clone()).unwrap();
+        match place.as_slice() {
+            [x, y] => vec![DecoderInput::Coord(*x), DecoderInput::Coord(*y)],
+            [x0, y0, x1, y1] => vec![
+                DecoderInput::Coord((x0 + x1) / 2.0),
+                DecoderInput::Coord((y0 + y1) / 2.0),
+                DecoderInput::Size(x1 - x0, y1 - y0),
+            ],
+            _ => panic!("{place:?}"),
+        }
+    });
+    inputs.collect()
+}
+
 /// A case, with the ids of its prompt.
 pub fn sequence(case: &Value, config: &ModelConfig) -> Sequence {
+    let args = &case["case"]["args"];
     let skill = match case["case"]["skill"].as_str().unwrap() {
         "detect" => Skill::Detect,
         "point" => Skill::Point,
+        "segment" => Skill::Segment,
+        _ if args["reasoning"] == true => Skill::ReasonedText,
         _ => Skill::Text,
     };
     let ids: Vec<u32> = serde_json::from_value(case["expected"]["prompt_ids"].clone()).unwrap();
+    // The reference has placeholder ids where places are.
+    let mut places = places(args).into_iter();
+    let holders = [config.tokenizer.coord_id, config.tokenizer.size_id];
+    let input = |id| match holders.contains(&id) {
+        true => places.next().unwrap(),
+        false => DecoderInput::Token(id),
+    };
+    let inputs = ids.into_iter().map(input).collect();
     let setting = |key: &str| case["case"]["settings"][key].as_u64().unwrap_or(50) as usize;
     let bounds = Bounds {
         max_objects: setting("max_objects"),
         max_tokens: setting("max_tokens"),
     };
-    Sequence::new(config.grammar(skill), tokens(&ids), bounds)
+    Sequence::new(config.grammar(skill), inputs, bounds)
 }

@@ -78,7 +78,7 @@ impl Ask {
 }
 
 fn token(banned: Vec<u32>) -> Pick {
-    Pick::Token(MaskSource::Banned(banned))
+    Pick::token(MaskSource::Banned(banned))
 }
 
 /// What is fed at once, and what is asked behind it.

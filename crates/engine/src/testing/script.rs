@@ -17,6 +17,7 @@ pub fn size(width_bin: u16, height_bin: u16) -> PickResult {
     PickResult::Size {
         width_bin,
         height_bin,
+        probability: 0.5,
         sharpness: 1.0,
     }
 }

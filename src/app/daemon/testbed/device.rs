@@ -180,9 +180,10 @@ impl SceneDevice {
             Pick::Size => PickResult::Size {
                 width_bin: 820,
                 height_bin: 820,
+                probability: 1.0,
                 sharpness: 0.9,
             },
-            Pick::Token(source) => {
+            Pick::Token { mask: source, .. } => {
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
                     (MaskSource::Host, mask) => mask.is_some_and(|mask| mask.allows(*id)),

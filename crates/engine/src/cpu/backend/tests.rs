@@ -3,7 +3,7 @@ use crate::{
     cpu::tests::{backend, capacity},
     scheduler::backend::{
         CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource, PageId, Pick, PickResult,
-        Row, StepTimes,
+        Row, StepTimes, ValueTokens,
     },
     testing::{
         ahead::{IMAGE, image_step, micro_picture},
@@ -33,7 +33,7 @@ fn run(backend: &mut CpuBackend, images: Vec<ImageJob>, rows: Vec<Row>) -> Vec<P
 }
 
 fn greedy() -> Pick {
-    Pick::Token(MaskSource::Banned(Vec::new()))
+    Pick::token(MaskSource::Banned(Vec::new()))
 }
 
 /// Keys and values of the first `positions` positions, all layers and heads.
@@ -158,7 +158,7 @@ fn violations_are_errors_that_name_them() {
         assert!(backend.commit(SlotId(0)).is_err());
         error.to_string()
     };
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 13] = [
         (
             |step, limits| step.images = vec![step.images[0].clone(); limits.images + 1],
             "the step has 5 images, the backend accepts 4",
@@ -204,8 +204,20 @@ fn violations_are_errors_that_name_them() {
             "row 0 of the step names token 512",
         ),
         (
-            |step, _| step.rows[0].picks = vec![Pick::Token(MaskSource::Banned(vec![513]))],
+            |step, _| step.rows[0].picks = vec![Pick::token(MaskSource::Banned(vec![513]))],
             "row 0 of the step names token 513",
+        ),
+        (
+            |step, _| {
+                step.rows[0].picks = vec![Pick::Token {
+                    mask: MaskSource::Banned(Vec::new()),
+                    values: ValueTokens {
+                        coord: Some(5),
+                        size: Some(514),
+                    },
+                }];
+            },
+            "row 0 of the step names token 514",
         ),
     ];
     for (change, expected) in cases {
@@ -239,7 +251,7 @@ fn a_cache_too_small_for_one_look_is_refused() {
 #[test]
 fn failed_step_has_its_error_and_the_next_one_runs() {
     let mut backend = micro();
-    for pick in [Pick::Coord, Pick::Token(MaskSource::Host)] {
+    for pick in [Pick::Coord, Pick::token(MaskSource::Host)] {
         let wants_masks = pick.is_token();
         let good = image_step(&backend, vec![row(&backend, 0, &[1, 2], pick)]);
         let mut bad = good.clone();

@@ -24,7 +24,7 @@ fn sharpness_is_the_mass_around_the_chosen_bin() {
 fn a_size_is_as_sharp_as_its_worse_side() {
     let mut logits = vec![0.0; 2 * BINS];
     logits[17] = 30.0;
-    let size = size(&logits);
+    let size = size(&logits, 1.0);
     assert_eq!(Decision::of(size), Some(Decision::Size(17, 0)));
     assert!((size.sharpness() - 3.0 / BINS as f32).abs() < 1e-6);
 }

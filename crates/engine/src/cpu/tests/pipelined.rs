@@ -29,7 +29,7 @@ pub(super) fn micro() -> CpuBackend {
 }
 
 fn host_pick() -> Pick {
-    Pick::Token(MaskSource::Host)
+    Pick::token(MaskSource::Host)
 }
 
 /// What the prompts find one after the other, fed by the host.

@@ -41,7 +41,7 @@ fn step(backend: &CudaBackend, picture: &Picture, number: usize) -> Step {
         2 => step.rows.push(row(0, behind + 1, carried(), Pick::Size)),
         3 => step.rows.push(row(1, behind, fed(&[300]), banned())),
         _ => {
-            let masked = Pick::Token(MaskSource::Host);
+            let masked = Pick::token(MaskSource::Host);
             step.rows.push(row(1, behind + 1, fed(&[301]), masked));
         }
     }

@@ -69,7 +69,7 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         0_usize..6,
         0_u8..3,
         prop::option::weighted(0.9, 0_u8..4),
-        prop::collection::vec((0_u8..5, 0_u8..12), 1..5),
+        prop::collection::vec((0_u8..7, 0_u8..12), 1..5),
         [
             prop::option::weighted(0.2, 0_u64..60),
             prop::option::weighted(0.2, 0_u64..150),
@@ -93,8 +93,10 @@ fn picture(look: u8) -> Picture {
     Picture::from_rgb(2, 6, bytes.collect()).expect("a picture")
 }
 
-/// The kind of a prompt whose answer is a free text.
-const FREE_TEXT: u8 = 3;
+/// True for the kinds of prompts whose answer is a free text.
+fn is_free_text(kind: u8) -> bool {
+    matches!(kind, 3 | 5 | 6)
+}
 
 fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     // The first tokens are those of a template, so that texts begin alike.
@@ -104,6 +106,8 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
     let skill = match kind {
         0 | 1 => Skill::Detect,
         2 => Skill::Point,
+        5 => Skill::Segment,
+        6 => Skill::ReasonedText,
         _ => Skill::Text,
     };
     let mut sequence = Sequence::new(grammar(skill), prompt.collect(), BOUNDS);
@@ -294,7 +298,7 @@ fn check(
                     let (i, _) = &inside[&look];
                     let mut prompts = plans[*i].prompts.iter().enumerate();
                     let is_left = |(index, (kind, _)): (usize, &(u8, u8))| {
-                        *kind != FREE_TEXT && !answers.contains_key(&(look, index))
+                        !is_free_text(*kind) && !answers.contains_key(&(look, index))
                     };
                     prop_assert!(!prompts.any(is_left), "a short answer is left");
                     prop_assert!(short_answered.insert(look), "once");

@@ -22,7 +22,7 @@ fn plain() -> Row {
 }
 
 fn masked() -> Row {
-    row(Feed::Host(Vec::new()), vec![Pick::Token(MaskSource::Host)])
+    row(Feed::Host(Vec::new()), vec![Pick::token(MaskSource::Host)])
 }
 
 fn carried(slot: usize, from: usize) -> Row {

@@ -18,7 +18,7 @@ use crate::{
         spec::{LayerSpec, TensorSpec},
     },
     testing::{
-        golden_model::{config, weights_in},
+        golden_model::{config, places, weights_in},
         golden_set, json,
         raw_tensors::{RawTensor, raw_tensors, weights_file},
         whole_golden_set,
@@ -258,24 +258,6 @@ fn whole_golden_data_loads_as_moondream_3() {
         assert_eq!(model.config.family.name(), "Moondream 3", "{name}");
         assert_eq!(model.weights.region.ln.is_some(), has_ln, "{name}");
     }
-}
-
-/// Places as the decoder reads them.
-fn places(case: &Value) -> Vec<DecoderInput> {
-    let places = case["spatial_refs"].as_array().into_iter().flatten();
-    let inputs = places.flat_map(|place| {
-        let place: Vec<f32> = serde_json::from_value(place.clone()).unwrap();
-        match place.as_slice() {
-            [x, y] => vec![DecoderInput::Coord(*x), DecoderInput::Coord(*y)],
-            [x0, y0, x1, y1] => vec![
-                DecoderInput::Coord((x0 + x1) / 2.0),
-                DecoderInput::Coord((y0 + y1) / 2.0),
-                DecoderInput::Size(x1 - x0, y1 - y0),
-            ],
-            _ => panic!("{place:?}"),
-        }
-    });
-    inputs.collect()
 }
 
 #[test]
