@@ -1,11 +1,14 @@
-// Chooses tokens from the vocabulary's logits: the largest logit of those that are allowed, the lowest id among equals.
+// Chooses tokens from the vocabulary's logits: the largest logit of those that are allowed, the lowest id among equals. Of a token that
+// stands for a coordinate or a size, the value is the decision.
 //
 //   logits    [rows][vocab] f32
-//   choice    [rows][4] int: pick, index in `carried` (-1: none), number of banned ids (-1: the mask decides), position
+//   choice    [rows][8] int: pick, index in `carried` (-1: none), number of banned ids (-1: the mask decides), position, id of a
+//             coordinate, row of its logits, id of a size, row of its logits (-1: there is no such token)
 //   banned    [rows][4] ids
 //   mask      [rows][mask_words] packed bits: id i is bit i % 32 of word i / 32
 //   is_zombie [positions]: zombies decide nothing
-//   out       [picks], carried: as in decide.cu; out has the coordinate bin already
+//   coords    [any][1024] f32; sizes [any][2048] f32: as in decide.cu
+//   out       [picks], carried: as in decide.cu
 //
 // Grid (rows), 1024 threads: a block decides one row. Exponentials and their sums in f32. The reported probability is that of
 // softmax(logits) over all ids.
@@ -27,9 +30,9 @@ struct Allowed {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) choose_token(const float* all_logits, const int* choice, const int* banned, const u32* mask, const int* is_zombie, Decision* out, Decision* carried, int vocab, int mask_words) {
+extern "C" __global__ void __launch_bounds__(THREADS) choose_token(const float* all_logits, const int* choice, const int* banned, const u32* mask, const int* is_zombie, const float* coords, const float* sizes, Decision* out, Decision* carried, int vocab, int mask_words) {
     __shared__ float scratch[32];
-    const int* c = choice + blockIdx.x * 4;
+    const int* c = choice + blockIdx.x * 8;
     const float* logits = all_logits + size_t(blockIdx.x) * vocab;
     const Allowed allowed = {c[2], banned + blockIdx.x * 4, mask + size_t(blockIdx.x) * mask_words};
     if (is_zombie[c[3]]) return;
@@ -47,8 +50,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_token(const float* 
     float sum = 0.0f;
     for (int i = threadIdx.x; i < vocab; i += THREADS) sum += expf(logits[i] - max_logit);
     sum = block_sum(sum, scratch);
+    const float probability = expf(logits[id] - max_logit) / sum;
+    Decision d = {TOKEN, id, 0, probability, 1.0f, {0, 0, 0}};
+    if (id == c[4]) d = choose_coord<THREADS>(coords + size_t(c[5]) * BINS, probability, scratch);
+    if (id == c[6]) d = choose_size<THREADS>(sizes + size_t(c[7]) * 2 * BINS, probability, scratch);
     if (threadIdx.x == 0) {
-        Decision d = {TOKEN, id, out[c[0]].second, expf(logits[id] - max_logit) / sum, 1.0f, {0, 0, 0}};
         out[c[0]] = d;
         if (c[1] >= 0) carried[c[1]] = d;
     }

@@ -1,8 +1,8 @@
 // Decisions of detect and point: x or the end, then y, then width and height.
 //
 //   hidden    [positions, width] bf16, after the last block
-//   pick      [picks][4] int: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits, index in `carried`
-//             (-1: none)
+//   pick      [picks][4] int: kind (0 x or the end, 1 coordinate, 2 size, 3 token), position, row of its logits (of a token -1), index
+//             in `carried` (-1: none)
 //   is_zombie [positions]: zombies decide nothing
 //   ln_weight, ln_bias [width]; on_end_weight [2][width] bf16, on_end_bias [2] f32: the vocabulary's rows of the coordinate token and
 //             of the end token
@@ -12,41 +12,9 @@
 // Grid (picks), 256 threads: a block decides one pick. Shared memory: 32 floats for sums over the block. Sums in f32.
 // The decision is x unless the end's logit is larger. The largest bin is chosen, the lowest among equals; sharpness is the probability
 // of this bin and of two bins on each side. The norm is (x - mean) / sqrt(var + 1e-5) * weight + bias.
-// Of a token only the coordinate bin is chosen here, its id by choose_token.cu.
+// A token is not decided here but by choose_token.cu; until then its record is NOTHING.
 // CPU reference: cpu/decide.rs, Outputs::decide. Launched by cuda/kernels/decisions.rs.
 #include "decision.cuh"
-
-#define BINS 1024
-
-struct BinChoice {
-    int bin;
-    float sharpness;
-};
-
-// The largest of BINS logits, by the whole block; `scratch` has 32 floats.
-DEVICE BinChoice choose_bin(const float* logits, float* scratch) {
-    float x[BINS / 256], best = NEG_INF;
-    int at = 0;
-#pragma unroll
-    for (int j = 0; j < BINS / 256; j++) x[j] = logits[threadIdx.x + j * 256];
-#pragma unroll
-    for (int j = 0; j < BINS / 256; j++) {
-        if (x[j] > best) best = x[j], at = threadIdx.x + j * 256;
-    }
-    float max_logit = block_max(best, scratch);
-    // The lowest index among equals; a float represents it exactly.
-    int bin = -int(block_max(best == max_logit ? -float(at) : NEG_INF, scratch));
-    float all = 0.0f, near = 0.0f;
-#pragma unroll
-    for (int j = 0; j < BINS / 256; j++) {
-        float p = expf(x[j] - max_logit);
-        all += p;
-        if (abs(int(threadIdx.x) + j * 256 - bin) <= 2) near += p;
-    }
-    all = block_sum(all, scratch);
-    near = block_sum(near, scratch);
-    return {bin, near / all};
-}
 
 extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, const int4* pick, const int* is_zombie, const bf16* ln_weight, const bf16* ln_bias, const bf16* on_end_weight, const float* on_end_bias, const float* coords, const float* sizes, Decision* out, Decision* carried, int width) {
     __shared__ float scratch[32];
@@ -57,16 +25,8 @@ extern "C" __global__ void __launch_bounds__(256) decide(const bf16* hidden, con
     }
     const int4 p = pick[blockIdx.x];
     Decision d = {NOTHING, 0, 0, 0.0f, 1.0f, {0, 0, 0}};
-    if (!is_zombie[p.y]) {
-        if (p.x == 2) {
-            BinChoice w = choose_bin(sizes + size_t(p.z) * 2 * BINS, scratch);
-            BinChoice h = choose_bin(sizes + size_t(p.z) * 2 * BINS + BINS, scratch);
-            d = {SIZE, w.bin, h.bin, 1.0f, fminf(w.sharpness, h.sharpness), {0, 0, 0}};
-        } else {
-            BinChoice c = choose_bin(coords + size_t(p.z) * BINS, scratch);
-            d = {COORD, c.bin, 0, 1.0f, c.sharpness, {0, 0, 0}};
-            if (p.x == 3) d = {NOTHING, 0, c.bin, 0.0f, 1.0f, {0, 0, 0}};
-        }
+    if (p.x != 3 && !is_zombie[p.y]) {
+        d = p.x == 2 ? choose_size<256>(sizes + size_t(p.z) * 2 * BINS, 1.0f, scratch) : choose_coord<256>(coords + size_t(p.z) * BINS, 1.0f, scratch);
         if (p.x == 0) {
             const bf16* x = hidden + size_t(p.y) * width;
             float sum = 0.0f, squares = 0.0f, on = 0.0f, end = 0.0f;

@@ -151,6 +151,8 @@ impl GpuNetwork {
         let logits = TokenLogits {
             logits: self.heads.logits.start(),
             mask: masks,
+            coords: self.heads.coords.start(),
+            sizes: self.heads.sizes.start(),
             rows: tables.counts.tokens,
             vocab: self.heads.vocab,
         };

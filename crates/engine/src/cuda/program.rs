@@ -18,7 +18,7 @@ use super::{
 };
 use crate::scheduler::backend::{
     BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
-    SlotId, Step, ValueTokens,
+    SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -73,7 +73,7 @@ pub struct TableLayout {
     pub size_rows: Table,
     /// Positions whose token is chosen.
     pub token_rows: Table,
-    /// Choices of tokens, four words each.
+    /// Choices of tokens, eight words each.
     pub choice: Table,
     /// Banned ids of the choices.
     pub banned: Table,
@@ -123,7 +123,7 @@ impl TableLayout {
             coord_rows: table(picks),
             size_rows: table(picks),
             token_rows: table(limits.tokens),
-            choice: table(limits.tokens * 4),
+            choice: table(limits.tokens * 8),
             banned: table(limits.tokens * BANNED),
             image: table(limits.images * 3),
             crop_source: table(limits.images * CROPS_MAX),
@@ -141,9 +141,9 @@ pub struct StepCounts {
     /// Positions of rows that are in no tile, because no image is in front of them.
     pub without_prefix: usize,
     pub picks: usize,
-    /// Of these, with a coordinate.
+    /// Of these, with a coordinate or with a token that may stand for one.
     pub coords: usize,
-    /// Of these, with a size.
+    /// The same of a size.
     pub sizes: usize,
     /// Of these, tokens.
     pub tokens: usize,
@@ -272,6 +272,10 @@ struct TokenPick {
     position: i32,
     /// Its row in the step.
     row: usize,
+    /// Id of a token that stands for a coordinate, and the row of its logits; -1: there is none.
+    coord: [i32; 2],
+    /// The same for a size.
+    size: [i32; 2],
 }
 
 impl TableWriter<'_> {
@@ -381,38 +385,47 @@ impl TableWriter<'_> {
         carried: Option<usize>,
         row: usize,
     ) -> Result<(), BackendError> {
-        let kind = match pick {
-            Pick::CoordOrEnd => 0,
-            Pick::Coord => 1,
-            Pick::Size => 2,
-            Pick::Token { .. } => 3,
+        let (kind, logits) = match pick {
+            Pick::CoordOrEnd => (0, self.coord_row(position)),
+            Pick::Coord => (1, self.coord_row(position)),
+            Pick::Size => (2, self.size_row(position)),
+            Pick::Token { .. } => (3, -1),
         };
-        let (table, count) = match pick {
-            Pick::Size => (self.layout.size_rows, &mut self.counts.sizes),
-            _ => (self.layout.coord_rows, &mut self.counts.coords),
-        };
-        let logits = *count;
-        *count += 1;
-        self.put(table, logits, position);
         let carried = carried.map_or(-1, |carried| carried as i32);
         let index = self.counts.picks;
-        let words = [kind, position as i32, logits as i32, carried];
+        let words = [kind, position as i32, logits, carried];
         self.words(self.layout.pick, index * 4, &words);
         if let Pick::Token { mask, values } = pick {
-            if *values != ValueTokens::default() {
-                let refused = "tokens with values are not decided on a GPU yet";
-                return Err(BackendError::Step(refused.to_owned()));
-            }
+            let coord = values.coord.map(|id| [id as i32, self.coord_row(position)]);
+            let size = values.size.map(|id| [id as i32, self.size_row(position)]);
             let token = TokenPick {
                 pick: index as i32,
                 carried,
                 position: position as i32,
                 row,
+                coord: coord.unwrap_or([-1; 2]),
+                size: size.unwrap_or([-1; 2]),
             };
             self.token(mask, token)?;
         }
         self.counts.picks += 1;
         Ok(())
+    }
+
+    /// The row of the logits of a coordinate that is decoded at a position.
+    fn coord_row(&mut self, position: usize) -> i32 {
+        let row = self.counts.coords;
+        self.put(self.layout.coord_rows, row, position);
+        self.counts.coords += 1;
+        row as i32
+    }
+
+    /// The same of a size.
+    fn size_row(&mut self, position: usize) -> i32 {
+        let row = self.counts.sizes;
+        self.put(self.layout.size_rows, row, position);
+        self.counts.sizes += 1;
+        row as i32
     }
 
     fn token(&mut self, mask: &MaskSource, token_pick: TokenPick) -> Result<(), BackendError> {
@@ -421,6 +434,8 @@ impl TableWriter<'_> {
             carried,
             position,
             row,
+            coord,
+            size,
         } = token_pick;
         let token = self.counts.tokens;
         let banned = match mask {
@@ -437,7 +452,9 @@ impl TableWriter<'_> {
         let masked = *mask == MaskSource::Host;
         let count = if masked { -1 } else { banned.len() as i32 };
         let words = [pick, carried, count, position];
-        self.words(self.layout.choice, token * 4, &words);
+        self.words(self.layout.choice, token * 8, &words);
+        let values = [coord, size].concat();
+        self.words(self.layout.choice, token * 8 + 4, &values);
         for (i, &id) in banned.iter().enumerate() {
             self.put(self.layout.banned, token * BANNED + i, id as usize);
         }

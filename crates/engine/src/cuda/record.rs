@@ -17,7 +17,7 @@ pub struct DecisionRecord {
     pub kind: i32,
     /// Coordinate bin, width bin or token id.
     pub first: i32,
-    /// Height bin, or the coordinate bin that goes with a token.
+    /// Height bin.
     pub second: i32,
     pub probability: f32,
     pub sharpness: f32,

@@ -17,7 +17,7 @@ pub struct PickTables {
     pub pick: Pointer<i32>,
     /// `[positions]`: 1 where the row had ended before this step.
     pub is_zombie: Pointer<i32>,
-    /// `[tokens, 4]`.
+    /// `[tokens, 8]`.
     pub choice: Pointer<i32>,
     /// `[tokens, 4]`.
     pub banned: Pointer<i32>,
@@ -47,6 +47,9 @@ pub struct TokenLogits {
     pub logits: Pointer<f32>,
     /// `[rows, vocab / 32 rounded up]`: packed bits.
     pub mask: Pointer<u32>,
+    /// Of the values that tokens stand for, as in [`DecideInputs`].
+    pub coords: Pointer<f32>,
+    pub sizes: Pointer<f32>,
     pub rows: usize,
     pub vocab: usize,
 }
@@ -106,11 +109,13 @@ impl Kernels {
         let &TokenLogits {
             logits,
             mask,
+            coords,
+            sizes,
             rows,
             vocab,
         } = inputs;
         require(
-            logits.len() >= rows * vocab,
+            logits.len() >= rows * vocab && tables.choice.len() >= rows * 8,
             "tokens: a buffer is too small",
         )?;
         let mask_words = vocab.div_ceil(32);
@@ -125,6 +130,8 @@ impl Kernels {
                 tables.banned,
                 mask,
                 tables.is_zombie,
+                coords,
+                sizes,
                 out.records,
                 out.carried,
                 vocab,

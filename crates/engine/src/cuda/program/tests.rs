@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::{
     cuda::graphs::{GraphShape, SHAPES_MAX},
-    scheduler::backend::DecoderInput,
+    scheduler::backend::{DecoderInput, ValueTokens},
 };
 
 const SLOTS: usize = 2;
@@ -164,4 +164,32 @@ fn padded_positions_select_the_kernels_of_exact_ones() {
         let second = |rows: usize| rows.saturating_sub(16) > 8;
         assert!(positions > 32 || second(padded) == second(positions));
     }
+}
+
+#[test]
+fn tokens_without_values_take_no_rows_of_values() {
+    let layout = TableLayout::new(&LIMITS);
+    let mut step = step(4, 1, 0, 1);
+    let mask = MaskSource::Banned(Vec::new());
+    let valued = |coord, size| Pick::Token {
+        mask: mask.clone(),
+        values: ValueTokens { coord, size },
+    };
+    let picks = [
+        Pick::Coord,
+        valued(None, None),
+        valued(Some(5), None),
+        valued(Some(5), Some(6)),
+    ];
+    for (row, pick) in step.rows.iter_mut().zip(picks) {
+        row.picks = vec![pick];
+    }
+    let mut block = vec![STALE; layout.words];
+    let counts = write(&step, SlotId(0), &layout, &mut block).unwrap();
+    assert_eq!((counts.coords, counts.sizes, counts.tokens), (3, 1, 3));
+    let values = |token: usize| &block[layout.choice.start + token * 8 + 4..][..4];
+    assert_eq!(
+        [0, 1, 2].map(values),
+        [[-1, -1, -1, -1], [5, 1, -1, -1], [5, 2, 6, 0]]
+    );
 }

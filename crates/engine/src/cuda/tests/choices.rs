@@ -154,14 +154,28 @@ fn bins_and_ends_are_decided_as_by_the_formula() {
 
 const VOCAB: usize = 5000;
 
+/// Logits of values, and the ids of the tokens that stand for a coordinate and for a size.
+struct Values {
+    coords: Vec<f32>,
+    sizes: Vec<f32>,
+    ids: [i32; 2],
+}
+
 /// What the kernel chooses, row by row, each with the same logits: any id but these, or one of a mask of every third id.
-fn choose(rig: &Rig, logits: &[f32], choices: &[Option<Vec<u32>>]) -> Vec<PickResult> {
+fn choose(
+    rig: &Rig,
+    logits: &[f32],
+    choices: &[Option<Vec<u32>>],
+    values: &Values,
+) -> Vec<PickResult> {
     let rows = choices.len();
     let all: Vec<f32> = logits.iter().copied().cycle().take(rows * VOCAB).collect();
     let (mut words, mut banned) = (Vec::new(), Vec::new());
     for (i, choice) in choices.iter().enumerate() {
         let count = choice.as_ref().map_or(-1, |ids| ids.len() as i32);
         words.extend([i as i32, -1, count, i as i32]);
+        let [coord, size] = values.ids;
+        words.extend([coord, 0, size, 0]);
         let mut ids = choice.clone().unwrap_or_default();
         ids.resize(4, 0);
         banned.extend(ids.iter().map(|&id| id as i32));
@@ -171,6 +185,7 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Option<Vec<u32>>]) -> Vec<PickRe
     let masks = Buffer::from_host(&rig.stream, &mask.0.repeat(rows)).unwrap();
     let (logits, words, banned) = (rig.floats(&all), rig.ints(&words), rig.ints(&banned));
     let is_zombie = rig.ints(&vec![0; rows]);
+    let (coords, sizes) = (rig.floats(&values.coords), rig.floats(&values.sizes));
     let out = Buffer::<DecisionRecord>::zeros(&rig.stream, rows).unwrap();
     let tables = PickTables {
         pick: words.start(),
@@ -181,6 +196,8 @@ fn choose(rig: &Rig, logits: &[f32], choices: &[Option<Vec<u32>>]) -> Vec<PickRe
     let logits = TokenLogits {
         logits: logits.start(),
         mask: masks.start(),
+        coords: coords.start(),
+        sizes: sizes.start(),
         rows,
         vocab: VOCAB,
     };
@@ -211,7 +228,12 @@ fn tokens_are_the_largest_that_are_allowed() {
     let first = best(&logits).0.into();
     let choices = [Some(vec![]), Some(vec![first]), None];
     let shares = softmax(&logits);
-    for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices)) {
+    let none = Values {
+        coords: vec![0.0; BINS],
+        sizes: vec![0.0; 2 * BINS],
+        ids: [-1; 2],
+    };
+    for (choice, picked) in choices.iter().zip(choose(&rig, &logits, &choices, &none)) {
         let ids = (0..VOCAB).filter(|&id| allowed(choice, id));
         let wanted = ids
             .rev()
@@ -219,6 +241,38 @@ fn tokens_are_the_largest_that_are_allowed() {
             .unwrap();
         assert_eq!(Decision::of(picked), Some(Decision::Token(wanted as u32)));
         assert!((picked.probability() / shares[wanted] - 1.0).abs() < 1e-3);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn token_that_stands_for_a_value_is_decided_with_it() {
+    let rig = rig();
+    let mut random = Random::new(9);
+    let vocabulary = logits(&mut random, VOCAB);
+    let [coords, sizes] = [BINS, 2 * BINS].map(|count| logits(&mut random, count));
+    let first = best(&vocabulary).0;
+    let choices = [Some(vec![]), Some(vec![u32::from(first)])];
+    let share = softmax(&vocabulary)[usize::from(first)];
+    let id = i32::from(first);
+    for ids in [[id, -1], [-1, id]] {
+        let values = Values {
+            coords: coords.clone(),
+            sizes: sizes.clone(),
+            ids,
+        };
+        let picked = choose(&rig, &vocabulary, &choices, &values);
+        let (x, [w, h]) = (best(&coords), [&sizes[..BINS], &sizes[BINS..]].map(best));
+        let (wanted, sharpness) = match ids {
+            [_, -1] => (Decision::Coord(x.0), x.1),
+            _ => (Decision::Size(w.0, h.0), w.1.min(h.1)),
+        };
+        assert_eq!(Decision::of(picked[0]), Some(wanted));
+        assert!(near(picked[0].probability(), share) && near(picked[0].sharpness(), sharpness));
+        assert!(
+            matches!(picked[1], PickResult::Token { .. }),
+            "it is banned"
+        );
     }
 }
 
