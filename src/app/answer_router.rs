@@ -101,7 +101,8 @@ impl AnswerRouter {
                 let marks = self.found.remove(&key(&frame)).unwrap_or_default();
                 self.snapshots.look(&frame, marks, self.clock.now());
             }
-            LookNews::Ended(Outcome::Answered(_)) => {}
+            // Looks of cameras are not in pieces.
+            LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => {
                 self.found.remove(&key(&look.frame));

@@ -172,6 +172,7 @@ async fn answer(permit: Permit, request: BegunRequest, mut inside: RequestInside
         for news in news {
             match news {
                 LookNews::Answer { answer, .. } => found = Some(answer),
+                LookNews::Piece { .. } => {}
                 LookNews::ShortAnswered(_) => inside.gave_permit_back(),
                 LookNews::Ended(outcome) => {
                     let answer = match outcome {
@@ -288,6 +289,8 @@ impl OrderedLooks {
                 let index = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
                 turns.extend(index.map(|index| look.turn(number, index, Some(news))));
             }
+            // Looks of cameras are not in pieces.
+            LookNews::Piece { .. } => {}
             LookNews::ShortAnswered(frame) => look.short_answered = Some(frame),
             LookNews::Ended(outcome) => {
                 look.outcome = Some(outcome);

@@ -77,7 +77,9 @@ impl<T> PendingQuestions<T> {
                 let ended = (&answer.prompt, value(&answer.body));
                 (&frame.camera, vec![ended])
             }
-            LookNews::ShortAnswered(_) | LookNews::Ended(Outcome::Answered(_)) => {
+            LookNews::Piece { .. }
+            | LookNews::ShortAnswered(_)
+            | LookNews::Ended(Outcome::Answered(_)) => {
                 return Vec::new();
             }
             LookNews::Ended(Outcome::Late(look)) => {
@@ -170,6 +172,7 @@ mod tests {
             prompts,
             start_by: at(2),
             answer_by: at(3),
+            in_pieces: false,
         }
     }
 

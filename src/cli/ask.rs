@@ -7,18 +7,15 @@ use serde_json::{Value, json};
 
 use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, QueryArgs},
-    out::{remark, say},
+    out::{remark, say, say_part},
 };
 use crate::app::Canvas;
 use spotter_cameras::ingest;
 use spotter_core::{
-    Answer, AnswerBody, Clock, Location, Look, Picture, SystemClock, Task, WholeLook, config,
+    Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Picture, SystemClock, Task,
+    WholeLook, config,
 };
-use spotter_engine::{
-    model,
-    open::ModelCard,
-    service::{Engine, EngineNews},
-};
+use spotter_engine::{model, open::ModelCard, service::Engine};
 use spotter_pictures::{PictureFileError, RgbPixels, png_file};
 
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -44,8 +41,8 @@ pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let length = args.length;
     let task = Task::Caption { length };
     let (mut engine, _) = open(&args.model)?;
-    let answer = answer(&mut engine, &picture, task, |_| Ok(()))?;
-    print(&answer, &picture, args.json)
+    printed_answer(&mut engine, &picture, task, args.json)?;
+    Ok(())
 }
 
 fn words(args: &AskArgs) -> anyhow::Result<String> {
@@ -72,16 +69,8 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
-    let mut shown = 0;
     let (mut engine, _) = open(&args.model)?;
-    let answer = answer(&mut engine, &picture, task, |found| {
-        if !args.json {
-            show(found, shown, &picture)?;
-            shown += found.count().unwrap_or_default();
-        }
-        Ok(())
-    })?;
-    print(&answer, &picture, args.json)?;
+    let answer = printed_answer(&mut engine, &picture, task, args.json)?;
     if let Some(path) = &args.draw {
         draw(path, &picture, places(&answer.body).into_iter().enumerate())
             .with_context(|| format!("writing {}", path.display()))?;
@@ -103,21 +92,47 @@ pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
     Ok((engine, card))
 }
 
-/// Answers; `found` gets every object as soon as it is decoded. Blocks for all of it.
+/// Answers, and prints the answer: as JSON, or for people as it is written. Blocks for all of it.
+fn printed_answer(
+    engine: &mut Engine,
+    picture: &Picture,
+    task: Task,
+    as_json: bool,
+) -> anyhow::Result<Answer> {
+    let mut objects = 0;
+    let answer = answer(engine, picture, task, |piece| match (as_json, piece) {
+        (true, _) => Ok(()),
+        (false, AnswerPiece::Text(text)) => say_part(text),
+        (false, piece) => {
+            objects += 1;
+            show_object(piece, objects, picture)
+        }
+    })?;
+    match as_json {
+        true => say(to_json(&answer))?,
+        false => show_end(&answer)?,
+    }
+    Ok(answer)
+}
+
+/// Answers; `piece` gets every piece of the answer as soon as it is decided. Blocks for all of it.
 pub fn answer(
     engine: &mut Engine,
     picture: &Picture,
     task: Task,
-    mut found: impl FnMut(&AnswerBody) -> anyhow::Result<()>,
+    mut piece: impl FnMut(&AnswerPiece) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
-    let look = Look::still(picture.clone(), [task])?;
+    let look = Look {
+        in_pieces: true,
+        ..Look::still(picture.clone(), [task])?
+    };
     let mut whole = WholeLook::new(&look);
-    engine.submit(look, true)?;
+    engine.submit(look)?;
     while whole.outcome.is_none() {
         for (_, news) in engine.turn()? {
             match news {
-                EngineNews::Object(_, object) => found(&object)?,
-                EngineNews::Look(news) => whole.add(news),
+                LookNews::Piece { piece: new, .. } => piece(&new)?,
+                news => whole.add(news),
             }
         }
     }
@@ -125,60 +140,51 @@ pub fn answer(
     answers.pop().context("the engine gave no answer")
 }
 
-/// One line for each object, in shares of the picture and in pixels. `before` objects are printed already.
-fn show(found: &AnswerBody, before: usize, picture: &Picture) -> anyhow::Result<()> {
+/// The line of an object with its number, in shares of the picture and in pixels.
+fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow::Result<()> {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
-    match found {
-        AnswerBody::Boxes(found) => {
-            for (i, f) in found.iter().enumerate() {
-                let b = f.place;
-                say(format_args!(
-                    "{:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-                    before + i + 1,
-                    f.score,
-                    b.x0,
-                    b.y0,
-                    b.x1,
-                    b.y1,
-                    b.x0 * width,
-                    b.y0 * height,
-                    b.x1 * width,
-                    b.y1 * height,
-                ))?;
-            }
+    match piece {
+        AnswerPiece::Box(found) => {
+            let b = found.place;
+            say(format_args!(
+                "{number:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
+                found.score,
+                b.x0,
+                b.y0,
+                b.x1,
+                b.y1,
+                b.x0 * width,
+                b.y0 * height,
+                b.x1 * width,
+                b.y1 * height,
+            ))
         }
-        AnswerBody::Points(found) => {
-            for (i, f) in found.iter().enumerate() {
-                let p = f.place;
-                say(format_args!(
-                    "{:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
-                    before + i + 1,
-                    f.score,
-                    p.x,
-                    p.y,
-                    p.x * width,
-                    p.y * height,
-                ))?;
-            }
+        AnswerPiece::Point(found) => {
+            let p = found.place;
+            say(format_args!(
+                "{number:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
+                found.score,
+                p.x,
+                p.y,
+                p.x * width,
+                p.y * height,
+            ))
         }
-        AnswerBody::Text { text, score, .. } => say(format_args!("{text}   (score {score:.2})"))?,
+        AnswerPiece::Text(_) => Ok(()),
     }
-    Ok(())
 }
 
-/// The answer as JSON, or for people its text or count; its objects are printed already.
-fn print(answer: &Answer, picture: &Picture, as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        return say(to_json(answer));
-    }
-    let took = answer.marks.generated.since(answer.marks.taken);
-    match answer.body.count() {
-        Some(count) => {
+/// What follows the pieces of an answer: the score of a text, the number of objects.
+fn show_end(answer: &Answer) -> anyhow::Result<()> {
+    match &answer.body {
+        AnswerBody::Text { score, .. } => say(format_args!("   (score {score:.2})"))?,
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
+            let count = answer.body.count().unwrap_or_default();
             let what = answer.prompt.task.text();
             say(format_args!("{count} found: {what}"))?;
         }
-        None => show(&answer.body, 0, picture)?,
     }
+    let took = answer.marks.generated.since(answer.marks.taken);
     let truncated = if answer.truncated {
         ", stopped at the limit of objects or tokens"
     } else {

@@ -20,7 +20,14 @@ impl fmt::Display for OutputClosed {
 
 /// A line of the answer.
 pub fn say(line: impl fmt::Display) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{line}").map_err(|error| match error.kind() {
+    say_part(format_args!("{line}\n"))
+}
+
+/// A part of a line, which is shown at once.
+pub fn say_part(part: impl fmt::Display) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    let written = write!(out, "{part}").and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => anyhow::Error::msg(OutputClosed),
         // For example, the disk is full.
         _ => anyhow::Error::new(error).context("writing the output"),

@@ -24,6 +24,8 @@ pub struct Look {
     /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit. Free texts may
     /// come later, because their look has given its permit back ([`LookNews::ShortAnswered`]).
     pub answer_by: Mono,
+    /// The engine also reports parts of answers, as soon as they are decided ([`LookNews::Piece`]).
+    pub in_pieces: bool,
 }
 
 impl Look {
@@ -54,6 +56,7 @@ impl Look {
             strips: Vec::new(),
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
+            in_pieces: false,
         })
     }
 
@@ -196,9 +199,26 @@ pub struct Answer {
     pub marks: StageTimes,
 }
 
+/// A part of an answer that is not complete yet. The pieces of an answer, in their order, are the whole answer; none of them is taken
+/// back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum AnswerPiece {
+    /// An object of `detect`.
+    Box(FoundObject<NormBox>),
+    /// An object of `point`.
+    Point(FoundObject<NormPoint>),
+    /// What the text goes on with; never empty.
+    Text(String),
+}
+
 /// What becomes of a look: each answer as soon as its prompt is finished, then one end.
 #[derive(Clone, Debug)]
 pub enum LookNews {
+    /// A part of an answer, before that answer. Only of a look [in pieces](Look::in_pieces).
+    Piece {
+        prompt: Arc<Prompt>,
+        piece: AnswerPiece,
+    },
     Answer {
         frame: Frame,
         /// Pixels across and down that the model saw (after tiling).
@@ -284,7 +304,7 @@ impl WholeLook {
                 let place = self.answers.partition_point(|a| index_of(a) < index);
                 self.answers.insert(place, answer);
             }
-            LookNews::ShortAnswered(_) => {}
+            LookNews::Piece { .. } | LookNews::ShortAnswered(_) => {}
             LookNews::Ended(outcome) => self.outcome = Some(outcome),
         }
     }

@@ -39,8 +39,8 @@ mod values;
 mod view;
 
 pub use answer::{
-    Answer, AnswerBody, FoundObject, Look, LookFailure, LookNews, Outcome, ScoreSource, StageTimes,
-    TokenCounts, WholeLook, yes_or_no,
+    Answer, AnswerBody, AnswerPiece, FoundObject, Look, LookFailure, LookNews, Outcome,
+    ScoreSource, StageTimes, TokenCounts, WholeLook, yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};

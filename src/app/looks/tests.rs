@@ -93,7 +93,7 @@ fn expect_settled(sampler: &Sampler) {
 /// Camera and number of the frame of an answered look.
 fn answered(news: &LookNews) -> Option<(String, u64)> {
     match news {
-        LookNews::Answer { .. } | LookNews::ShortAnswered(_) => None,
+        LookNews::Piece { .. } | LookNews::Answer { .. } | LookNews::ShortAnswered(_) => None,
         LookNews::Ended(Outcome::Answered(frame)) => Some((frame.camera.to_string(), frame.number)),
         other => panic!("{other:?}"),
     }
@@ -238,6 +238,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
         strips: Vec::new(),
         start_by: Mono::default(),
         answer_by: Mono::default(),
+        in_pieces: false,
     };
     let answer = |prompt: &Arc<Prompt>| LookNews::Answer {
         frame: look.frame.clone(),
@@ -322,6 +323,7 @@ proptest! {
                         prop_assert!(is_text || !short.contains(&frame.number));
                         handed.entry((frame.camera, answer.prompt.id.clone())).or_default().push(frame.number);
                     }
+                    LookNews::Piece { .. } => prop_assert!(false, "no look wants pieces"),
                     LookNews::ShortAnswered(frame) => short.push(frame.number),
                     LookNews::Ended(outcome) => {
                         let frame = match outcome {

@@ -165,6 +165,7 @@ impl SampledCamera {
             prompts,
             moved,
             strips,
+            in_pieces: false,
         })
     }
 }

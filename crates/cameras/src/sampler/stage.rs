@@ -120,7 +120,7 @@ impl Sampler {
                 let answered = std::slice::from_ref(&answer.prompt);
                 (frame, None, answered)
             }
-            LookNews::ShortAnswered(_) => return,
+            LookNews::Piece { .. } | LookNews::ShortAnswered(_) => return,
             LookNews::Ended(Outcome::Answered(frame)) => {
                 (frame, Some(FrameEnd::Looked), [].as_slice())
             }

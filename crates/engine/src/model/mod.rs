@@ -44,7 +44,9 @@ pub use files::{LoadedModel, ModelError, check_model, load_model, model_config, 
 pub use formats::Formats;
 pub use grammar::{AnswerGrammar, Skill, TextGrammar, ValueTokens};
 pub use moondream::{Crops, Tiling, crops, cut_crops, normalise_table, tiling, view_tiling};
-pub use output::{ObjectBins, SequenceOutput, Thoughts, ValueBins};
+pub use output::{
+    ObjectBins, OutputLength, OutputPiece, SequenceOutput, Thoughts, ValueBins,
+};
 pub use pickle::{FileTensor, row_major, torch_tensors};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords};
 pub use random::random_weights;

@@ -48,3 +48,45 @@ pub struct SequenceOutput {
     /// A bound ended it, not the model.
     pub truncated: bool,
 }
+
+/// A part of an output that is decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputPiece {
+    Object(ObjectBins),
+    /// Tokens that follow those of the pieces before; not empty.
+    Tokens(Vec<u32>),
+}
+
+/// How long an output is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLength {
+    pub objects: usize,
+    pub tokens: usize,
+}
+
+impl OutputLength {
+    /// The longer one of both, for each kind.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            objects: self.objects.max(other.objects),
+            tokens: self.tokens.max(other.tokens),
+        }
+    }
+}
+
+impl SequenceOutput {
+    pub fn length(&self) -> OutputLength {
+        OutputLength {
+            objects: self.objects.len(),
+            tokens: self.tokens.len(),
+        }
+    }
+
+    /// What follows its first `known` parts, of which it may have less.
+    pub fn pieces_after(&self, known: OutputLength) -> impl Iterator<Item = OutputPiece> {
+        let objects = self.objects.iter().skip(known.objects);
+        let tokens = self.tokens.get(known.tokens..).unwrap_or_default();
+        let tokens = (!tokens.is_empty()).then(|| OutputPiece::Tokens(tokens.to_vec()));
+        objects.copied().map(OutputPiece::Object).chain(tokens)
+    }
+}

@@ -316,7 +316,7 @@ mod tests {
             let object = "car".to_owned();
             let mut look = Look::still(picture, [Task::Point { object }]).unwrap();
             look.frame.camera = CameraId::new("gate").unwrap();
-            engine.submit(look, false).unwrap();
+            engine.submit(look).unwrap();
             while !engine.is_idle() {
                 engine.turn().unwrap();
             }

@@ -18,6 +18,7 @@ use super::{
     request::{Ask, LookId},
     sequence::Sequence,
 };
+use crate::model::OutputLength;
 use spotter_core::{StageTimes, TokenCounts};
 
 /// What happens with a job's next result.
@@ -43,8 +44,8 @@ pub(super) struct Job {
     pub draft_key: Option<DraftKey>,
     pub kv: KvTable,
     pub marks: StageTimes,
-    /// Objects that were reported already.
-    pub reported: usize,
+    /// What was counted already, and reported if its look is in pieces.
+    pub reported: OutputLength,
     /// Steps that carry the row and are not committed, 0..=depth.
     pub inflight_refs: usize,
     /// The sequence before its first step.
@@ -88,7 +89,7 @@ impl Job {
             draft_key: ask.draft,
             kv: KvTable::default(),
             marks: StageTimes::default(),
-            reported: 0,
+            reported: OutputLength::default(),
             inflight_refs: 0,
             draft: None,
             is_verifying: false,

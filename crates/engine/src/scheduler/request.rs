@@ -7,7 +7,7 @@ use super::{
     sequence::Sequence,
     still::{PictureMeasure, ReuseRule, ViewKey},
 };
-use crate::model::{ObjectBins, SequenceOutput};
+use crate::model::{OutputPiece, SequenceOutput};
 use spotter_core::{CameraId, Mono, Picture, PromptView, StageTimes, TokenCounts};
 
 /// A look in the engine; rises with each arrival.
@@ -31,8 +31,8 @@ pub struct LookRequest {
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
-    /// An event for every object as it is found.
-    pub objects: bool,
+    /// An event for every part of an answer as soon as it is decided.
+    pub in_pieces: bool,
 }
 
 /// A view with the measure of what it shows.
@@ -87,8 +87,8 @@ pub enum LookFault {
 /// What happened to a look.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LookEvent {
-    /// An object of a prompt, given by its index in the look, is complete; more may follow.
-    Object(LookId, usize, ObjectBins),
+    /// A part of the answer to a prompt, given by its index in the look, is decided; more may follow.
+    Piece(LookId, usize, OutputPiece),
     /// A prompt, given by its index in the look, is answered.
     Answer {
         look: LookId,

@@ -54,7 +54,7 @@ pub(super) fn settle(
             Ok(false) => {}
             Ok(true) => {
                 mark(inside, i, record.launched, now);
-                report_objects(inside, i);
+                report_pieces(inside, i);
                 if inside.active.at(i).sequence.has_ended() {
                     finish(inside, i);
                 }
@@ -124,20 +124,20 @@ fn advance(
     Ok(true)
 }
 
-/// Counts the objects that are new and reports them if the look wants that.
-fn report_objects(inside: &mut WorkingSet, i: usize) {
+/// Counts what is new of the answer and reports it if the look wants that.
+fn report_pieces(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     let (id, prompt) = job.id;
-    let is_reported = (inside.admission.get(id)).is_some_and(|look| look.request.objects);
-    // An evicted job that starts again has reported more objects than its sequence has.
-    let found = &job.sequence.found().objects;
-    for &object in found.iter().skip(job.reported) {
-        inside.work.objects += 1;
-        if is_reported {
-            inside.events.push(LookEvent::Object(id, prompt, object));
-        }
+    let found = job.sequence.found();
+    // An evicted job that starts again has reported more than its sequence has.
+    let reported = job.reported.max(found.length());
+    inside.work.objects += (reported.objects - job.reported.objects) as u64;
+    if (inside.admission.get(id)).is_some_and(|look| look.request.in_pieces) {
+        let pieces = found.pieces_after(job.reported);
+        let event = |piece| LookEvent::Piece(id, prompt, piece);
+        inside.events.extend(pieces.map(event));
     }
-    job.reported = job.reported.max(found.len());
+    job.reported = reported;
 }
 
 /// Notes when the stages of job `i` ended.

@@ -108,10 +108,10 @@ impl WorkingSet {
                     return true;
                 };
                 self.work.unchanged += 1;
-                if look.request.objects {
-                    for object in found.objects.iter().skip(job.reported) {
-                        self.events.push(LookEvent::Object(id, job.id.1, *object));
-                    }
+                if look.request.in_pieces {
+                    let pieces = found.pieces_after(job.reported);
+                    let event = |piece| LookEvent::Piece(id, job.id.1, piece);
+                    self.events.extend(pieces.map(event));
                 }
                 look.unanswered.remove(job.is_text);
                 self.events.push(LookEvent::Answer {

@@ -2,16 +2,21 @@
 //!
 //! Belongs here: findings to answers. Not here: looks to requests (`requests`), when a step runs (the scheduler's).
 
-use std::{collections::HashMap, mem, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+    sync::Arc,
+};
 
 use super::{
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
     requests::{RequestMaker, ViewRequests},
     views::LookView,
+    written_text::WrittenText,
 };
 use crate::{
-    model::{self, ModelConfig, ObjectBins, SequenceOutput, Tokenizer},
+    model::{self, ModelConfig, ObjectBins, OutputPiece, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         request::{LookEvent, LookFault, LookId, Options, PromptResult, UnfitPrompt},
@@ -20,8 +25,9 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, Clock, FoundObject, Frame, Look, LookFailure, LookNews, NormBox, NormPoint,
-    Outcome, Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task, WholeLook,
+    Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure, LookNews,
+    NormBox, NormPoint, Outcome, Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task,
+    WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -56,18 +62,6 @@ impl From<EngineError> for LookFailure {
     }
 }
 
-/// News of a look inside an engine.
-#[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are of the large variant: objects are reported to the command line alone"
-)]
-pub enum EngineNews {
-    /// A box or point of a prompt, before the answer is complete.
-    Object(Arc<Prompt>, AnswerBody),
-    Look(LookNews),
-}
-
 /// What an engine needs of a model beside its weights, which are on the device.
 #[derive(Clone, Debug)]
 pub struct EngineModel {
@@ -92,6 +86,8 @@ pub struct Engine {
 struct AdmittedViews {
     look: OpenLook,
     views: OpenViews,
+    /// Of answers in pieces, by the prompt's index in the look.
+    written: BTreeMap<usize, WrittenText>,
 }
 
 impl Engine {
@@ -161,7 +157,7 @@ impl Engine {
         let id = self.submit_unremembered(look)?;
         while whole.outcome.is_none() {
             for (of, news) in self.turn()? {
-                if let (EngineNews::Look(news), true) = (news, of == id) {
+                if of == id {
                     whole.add(news);
                 }
             }
@@ -171,7 +167,7 @@ impl Engine {
 
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
-        let mut requests = self.maker.requests(&look, false)?;
+        let mut requests = self.maker.requests(&look)?;
         for (_, request) in &mut requests {
             (request.camera, request.measured) = (None, None);
             request.asks.iter_mut().for_each(|ask| ask.draft = None);
@@ -179,9 +175,9 @@ impl Engine {
         Ok(self.admit(look, requests))
     }
 
-    /// Takes a look; its news come from later turns. With `objects` there is news of every object as it is found. Does not block.
-    pub fn submit(&mut self, look: Look, objects: bool) -> Result<LookId, EngineError> {
-        let requests = self.maker.requests(&look, objects)?;
+    /// Takes a look; its news come from later turns. Does not block.
+    pub fn submit(&mut self, look: Look) -> Result<LookId, EngineError> {
+        let requests = self.maker.requests(&look)?;
         Ok(self.admit(look, requests))
     }
 
@@ -197,6 +193,7 @@ impl Engine {
         let inside = AdmittedViews {
             look: OpenLook::new(look),
             views: OpenViews::new(views),
+            written: BTreeMap::new(),
         };
         self.inside.insert(look_id, inside);
         look_id
@@ -212,9 +209,13 @@ impl Engine {
     }
 
     /// One turn of the loop; waits for at most one step of the device. An error is fatal.
-    pub fn turn(&mut self) -> Result<Vec<(LookId, EngineNews)>, EngineError> {
-        let events = self.worker.turn()?;
-        Ok(events.into_iter().filter_map(|e| self.news(e)).collect())
+    pub fn turn(&mut self) -> Result<Vec<(LookId, LookNews)>, EngineError> {
+        let mut news = Vec::new();
+        for event in self.worker.turn()? {
+            news.extend(self.rest_of_text(&event));
+            news.extend(self.news(event));
+        }
+        Ok(news)
     }
 
     /// True when no look is inside.
@@ -222,17 +223,9 @@ impl Engine {
         self.worker.is_idle()
     }
 
-    fn news(&mut self, event: LookEvent) -> Option<(LookId, EngineNews)> {
-        let (id, news) = match event {
-            LookEvent::Object(view, index, object) => {
-                let id = *self.look_of_view.get(&view)?;
-                let AdmittedViews { look, views } = self.inside.get(&id)?;
-                let seen = views.seen(view)?;
-                let prompt = Arc::clone(look.prompts().get(*seen.prompts.get(index)?)?);
-                let region = seen.region(look.frame().picture.size());
-                let body = self.objects(&prompt.task, &[object], region)?;
-                return Some((id, EngineNews::Object(prompt, body)));
-            }
+    fn news(&mut self, event: LookEvent) -> Option<(LookId, LookNews)> {
+        Some(match event {
+            LookEvent::Piece(view, prompt, piece) => self.piece(view, prompt, piece)?,
             LookEvent::Answer {
                 look: view,
                 prompt,
@@ -264,8 +257,75 @@ impl Engine {
                 let failure = self.failure(view, why)?;
                 self.view_ended(view, ViewEnd::Failed(failure))?
             }
+        })
+    }
+
+    /// A part of the answer to a prompt of a view, given by its index there. `None`: there is nothing to show yet.
+    fn piece(
+        &mut self,
+        view: LookId,
+        prompt: usize,
+        piece: OutputPiece,
+    ) -> Option<(LookId, LookNews)> {
+        let id = *self.look_of_view.get(&view)?;
+        let AdmittedViews {
+            look,
+            views,
+            written,
+        } = self.inside.get_mut(&id)?;
+        let seen = views.seen(view)?;
+        let index = *seen.prompts.get(prompt)?;
+        let prompt = Arc::clone(look.prompts().get(index)?);
+        let piece = match piece {
+            OutputPiece::Tokens(tokens) => {
+                let tokenizer = &self.maker.model.tokenizer;
+                // A text that cannot be decoded fails with its answer.
+                let text = written.entry(index).or_default().add(&tokens, tokenizer);
+                AnswerPiece::Text(text.ok().flatten()?)
+            }
+            OutputPiece::Object(object) => {
+                let region = seen.region(look.frame().picture.size());
+                match self.objects(&prompt.task, &[object], region)? {
+                    AnswerBody::Boxes(mut found) => AnswerPiece::Box(found.pop()?),
+                    AnswerBody::Points(mut found) => AnswerPiece::Point(found.pop()?),
+                    AnswerBody::Text { .. } => return None,
+                }
+            }
         };
-        Some((id, EngineNews::Look(news)))
+        Some((id, LookNews::Piece { prompt, piece }))
+    }
+
+    /// What a complete text has behind its pieces.
+    fn rest_of_text(&mut self, event: &LookEvent) -> Option<(LookId, LookNews)> {
+        let LookEvent::Answer {
+            look: view,
+            prompt,
+            result,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        let id = *self.look_of_view.get(view)?;
+        let AdmittedViews {
+            look,
+            views,
+            written,
+        } = self.inside.get_mut(&id)?;
+        let index = *views.seen(*view)?.prompts.get(*prompt)?;
+        let written = written.remove(&index)?;
+        let whole = self
+            .maker
+            .model
+            .tokenizer
+            .decode(&result.found.tokens)
+            .ok()?;
+        let rest = written.rest(&whole)?;
+        let piece = LookNews::Piece {
+            prompt: Arc::clone(look.prompts().get(index)?),
+            piece: AnswerPiece::Text(rest.to_owned()),
+        };
+        Some((id, piece))
     }
 
     /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.
@@ -276,7 +336,7 @@ impl Engine {
         result: PromptResult,
     ) -> Option<Result<(LookId, Frame, Answer), EngineError>> {
         let id = *self.look_of_view.get(&view)?;
-        let AdmittedViews { look, views } = self.inside.get(&id)?;
+        let AdmittedViews { look, views, .. } = self.inside.get(&id)?;
         let seen = views.seen(view)?;
         let index = *seen.prompts.get(prompt)?;
         let region = seen.region(look.frame().picture.size());
@@ -291,7 +351,7 @@ impl Engine {
 
     /// Why a view failed, with the prompt's index in the look.
     fn failure(&self, view: LookId, why: LookFault) -> Option<LookFailure> {
-        let AdmittedViews { look, views } = self.inside.get(self.look_of_view.get(&view)?)?;
+        let AdmittedViews { look, views, .. } = self.inside.get(self.look_of_view.get(&view)?)?;
         let why = match why {
             LookFault::Prompt(why) => why,
             LookFault::Picture(reason) => return Some(LookFailure::Unfit(reason)),

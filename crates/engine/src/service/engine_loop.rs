@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    engine::{Engine, EngineNews},
+    engine::Engine,
     handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookLimit,
     places::Place,
@@ -107,12 +107,9 @@ impl EngineLoop {
     pub fn turn(&mut self) -> Result<(), EngineStopped> {
         self.inbox.beats.fetch_add(1, Ordering::Relaxed);
         self.take_waiting();
-        let mut all = Vec::new();
-        for (id, news) in self.engine.turn().map_err(stopped)? {
-            if let EngineNews::Look(news) = news {
-                self.learn_from(id, &news);
-                all.push((id, news));
-            }
+        let all = self.engine.turn().map_err(stopped)?;
+        for (id, news) in &all {
+            self.learn_from(*id, news);
         }
         // A client that went away waits for nothing.
         for (id, _) in (self.waiting).extract_if(|_, caller| caller.news.is_closed()) {
@@ -154,7 +151,7 @@ impl EngineLoop {
             {
                 self.learn(frame);
             }
-            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
+            LookNews::Piece { .. } | LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
     }
 
@@ -209,8 +206,7 @@ impl EngineLoop {
             news,
             place,
         } = submission;
-        let requests =
-            requests.unwrap_or_else(|| self.engine.request_maker().requests(&look, false));
+        let requests = requests.unwrap_or_else(|| self.engine.request_maker().requests(&look));
         match requests {
             Ok(requests) => {
                 let id = self.engine.admit(look, requests);

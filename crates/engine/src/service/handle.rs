@@ -26,8 +26,10 @@ use super::{
 };
 use spotter_core::{Look, LookFailure, LookNews, Outcome, WholeLook};
 
-/// News of a look that is no answer to a prompt: that the short answers are there, and the end.
+/// News of a look that is of no prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
+/// More than an answer has tokens, each of which can be a piece; memory is taken for those that wait.
+const PIECES_MAX: usize = 4096;
 
 /// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
@@ -219,10 +221,11 @@ impl Permit {
             maker,
             requests,
         } = self;
-        let (sender, news) = news::channel(look.prompts.len() + OTHER_NEWS);
+        let of_prompt = 1 + usize::from(look.in_pieces) * PIECES_MAX;
+        let (sender, news) = news::channel(look.prompts.len() * of_prompt + OTHER_NEWS);
         let unanswered = Some(look.clone());
         let submission = LookSubmission {
-            requests: maker.map(|maker| maker.requests(&look, false)),
+            requests: maker.map(|maker| maker.requests(&look)),
             look,
             news: sender,
             place,

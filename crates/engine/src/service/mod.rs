@@ -24,8 +24,9 @@ mod process;
 mod requests;
 mod views;
 pub(crate) mod wire;
+mod written_text;
 
-pub use engine::{Engine, EngineError, EngineModel, EngineNews};
+pub use engine::{Engine, EngineError, EngineModel};
 pub use look_limit::{InFlight, LookRule};
 pub(crate) use requests::sequence;
 pub use views::{LookView, SeenSizes, views};

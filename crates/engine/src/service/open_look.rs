@@ -31,6 +31,16 @@ impl OpenLook {
         self.look.region_of(&prompt.view)
     }
 
+    pub fn is_in_pieces(&self) -> bool {
+        self.look.in_pieces
+    }
+
+    /// A prompt, given by its index, that has no answer yet.
+    pub fn unanswered_prompt(&self, index: usize) -> Option<&Arc<Prompt>> {
+        let prompt = self.look.prompts.get(index);
+        prompt.filter(|_| self.is_answered.get(index) == Some(&false))
+    }
+
     /// A prompt, given by its index, is answered now; `None` when it was before, or does not exist.
     pub fn answer(&mut self, index: usize) -> Option<&Arc<Prompt>> {
         let is_answered = self.is_answered.get_mut(index)?;

@@ -299,6 +299,15 @@ impl WaitingLook {
     /// Passes news on; `None` after the last.
     fn hear(mut self, news: WireLookNews) -> Result<Option<Self>, WireError> {
         let news = match news {
+            WireLookNews::Piece { prompt, piece } => {
+                let prompt = self.open.unanswered_prompt(prompt);
+                let prompt = prompt.filter(|_| self.open.is_in_pieces());
+                let prompt = prompt.ok_or_else(|| wire::malformed("a piece that is not wanted"))?;
+                LookNews::Piece {
+                    piece: wire::checked_piece(prompt, piece)?,
+                    prompt: Arc::clone(prompt),
+                }
+            }
             WireLookNews::Answer {
                 prompt,
                 model_size,

@@ -37,9 +37,8 @@ pub type ViewRequests = Vec<(LookView, LookRequest)>;
 
 impl RequestMaker {
     /// One request for each view of the look. Scales down pictures that are too large for the device, and measures the pictures, on
-    /// the calling thread. With `objects` every object is
-    /// reported as it is found.
-    pub fn requests(&self, look: &Look, objects: bool) -> Result<ViewRequests, EngineError> {
+    /// the calling thread.
+    pub fn requests(&self, look: &Look) -> Result<ViewRequests, EngineError> {
         let vision = &self.model.config.vision;
         let request = |(index, seen): (usize, LookView)| {
             let picture = seen
@@ -70,7 +69,7 @@ impl RequestMaker {
                 },
                 answer_by: look.answer_by,
                 asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
-                objects,
+                in_pieces: look.in_pieces,
             };
             Ok((seen, request))
         };

@@ -1,7 +1,7 @@
 //! The engine with words, against a backend that decides by a script and checks the contract of every step.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     future::Future as _,
     pin::pin,
     sync::{Arc, Mutex},
@@ -11,7 +11,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Engine, EngineError, EngineNews, handle, requests::RequestMaker};
+use super::{Engine, EngineError, handle, requests::RequestMaker};
 use crate::{
     scheduler::{
         Options,
@@ -29,10 +29,13 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, CameraId, Clock as _, FoundObject, Look, LookFailure, LookNews, ManualClock, Mono,
-    NormBox, Outcome, Picture, Prompt, PromptId, PromptRegion, PromptView, RegionBox, ScoreMap,
-    ScoreMaps, ScoreSource, ScoredKind, Strip, StripShape, Task, WallTime, WholeLook,
+    AnswerBody, AnswerPiece, CameraId, Clock as _, FoundObject, Look, LookFailure, LookNews,
+    ManualClock, Mono, NormBox, Outcome, Picture, Prompt, PromptId, PromptRegion, PromptView,
+    RegionBox, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Strip, StripShape, Task, WallTime,
+    WholeLook,
 };
+
+mod pieces;
 
 const BOUNDS: Bounds = Bounds {
     max_objects: 5,
@@ -52,10 +55,12 @@ struct Seen {
     prepared: Vec<Option<usize>>,
 }
 
-/// Ends every detect row after as many boxes as its prompt has tokens modulo three, and checks each step.
+/// Ends every detect row after as many boxes as its prompt has tokens modulo three, answers a question with a text, and checks each step.
 struct Scripted {
     limits: BackendLimits,
     clock: ManualClock,
+    /// Tokens that are not chosen yet; then the end.
+    text: VecDeque<u32>,
     seen: Arc<Mutex<Seen>>,
     ready: Option<StepResult>,
     fail_at_step: Option<usize>,
@@ -111,7 +116,7 @@ impl Backend for Scripted {
                 // Objects of different rows differ by their places.
                 Pick::CoordOrEnd | Pick::Coord => coord((row.position * 13 % 1000) as u16),
                 Pick::Size => size(900, 900),
-                _ => token(0),
+                _ => token(self.text.pop_front().unwrap_or_default()),
             })
             .map(|picked| vec![picked])
             .collect();
@@ -149,11 +154,21 @@ fn engine(
     limits: BackendLimits,
     fail_at_step: Option<usize>,
 ) -> (Engine, ManualClock, Arc<Mutex<Seen>>) {
+    writing_engine(limits, fail_at_step, Vec::new())
+}
+
+/// An engine that answers a question with these tokens.
+fn writing_engine(
+    limits: BackendLimits,
+    fail_at_step: Option<usize>,
+    text: Vec<u32>,
+) -> (Engine, ManualClock, Arc<Mutex<Seen>>) {
     let clock = ManualClock::at(WallTime::default());
     let seen = Arc::new(Mutex::new(Seen::default()));
     let backend = Scripted {
         limits,
         clock: clock.clone(),
+        text: VecDeque::from(text),
         seen: Arc::clone(&seen),
         ready: None,
         fail_at_step,
@@ -334,7 +349,7 @@ fn cancelled_look_leaves_no_view_inside() {
     let (mut engine, _, _) = engine(LIMITS, None);
     let fixed = PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)));
     let look = look_at_regions(&[fixed, PromptRegion::Whole]);
-    let id = engine.submit(look, false).expect("valid prompts");
+    let id = engine.submit(look).expect("valid prompts");
     engine.turn().expect("the device works");
     engine.cancel(id);
     while !engine.is_idle() {
@@ -350,7 +365,7 @@ fn picture_from_no_camera_is_never_in_a_hurry() {
         engine.worker().hurry_after(Duration::from_millis(1));
         let mut look = look(1, Mono::from_nanos(u64::MAX));
         look.frame.camera = camera;
-        engine.submit(look, false).expect("a valid prompt");
+        engine.submit(look).expect("a valid prompt");
         while !engine.is_idle() {
             clock.advance(Duration::from_millis(10));
             if engine.worker().is_in_a_hurry() {
@@ -378,12 +393,9 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
         };
         look.frame.camera = camera;
         let mut whole = WholeLook::new(&look);
-        engine.submit(look, false).expect("valid prompts");
+        engine.submit(look).expect("valid prompts");
         while whole.outcome.is_none() {
             for (_, news) in engine.turn().expect("the device works") {
-                let EngineNews::Look(news) = news else {
-                    continue;
-                };
                 whole.add(news);
             }
         }
@@ -457,12 +469,10 @@ fn strip_is_its_own_image_with_its_own_words() {
             ..look.clone()
         };
         let mut whole = WholeLook::new(&look);
-        engine.submit(look, false).expect("valid prompts");
+        engine.submit(look).expect("valid prompts");
         while whole.outcome.is_none() {
             for (_, news) in engine.turn().expect("the device works") {
-                if let EngineNews::Look(news) = news {
-                    whole.add(news);
-                }
+                whole.add(news);
             }
         }
         let answers = whole.into_answers().expect("answered");
@@ -485,7 +495,7 @@ fn strip_is_its_own_image_with_its_own_words() {
             .map(|next| next.inputs.len())
     };
     let tokens = |maker: &RequestMaker| -> Vec<usize> {
-        let requests = maker.requests(&asked, false).expect("valid prompts");
+        let requests = maker.requests(&asked).expect("valid prompts");
         let fed = requests.iter().filter_map(|(_, request)| fed(request));
         fed.collect()
     };
@@ -495,10 +505,7 @@ fn strip_is_its_own_image_with_its_own_words() {
     plain.model.explains_strips = false;
     assert_eq!(tokens(&plain), [explained[0]; 2]);
     asked.strips.clear();
-    let missing = maker
-        .requests(&asked, false)
-        .map(|_| ())
-        .expect_err("no strip");
+    let missing = maker.requests(&asked).map(|_| ()).expect_err("no strip");
     assert!(
         missing.to_string().contains("its look has no strip"),
         "{missing}"
@@ -566,28 +573,30 @@ fn prompts_share_steps() {
 #[test]
 fn streamed_objects_equal_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
-    let look = look(3, clock.now());
+    let mut look = look(3, clock.now());
+    look.in_pieces = true;
     let mut whole = WholeLook::new(&look);
-    let asked = engine.submit(look, true).expect("a prompt");
+    let asked = engine.submit(look).expect("a prompt");
     let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
     let mut turns_with_objects = Vec::new();
     for turn in 0.. {
         for (id, news) in engine.turn().expect("a device") {
             assert_eq!(id, asked);
             match news {
-                EngineNews::Object(prompt, AnswerBody::Boxes(found)) => {
-                    assert_eq!(found.len(), 1);
-                    reported.entry(prompt.id.clone()).or_default().extend(found);
+                LookNews::Piece {
+                    prompt,
+                    piece: AnswerPiece::Box(found),
+                } => {
+                    reported.entry(prompt.id.clone()).or_default().push(found);
                     turns_with_objects.push(turn);
                 }
-                EngineNews::Look(news) => {
+                news => {
                     if let LookNews::Answer { answer, .. } = &news {
                         let reported = reported.remove(&answer.prompt.id).expect("an object");
                         assert_eq!(answer.body, AnswerBody::Boxes(reported));
                     }
                     whole.add(news);
                 }
-                other => panic!("{other:?}"),
             }
         }
         if whole.outcome.is_some() {
@@ -645,10 +654,7 @@ fn look_with_too_many_crops_fails_alone() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let mut long = look(1, clock.now());
     long.frame.picture = Picture::from_rgb(4000, 90, vec![0; 4000 * 90 * 3]).expect("a picture");
-    let error = engine
-        .submit(long, false)
-        .expect_err("21 crops")
-        .to_string();
+    let error = engine.submit(long).expect_err("21 crops").to_string();
     let expected =
         "a picture of 4000 x 90 pixels is too long: it needs 21 crops, a step has room for 13";
     assert!(error.starts_with(expected), "{error}");
@@ -708,7 +714,7 @@ async fn device_failure_is_reported_to_waiting_and_later_looks() {
 fn shapes_are_prepared_beside_images_and_while_idle() {
     let (mut engine, clock, seen) = engine(LIMITS, None);
     let start_by = clock.now().after(Duration::from_secs(1));
-    engine.submit(look(2, start_by), false).expect("a look");
+    engine.submit(look(2, start_by)).expect("a look");
     while !engine.is_idle() {
         engine.turn().expect("a sound device");
     }

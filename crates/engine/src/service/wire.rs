@@ -31,9 +31,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::PictureShape;
 
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Frame, Look, LookFailure, LookNews, Mono, NormBox, NormPoint,
-    Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip, StripShape, Task,
-    TokenCounts,
+    Answer, AnswerBody, AnswerPiece, CameraId, FoundObject, Frame, Look, LookFailure, LookNews,
+    Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip,
+    StripShape, Task, TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -151,6 +151,7 @@ pub struct WireLook {
     picture: PictureShape,
     start_by: Mono,
     answer_by: Mono,
+    in_pieces: bool,
     prompts: Vec<Arc<Prompt>>,
     moved: Option<RegionBox>,
     strips: Vec<WireStrip>,
@@ -188,6 +189,12 @@ pub enum WireNews {
 /// News of a look without what the daemon knows itself.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum WireLookNews {
+    /// As [`LookNews::Piece`].
+    Piece {
+        /// Index in the look.
+        prompt: usize,
+        piece: AnswerPiece,
+    },
     /// As [`LookNews::Answer`].
     Answer {
         /// Index in the look.
@@ -234,6 +241,7 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
         picture: PictureShape::of(picture),
         start_by: look.start_by,
         answer_by: look.answer_by,
+        in_pieces: look.in_pieces,
         prompts: look.prompts.clone(),
         moved: look.moved,
         strips: look.strips.iter().map(strip).collect(),
@@ -350,6 +358,7 @@ impl WireLook {
             strips: strips.into(),
             start_by: self.start_by,
             answer_by: self.answer_by,
+            in_pieces: self.in_pieces,
         })
     }
 }
@@ -357,7 +366,18 @@ impl WireLook {
 impl WireLookNews {
     /// News of a look with these prompts.
     pub fn of(news: LookNews, prompts: &[Arc<Prompt>]) -> Self {
+        let index_of = |prompt: &Arc<Prompt>| {
+            let mut prompts = prompts.iter();
+            prompts.position(|other| Arc::ptr_eq(other, prompt))
+        };
         let (model_size, answer) = match news {
+            LookNews::Piece { prompt, piece } => {
+                let prompt = index_of(&prompt).filter(|_| piece_numbers(&piece).all(is_share));
+                return match prompt {
+                    Some(prompt) => Self::Piece { prompt, piece },
+                    None => Self::unfit_numbers(),
+                };
+            }
             LookNews::ShortAnswered(_) => return Self::ShortAnswered,
             LookNews::Ended(Outcome::Answered(_)) => return Self::Answered,
             LookNews::Ended(Outcome::Late(_)) => return Self::Late,
@@ -366,8 +386,7 @@ impl WireLookNews {
                 model_size, answer, ..
             } => (model_size, answer),
         };
-        let mut prompts = prompts.iter();
-        let prompt = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt));
+        let prompt = index_of(&answer.prompt);
         match prompt.filter(|_| numbers(&answer.body).all(is_share)) {
             Some(prompt) => Self::Answer {
                 prompt,
@@ -380,17 +399,19 @@ impl WireLookNews {
                     marks: answer.marks,
                 },
             },
-            None => Self::Failed(LookFailure::Engine(
-                "the model's answer has places or scores that are no numbers from 0 to 1; check its weights"
-                    .into(),
-            )),
+            None => Self::unfit_numbers(),
         }
+    }
+
+    fn unfit_numbers() -> Self {
+        let why = "the model's answer has places or scores that are no numbers from 0 to 1; check its weights";
+        Self::Failed(LookFailure::Engine(why.into()))
     }
 
     /// True when nothing follows.
     pub fn is_end(&self) -> bool {
         match self {
-            Self::Answer { .. } | Self::ShortAnswered => false,
+            Self::Piece { .. } | Self::Answer { .. } | Self::ShortAnswered => false,
             Self::Answered | Self::Late | Self::Failed(_) => true,
         }
     }
@@ -427,6 +448,23 @@ impl WireAnswer {
     }
 }
 
+/// A piece of an answer to `prompt`. An error when it is none to such a prompt, or has numbers that no answer has.
+pub fn checked_piece(prompt: &Prompt, piece: AnswerPiece) -> Result<AnswerPiece, WireError> {
+    let is_of_task = matches!(
+        (&prompt.task, &piece),
+        (Task::Detect { .. }, AnswerPiece::Box(_))
+            | (Task::Point { .. }, AnswerPiece::Point(_))
+            | (
+                Task::Query { .. } | Task::Caption { .. },
+                AnswerPiece::Text(_)
+            )
+    );
+    match is_of_task && piece_numbers(&piece).all(is_share) {
+        true => Ok(piece),
+        false => Err(malformed("a piece of no answer to its prompt")),
+    }
+}
+
 /// True for a number that a score or a place may be; both ends ask this, so that an answer which one sends does not end the other.
 fn is_share(number: f64) -> bool {
     (-ROUNDING..=1.0 + ROUNDING).contains(&number)
@@ -434,23 +472,32 @@ fn is_share(number: f64) -> bool {
 
 /// All scores and places of an answer.
 fn numbers(body: &AnswerBody) -> impl Iterator<Item = f64> {
-    let mut numbers = Vec::new();
-    match body {
-        AnswerBody::Boxes(found) => {
-            for object in found {
-                let NormBox { x0, y0, x1, y1 } = object.place;
-                numbers.extend([x0, y0, x1, y1, object.score, object.sharpness]);
-            }
-        }
-        AnswerBody::Points(found) => {
-            for object in found {
-                let NormPoint { x, y } = object.place;
-                numbers.extend([x, y, object.score, object.sharpness]);
-            }
-        }
-        AnswerBody::Text { score, .. } => numbers.push(*score),
-    }
+    let numbers: Vec<f64> = match body {
+        AnswerBody::Boxes(found) => found.iter().flat_map(box_numbers).collect(),
+        AnswerBody::Points(found) => found.iter().flat_map(point_numbers).collect(),
+        AnswerBody::Text { score, .. } => vec![*score],
+    };
     numbers.into_iter()
+}
+
+/// The same of a piece.
+fn piece_numbers(piece: &AnswerPiece) -> impl Iterator<Item = f64> {
+    let numbers = match piece {
+        AnswerPiece::Box(found) => box_numbers(found).to_vec(),
+        AnswerPiece::Point(found) => point_numbers(found).to_vec(),
+        AnswerPiece::Text(_) => Vec::new(),
+    };
+    numbers.into_iter()
+}
+
+fn box_numbers(found: &FoundObject<NormBox>) -> [f64; 6] {
+    let NormBox { x0, y0, x1, y1 } = found.place;
+    [x0, y0, x1, y1, found.score, found.sharpness]
+}
+
+fn point_numbers(found: &FoundObject<NormPoint>) -> [f64; 4] {
+    let NormPoint { x, y } = found.place;
+    [x, y, found.score, found.sharpness]
 }
 
 #[cfg(test)]

@@ -31,15 +31,30 @@ pub fn daemon_reads(mut bytes: &[u8], prompts: &[Arc<Prompt>]) -> usize {
         let _: OpenReply<String> = wire::read(&mut bytes)?;
         loop {
             let news: WireNews = wire::read(&mut bytes)?;
-            if let WireNews::Look { news, .. } = news
-                && let WireLookNews::Answer { prompt, answer, .. } = news
-                && let Some(prompt) = prompts.get(prompt)
-            {
-                answer.answer(Arc::clone(prompt), None)?;
+            if let WireNews::Look { news, .. } = news {
+                check(news, prompts)?;
             }
             messages += 1;
         }
     };
     let _: Result<(), WireError> = read();
     messages
+}
+
+/// Makes of news what the daemon passes on.
+fn check(news: WireLookNews, prompts: &[Arc<Prompt>]) -> Result<(), WireError> {
+    match news {
+        WireLookNews::Piece { prompt, piece } => {
+            if let Some(prompt) = prompts.get(prompt) {
+                wire::checked_piece(prompt, piece)?;
+            }
+        }
+        WireLookNews::Answer { prompt, answer, .. } => {
+            if let Some(prompt) = prompts.get(prompt) {
+                answer.answer(Arc::clone(prompt), None)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -247,7 +247,7 @@ impl TriggerSet {
                 }
                 return None;
             }
-            LookNews::ShortAnswered(_) => return None,
+            LookNews::Piece { .. } | LookNews::ShortAnswered(_) => return None,
             LookNews::Ended(Outcome::Answered(frame)) => (frame, true),
             LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
                 if !look.prompts.iter().any(|prompt| is_due(prompt)) {

@@ -206,7 +206,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..PROMPTS).map(|_| ask()).collect(),
-        objects: false,
+        in_pieces: false,
     }
 }
 

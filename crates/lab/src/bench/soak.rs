@@ -158,7 +158,7 @@ impl SoakRun {
                     LookEvent::Answered { .. } => return Ok(found),
                     LookEvent::Failed { why, .. } => bail!("{why}"),
                     LookEvent::Late { .. }
-                    | LookEvent::Object(..)
+                    | LookEvent::Piece(..)
                     | LookEvent::ShortAnswered { .. } => {}
                 }
             }
@@ -234,7 +234,7 @@ impl SoakRun {
                 let failed = self.inside.remove(&look).is_some();
                 self.report.tally.failed += u64::from(failed);
             }
-            LookEvent::Object(..) | LookEvent::ShortAnswered { .. } => {}
+            LookEvent::Piece(..) | LookEvent::ShortAnswered { .. } => {}
         }
     }
 

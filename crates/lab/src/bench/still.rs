@@ -35,7 +35,7 @@ use spotter_engine::{
         sequence::Bounds,
         still::{PictureDetail, PictureMeasure, ReuseRule},
     },
-    service::{Engine, EngineModel, EngineNews},
+    service::{Engine, EngineModel},
     sim::{SimBackend, SimCosts, SimModel},
 };
 use spotter_street::{
@@ -332,10 +332,10 @@ fn row(
             anyhow::ensure!(measure.crops() > 0, "a picture without crops");
             let mut look = spotter_core::Look::still(picture, [task.clone()])?;
             look.frame.camera = camera.clone();
-            engine.submit(look, false)?;
+            engine.submit(look)?;
             while !engine.is_idle() {
                 for (_, news) in engine.turn()? {
-                    if let EngineNews::Look(LookNews::Ended(outcome)) = news {
+                    if let LookNews::Ended(outcome) = news {
                         outcome.answered().map_err(anyhow::Error::msg)?;
                     }
                 }

@@ -25,7 +25,7 @@ use super::{
 };
 use spotter::ops::machine::Machine;
 use spotter_core::{Answer, AnswerBody, CameraId, Look, LookNews, NormBox, Picture, Task};
-use spotter_engine::service::{Engine, EngineNews};
+use spotter_engine::service::Engine;
 use spotter_street::{
     Scene,
     h264::through_h264,
@@ -367,11 +367,11 @@ impl Check<'_> {
         let reused = self.engine.worker().work().crops_reused;
         let mut look = Look::still(picture.clone(), [task.clone()])?;
         look.frame.camera = camera.clone();
-        self.engine.submit(look, false)?;
+        self.engine.submit(look)?;
         let mut answers = Vec::new();
         while !self.engine.is_idle() {
             for (_, news) in self.engine.turn()? {
-                if let EngineNews::Look(LookNews::Answer { answer, .. }) = news {
+                if let LookNews::Answer { answer, .. } = news {
                     answers.push(answer);
                 }
             }

@@ -245,6 +245,7 @@ fn answers(
         prompts: prompts.map(Into::into).collect(),
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
+        in_pieces: false,
     };
     answers_of(engine.look(look)?)
 }

@@ -75,7 +75,7 @@ impl LookLog {
                 let has_objects = self.open.remove(&key(&frame)).unwrap_or_default();
                 self.record(&frame, now, LookEnd::Answered, has_objects);
             }
-            LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
                 self.tracker.unanswered(&look);
                 let had_objects = self.open.remove(&key(&look.frame)).unwrap_or_default();

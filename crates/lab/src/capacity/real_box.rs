@@ -359,7 +359,7 @@ impl RealRun {
                 self.steps.insert(answer.marks.encoded);
             }
             LookNews::Ended(Outcome::Failed(_, reason)) => bail!("a look failed: {reason}"),
-            LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
+            LookNews::Piece { .. } | LookNews::ShortAnswered(_) | LookNews::Ended(_) => {}
         }
         let has_objects = self.has_objects;
         self.log.add(news, now, |_| has_objects);

@@ -209,7 +209,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
                 sequence,
                 draft: reused.then(|| DraftKey::new(&gate, &prompt)),
             }],
-            objects: false,
+            in_pieces: false,
         }
     };
     let (fresh, work) = answer(&mut worker, request("a", false));

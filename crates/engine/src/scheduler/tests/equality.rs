@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{BOUNDS, grammar};
 use crate::{
-    model::{SequenceOutput, Skill, Tiling},
+    model::{OutputPiece, SequenceOutput, Skill, Tiling},
     scheduler::{
         backend::{Backend, BackendError, BackendLimits, DecoderInput},
         constraint::Choices,
@@ -157,7 +157,7 @@ pub(super) fn request(plan: &Plan, now: Mono) -> LookRequest {
         start_by,
         answer_by,
         asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
-        objects: true,
+        in_pieces: true,
     }
 }
 
@@ -212,9 +212,8 @@ fn alone(plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
                 LookEvent::Answer { prompt, result, .. } => found[prompt] = result.found,
                 LookEvent::Answered { .. } => return Some(found),
                 LookEvent::Failed { .. } => return None,
-                LookEvent::Late { .. }
-                | LookEvent::Object(..)
-                | LookEvent::ShortAnswered { .. } => {}
+                LookEvent::Late { .. } | LookEvent::Piece(..) | LookEvent::ShortAnswered { .. } => {
+                }
             }
         }
     }
@@ -255,7 +254,7 @@ fn check(
         Box::new(FaultyDevice::new(device, script(faults)))
     });
     let mut inside: HashMap<LookId, (usize, Option<usize>)> = HashMap::new();
-    let mut shown: HashMap<(LookId, usize), usize> = HashMap::new();
+    let mut shown: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
     let mut answers: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
     let mut short_answered = HashSet::new();
     let mut next = plans.iter().enumerate().peekable();
@@ -281,7 +280,13 @@ fn check(
         let events = events.map_err(|e| TestCaseError::fail(e.to_string()))?;
         for event in events {
             match event {
-                LookEvent::Object(look, index, _) => *shown.entry((look, index)).or_default() += 1,
+                LookEvent::Piece(look, index, piece) => {
+                    let shown = shown.entry((look, index)).or_default();
+                    match piece {
+                        OutputPiece::Object(object) => shown.objects.push(object),
+                        OutputPiece::Tokens(tokens) => shown.tokens.extend(tokens),
+                    }
+                }
                 LookEvent::Answer {
                     look,
                     prompt,
@@ -289,8 +294,9 @@ fn check(
                     ..
                 } => {
                     prop_assert!(inside.contains_key(&look), "after the end, or a cancel");
-                    let reported = shown.remove(&(look, prompt)).unwrap_or(0);
-                    prop_assert_eq!(reported, result.found.objects.len());
+                    let shown = shown.remove(&(look, prompt)).unwrap_or_default();
+                    prop_assert_eq!(&shown.objects, &result.found.objects);
+                    prop_assert_eq!(&shown.tokens, &result.found.tokens);
                     let before = answers.insert((look, prompt), result.found);
                     prop_assert_eq!(before, None, "answered twice");
                 }

@@ -84,7 +84,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..prompts).map(ask).collect(),
-        objects: false,
+        in_pieces: false,
         camera: Some(camera),
     }
 }

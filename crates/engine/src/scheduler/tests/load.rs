@@ -68,7 +68,7 @@ impl Rig {
                 sequence,
                 draft: None,
             }],
-            objects: false,
+            in_pieces: false,
         });
         self.asked.insert(id, (camera, received));
     }

@@ -54,7 +54,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: skills.iter().map(ask).collect(),
-        objects: false,
+        in_pieces: false,
     }
 }
 

@@ -15,7 +15,10 @@ use crate::{
     service::{Engine, handle, inside},
     testing::simulated::{self, BeforeLaunch, FragileDevice},
 };
-use spotter_core::{Look, ManualClock, Mono, Picture, Task, WholeLook};
+use spotter_core::{
+    AnswerBody, AnswerPiece, FoundObject, Look, ManualClock, Mono, NormBox, Picture, Task,
+    WholeLook,
+};
 
 /// Generous, because it says nothing about speed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -176,6 +179,77 @@ async fn answers_are_those_of_the_same_engine_on_a_thread() {
             assert!(there.body.count() > Some(0));
             assert!(there.marks.taken >= START, "the daemon's time");
         }
+    }
+}
+
+#[tokio::test]
+async fn pieces_of_a_text_are_those_of_its_answer() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    drop(gate);
+    let question = |text: &str| Task::Query {
+        question: text.into(),
+        choices: Vec::new(),
+    };
+    let mut pieces_in_all = 0;
+    for text in ["What is it?", "Where?", "How many?"] {
+        let picture = Picture::from_rgb(7, 5, (0..105).collect()).unwrap();
+        let asked = Look {
+            in_pieces: true,
+            ..Look::still(picture, [question(text)]).unwrap()
+        };
+        let mut whole = WholeLook::new(&asked);
+        let mut submitted = within(engine.permit()).await.look(asked);
+        let mut pieces = Vec::new();
+        while whole.outcome.is_none() {
+            for news in within(submitted.next()).await {
+                match news {
+                    LookNews::Piece {
+                        piece: AnswerPiece::Text(text),
+                        ..
+                    } => pieces.push(text),
+                    news => whole.add(news),
+                }
+            }
+        }
+        let answers = whole.into_answers().expect("answered");
+        let AnswerBody::Text { text, .. } = &answers[0].body else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(pieces.concat(), *text);
+        pieces_in_all += pieces.len();
+    }
+    assert!(pieces_in_all > 3, "{pieces_in_all}");
+}
+
+/// A look that wants no pieces has room for none.
+#[test]
+fn piece_that_is_not_wanted_is_an_error() {
+    let (news, _receiver) = news::channel(9);
+    let waiting = |in_pieces| WaitingLook {
+        open: OpenLook::new(Look {
+            in_pieces,
+            ..look(1, WHENEVER)
+        }),
+        news: news.clone(),
+        place: None,
+    };
+    let found = |x1, score| FoundObject {
+        place: NormBox::from_corners(0.0, 0.0, x1, 1.0),
+        score,
+        source: Default::default(),
+        sharpness: 1.0,
+    };
+    let piece = |prompt, piece| WireLookNews::Piece { prompt, piece };
+    let fits = || piece(0, AnswerPiece::Box(found(0.5, 0.9)));
+    assert!(waiting(true).hear(fits()).is_ok());
+    for (in_pieces, wrong) in [
+        (false, fits()),
+        (true, piece(1, AnswerPiece::Box(found(0.5, 0.9)))),
+        (true, piece(0, AnswerPiece::Box(found(0.5, 9.0)))),
+        (true, piece(0, AnswerPiece::Text("a".into()))),
+    ] {
+        let refused = waiting(in_pieces).hear(wrong);
+        assert!(matches!(refused, Err(WireError::Malformed(_))));
     }
 }
 

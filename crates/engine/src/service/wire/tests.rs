@@ -440,7 +440,7 @@ proptest! {
         for look in engine_reads(&message(&header, &body[cut..])) {
             prop_assert!(!look.prompts.is_empty());
             // Refused for its prompts, or answered, or late; never a panic, and nothing waits for ever.
-            let _ = engine.submit(look, false);
+            let _ = engine.submit(look);
             for _ in 0..200 {
                 engine.turn().unwrap();
             }

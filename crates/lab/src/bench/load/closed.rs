@@ -16,7 +16,7 @@ use spotter_engine::{
         request::{LookId, Work},
         timeline::{TimeSpan, working},
     },
-    service::{Engine, EngineNews},
+    service::Engine,
 };
 
 /// Least number of requests that count, even in a short load.
@@ -152,7 +152,7 @@ impl ClosedLoop<'_, '_> {
             at,
             look: WholeLook::new(&look),
         };
-        let id = self.engine.submit(look, false)?;
+        let id = self.engine.submit(look)?;
         self.inside.insert(id, open);
         self.counters.asked += 1;
         Ok(())
@@ -162,7 +162,7 @@ impl ClosedLoop<'_, '_> {
     fn turn(&mut self) -> anyhow::Result<Vec<f64>> {
         let mut ended = Vec::new();
         for (id, news) in self.engine.turn()? {
-            let (EngineNews::Look(news), Some(open)) = (news, self.inside.get_mut(&id)) else {
+            let Some(open) = self.inside.get_mut(&id) else {
                 continue;
             };
             open.look.add(news);

@@ -54,7 +54,7 @@ impl PoolRequest {
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),
-            objects: false,
+            in_pieces: false,
         }
     }
 }
