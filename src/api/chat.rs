@@ -1,13 +1,16 @@
 //! `/v1/chat/completions` in the shape of OpenAI, for clients that speak only that: one question about one picture. Pure.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
+    events::{EventShape, event},
     skills::{not_json, text, words},
 };
-use spotter_core::{Answer, Task, TokenCounts};
+use spotter_core::{Answer, AnswerPiece, Task, TokenCounts};
 
 /// The body of a request. Other keys (`temperature`, `max_tokens`) are ignored.
 #[derive(Debug, Deserialize)]
@@ -88,7 +91,7 @@ pub struct ChatQuestion {
 /// Why the model is not asked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UnaskedChat {
-    /// Programs send "Hi" when they are set up; the reply is [`ChatAnswer::without_picture`].
+    /// Programs send "Hi" when they are set up; the reply is [`ChatText::without_picture`].
     NoPicture(ChatForm),
     Wrong(ApiError),
 }
@@ -182,73 +185,61 @@ impl ChatParts {
 const NO_PICTURE: &str = "This model answers questions about a picture. Send one message with a text and a part of the type image_url, \
      whose url is data:image/jpeg;base64,… with a JPEG or PNG file.";
 
-/// An answer with its names.
-#[derive(Clone, Copy, Debug)]
-pub struct ChatAnswer<'a> {
-    pub id: &'a str,
-    pub model: &'a str,
+/// What the replies to one request have in common.
+#[derive(Clone, Debug)]
+pub struct ChatReply {
+    pub id: String,
+    pub model: Arc<str>,
     /// Unix seconds.
     pub created: i64,
-    pub text: &'a str,
-    pub is_truncated: bool,
-    pub tokens: TokenCounts,
 }
 
-impl<'a> ChatAnswer<'a> {
-    pub fn of(self, answer: &'a Answer) -> Self {
+/// What a message is answered with.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatText<'a> {
+    text: &'a str,
+    is_truncated: bool,
+    tokens: TokenCounts,
+}
+
+impl<'a> ChatText<'a> {
+    pub fn of(answer: &'a Answer) -> Self {
         Self {
             text: text(answer),
             is_truncated: answer.truncated,
             tokens: answer.tokens,
-            ..self
         }
     }
 
     /// The reply to a message without a picture, which the model does not see.
-    pub fn without_picture(id: &'a str, model: &'a str, created: i64) -> Self {
+    pub fn without_picture() -> Self {
         Self {
-            id,
-            model,
-            created,
             text: NO_PICTURE,
             is_truncated: false,
             tokens: TokenCounts::default(),
         }
     }
 
-    pub fn completion(&self) -> Value {
-        let message = json!({"role": "assistant", "content": self.text, "refusal": null});
+    fn finish_reason(&self) -> &'static str {
+        match self.is_truncated {
+            true => "length",
+            false => "stop",
+        }
+    }
+}
+
+impl ChatReply {
+    pub fn completion(&self, text: ChatText<'_>) -> Value {
+        let message = json!({"role": "assistant", "content": text.text, "refusal": null});
         let choice = json!({
             "index": 0,
             "message": message,
             "logprobs": null,
-            "finish_reason": self.finish_reason(),
+            "finish_reason": text.finish_reason(),
         });
         let mut completion = self.object("chat.completion", &json!([choice]));
-        completion["usage"] = usage(self.tokens);
+        completion["usage"] = usage(text.tokens);
         completion
-    }
-
-    /// As server-sent events: the whole text in one.
-    pub fn events(&self, has_usage_chunk: bool) -> String {
-        let kind = "chat.completion.chunk";
-        let delta = json!({"role": "assistant", "content": self.text});
-        let chunk = |delta: Value, finish_reason: Option<&str>| {
-            let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
-            self.object(kind, &json!([choice]))
-        };
-        let mut chunks = vec![
-            chunk(delta, None),
-            chunk(json!({}), Some(self.finish_reason())),
-        ];
-        if has_usage_chunk {
-            chunks.push(self.object(kind, &json!([])));
-        }
-        if let Some(last) = chunks.last_mut() {
-            last["usage"] = usage(self.tokens);
-        }
-        let data = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
-        data.chain(["data: [DONE]\n\n".to_owned()]).collect()
     }
 
     fn object(&self, kind: &str, choices: &Value) -> Value {
@@ -260,14 +251,61 @@ impl<'a> ChatAnswer<'a> {
             "choices": choices,
         })
     }
+}
 
-    fn finish_reason(&self) -> &'static str {
-        match self.is_truncated {
-            true => "length",
-            false => "stop",
+/// A reply as server-sent events.
+pub struct ChatEvents {
+    pub reply: ChatReply,
+    pub has_usage_chunk: bool,
+}
+
+impl ChatEvents {
+    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
+        self.reply.object(CHUNK, &json!([choice]))
+    }
+
+    fn text(&self, text: &str) -> String {
+        event(&self.chunk(&json!({"content": text}), None))
+    }
+
+    fn last(&self, text: ChatText<'_>) -> String {
+        let mut chunks = vec![self.chunk(&json!({}), Some(text.finish_reason()))];
+        if self.has_usage_chunk {
+            chunks.push(self.reply.object(CHUNK, &json!([])));
         }
+        if let Some(last) = chunks.last_mut() {
+            last["usage"] = usage(text.tokens);
+        }
+        let events = chunks.iter().map(event);
+        events.chain(["data: [DONE]\n\n".to_owned()]).collect()
+    }
+
+    /// A text that is known at once.
+    pub fn whole(&self, text: ChatText<'_>) -> String {
+        [self.begin(), self.text(text.text), self.last(text)].concat()
     }
 }
+
+impl EventShape for ChatEvents {
+    fn begin(&self) -> String {
+        event(&self.chunk(&json!({"role": "assistant", "content": ""}), None))
+    }
+
+    fn piece(&self, piece: &AnswerPiece) -> String {
+        match piece {
+            AnswerPiece::Text(text) => self.text(text),
+            AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+        }
+    }
+
+    fn end(&self, answer: &Answer) -> String {
+        self.last(ChatText::of(answer))
+    }
+}
+
+/// The kind of an object in an event.
+const CHUNK: &str = "chat.completion.chunk";
 
 fn usage(tokens: TokenCounts) -> Value {
     json!({
@@ -315,24 +353,43 @@ mod tests {
         });
         let parsed = ChatQuestion::parse(body.to_string().as_bytes());
         assert_eq!(parsed, Err(expected));
-        let answer = ChatAnswer::without_picture("chatcmpl-1", "md2", 1).completion();
+        let answer = reply().completion(ChatText::without_picture());
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(text.contains("image_url"), "{text}");
         assert_eq!(answer["usage"]["total_tokens"], 0);
     }
 
-    /// The chunks of an answer with these tokens.
+    fn reply() -> ChatReply {
+        ChatReply {
+            id: "chatcmpl-1".into(),
+            model: "md2".into(),
+            created: 1,
+        }
+    }
+
+    /// The chunks of an answer in two pieces.
     fn chunks(has_usage_chunk: bool) -> Vec<Value> {
-        let answer = ChatAnswer {
-            text: "two",
+        let events = ChatEvents {
+            reply: reply(),
+            has_usage_chunk,
+        };
+        let text = ChatText {
+            text: "two cars",
+            is_truncated: false,
             tokens: TokenCounts {
                 prompt: 740,
                 answer: 3,
             },
-            ..ChatAnswer::without_picture("chatcmpl-1", "md2", 1)
         };
-        let events = answer.events(has_usage_chunk);
-        let data = events
+        let piece = |text: &str| events.piece(&AnswerPiece::Text(text.into()));
+        let sent = [
+            events.begin(),
+            piece("two"),
+            piece(" cars"),
+            events.last(text),
+        ];
+        let sent = sent.concat();
+        let data = sent
             .split("\n\n")
             .filter_map(|line| line.strip_prefix("data: "));
         let (end, chunks): (Vec<_>, Vec<_>) = data.partition(|data| *data == "[DONE]");
@@ -344,14 +401,20 @@ mod tests {
     }
 
     #[test]
-    fn stream_ends_with_the_tokens_of_the_answer() {
+    fn stream_has_its_pieces_and_ends_with_the_tokens() {
         let usage = json!({"prompt_tokens": 740, "completion_tokens": 3, "total_tokens": 743});
-        let two = chunks(false);
-        assert_eq!((two.len(), &two[1]["usage"]), (2, &usage));
-        assert_eq!(two[1]["choices"][0]["finish_reason"], "stop");
-        let three = chunks(true);
-        assert_eq!((three.len(), &three[2]["usage"]), (3, &usage));
-        assert_eq!(three[2]["choices"], json!([]));
+        let four = chunks(false);
+        assert_eq!((four.len(), &four[3]["usage"]), (4, &usage));
+        assert_eq!(four[0]["choices"][0]["delta"]["role"], "assistant");
+        let contents = four
+            .iter()
+            .map(|chunk| &chunk["choices"][0]["delta"]["content"]);
+        let contents: Vec<&str> = contents.filter_map(Value::as_str).collect();
+        assert_eq!(contents, ["", "two", " cars"]);
+        assert_eq!(four[3]["choices"][0]["finish_reason"], "stop");
+        let five = chunks(true);
+        assert_eq!((five.len(), &five[4]["usage"]), (5, &usage));
+        assert_eq!(five[4]["choices"], json!([]));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
 };
 
 use crate::ops::facts::{ApiFacts, RequestTotals};
@@ -22,13 +25,13 @@ struct ApiCounts {
     totals: BTreeMap<(&'static str, u16), RequestTotals>,
 }
 
-/// A request in progress; it is counted when it ends or is dropped.
+/// A request in progress; it is counted when it is dropped.
 pub struct CountedRequest {
     counters: ApiCounters,
     clock: Arc<dyn Clock>,
     endpoint: &'static str,
     began: Mono,
-    status: u16,
+    status: AtomicU16,
 }
 
 impl ApiCounters {
@@ -39,7 +42,7 @@ impl ApiCounters {
             clock: Arc::clone(clock),
             endpoint,
             began: clock.now(),
-            status: CLIENT_GONE,
+            status: AtomicU16::new(CLIENT_GONE),
         }
     }
 
@@ -59,8 +62,9 @@ impl ApiCounters {
 }
 
 impl CountedRequest {
-    pub fn end(mut self, status: u16) {
-        self.status = status;
+    /// The client gets an answer, or the beginning of one.
+    pub fn answered(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
     }
 }
 
@@ -71,7 +75,7 @@ impl Drop for CountedRequest {
         counts.open = counts.open.saturating_sub(1);
         let totals = counts
             .totals
-            .entry((self.endpoint, self.status))
+            .entry((self.endpoint, *self.status.get_mut()))
             .or_default();
         totals.count += 1;
         totals.time += took;

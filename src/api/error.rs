@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::queue::UnansweredRequest;
 
@@ -77,16 +77,23 @@ impl From<UnansweredRequest> for ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let body = json!({
+impl ApiError {
+    /// The body of a response, or an event.
+    pub fn json(&self) -> Value {
+        json!({
             "error": {
                 "message": self.message,
                 "type": self.kind(),
                 "param": null,
                 "code": self.code(),
             }
-        });
+        })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = self.json();
         let kind = [(header::CONTENT_TYPE, "application/json")];
         let mut response = (self.status, kind, body.to_string()).into_response();
         let headers = response.headers_mut();
@@ -105,7 +112,6 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
-    use serde_json::Value;
 
     use super::*;
 

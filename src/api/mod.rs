@@ -11,6 +11,7 @@
 //! | [`access`] | who may ask how often. Pure |
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
 //! | [`data_url`] | a picture in a URL |
+//! | [`events`] | answers as server-sent events, while they are written |
 //! | [`queue`] | requests that wait for an engine |
 //! | [`trigger_call`] | calls that trigger a camera |
 //! | [`counters`] | what became of requests |
@@ -22,11 +23,12 @@ mod chat;
 mod counters;
 mod data_url;
 mod error;
+mod events;
 mod queue;
 mod serve;
 mod skills;
 mod trigger_call;
 
-pub use queue::{BegunRequest, RequestQueue, UnansweredRequest};
+pub use queue::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 pub use serve::ServedApi;
 pub use trigger_call::{RefusedCall, TriggerRequest};

@@ -3,21 +3,31 @@
 use std::{
     collections::VecDeque,
     pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::timeout,
 };
 
-use spotter_core::{Answer, Look, LookFailure, Picture, Task};
+use spotter_core::{Answer, AnswerPiece, Look, LookFailure};
 
 /// How an engine names the prompt of a request: the first one of [`Look::still`].
 const ONLY_PROMPT: &str = "prompt ask-0: ";
 
-type RequestReply = Result<Answer, UnansweredRequest>;
+/// News of a request, or why it has no answer, which is the last.
+pub type RequestReply = Result<RequestNews, UnansweredRequest>;
+
+/// What the client of a request gets.
+#[derive(Clone, Debug)]
+pub enum RequestNews {
+    /// Before the answer, if the look is in pieces.
+    Piece(AnswerPiece),
+    /// Nothing follows.
+    Answer(Answer),
+}
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,8 +95,35 @@ struct WaitingRequest {
 #[derive(Debug)]
 pub struct BegunRequest {
     pub look: Look,
-    /// Closed when the client has disconnected.
-    pub reply: oneshot::Sender<RequestReply>,
+    /// Closed when the client has disconnected. It holds what a slow client has not read: at most one answer.
+    pub reply: mpsc::UnboundedSender<RequestReply>,
+}
+
+/// A request that an engine has begun, for its client. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct AskedRequest {
+    queue: Arc<RequestQueue>,
+    replies: mpsc::UnboundedReceiver<RequestReply>,
+}
+
+impl AskedRequest {
+    /// Waits for more. Not to be called after the last.
+    pub async fn next(&mut self) -> RequestReply {
+        match self.replies.recv().await {
+            Some(reply) => reply,
+            None if self.queue.is_open() => Err(UnansweredRequest::EngineLost),
+            None => Err(UnansweredRequest::Stopping),
+        }
+    }
+
+    /// Waits for the answer.
+    pub async fn answer(mut self) -> Result<Answer, UnansweredRequest> {
+        loop {
+            if let RequestNews::Answer(answer) = self.next().await? {
+                return Ok(answer);
+            }
+        }
+    }
 }
 
 /// A place in the queue, which ends with it.
@@ -121,23 +158,22 @@ impl RequestQueue {
         self.lock().phase == QueuePhase::Open
     }
 
-    /// Waits at most `wait` until an engine begins the request, and then for its answer. Dropping the future cancels the request.
-    pub async fn ask(&self, picture: Picture, task: Task, wait: Duration) -> RequestReply {
-        let look = Look::still(picture, [task]);
-        let look = look.map_err(|error| UnansweredRequest::Unfit(error.to_string()))?;
-        let (reply, answer) = oneshot::channel();
+    /// Waits at most `wait` until an engine begins the request, a look at a picture from no camera. Dropping the future cancels the request.
+    pub async fn ask(
+        self: &Arc<Self>,
+        look: Look,
+        wait: Duration,
+    ) -> Result<AskedRequest, UnansweredRequest> {
+        let (reply, replies) = mpsc::unbounded_channel();
         let (begun, is_begun) = oneshot::channel();
-        let place = self.push(BegunRequest { look, reply }, begun)?;
+        let _place = self.push(BegunRequest { look, reply }, begun)?;
         match timeout(wait, is_begun).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(UnansweredRequest::Stopping),
-            Err(_) => return Err(UnansweredRequest::NoRoom),
-        }
-        drop(place);
-        match answer.await {
-            Ok(reply) => reply,
-            Err(_) if self.is_open() => Err(UnansweredRequest::EngineLost),
-            Err(_) => Err(UnansweredRequest::Stopping),
+            Ok(Ok(())) => Ok(AskedRequest {
+                queue: Arc::clone(self),
+                replies,
+            }),
+            Ok(Err(_)) => Err(UnansweredRequest::Stopping),
+            Err(_) => Err(UnansweredRequest::NoRoom),
         }
     }
 
@@ -204,6 +240,7 @@ impl RequestQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_core::{Picture, Task};
 
     #[test]
     fn reason_for_a_client_does_not_name_the_prompt() {

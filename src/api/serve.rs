@@ -10,7 +10,6 @@ use std::{
 use anyhow::Context as _;
 use axum::{
     Router,
-    body::Body,
     extract::{Path, Request, State},
     http::{HeaderMap, Method, StatusCode, header},
     middleware::{self, Next},
@@ -19,23 +18,24 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::spawn_blocking,
 };
 use ulid::Ulid;
 
 use super::{
     access::{ApiClient, ApiTokens, RequestRates},
-    chat::{ChatAnswer, ChatForm, ChatQuestion, UnaskedChat},
-    counters::ApiCounters,
+    chat::{ChatEvents, ChatForm, ChatQuestion, ChatReply, ChatText, UnaskedChat},
+    counters::{ApiCounters, CountedRequest},
     data_url,
     error::ApiError,
+    events::{self, AnsweredRequest},
     queue::RequestQueue,
-    skills::{self, ApiSkill, SkillRequest},
+    skills::{self, ApiSkill, SkillEvents, SkillRequest},
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
 use crate::ops::facts::ApiFacts;
-use spotter_core::{Answer, Clock, LogThrottle, Picture, Task, config::ApiConfig};
+use spotter_core::{Clock, LogThrottle, Look, Picture, Task, config::ApiConfig};
 use spotter_http::{
     BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
     ServedListener, is_loopback_name, read_body,
@@ -63,7 +63,7 @@ struct ApiState {
     refused: Mutex<LogThrottle<ClientNetwork>>,
     bodies: BodyMemory,
     /// Of requests whose body is read.
-    places: Semaphore,
+    places: Arc<Semaphore>,
     decoders: Arc<Semaphore>,
     queue: Arc<RequestQueue>,
     triggers: TriggerCaller,
@@ -94,7 +94,7 @@ impl ServedApi {
             bodies: BodyMemory::new(config.requests * body_max(config)),
             rates: Mutex::new(RequestRates::new(config.rate_hz)),
             refused: Mutex::new(LogThrottle::with_max_kinds(LOGGED_NETWORKS)),
-            places: Semaphore::new(config.requests),
+            places: Arc::new(Semaphore::new(config.requests)),
             decoders: Arc::new(Semaphore::new(DECODERS)),
             queue: Arc::default(),
             triggers: caller,
@@ -204,15 +204,17 @@ fn endpoint(path: &str) -> &'static str {
 }
 
 /// Counts a request and passes it on, or refuses it: by the names and origins that a browser sends, the token, the rate.
-async fn admit(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
+async fn admit(State(state): State<Arc<ApiState>>, mut request: Request, next: Next) -> Response {
     let counted = state
         .counters
         .begin(endpoint(request.uri().path()), &state.clock);
+    let counted = Arc::new(counted);
+    request.extensions_mut().insert(Arc::clone(&counted));
     let response = match state.refusal(&request) {
         Some(refusal) => refusal.into_response(),
         None => next.run(request).await,
     };
-    counted.end(response.status().as_u16());
+    counted.answered(response.status().as_u16());
     response
 }
 
@@ -278,25 +280,35 @@ impl ApiState {
         }
     }
 
-    /// Reads the body, makes of it what is asked while the API has room, and has an engine answer it.
-    async fn answer<T: Asked, E: From<ApiError> + Send + 'static>(
+    /// Reads the body, makes of it what is asked while the API has room, and waits until an engine begins it.
+    async fn begin<T: Asked, E: From<ApiError> + Send + 'static>(
         &self,
         request: Request,
         parse: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
-    ) -> Result<(T, Answer), E> {
+    ) -> Result<(T, AnsweredRequest), E> {
         // A client that sends slowly takes no place; one for which there is none now need not send.
         drop(self.place()?);
+        let counted = request.extensions().get::<Arc<CountedRequest>>().cloned();
         let body = self.body(request, body_max(&self.limits)).await?;
-        let _place = self.place()?;
+        let place = self.place()?;
         let (asked, picture) = self.decoded(body, parse).await?;
-        let (task, wait) = (asked.task().clone(), self.limits.wait);
-        let answer = self.queue.ask(picture, task, wait).await;
-        let answer = answer.map_err(ApiError::from)?;
-        Ok((asked, answer))
+        let look = Look::still(picture, [asked.task().clone()]);
+        let look = Look {
+            in_pieces: asked.is_streamed(),
+            ..look.map_err(|error| ApiError::wrong(error.to_string()))?
+        };
+        let news = self.queue.ask(look, self.limits.wait).await;
+        let begun = AnsweredRequest {
+            news: news.map_err(ApiError::from)?,
+            _place: place,
+            _counted: counted,
+        };
+        Ok((asked, begun))
     }
 
-    fn place(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        self.places.try_acquire().map_err(|_| self.no_room())
+    fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| self.no_room())
     }
 
     fn no_room(&self) -> ApiError {
@@ -359,10 +371,12 @@ impl ApiState {
 trait Asked: Send + 'static {
     fn image_url(&self) -> Result<&str, ApiError>;
     fn task(&self) -> &Task;
+    fn is_streamed(&self) -> bool;
 }
 
 struct AskedSkill {
     request: SkillRequest,
+    skill: ApiSkill,
     task: Task,
 }
 
@@ -374,6 +388,10 @@ impl Asked for AskedSkill {
     fn task(&self) -> &Task {
         &self.task
     }
+
+    fn is_streamed(&self) -> bool {
+        self.request.is_streamed(self.skill)
+    }
 }
 
 impl Asked for ChatQuestion {
@@ -383,6 +401,10 @@ impl Asked for ChatQuestion {
 
     fn task(&self) -> &Task {
         &self.task
+    }
+
+    fn is_streamed(&self) -> bool {
+        matches!(self.form, ChatForm::Events { .. })
     }
 }
 
@@ -420,34 +442,51 @@ async fn skill(
     let parse = move |body: &[u8]| {
         let request = SkillRequest::parse(body)?;
         let task = request.task(skill)?;
-        Ok::<_, ApiError>(AskedSkill { request, task })
-    };
-    let (asked, answer) = state.answer(request, parse).await?;
-    Ok(match asked.request.is_streamed(skill) {
-        true => events(skills::events(&answer)),
-        false => json_body(&skills::answer(
+        Ok::<_, ApiError>(AskedSkill {
+            request,
             skill,
-            &answer,
-            &Ulid::generate().to_string(),
-        )),
-    })
+            task,
+        })
+    };
+    let (asked, begun) = state.begin(request, parse).await?;
+    if asked.is_streamed() {
+        return events::streamed(begun, SkillEvents).await;
+    }
+    let answer = begun.news.answer().await?;
+    let id = Ulid::generate().to_string();
+    Ok(json_body(&skills::answer(skill, &answer, &id)))
 }
 
 async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
     let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
-    let asked = state.answer(request, ChatQuestion::parse).await;
-    let id = format!("chatcmpl-{}", Ulid::generate());
-    let created = state.clock.wall().unix_millis() / 1000;
-    let fixed = ChatAnswer::without_picture(&id, model, created);
-    let (form, answer) = match &asked {
-        Ok((asked, answer)) => (asked.form, fixed.of(answer)),
-        Err(UnaskedChat::NoPicture(form)) => (*form, fixed),
-        Err(UnaskedChat::Wrong(error)) => return Err(error.clone()),
+    let begun = state.begin(request, ChatQuestion::parse).await;
+    let reply = ChatReply {
+        id: format!("chatcmpl-{}", Ulid::generate()),
+        model: Arc::clone(model),
+        created: state.clock.wall().unix_millis() / 1000,
     };
-    Ok(match form {
-        ChatForm::Events { has_usage_chunk } => events(answer.events(has_usage_chunk)),
-        ChatForm::Whole => json_body(&answer.completion()),
-    })
+    let (form, begun) = match begun {
+        Ok((asked, begun)) => (asked.form, Some(begun)),
+        Err(UnaskedChat::NoPicture(form)) => (form, None),
+        Err(UnaskedChat::Wrong(error)) => return Err(error),
+    };
+    match (form, begun) {
+        (ChatForm::Events { has_usage_chunk }, begun) => {
+            let shape = ChatEvents {
+                reply,
+                has_usage_chunk,
+            };
+            match begun {
+                Some(begun) => events::streamed(begun, shape).await,
+                None => Ok(events::whole(shape.whole(ChatText::without_picture()))),
+            }
+        }
+        (ChatForm::Whole, Some(begun)) => {
+            let answer = begun.news.answer().await?;
+            Ok(json_body(&reply.completion(ChatText::of(&answer))))
+        }
+        (ChatForm::Whole, None) => Ok(json_body(&reply.completion(ChatText::without_picture()))),
+    }
 }
 
 /// The one model, for clients of OpenAI (`data`) and of Station (`models`).
@@ -500,7 +539,5 @@ fn json_body(body: &Value) -> Response {
     (kind, body.to_string()).into_response()
 }
 
-fn events(body: String) -> Response {
-    let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
-    (kind, Body::from(body)).into_response()
-}
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::ApiError;
-use spotter_core::{Answer, AnswerBody, CaptionLength, Task};
+use super::{
+    error::ApiError,
+    events::{EventShape, event},
+};
+use spotter_core::{Answer, AnswerBody, AnswerPiece, CaptionLength, Task};
 
 /// The longest question or object, in characters: what fits beside a picture in the model's context.
 const WORDS_MAX_CHARS: usize = 2000;
@@ -125,11 +128,20 @@ pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
     json!({"request_id": request_id, key: value})
 }
 
-/// The answer as Station's events: the whole text in one.
-pub fn events(answer: &Answer) -> String {
-    let chunk = json!({"chunk": text(answer)});
-    let end = json!({"completed": true});
-    format!("data: {chunk}\n\ndata: {end}\n\n")
+/// Station's events of a text.
+pub struct SkillEvents;
+
+impl EventShape for SkillEvents {
+    fn piece(&self, piece: &AnswerPiece) -> String {
+        match piece {
+            AnswerPiece::Text(text) => event(&json!({"chunk": text})),
+            AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+        }
+    }
+
+    fn end(&self, _: &Answer) -> String {
+        event(&json!({"completed": true}))
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::{
     in_order::{AnswerTicket, InOrder},
     request_turns::{EngineRequests, OwedTime, RequestInside},
 };
-use crate::api::{BegunRequest, RequestQueue, UnansweredRequest};
+use crate::api::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::CameraShare;
 use spotter_core::{Frame, Look, LookFailure, LookNews, Outcome, Prompt};
 use spotter_engine::service::handle::{EngineHandle, EngineStopped, Permit, SubmittedLook};
@@ -158,9 +158,9 @@ impl LooksInFlight {
     }
 }
 
-/// Answers a request, unless its client disconnects before.
+/// Answers a request, unless its client disconnects before. Does not wait for the client.
 async fn answer(permit: Permit, request: BegunRequest, mut inside: RequestInside) {
-    let BegunRequest { look, mut reply } = request;
+    let BegunRequest { look, reply } = request;
     let mut look = permit.look(look);
     let mut found = None;
     loop {
@@ -172,11 +172,15 @@ async fn answer(permit: Permit, request: BegunRequest, mut inside: RequestInside
         for news in news {
             match news {
                 LookNews::Answer { answer, .. } => found = Some(answer),
-                LookNews::Piece { .. } => {}
+                LookNews::Piece { piece, .. } => {
+                    let _ = reply.send(Ok(RequestNews::Piece(piece)));
+                }
                 LookNews::ShortAnswered(_) => inside.gave_permit_back(),
                 LookNews::Ended(outcome) => {
                     let answer = match outcome {
-                        Outcome::Answered(_) => found.ok_or(UnansweredRequest::EngineLost),
+                        Outcome::Answered(_) => found
+                            .map(RequestNews::Answer)
+                            .ok_or(UnansweredRequest::EngineLost),
                         Outcome::Late(_) => Err(UnansweredRequest::NoRoom),
                         Outcome::Failed(_, why) => Err(why.into()),
                     };

@@ -157,6 +157,8 @@ impl Acceptor {
     fn begin(&mut self, stream: TcpStream, address: SocketAddr, serving: &mut JoinSet<()>) {
         match self.connections.admit(address.ip()) {
             Ok(place) => {
+                // A part of an answer is sent when it is there. An error is one of the connection, which it will have again.
+                _ = stream.set_nodelay(true);
                 let served = serve_connection(
                     stream,
                     self.router.clone().layer(Extension(ClientAddress(address))),

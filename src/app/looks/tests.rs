@@ -369,7 +369,8 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
     tokio::spawn(async move {
         let picture = Picture::from_rgb(2, 2, vec![0; 12]).unwrap();
         let is_text = task.is_free_text();
-        let answer = queue.ask(picture, task, wait).await?;
+        let look = Look::still(picture, [task]).unwrap();
+        let answer = queue.ask(look, wait).await?.answer().await?;
         assert_eq!(matches!(answer.body, AnswerBody::Text { .. }), is_text);
         Ok(())
     })

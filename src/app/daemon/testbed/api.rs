@@ -123,6 +123,7 @@ async fn answers() {
         allow.send_replace(true);
         host::all_see(&testbed).await;
         finds_what_the_picture_shows(&client, &testbed).await;
+        streams_the_text_of_the_answer(&client, &testbed).await;
         refuses_what_it_does_not_accept(&client).await;
         is_counted(&testbed).await;
         answers_programs_that_look_around(&client).await;
@@ -189,6 +190,42 @@ async fn finds_what_the_picture_shows(client: &ApiCaller, testbed: &Testbed) {
     );
 }
 
+/// The words of events whose data have them at `pointer`.
+fn streamed(events: &str, pointer: &str) -> Vec<String> {
+    let data = events
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    let values = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    let words = values.filter_map(|value| Some(value.pointer(pointer)?.as_str()?.to_owned()));
+    words.collect()
+}
+
+async fn streams_the_text_of_the_answer(client: &ApiCaller, testbed: &Testbed) {
+    // The device ends the text at once for a picture that shows something.
+    testbed.scene.show(CameraId::of_still().as_str(), false);
+    let body = |stream: bool| json!({"image_url": picture(), "question": "Why?", "stream": stream});
+    let (_, answer) = client.post("/v1/query", body(false)).await;
+    let text = answer["answer"].as_str().unwrap().to_owned();
+    let query = body(true).to_string();
+    let (status, events) = client.send("POST", "/v1/query", query).await;
+    let pieces = streamed(&events, "/chunk");
+    assert_eq!((status, pieces.concat()), (200, text.clone()), "{events}");
+    assert!(pieces.len() > 1, "{events}");
+    assert!(
+        events.contains("data: {\"completed\":true}\n\n"),
+        "{events}"
+    );
+    let image = json!({"type": "image_url", "image_url": {"url": picture()}});
+    let parts = json!([{"type": "text", "text": "Why?"}, image]);
+    let messages = json!([{"role": "user", "content": parts}]);
+    let chat = json!({"messages": messages, "stream": true}).to_string();
+    let (_, events) = client.send("POST", "/v1/chat/completions", chat).await;
+    let pieces = streamed(&events, "/choices/0/delta/content");
+    assert_eq!(pieces.concat(), text, "{events}");
+    assert!(events.contains("data: [DONE]\n\n"), "{events}");
+    testbed.scene.show(CameraId::of_still().as_str(), true);
+}
+
 async fn refuses_what_it_does_not_accept(client: &ApiCaller) {
     for token in [None, Some("fedcba9876543210")] {
         let stranger = ApiCaller {
@@ -237,7 +274,7 @@ async fn is_counted(testbed: &Testbed) {
     let api = &status["api"];
     assert_eq!(
         (&api["tokens"], &api["answered"], &api["failed"]),
-        (&json!(1), &json!(5), &json!(1)),
+        (&json!(1), &json!(8), &json!(1)),
         "{api}"
     );
     assert!(get(testbed.page, "/").contains("HTTP API"));
