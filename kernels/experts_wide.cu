@@ -1,14 +1,14 @@
 // Products of experts for many rows in e4m3 as in experts_product.cu, with wgmma (sm_90a).
 //
-//   x, w      tensor maps of [slots, depth] and [experts][rows of w][depth] e4m3: boxes of 128 slots, or of 64 rows of w, by 128 bytes with the
+//   x, w      tensor maps of [slots, depth] and [experts][rows of w][depth] e4m3: boxes of 128 slots, or of 128 rows of w, by 128 bytes with the
 //             128-byte swizzle. Of up, too, x has a row for each slot (quantise_slots_e4m3)
 //   x_scale   [slots] f32
 //   scales, offset, out   as in experts_product.cu
 //
-// Grid: as many blocks as there are multiprocessors, or fewer; 384 threads. A tile is up to 128 slots of one expert by 128 rows of w: of up 64
-// of h and the same 64 of g. Tiles are counted from `offset`, the tiles of rows of an expert first; a block takes every gridDim.x-th.
+// Grid: as many blocks as there are multiprocessors, or fewer; 384 threads. A tile is up to 128 slots of one expert by 256 rows of w: of up 128
+// of h and the same 128 of g. With 128 rows of w, copies to shared memory limit the speed. Tiles are counted from `offset`, the tiles of rows of an expert first; a block takes every gridDim.x-th.
 // Two warpgroups are consumers with 64 slots each; one leaves out products of slots that are not the expert's. One thread of the third is
-// the producer: it copies 128 values of the tile's slots and rows of w at a time into a ring of six stages, without a break between tiles.
+// the producer: it copies 128 values of the tile's slots and rows of w at a time into a ring of four stages, without a break between tiles.
 // Dynamic shared memory: the stages, 192 KiB. f32 sums with as many bits as the tensor core has.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
 #include "barrier.cuh"
@@ -16,21 +16,16 @@
 #include "warpgroup.cuh"
 
 #ifdef HAS_WARPGROUPS
-constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 128, DEPTH = 128, STAGES = 6, STAGE_BYTES = (TILE_ROWS + TILE_OUTPUTS) * DEPTH;
+constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 256, DEPTH = 128, STAGES = 4, STAGE_BYTES = (TILE_ROWS + TILE_OUTPUTS) * DEPTH;
 constexpr int EXPERTS_MAX = 64;
 // Of a thread; 232 * 256 + 40 * 128 are no more than a multiprocessor has.
 constexpr int CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40;
 
-// d += a b: 64 rows by 128 columns, over a sum of 32; both in shared memory.
-DEVICE void wgmma_e4m3(float (&d)[64], u64 a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1;"
-                 : D48, D16(48) : "l"(a), "l"(b));
+// d += a b: 64 rows by 256 columns, over a sum of 32; both in shared memory.
+DEVICE void wgmma_e4m3(float (&d)[128], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" NAMES_128 "}, %128, %129, 1, 1, 1;"
+                 : D48, D16(48), D16(64), D16(80), D16(96), D16(112) : "l"(a), "l"(b));
 }
-
-// `full`: the copies into a stage have ended. `empty`: all consumer warps have read it.
-struct Ring {
-    u64 full[STAGES], empty[STAGES];
-};
 
 struct WideTile {
     int expert, first_slot, rows, outputs;  // `outputs`: number of the tile of outputs
@@ -63,19 +58,61 @@ struct TileCounts {
     }
 };
 
+// Scales of a tile, in shared memory: from global memory, each read would wait behind the stores before it.
+template <bool UP> struct TileScales {
+    float w[TILE_OUTPUTS], x[TILE_ROWS];
+    // Called by 256 threads, before a barrier. Beyond the ends are scales of others, which no result reads.
+    DEVICE void load(const float* x_scale, const float* scales, const WideTile& tile, int outputs) {
+        constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+        const int i = threadIdx.x, first = tile.outputs * RESULTS, w_rows = UP ? 2 * outputs : outputs;
+        const int row = UP && i >= RESULTS ? outputs + first + i - RESULTS : first + i;
+        w[i] = scales[size_t(tile.expert) * w_rows + min(row, w_rows - 1)];
+        if (i < TILE_ROWS) x[i] = x_scale[tile.first_slot + min(i, tile.rows - 1)];
+    }
+};
+
+// Writes a warp's results of 16 slots, 16 bytes at a time: of four blocks of 8 results, each lane of a row has one.
+template <bool UP> DEVICE void write_results(const float (&c)[128], const TileScales<UP>& of, const WideTile& tile, bf16* out, int outputs) {
+    constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = warp * 16 + g + half * 8;
+        const float of_row = of.x[row];
+        bf16* to = out + size_t(tile.first_slot + row) * outputs;
+#pragma unroll
+        for (int quad = 0; quad < RESULTS / 32; quad++) {
+            u32 pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int n = quad * 4 + i, column = n * 8 + t * 2;
+                const float2 scale = *reinterpret_cast<const float2*>(of.w + column);
+                float low = c[n * 4 + half * 2] * (of_row * scale.x), high = c[n * 4 + half * 2 + 1] * (of_row * scale.y);
+                if constexpr (UP) {
+                    // Columns from RESULTS on are g.
+                    const float2 gate = *reinterpret_cast<const float2*>(of.w + RESULTS + column);
+                    low = gated(low, c[n * 4 + 64 + half * 2] * (of_row * gate.x));
+                    high = gated(high, c[n * 4 + 64 + half * 2 + 1] * (of_row * gate.y));
+                }
+                pairs[i] = bf16_pair(low, high);
+            }
+            transpose_quad(pairs);
+            const int first = tile.outputs * RESULTS + quad * 32 + t * 8;
+            if (row < tile.rows && first < outputs) *reinterpret_cast<uint4*>(to + first) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        }
+    }
+}
+
 template <bool UP>
 DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_scale, const float* scales, const int* offset, bf16* out, int outputs, int depth, int experts) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    __shared__ Ring ring;
+    __shared__ Ring<STAGES> ring;
     __shared__ TileCounts counts;
+    // Of a tile and of the next one: a warpgroup may be one tile ahead.
+    __shared__ TileScales<UP> tile_scales[2];
     constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     const u32 stages = shared_address(shared);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(ring.full + i, 1);
-            barrier_init(ring.empty + i, 8);
-        }
-    }
+    if (threadIdx.x == 0) ring.init(8);
     counts.load(offset, experts);
     const int output_tiles = (outputs + RESULTS - 1) / RESULTS, tiles = counts.tiles[experts] * output_tiles, depths = (depth + DEPTH - 1) / DEPTH;
     int stage = 0, parity = 0;
@@ -102,13 +139,16 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
         return;
     }
     claim_registers<CONSUMER_REGISTERS>();
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+    int buffer = 0;
     auto arrive = [&](int stage) {
         __syncwarp();
         if (lane == 0) barrier_arrive(ring.empty + stage);
     };
-    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x, buffer ^= 1) {
         const WideTile tile = counts.tile(index, experts, output_tiles);
+        tile_scales[buffer].load(x_scale, scales, tile, outputs);
+        consumers_meet();
         if (group * 64 >= tile.rows) {
             for (int i = 0; i < depths; i++) {
                 barrier_wait(ring.full + stage, parity);
@@ -117,7 +157,7 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
             }
             continue;
         }
-        float c[64] = {};
+        float c[128] = {};
         int before = -1;
         for (int i = 0; i < depths; i++) {
             barrier_wait(ring.full + stage, parity);
@@ -137,27 +177,7 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
         }
         wgmma_wait<0>(c);
         arrive(before);
-        // Of up, columns from 64 on are g.
-        const float* w_scales = scales + size_t(tile.expert) * (UP ? 2 * outputs : outputs);
-        float of_row[2];
-        for (int half = 0; half < 2; half++) of_row[half] = x_scale[tile.first_slot + min(warp * 16 + g + half * 8, tile.rows - 1)];
-#pragma unroll
-        for (int n = 0; n < RESULTS / 8; n++) {
-            const int result = tile.outputs * RESULTS + n * 8 + t * 2;
-            if (result >= outputs) continue;
-            const float2 scale = *reinterpret_cast<const float2*>(w_scales + result);
-            const float2 gate_scale = UP ? *reinterpret_cast<const float2*>(w_scales + outputs + result) : scale;
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const int row = warp * 16 + g + half * 8;
-                float low = c[n * 4 + half * 2] * (of_row[half] * scale.x), high = c[n * 4 + half * 2 + 1] * (of_row[half] * scale.y);
-                if constexpr (UP) {
-                    low = gated(low, c[n * 4 + 32 + half * 2] * (of_row[half] * gate_scale.x));
-                    high = gated(high, c[n * 4 + 32 + half * 2 + 1] * (of_row[half] * gate_scale.y));
-                }
-                if (row < tile.rows) store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
-            }
-        }
+        write_results<UP>(c, tile_scales[buffer], tile, out, outputs);
     }
 }
 

@@ -40,20 +40,6 @@ DEVICE float gelu_fast(float x) {
     return 0.5f * x + 0.5f * x * y;
 }
 
-// Four lanes of a row, t = lane % 4, with four values each: value n of lane t becomes value t of lane n.
-DEVICE void transpose_quad(u32 (&x)[4]) {
-    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-    auto exchange = [&](u32& low, u32& up, bool keeps_up, int lanes) {
-        const u32 other = __shfl_xor_sync(~0u, keeps_up ? low : up, lanes);
-        low = keeps_up ? other : low;
-        up = keeps_up ? up : other;
-    };
-    exchange(x[0], x[1], odd, 1);
-    exchange(x[2], x[3], odd, 1);
-    exchange(x[0], x[2], high, 2);
-    exchange(x[1], x[3], high, 2);
-}
-
 // A warp's results of 16 rows by BLOCKS times 8 outputs, and what they are added to. Sums are those of a product of 16 rows, with g = lane / 4
 // and t = lane % 4: c[n * 4 + half * 2] and the next one are row g + 8 * half, outputs n * 8 + 2t, 2t + 1. Memory is read and written 16 bytes at
 // a time: of four blocks of outputs, each lane of a row has one.

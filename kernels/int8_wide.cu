@@ -24,9 +24,6 @@ constexpr int stage_bytes(int outputs) { return (TILE_ROWS + outputs) * DEPTH; }
 #define I4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define I16(i) I4(i), I4(i + 4), I4(i + 8), I4(i + 12)
 #define I64(i) I16(i), I16(i + 16), I16(i + 32), I16(i + 48)
-#define NAMES_64 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define NAMES_128 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
-    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA_INT8(COLUMNS) "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k32.s32.s8.s8 "
 DEVICE void wgmma_int8(int (&d)[64], u64 a, u64 b) {
     asm volatile(WGMMA_INT8("128") "{" NAMES_64 "}, %64, %65, 1;" : I64(0) : "l"(a), "l"(b));
@@ -34,13 +31,6 @@ DEVICE void wgmma_int8(int (&d)[64], u64 a, u64 b) {
 DEVICE void wgmma_int8(int (&d)[128], u64 a, u64 b) {
     asm volatile(WGMMA_INT8("256") "{" NAMES_128 "}, %128, %129, 1;" : I64(0), I64(64) : "l"(a), "l"(b));
 }
-
-// `full`: the copies into a stage have ended. `empty`: all consumer warps have read it.
-template <int STAGES> struct Ring {
-    u64 full[STAGES], empty[STAGES];
-};
-// A barrier of the consumers.
-DEVICE void consumers_meet() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 template <int OUTPUTS, int STAGES, Epilogue EPILOGUE>
 DEVICE void int8_wide(const TensorMap& x, const TensorMap& w, const Int8Output& to, int inner) {
@@ -51,12 +41,7 @@ DEVICE void int8_wide(const TensorMap& x, const TensorMap& w, const Int8Output& 
     const u32 stages = shared_address(shared);
     const int row_tiles = (to.rows + TILE_ROWS - 1) / TILE_ROWS, output_tiles = (to.outputs + OUTPUTS - 1) / OUTPUTS;
     const int tiles = row_tiles * output_tiles, depths = (inner + DEPTH - 1) / DEPTH;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(ring.full + i, 1);
-            barrier_init(ring.empty + i, 8);
-        }
-    }
+    if (threadIdx.x == 0) ring.init(8);
     __syncthreads();
     int stage = 0, parity = 0;
     auto next = [&] {

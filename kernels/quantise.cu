@@ -32,22 +32,27 @@ extern "C" __global__ void __launch_bounds__(256) quantise_rows(const bf16* x, s
     for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), factor);
 }
 
-// The same in e4m3: scales[row] = the row's largest magnitude / 448; 1 of a row of zeros, or of values whose scale has no finite inverse.
+// The same in e4m3, by a warp: scales[row] = the row's largest magnitude / 448; 1 of a row of zeros, or of values whose scale has no finite
+// inverse.
 DEVICE void quantise_row_e4m3(const bf16* x, e4m3* to, float* to_scale, int width) {
-    __shared__ float scratch[32];
     const uint4* from = reinterpret_cast<const uint4*>(x);
-    const float most = row_max(from, width, scratch), scale = most > 1e-30f ? most / 448.0f : 1.0f;
-    if (threadIdx.x == 0) *to_scale = scale;
-    for (int i = threadIdx.x; i < width / 8; i += 256) store_eight(to + i * 8, f32x8_from(from[i]), 1.0f / scale);
+    const int lane = threadIdx.x % 32;
+    float most = 0.0f;
+    for (int i = lane; i < width / 8; i += 32) most = largest(f32x8_from(from[i]), most);
+    most = warp_max(most);
+    const float scale = most > 1e-30f ? most / 448.0f : 1.0f;
+    if (lane == 0) *to_scale = scale;
+    for (int i = lane; i < width / 8; i += 32) store_eight(to + i * 8, f32x8_from(from[i]), 1.0f / scale);
 }
-extern "C" __global__ void __launch_bounds__(256) quantise_rows_e4m3(const bf16* x, e4m3* out, float* scales, int width, int x_stride, int out_stride) {
-    quantise_row_e4m3(x + size_t(blockIdx.x) * x_stride, out + size_t(blockIdx.x) * out_stride, scales + blockIdx.x, width);
+// Grid (ceil(rows / 8)).
+extern "C" __global__ void __launch_bounds__(256) quantise_rows_e4m3(const bf16* x, e4m3* out, float* scales, int rows, int width, int x_stride, int out_stride) {
+    const int row = blockIdx.x * 8 + threadIdx.x / 32;
+    if (row < rows) quantise_row_e4m3(x + size_t(row) * x_stride, out + size_t(row) * out_stride, scales + row, width);
 }
-// The same, grid (slots): row slot_row[i] of x for slot i, up to the last slot that experts have (experts.cuh).
+// The same of row slot_row[i] of x for slot i, up to the last slot that experts have (experts.cuh). Grid (ceil(slots / 8)).
 extern "C" __global__ void __launch_bounds__(256) quantise_slots_e4m3(const bf16* x, const int* slot_row, const int* offset, e4m3* out, float* scales, int width, int x_stride, int out_stride, int experts) {
-    const int slot = blockIdx.x;
-    if (slot >= offset[experts]) return;
-    quantise_row_e4m3(x + size_t(slot_row[slot]) * x_stride, out + size_t(slot) * out_stride, scales + slot, width);
+    const int slot = blockIdx.x * 8 + threadIdx.x / 32;
+    if (slot < offset[experts]) quantise_row_e4m3(x + size_t(slot_row[slot]) * x_stride, out + size_t(slot) * out_stride, scales + slot, width);
 }
 
 // into = max(into, |x|) over all values, so that calls can follow each other; at least 0. NaN counts as infinity.

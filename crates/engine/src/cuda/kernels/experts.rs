@@ -63,10 +63,11 @@ const TILE_ROWS: usize = 128;
 const TILE_OUTPUTS: usize = 128;
 /// Values of one operand in shared memory: three stages of a tile's rows or outputs, 64 of each.
 const STAGE_VALUES: usize = 3 * 128 * 64;
-/// Threads of `experts_wide`, bytes of a row of its stages, and its six stages.
+/// Threads of `experts_wide`, rows of weights of a tile, bytes of a row of its stages, and its four stages.
 const WIDE_THREADS: u32 = 384;
+const WIDE_OUTPUTS: usize = 256;
 const WIDE_DEPTH: usize = 128;
-const WIDE_SHARED_BYTES: usize = 6 * (TILE_ROWS + TILE_OUTPUTS) * WIDE_DEPTH;
+const WIDE_SHARED_BYTES: usize = 4 * (TILE_ROWS + WIDE_OUTPUTS) * WIDE_DEPTH;
 /// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
 const FEW_ROWS: usize = 32;
 
@@ -458,7 +459,7 @@ impl Kernels {
                     .encode()
                 };
                 let x_map = map(x.0, [depth, slots, 1], x_stride, TILE_ROWS)?;
-                let w_map = map(values.0, [depth, w_rows, experts], depth, TILE_OUTPUTS / 2)?;
+                let w_map = map(values.0, [depth, w_rows, experts], depth, WIDE_OUTPUTS / 2)?;
                 launch!(
                     self,
                     &format!("experts_wide_{part}"),
@@ -501,9 +502,9 @@ impl Kernels {
         launch!(
             self,
             "quantise_rows_e4m3",
-            (rows, 1, 1),
+            (rows.div_ceil(8), 1, 1),
             256,
-            [x.start, out.start, to.scales, width, x.stride, out.stride]
+            [x.start, out.start, to.scales, rows, width, x.stride, out.stride]
         )
     }
 
@@ -538,7 +539,7 @@ impl Kernels {
         launch!(
             self,
             "quantise_slots_e4m3",
-            (slots, 1, 1),
+            (slots.div_ceil(8), 1, 1),
             256,
             [
                 x.start,
