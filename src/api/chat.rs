@@ -126,6 +126,7 @@ impl ChatQuestion {
             task: Task::Query {
                 question,
                 choices: Vec::new(),
+                options: Default::default(),
             },
             form,
         })

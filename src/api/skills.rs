@@ -7,7 +7,7 @@ use super::{
     error::ApiError,
     events::{EventShape, event},
 };
-use spotter_core::{Answer, AnswerBody, AnswerPiece, CaptionLength, Task};
+use spotter_core::{Answer, AnswerBody, AnswerPiece, CaptionLength, NormPoint, Outline, Task};
 
 /// The longest question or object, in characters: what fits beside a picture in the model's context.
 const WORDS_MAX_CHARS: usize = 2000;
@@ -52,6 +52,7 @@ impl SkillRequest {
             ApiSkill::Query => Task::Query {
                 question: words("question", self.question.as_deref())?,
                 choices: Vec::new(),
+                options: Default::default(),
             },
             ApiSkill::Caption => Task::Caption {
                 length: self.length()?,
@@ -102,7 +103,7 @@ pub fn words(key: &str, text: Option<&str>) -> Result<String, ApiError> {
 pub fn text(answer: &Answer) -> &str {
     match &answer.body {
         AnswerBody::Text { text, .. } => text,
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) => "",
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => "",
     }
 }
 
@@ -124,8 +125,28 @@ pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
         }
         (AnswerBody::Text { text, .. }, ApiSkill::Caption) => ("caption", json!(text)),
         (AnswerBody::Text { text, .. }, _) => ("answer", json!(text)),
+        (AnswerBody::Outline(outline), _) => {
+            let mut body = outline_json(outline);
+            body["request_id"] = json!(request_id);
+            return body;
+        }
     };
     json!({"request_id": request_id, key: value})
+}
+
+/// An outline as Moondream's cloud has it, and its polygons and score.
+pub fn outline_json(outline: &Outline) -> Value {
+    let bounds = (outline.bounds)
+        .map(|b| json!({"x_min": b.x0, "y_min": b.y0, "x_max": b.x1, "y_max": b.y1}));
+    let ring = |ring: &Vec<NormPoint>| ring.iter().map(|p| json!([p.x, p.y])).collect();
+    let polygons: Vec<Value> = outline.polygons.iter().map(ring).collect();
+    let mut body = json!({
+        "path": outline.path, "bbox": bounds, "polygons": polygons, "score": outline.score,
+    });
+    if let Some(error) = &outline.parse_error {
+        body["parse_error"] = json!(error);
+    }
+    body
 }
 
 /// Station's events of a text.
@@ -168,6 +189,7 @@ mod tests {
         let question = Task::Query {
             question: "Is it dark?".into(),
             choices: Vec::new(),
+            options: Default::default(),
         };
         assert_eq!(query.task(ApiSkill::Query), Ok(question));
         assert!(query.is_streamed(ApiSkill::Query) && !query.is_streamed(ApiSkill::Detect));

@@ -1,11 +1,13 @@
-//! Drawing on a picture: outlines around objects, and words beside them.
+//! Drawing on a picture: outlines around objects, shapes over them, and words beside them.
 //!
 //! Belongs here: lines, colours, letters. Does not belong here: files and formats, and the choice of objects.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, RasterizedChar, get_raster};
-use tiny_skia::{Color, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
+use tiny_skia::{
+    Color, FillRule, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform,
+};
 
-use spotter_core::Location;
+use spotter_core::{Location, NormPoint};
 
 /// Colours of successive objects, distinguishable with red-green colour blindness (Okabe and Ito).
 const COLOURS: [(u8, u8, u8); 6] = [
@@ -58,6 +60,31 @@ impl Canvas {
         if let Some(path) = path {
             self.outline(&path, index);
         }
+    }
+
+    /// Marks the inside of polygons in the colour of the `index`-th object, half transparent, with their outline around it. What two
+    /// of them enclose in opposite directions is not inside.
+    pub fn fill(&mut self, index: usize, polygons: &[Vec<NormPoint>]) {
+        let (w, h) = (self.pixels.width() as f32, self.pixels.height() as f32);
+        let mut path = PathBuilder::new();
+        for polygon in polygons {
+            let mut points = polygon.iter().map(|p| (p.x as f32 * w, p.y as f32 * h));
+            if let Some((x, y)) = points.next() {
+                path.move_to(x, y);
+                points.for_each(|(x, y)| path.line_to(x, y));
+                path.close();
+            }
+        }
+        let Some(path) = path.finish() else {
+            return;
+        };
+        let (r, g, b) = COLOURS[index % COLOURS.len()];
+        let mut paint = Paint::default();
+        paint.set_color(Color::from_rgba8(r, g, b, 110));
+        let still = Transform::identity();
+        self.pixels
+            .fill_path(&path, &paint, FillRule::Winding, still, None);
+        self.outline(&path, index);
     }
 
     /// Writes one line of words above the place, or inside of it where there is no space above. Text that leaves the

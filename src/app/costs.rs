@@ -221,6 +221,7 @@ mod tests {
             task: Task::Query {
                 question: "What happens?".into(),
                 choices: Vec::new(),
+                options: Default::default(),
             },
             strip: Some(StripShape {
                 frames: 9,

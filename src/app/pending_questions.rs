@@ -49,6 +49,7 @@ impl<T> PendingQuestions<T> {
         let task = Task::Query {
             question,
             choices: Vec::new(),
+            options: Default::default(),
         };
         let prompt = Arc::new(Prompt {
             view: Default::default(),
@@ -143,8 +144,8 @@ fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
             text: text.clone(),
             score: *score,
         }),
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
-            let text = "the model answered the question with boxes or points instead of text";
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => {
+            let text = "the model answered the question with places instead of text";
             Err(Refusal::new(RefusalCode::Failed, text))
         }
     }
@@ -196,6 +197,7 @@ mod tests {
             body,
             truncated: false,
             unchanged: false,
+            reasoning: None,
             tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         };

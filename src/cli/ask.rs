@@ -9,11 +9,11 @@ use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, QueryArgs},
     out::{remark, say, say_part},
 };
-use crate::app::Canvas;
+use crate::{api::outline_json, app::Canvas};
 use spotter_cameras::ingest;
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Picture, SystemClock, Task,
-    WholeLook, config,
+    Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
+    SystemClock, Task, WholeLook, config,
 };
 use spotter_engine::{model, open::ModelCard, service::Engine};
 use spotter_pictures::{PictureFileError, RgbPixels, png_file};
@@ -32,6 +32,7 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     let task = Task::Query {
         question: words(&args.ask)?,
         choices: choices(&args.choices)?,
+        options: Default::default(),
     };
     ask(&args.ask, task)
 }
@@ -72,8 +73,11 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let (mut engine, _) = open(&args.model)?;
     let answer = printed_answer(&mut engine, &picture, task, args.json)?;
     if let Some(path) = &args.draw {
-        draw(path, &picture, places(&answer.body).into_iter().enumerate())
-            .with_context(|| format!("writing {}", path.display()))?;
+        let drawn = match &answer.body {
+            AnswerBody::Outline(outline) => draw_outline(path, &picture, outline),
+            body => draw(path, &picture, places(body).into_iter().enumerate()),
+        };
+        drawn.with_context(|| format!("writing {}", path.display()))?;
         remark(format_args!("drawn: {}", path.display()));
     }
     Ok(())
@@ -110,7 +114,7 @@ fn printed_answer(
     })?;
     match as_json {
         true => say(to_json(&answer))?,
-        false => show_end(&answer)?,
+        false => show_end(&answer, picture)?,
     }
     Ok(answer)
 }
@@ -174,11 +178,39 @@ fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow:
     }
 }
 
-/// What follows the pieces of an answer: the score of a text, the number of objects.
-fn show_end(answer: &Answer) -> anyhow::Result<()> {
+/// The box in shares of the picture and in pixels, and the path in the box.
+fn show_outline(outline: &Outline, picture: &Picture) -> anyhow::Result<()> {
+    let (width, height) = (picture.width() as f64, picture.height() as f64);
+    let Some(b) = outline.bounds else {
+        return Ok(());
+    };
+    say(format_args!(
+        "score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
+        outline.score,
+        b.x0,
+        b.y0,
+        b.x1,
+        b.y1,
+        b.x0 * width,
+        b.y0 * height,
+        b.x1 * width,
+        b.y1 * height,
+    ))?;
+    match &outline.parse_error {
+        Some(error) => remark(format_args!("the outline is left out: {error}")),
+        None => say(format_args!("path {}", outline.path))?,
+    }
+    Ok(())
+}
+
+/// What follows the pieces of an answer: the score of a text, the number of objects, an outline.
+fn show_end(answer: &Answer, picture: &Picture) -> anyhow::Result<()> {
     match &answer.body {
         AnswerBody::Text { score, .. } => say(format_args!("   (score {score:.2})"))?,
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => {
+            if let AnswerBody::Outline(outline) = &answer.body {
+                show_outline(outline, picture)?;
+            }
             let count = answer.body.count().unwrap_or_default();
             let what = answer.prompt.task.text();
             say(format_args!("{count} found: {what}"))?;
@@ -210,6 +242,7 @@ fn to_json(answer: &Answer) -> Value {
             score,
             source,
         } => json!({"answer": text, "score": score, "score_src": source.name()}),
+        AnswerBody::Outline(outline) => outline_json(outline),
     };
     let mut all = json!({
         "kind": answer.prompt.task.kind(),
@@ -246,6 +279,7 @@ pub fn places(answer: &AnswerBody) -> Vec<Location> {
     match answer {
         AnswerBody::Boxes(found) => found.iter().map(|f| Location::Box(f.place)).collect(),
         AnswerBody::Points(found) => found.iter().map(|f| Location::Point(f.place)).collect(),
+        AnswerBody::Outline(outline) => outline.bounds.map(Location::Box).into_iter().collect(),
         AnswerBody::Text { .. } => Vec::new(),
     }
 }
@@ -256,15 +290,30 @@ pub fn draw(
     picture: &Picture,
     places: impl IntoIterator<Item = (usize, Location)>,
 ) -> anyhow::Result<()> {
-    let canvas = Canvas::new(
-        &model::rgb_from_picture(picture),
-        picture.width(),
-        picture.height(),
-    );
-    let mut canvas = canvas.context("the picture is too large to draw on")?;
+    let mut canvas = canvas(picture)?;
     for (colour, place) in places {
         canvas.mark(colour, place);
     }
+    save(path, picture, canvas)
+}
+
+/// The same with an outline in it, and its box when there is no outline.
+fn draw_outline(path: &Path, picture: &Picture, outline: &Outline) -> anyhow::Result<()> {
+    let mut canvas = canvas(picture)?;
+    match outline.polygons.is_empty() {
+        true => (outline.bounds.iter()).for_each(|bounds| canvas.mark(0, Location::Box(*bounds))),
+        false => canvas.fill(0, &outline.polygons),
+    }
+    save(path, picture, canvas)
+}
+
+fn canvas(picture: &Picture) -> anyhow::Result<Canvas> {
+    let rgb = model::rgb_from_picture(picture);
+    let canvas = Canvas::new(&rgb, picture.width(), picture.height());
+    canvas.context("the picture is too large to draw on")
+}
+
+fn save(path: &Path, picture: &Picture, canvas: Canvas) -> anyhow::Result<()> {
     let file = png_file(RgbPixels {
         rgb: &canvas.into_rgb(),
         width: picture.width(),

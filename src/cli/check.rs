@@ -133,7 +133,14 @@ fn prompts_for_model<'a>(
         let choices = choices.iter().map(|&choice| choice.to_owned());
         let question = question.clone();
         let choices = choices.collect();
-        (Task::Query { question, choices }, view)
+        (
+            Task::Query {
+                question,
+                choices,
+                options: Default::default(),
+            },
+            view,
+        )
     };
     let verify = prompt.verify.as_ref();
     let verify = verify.map(|text| question(text, &["yes", "no"], PromptView::default()));

@@ -120,6 +120,7 @@ fn tasks(args: &CompareArgs) -> anyhow::Result<Vec<Task>> {
         .chain(query.map(|question| Task::Query {
             question,
             choices: Vec::new(),
+            options: Default::default(),
         }))
         .collect();
     if tasks.is_empty() || tasks.iter().any(|task| task.text().is_empty()) {
@@ -344,6 +345,7 @@ mod tests {
         let tasks = [Task::Query {
             question: "Is it open?".into(),
             choices: Vec::new(),
+            options: Default::default(),
         }];
         let (first, second) = (
             run("bf16", &["yes", "no", "no"]),

@@ -90,6 +90,7 @@ fn tasks(labels: &PictureLabels, object_prompts: &[Task]) -> Vec<Task> {
     let questions = labels.questions.iter().map(|labelled| Task::Query {
         question: labelled.question.trim().to_owned(),
         choices: labelled.choices.clone(),
+        options: Default::default(),
     });
     objects.chain(questions).collect()
 }
@@ -130,7 +131,7 @@ impl Evaluation {
                     let places: Vec<_> = found.iter().map(|one| one.place).collect();
                     self.add_objects(picture, task, found, &match_points(&places, truth));
                 }
-                AnswerBody::Text { .. } => {}
+                AnswerBody::Text { .. } | AnswerBody::Outline(_) => {}
             }
         }
         for (labelled, answer) in labels.questions.iter().zip(texts) {

@@ -351,6 +351,7 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
     let question = Task::Query {
         question: "What is going on?".into(),
         choices: Vec::new(),
+        options: Default::default(),
     };
     let dog = Task::Point {
         object: "a dog without a lead".into(),

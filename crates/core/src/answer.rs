@@ -143,6 +143,8 @@ pub enum AnswerBody {
         score: f64,
         source: ScoreSource,
     },
+    /// To `segment`.
+    Outline(Outline),
 }
 
 impl AnswerBody {
@@ -152,8 +154,52 @@ impl AnswerBody {
             Self::Boxes(found) => Some(found.len()),
             Self::Points(found) => Some(found.len()),
             Self::Text { .. } => None,
+            Self::Outline(outline) => Some(usize::from(outline.bounds.is_some())),
         }
     }
+}
+
+/// What the model wrote before an answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reasoning {
+    pub text: String,
+    /// Parts of the text that are about places in the picture, in their order.
+    pub grounding: Vec<GroundedSpan>,
+}
+
+impl Reasoning {
+    /// All points that it is about.
+    pub fn points(&self) -> impl Iterator<Item = NormPoint> {
+        let spans = self.grounding.iter();
+        spans.flat_map(|span| span.points.iter().copied())
+    }
+}
+
+/// A part of a text that is about points in the picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroundedSpan {
+    /// Its first Unicode code point in the text.
+    pub start: usize,
+    /// The one behind its last.
+    pub end: usize,
+    /// At least one.
+    pub points: Vec<NormPoint>,
+}
+
+/// An object as the model draws it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outline {
+    /// The object's box; `None` when the model gave none.
+    pub bounds: Option<NormBox>,
+    /// An SVG path in shares of the box, 0..1 inside of it. Empty when the model drew none, or no path that can be read.
+    pub path: String,
+    /// The same path as polygons in the picture, simplified. Empty without a box. The last vertex is joined to the first; what is
+    /// inside of two polygons that run in opposite directions is outside of the object.
+    pub polygons: Vec<Vec<NormPoint>>,
+    /// Why the path is empty although the model wrote one.
+    pub parse_error: Option<String>,
+    /// Geometric mean of the probabilities of its tokens and of its end, 0..1.
+    pub score: f64,
 }
 
 /// Moments on the way of one prompt through the engine, in order. Stage times are their differences, so they add up.
@@ -191,6 +237,8 @@ pub struct Answer {
     /// The part of the picture that the model saw; `None`: all of it. Locations in `body` are in the whole picture.
     pub region: Option<NormBox>,
     pub body: AnswerBody,
+    /// `None`: the model was not asked to reason.
+    pub reasoning: Option<Reasoning>,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
     /// It is the last answer again, without a run of the model: the picture has not changed since.

@@ -39,8 +39,8 @@ mod values;
 mod view;
 
 pub use answer::{
-    Answer, AnswerBody, AnswerPiece, FoundObject, Look, LookFailure, LookNews, Outcome,
-    ScoreSource, StageTimes, TokenCounts, WholeLook, yes_or_no,
+    Answer, AnswerBody, AnswerPiece, FoundObject, GroundedSpan, Look, LookFailure, LookNews,
+    Outcome, Outline, Reasoning, ScoreSource, StageTimes, TokenCounts, WholeLook, yes_or_no,
 };
 pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
@@ -69,7 +69,7 @@ pub use model_record::{
 };
 pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
 pub use polygon::Polygon;
-pub use prompt::{CaptionLength, Prompt, Task};
+pub use prompt::{CaptionLength, Prompt, QueryOptions, Task};
 pub use prompt_state::{Presence, PromptState};
 pub use score_map::{
     SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
@@ -81,4 +81,4 @@ pub use time::{
 };
 pub use trigger::{TriggerSignal, TriggeredLooks};
 pub use values::{LookRate, PromptText, Share, ValueError};
-pub use view::{PixelRect, PromptRegion, PromptView, RegionBox};
+pub use view::{PixelRect, PromptRegion, PromptView, RegionBox, SpatialReference};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{PromptId, PromptView};
+use super::{PromptId, PromptView, SpatialReference};
 
 /// How long a caption may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,27 +33,47 @@ pub enum Task {
         question: String,
         /// The texts that the answer must be one of, each trimmed and not empty; empty: the answer is free.
         choices: Vec<String>,
+        options: QueryOptions,
+    },
+    /// The outline of one `object`. Not every model draws one.
+    Segment {
+        object: String,
+        /// Where in the picture it is.
+        places: Vec<SpatialReference>,
     },
     /// A description of the picture.
     Caption { length: CaptionLength },
 }
 
+/// What a question has beside its words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QueryOptions {
+    /// Places in the picture that it is about.
+    pub places: Vec<SpatialReference>,
+    /// The model writes down its thoughts before it answers.
+    pub reasoning: bool,
+}
+
 impl Task {
-    /// `detect`, `point`, `query` or `caption`.
+    /// `detect`, `point`, `query`, `segment` or `caption`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Detect { .. } => "detect",
             Self::Point { .. } => "point",
             Self::Query { .. } => "query",
+            Self::Segment { .. } => "segment",
             Self::Caption { .. } => "caption",
         }
     }
 
-    /// True when the answer is a text of the model's own words, which takes many steps: a question without choices, a caption.
+    /// True when the answer is a text of the model's own words, which takes many steps: a question without choices or with thoughts
+    /// before its answer, a caption, an outline.
     pub fn is_free_text(&self) -> bool {
         match self {
-            Self::Query { choices, .. } => choices.is_empty(),
-            Self::Caption { .. } => true,
+            Self::Query {
+                choices, options, ..
+            } => choices.is_empty() || options.reasoning,
+            Self::Segment { .. } | Self::Caption { .. } => true,
             Self::Detect { .. } | Self::Point { .. } => false,
         }
     }
@@ -61,7 +81,9 @@ impl Task {
     /// The user's words; empty for a caption.
     pub fn text(&self) -> &str {
         match self {
-            Self::Detect { object } | Self::Point { object } => object,
+            Self::Detect { object } | Self::Point { object } | Self::Segment { object, .. } => {
+                object
+            }
             Self::Query { question, .. } => question,
             Self::Caption { .. } => "",
         }

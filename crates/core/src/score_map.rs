@@ -36,7 +36,7 @@ impl ScoredKind {
             Task::Detect { .. } => Some(Self::Detect),
             Task::Point { .. } => Some(Self::Point),
             Task::Query { .. } => Some(Self::Query),
-            Task::Caption { .. } => None,
+            Task::Segment { .. } | Task::Caption { .. } => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NormBox, StripShape};
+use super::{Location, NormBox, NormPoint, StripShape};
 
 /// Steps of a [`RegionBox`] from one side of the picture to the other.
 const STEPS: f64 = 1e6;
@@ -46,6 +46,46 @@ impl RegionBox {
             top,
             width,
             height,
+        }
+    }
+}
+
+/// A place in the picture that words are about, in millionths of its width and height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SpatialReference {
+    Point { x: u32, y: u32 },
+    Box(RegionBox),
+}
+
+impl SpatialReference {
+    /// x and y of a point, or the left, upper, right and lower edge of a box, in shares of the picture. An error says what they have
+    /// to be.
+    pub fn from_shares(shares: &[f64]) -> Result<Self, &'static str> {
+        if !shares.iter().all(|share| (0.0..=1.0).contains(share)) {
+            return Err("each number must be between 0 and 1");
+        }
+        match *shares {
+            [x, y] => {
+                let [x, y] = [x, y].map(|share| (share * STEPS).round() as u32);
+                Ok(Self::Point { x, y })
+            }
+            [x0, y0, x1, y1] if x0 < x1 && y0 < y1 => {
+                let area = NormBox::from_corners(x0, y0, x1, y1);
+                Ok(Self::Box(RegionBox::new(area)))
+            }
+            [_, _, _, _] => Err("a box must have x0 < x1 and y0 < y1"),
+            _ => Err("a place has 2 numbers (a point: x, y) or 4 (a box: x0, y0, x1, y1)"),
+        }
+    }
+
+    /// In shares of the picture.
+    pub fn location(self) -> Location {
+        match self {
+            Self::Point { x, y } => {
+                let [x, y] = [x, y].map(|steps| f64::from(steps) / STEPS);
+                Location::Point(NormPoint::new(x, y))
+            }
+            Self::Box(area) => Location::Box(area.norm_box()),
         }
     }
 }

@@ -27,7 +27,7 @@ use safetensors::{Dtype, SafeTensors};
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full`, `md3-ln-tiny` or `md3-names`.
+/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full`, `md3-ln-tiny`, `md3-names` or `md3-segment-tiny`.
 pub fn golden_set(name: &str) -> PathBuf {
     let set = repository().join("tests/golden").join(name);
     assert!(set.is_dir(), "{} is no folder", set.display());
@@ -97,13 +97,6 @@ pub fn bytes(path: &Path) -> Vec<u8> {
 pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&bytes(path))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// False for calls of the reference that no user of Spotter can make: reasoning, places in a question, questions without a
-/// picture.
-pub fn is_asked(call: &serde_json::Value) -> bool {
-    let is_reasoning = call["args"]["reasoning"].as_bool().unwrap_or(false);
-    !is_reasoning && call["args"]["spatial_refs"].is_null() && !call["image"].is_null()
 }
 
 /// All tensors of a safetensors file as single precision.

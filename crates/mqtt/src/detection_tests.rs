@@ -244,6 +244,7 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
     let query = Task::Query {
         question: "Is it open?".into(),
         choices: Vec::new(),
+        options: Default::default(),
     };
     let asked = |text: &str| {
         let detection = timed("gate", words(text, 0.75));

@@ -272,7 +272,9 @@ fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> V
             let all = objects.into_iter().chain(zones);
             all.chain(dwell).chain(lines).collect()
         }
-        Task::Query { .. } | Task::Caption { .. } => vec![topics.answer(of, id)],
+        Task::Query { .. } | Task::Segment { .. } | Task::Caption { .. } => {
+            vec![topics.answer(of, id)]
+        }
     }
 }
 

@@ -159,7 +159,11 @@ fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question
     Question {
         kind,
         class,
-        task: Task::Query { question, choices },
+        task: Task::Query {
+            question,
+            choices,
+            options: Default::default(),
+        },
         expected: ExpectedAnswer::Text(answer.into()),
     }
 }

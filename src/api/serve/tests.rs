@@ -111,6 +111,7 @@ fn answer(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
         },
         truncated: false,
         unchanged: false,
+        reasoning: None,
         tokens: TokenCounts {
             prompt: 740,
             answer: 3,

@@ -98,6 +98,7 @@ impl Site {
                 body: body(prompt),
                 truncated: false,
                 unchanged: false,
+                reasoning: None,
                 tokens: spotter_core::TokenCounts::default(),
                 marks: StageTimes::default(),
             };

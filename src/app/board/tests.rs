@@ -64,6 +64,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
         }]),
         truncated: false,
         unchanged: false,
+        reasoning: None,
         tokens: spotter_core::TokenCounts::default(),
         marks,
     }

@@ -159,6 +159,7 @@ fn scene() -> PromptConfig {
         task: Task::Query {
             question: "What happens here?".into(),
             choices: Vec::new(),
+            options: Default::default(),
         },
         ..testing::prompt("scene")
     }
@@ -249,6 +250,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
             unchanged: false,
+            reasoning: None,
             tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         },

@@ -390,6 +390,7 @@ mod tests {
             task: Task::Query {
                 question: "What happens?".into(),
                 choices: Vec::new(),
+                options: Default::default(),
             },
             strip: Some(NINE),
             ..spotter_core::testing::prompt("scene")

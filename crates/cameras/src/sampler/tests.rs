@@ -231,7 +231,11 @@ fn with_text(mut camera: CameraConfig) -> CameraConfig {
     let question = "What happens here?".into();
     let choices = Vec::new();
     camera.prompts.push(PromptConfig {
-        task: Task::Query { question, choices },
+        task: Task::Query {
+            question,
+            choices,
+            options: Default::default(),
+        },
         ..spotter_core::testing::prompt("scene")
     });
     camera
@@ -251,6 +255,7 @@ fn answer(look: &Look, prompt: &str) -> LookNews {
             body: AnswerBody::Boxes(Vec::new()),
             truncated: false,
             unchanged: false,
+            reasoning: None,
             tokens: spotter_core::TokenCounts::default(),
             marks: StageTimes::default(),
         },

@@ -420,6 +420,7 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
             Some(Task::Query {
                 question: question?,
                 choices: choices?,
+                options: Default::default(),
             })
         }
         [None, None, None] => {

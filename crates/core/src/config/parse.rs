@@ -115,6 +115,7 @@ pub fn check_task(task: &Task) -> Result<(), String> {
         Task::Caption { .. } => return Ok(()),
         Task::Query { choices, .. } => choices,
         Task::Detect { .. } | Task::Point { .. } => &[],
+        Task::Segment { .. } => return Err("a camera has no prompts of kind segment".into()),
     };
     prompt_text(task.text())?;
     if choices.len() > *CHOICES_RANGE.end() {

@@ -7,14 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spotter_core::Task;
+use spotter_core::{Reasoning, Task};
 
 use super::{
     config::{ModelConfigError, RegionConfig, TextConfig, TokenizerConfig, VisionConfig},
     grammar::{AnswerGrammar, Skill},
+    output::{DrawnOutline, SequenceOutput, Thoughts},
     prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
     source::TensorName,
-    tokenizer::Tokenizer,
+    tokenizer::{Tokenizer, TokenizerError},
 };
 use crate::network::{layers::LargeLayer, spec::NetworkSpec};
 
@@ -70,6 +71,21 @@ pub trait ModelFamily: fmt::Debug + Sync {
 
     /// What an answer of this kind is made of.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar;
+
+    /// The text of thoughts, with the points that its parts are about.
+    fn reasoning(
+        &self,
+        thoughts: &Thoughts,
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+    ) -> Result<Reasoning, TokenizerError>;
+
+    /// What the tokens of an outline draw.
+    fn outline(
+        &self,
+        found: &SequenceOutput,
+        tokenizer: &Tokenizer,
+    ) -> Result<DrawnOutline, TokenizerError>;
 }
 
 /// The text of a `config.json`, with what else shows of a model.
@@ -158,6 +174,12 @@ impl ModelConfig {
     pub fn context(&self) -> usize {
         let wanted = self.prefix_positions() + PROMPT_POSITIONS_MAX + ANSWER_POSITIONS_MAX;
         self.text.max_context.min(wanted)
+    }
+
+    /// Tokens that an answer may have behind a picture and this prompt.
+    pub fn answer_room(&self, prompt: &ModelPrompt) -> usize {
+        let taken = self.prefix_positions() + prompt.inputs.len();
+        self.context().saturating_sub(taken)
     }
 
     /// Fails when picture, prompt and an answer of `answer_tokens` are together longer than the engine's context.

@@ -45,7 +45,8 @@ pub use formats::Formats;
 pub use grammar::{AnswerGrammar, Skill, TextGrammar, ValueTokens};
 pub use moondream::{Crops, Tiling, crops, cut_crops, normalise_table, tiling, view_tiling};
 pub use output::{
-    ObjectBins, OutputLength, OutputPiece, SequenceOutput, Thoughts, ValueBins,
+    DrawnOutline, ObjectBins, OutputLength, OutputPiece, SequenceOutput, Thoughts, ValueBins,
+    Vertex,
 };
 pub use pickle::{FileTensor, row_major, torch_tensors};
 pub use prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords};

@@ -1,5 +1,7 @@
 //! What a model found, in its own terms: bins and token ids.
 
+use spotter_core::NormBox;
+
 /// A found object as the model's bins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObjectBins {
@@ -30,6 +32,26 @@ pub struct Thoughts {
     pub tokens: Vec<u32>,
     /// What those of the tokens stand for that have a value, in their order.
     pub values: Vec<ValueBins>,
+}
+
+/// A point in shares of a box.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Vertex {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// An outline as the model drew it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawnOutline {
+    /// In the picture that the model saw; `None` when it gave no box.
+    pub bounds: Option<NormBox>,
+    /// An SVG path in shares of the box; empty when the words are none.
+    pub path: String,
+    /// The same as polygons, curves as chords.
+    pub polygons: Vec<Vec<Vertex>>,
+    /// Why the words are no path.
+    pub parse_error: Option<String>,
 }
 
 /// What was found so far.

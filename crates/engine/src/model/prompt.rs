@@ -49,6 +49,10 @@ pub enum PromptError {
         "this model has no template for {task} in its config.json; add it, or use another model"
     )]
     NoTemplate { task: &'static str },
+    #[error(
+        "{family} draws no outlines; use a Moondream 3 (`spotter model get moondream3.1` fetches it), or ask for boxes with detect"
+    )]
+    NoOutlines { family: &'static str },
     /// Beside a picture and its answer.
     #[error(
         "the text has {tokens} tokens with its template; beside a picture and its answer this model has room for {room}: shorten the text"

@@ -37,6 +37,7 @@ pub fn nonsense(engine: &mut Engine) -> Result<Option<String>, String> {
         Task::Query {
             question: "What colour is the ball?".to_owned(),
             choices: COLOURS.map(str::to_owned).into(),
+            options: Default::default(),
         },
     ];
     let Ok(picture) = drawn() else {
@@ -123,7 +124,7 @@ fn is_right(body: &AnswerBody) -> bool {
         AnswerBody::Text { text, score, .. } => {
             text.eq_ignore_ascii_case(COLOURS[0]) && *score >= MIN_SCORE
         }
-        AnswerBody::Points(_) => false,
+        AnswerBody::Points(_) | AnswerBody::Outline(_) => false,
     }
 }
 

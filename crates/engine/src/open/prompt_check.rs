@@ -56,6 +56,7 @@ mod tests {
             task: Task::Query {
                 question: question.into(),
                 choices: Vec::new(),
+                options: Default::default(),
             },
             view: PromptView::default(),
         };

@@ -31,7 +31,8 @@ use crate::model::{AnswerGrammar, ObjectBins, SequenceOutput, TextGrammar, Value
 pub struct Bounds {
     /// Objects of a detect or point prompt.
     pub max_objects: usize,
-    /// Tokens of an answer, and of the thoughts before it: the answer follows thoughts that would be longer.
+    /// Tokens of an answer, and of the thoughts before it unless they have a bound of their own: the answer follows thoughts that would
+    /// be longer.
     pub max_tokens: usize,
 }
 
@@ -81,6 +82,7 @@ pub struct UnexpectedPick {
 pub struct Sequence {
     grammar: AnswerGrammar,
     bounds: Bounds,
+    max_thoughts: usize,
     choices: Option<Arc<Choices>>,
     cursor: Cursor,
     state: SequenceState,
@@ -100,6 +102,7 @@ impl Sequence {
         Self {
             grammar,
             bounds,
+            max_thoughts: bounds.max_tokens,
             choices: None,
             cursor: Cursor::default(),
             state,
@@ -113,6 +116,13 @@ impl Sequence {
     #[must_use]
     pub fn choices(mut self, choices: Arc<Choices>) -> Self {
         self.choices = Some(choices);
+        self
+    }
+
+    /// Its thoughts have at most this many tokens, instead of those of an answer.
+    #[must_use]
+    pub fn thoughts_within(mut self, max_tokens: usize) -> Self {
+        self.max_thoughts = max_tokens;
         self
     }
 
@@ -301,7 +311,7 @@ impl Sequence {
 
     fn think(&mut self, id: u32, decision: Decision) -> SequenceState {
         let thoughts = &mut self.found.thoughts;
-        let is_full = thoughts.tokens.len() == self.bounds.max_tokens;
+        let is_full = thoughts.tokens.len() == self.max_thoughts;
         if let AnswerGrammar::Reasoned {
             thoughts: text,
             then,

@@ -11,6 +11,7 @@ use std::{
 use super::{
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
+    outlines,
     requests::{RequestMaker, ViewRequests},
     views::LookView,
     written_text::WrittenText,
@@ -26,8 +27,8 @@ use crate::{
 };
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure, LookNews,
-    NormBox, NormPoint, Outcome, Prompt, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Task,
-    WholeLook,
+    NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource, ScoredKind,
+    Task, WholeLook,
 };
 
 /// Why a look could not be answered.
@@ -277,6 +278,8 @@ impl Engine {
         let index = *seen.prompts.get(prompt)?;
         let prompt = Arc::clone(look.prompts().get(index)?);
         let piece = match piece {
+            // Its box and its path come with the answer.
+            OutputPiece::Tokens(_) if matches!(prompt.task, Task::Segment { .. }) => return None,
             OutputPiece::Tokens(tokens) => {
                 let tokenizer = &self.maker.model.tokenizer;
                 // A text that cannot be decoded fails with its answer.
@@ -288,7 +291,7 @@ impl Engine {
                 match self.objects(&prompt.task, &[object], region)? {
                     AnswerBody::Boxes(mut found) => AnswerPiece::Box(found.pop()?),
                     AnswerBody::Points(mut found) => AnswerPiece::Point(found.pop()?),
-                    AnswerBody::Text { .. } => return None,
+                    AnswerBody::Text { .. } | AnswerBody::Outline(_) => return None,
                 }
             }
         };
@@ -407,14 +410,19 @@ impl Engine {
             marks,
             unchanged,
         } = finding;
-        let body = match self.objects(&prompt.task, &found.objects, region) {
-            Some(body) => body,
-            None => self.text(prompt, &found)?,
+        let body = match (
+            self.objects(&prompt.task, &found.objects, region),
+            &prompt.task,
+        ) {
+            (Some(body), _) => body,
+            (None, Task::Segment { .. }) => self.outline(prompt, &found, region)?,
+            (None, _) => self.text(prompt, &found)?,
         };
         Ok(Answer {
             prompt: Arc::clone(prompt),
             region,
             body,
+            reasoning: self.reasoning(prompt, &found)?,
             truncated: found.truncated,
             unchanged,
             tokens,
@@ -422,11 +430,41 @@ impl Engine {
         })
     }
 
+    fn outline(
+        &self,
+        prompt: &Prompt,
+        found: &SequenceOutput,
+        region: Option<NormBox>,
+    ) -> Result<AnswerBody, EngineError> {
+        let EngineModel {
+            config, tokenizer, ..
+        } = &self.maker.model;
+        let drawn = config.family.outline(found, tokenizer);
+        let drawn = drawn.map_err(|e| prompt_error(prompt, &e))?;
+        let outline = outlines::outline(drawn, region, token_probability(found));
+        Ok(AnswerBody::Outline(outline))
+    }
+
+    /// What the model wrote before the answer, if it was asked to.
+    fn reasoning(
+        &self,
+        prompt: &Prompt,
+        found: &SequenceOutput,
+    ) -> Result<Option<Reasoning>, EngineError> {
+        let EngineModel {
+            config, tokenizer, ..
+        } = &self.maker.model;
+        let is_reasoned = matches!(&prompt.task, Task::Query { options, .. } if options.reasoning);
+        let reasoning = is_reasoned.then(|| {
+            let thoughts = &found.thoughts;
+            config.family.reasoning(thoughts, config, tokenizer)
+        });
+        reasoning.transpose().map_err(|e| prompt_error(prompt, &e))
+    }
+
     fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
         let text = self.maker.model.tokenizer.decode(&found.tokens);
-        // The end is a decision too, so the shortest answer has one.
-        let probability = (found.log_probability / (found.tokens.len() + 1) as f64).exp();
-        let (score, source) = score(self.score_map(&prompt.task), probability);
+        let (score, source) = score(self.score_map(&prompt.task), token_probability(found));
         Ok(AnswerBody::Text {
             text: text
                 .map_err(|e| prompt_error(prompt, &e))?
@@ -466,7 +504,7 @@ impl Engine {
                 };
                 Some(AnswerBody::Points(objects.map(point).collect()))
             }
-            Task::Query { .. } | Task::Caption { .. } => None,
+            Task::Query { .. } | Task::Segment { .. } | Task::Caption { .. } => None,
         }
     }
 }
@@ -494,6 +532,12 @@ fn found<T>(place: T, object: &ObjectBins, map: Option<&ScoreMap>) -> FoundObjec
         source,
         sharpness: f64::from(object.sharpness),
     }
+}
+
+/// Geometric mean of the probabilities of an answer's tokens and of its end.
+fn token_probability(found: &SequenceOutput) -> f64 {
+    // The end is a decision too, so the shortest answer has one.
+    (found.log_probability / (found.tokens.len() + 1) as f64).exp()
 }
 
 /// What is reported of a probability of the model.

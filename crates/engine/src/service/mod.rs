@@ -18,6 +18,7 @@ pub mod inside;
 mod look_limit;
 mod open_look;
 mod open_views;
+mod outlines;
 pub mod outside;
 mod places;
 mod process;

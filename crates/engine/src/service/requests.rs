@@ -18,6 +18,10 @@ use crate::scheduler::{
 };
 use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
 
+/// Tokens of thoughts.
+const THOUGHTS_MAX_TOKENS: usize = 512;
+/// Tokens of an outline.
+const OUTLINE_MAX_TOKENS: usize = 768;
 /// Tokens of an object and of the end of an answer.
 const OBJECT_TOKENS: usize = 4;
 
@@ -140,14 +144,20 @@ pub(crate) fn sequence(
         // A choice ends where its text ends; the limit is for answers that may go on for ever.
         bounds.max_tokens = allowed.longest;
     }
+    let room = config.answer_room(&asked);
     let answer_tokens = match &prompt.task {
         Task::Query { .. } | Task::Caption { .. } => bounds.max_tokens,
-        Task::Detect { .. } | Task::Point { .. } => OBJECT_TOKENS,
+        Task::Detect { .. } | Task::Point { .. } | Task::Segment { .. } => OBJECT_TOKENS,
     };
     config
         .check_room(&asked, answer_tokens)
         .map_err(|e| prompt_error(prompt, &e))?;
-    let sequence = Sequence::new(asked.grammar, asked.inputs, bounds);
+    if let Task::Segment { .. } = &prompt.task {
+        bounds.max_tokens = OUTLINE_MAX_TOKENS.min(room);
+    }
+    // Thoughts get what their answer leaves.
+    let thoughts = THOUGHTS_MAX_TOKENS.min(room.saturating_sub(bounds.max_tokens));
+    let sequence = Sequence::new(asked.grammar, asked.inputs, bounds).thoughts_within(thoughts);
     Ok(match allowed {
         Some(allowed) => sequence.choices(Arc::new(allowed.tree)),
         None => sequence,
@@ -157,9 +167,17 @@ pub(crate) fn sequence(
 /// The task in the words that the model reads: a question about a strip begins with how the strip is read.
 fn explained(prompt: &Prompt) -> Cow<'_, Task> {
     match (prompt.view.strip, &prompt.task) {
-        (Some(strip), Task::Query { question, choices }) => Cow::Owned(Task::Query {
+        (
+            Some(strip),
+            Task::Query {
+                question,
+                choices,
+                options,
+            },
+        ) => Cow::Owned(Task::Query {
             question: format!("{} {question}", strip.explanation()),
             choices: choices.clone(),
+            options: options.clone(),
         }),
         (_, task) => Cow::Borrowed(task),
     }

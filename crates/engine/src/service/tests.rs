@@ -451,6 +451,7 @@ fn strip_is_its_own_image_with_its_own_words() {
     let task = Task::Query {
         question: "What?".into(),
         choices: Vec::new(),
+        options: Default::default(),
     };
     for (index, prompt) in look.prompts.iter_mut().enumerate() {
         let view = PromptView {

@@ -32,8 +32,8 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, CameraId, FoundObject, Frame, Look, LookFailure, LookNews,
-    Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, RegionBox, StageTimes, Strip,
-    StripShape, Task, TokenCounts,
+    Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, Reasoning, RegionBox,
+    StageTimes, Strip, StripShape, Task, TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -216,6 +216,7 @@ pub enum WireLookNews {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct WireAnswer {
     body: AnswerBody,
+    reasoning: Option<Reasoning>,
     truncated: bool,
     unchanged: bool,
     tokens: TokenCounts,
@@ -387,12 +388,14 @@ impl WireLookNews {
             } => (model_size, answer),
         };
         let prompt = index_of(&answer.prompt);
-        match prompt.filter(|_| numbers(&answer.body).all(is_share)) {
+        let mut numbers = numbers(&answer.body, answer.reasoning.as_ref());
+        match prompt.filter(|_| numbers.all(is_share)) {
             Some(prompt) => Self::Answer {
                 prompt,
                 model_size,
                 answer: WireAnswer {
                     body: answer.body,
+                    reasoning: answer.reasoning,
                     truncated: answer.truncated,
                     unchanged: answer.unchanged,
                     tokens: answer.tokens,
@@ -425,6 +428,7 @@ impl WireAnswer {
             (&prompt.task, &self.body),
             (Task::Detect { .. }, AnswerBody::Boxes(_))
                 | (Task::Point { .. }, AnswerBody::Points(_))
+                | (Task::Segment { .. }, AnswerBody::Outline(_))
                 | (
                     Task::Query { .. } | Task::Caption { .. },
                     AnswerBody::Text { .. }
@@ -433,13 +437,15 @@ impl WireAnswer {
         if !is_of_task {
             return Err(malformed("an answer of another kind than its prompt's"));
         }
-        if !numbers(&self.body).all(is_share) || self.marks.device > DEVICE_TIME_MAX {
+        let mut numbers = numbers(&self.body, self.reasoning.as_ref());
+        if !numbers.all(is_share) || self.marks.device > DEVICE_TIME_MAX {
             return Err(malformed("an answer with numbers that are out of range"));
         }
         Ok(Answer {
             prompt,
             region,
             body: self.body,
+            reasoning: self.reasoning,
             truncated: self.truncated,
             unchanged: self.unchanged,
             tokens: self.tokens,
@@ -471,13 +477,22 @@ fn is_share(number: f64) -> bool {
 }
 
 /// All scores and places of an answer.
-fn numbers(body: &AnswerBody) -> impl Iterator<Item = f64> {
+fn numbers(body: &AnswerBody, reasoning: Option<&Reasoning>) -> impl Iterator<Item = f64> + use<> {
     let numbers: Vec<f64> = match body {
         AnswerBody::Boxes(found) => found.iter().flat_map(box_numbers).collect(),
         AnswerBody::Points(found) => found.iter().flat_map(point_numbers).collect(),
         AnswerBody::Text { score, .. } => vec![*score],
+        AnswerBody::Outline(outline) => {
+            let bounds = outline.bounds.map(|b| [b.x0, b.y0, b.x1, b.y1]);
+            let points = outline.polygons.iter().flatten();
+            let points = points.flat_map(|p| [p.x, p.y]);
+            let places = bounds.into_iter().flatten().chain(points);
+            places.chain([outline.score]).collect()
+        }
     };
-    numbers.into_iter()
+    let points = reasoning.into_iter().flat_map(Reasoning::points);
+    let points: Vec<f64> = points.flat_map(|p| [p.x, p.y]).collect();
+    numbers.into_iter().chain(points)
 }
 
 /// The same of a piece.

@@ -48,9 +48,16 @@ fn with_text(task: &Task, text: &str) -> Task {
     match task {
         Task::Detect { .. } => Task::Detect { object },
         Task::Point { .. } => Task::Point { object },
-        Task::Query { choices, .. } => Task::Query {
+        Task::Query {
+            choices, options, ..
+        } => Task::Query {
             question: object,
             choices: choices.clone(),
+            options: options.clone(),
+        },
+        Task::Segment { places, .. } => Task::Segment {
+            object,
+            places: places.clone(),
         },
         Task::Caption { length } => Task::Caption { length: *length },
     }

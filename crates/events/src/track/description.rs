@@ -71,7 +71,7 @@ impl DescriptionState {
 pub fn description_of(answer: &AnswerBody) -> Option<&str> {
     match answer {
         AnswerBody::Text { text, .. } => Some(text.trim()).filter(|text| !text.is_empty()),
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) => None,
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => None,
     }
 }
 
@@ -117,6 +117,7 @@ impl DescriptionQuestions {
             task: Task::Query {
                 question: new.question.to_owned(),
                 choices: Vec::new(),
+                options: Default::default(),
             },
             view: PromptView {
                 region: PromptRegion::Fixed(around(new.location, margin)),

@@ -142,6 +142,8 @@ impl PromptTracker {
         let mut candidates = match &answer.body {
             AnswerBody::Boxes(found) => self.filter.boxes(found),
             AnswerBody::Points(found) => self.filter.points(found),
+            // No prompt of a camera asks for outlines.
+            AnswerBody::Outline(_) => Vec::new(),
             AnswerBody::Text {
                 text,
                 score,

@@ -128,6 +128,7 @@ impl VerificationQuestion {
             task: Task::Query {
                 question: question.to_owned(),
                 choices: CHOICES.map(str::to_owned).to_vec(),
+                options: Default::default(),
             },
             view,
         });

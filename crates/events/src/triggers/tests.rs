@@ -149,6 +149,7 @@ fn answered(frame: &Frame, revision: u32) -> LookNews {
         body: AnswerBody::Boxes(Vec::new()),
         truncated: false,
         unchanged: false,
+        reasoning: None,
         tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     };
@@ -167,6 +168,7 @@ fn late(frame: &Frame, revision: u32) -> LookNews {
         strips: Vec::new(),
         start_by: at(0),
         answer_by: at(0),
+        in_pieces: false,
     }))
 }
 

@@ -91,8 +91,12 @@ fn write_questions(
     seed: u64,
 ) -> anyhow::Result<()> {
     for question in questions(truth, seed) {
-        if let (Task::Query { question, choices }, ExpectedAnswer::Text(answer)) =
-            (&question.task, &question.expected)
+        if let (
+            Task::Query {
+                question, choices, ..
+            },
+            ExpectedAnswer::Text(answer),
+        ) = (&question.task, &question.expected)
         {
             let line = json!({"picture": picture, "question": question, "answer": answer, "choices": choices});
             writeln!(lines, "{line}")?;

@@ -418,7 +418,7 @@ impl ComparedLooks {
 fn boxes(answer: &Answer) -> Vec<NormBox> {
     match &answer.body {
         AnswerBody::Boxes(found) => found.iter().map(|one| one.place).collect(),
-        AnswerBody::Points(_) | AnswerBody::Text { .. } => Vec::new(),
+        AnswerBody::Points(_) | AnswerBody::Text { .. } | AnswerBody::Outline(_) => Vec::new(),
     }
 }
 

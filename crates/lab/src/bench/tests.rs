@@ -88,6 +88,7 @@ pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox
         body: AnswerBody::Boxes(boxes),
         truncated: false,
         unchanged: false,
+        reasoning: None,
         tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     }

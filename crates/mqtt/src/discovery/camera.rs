@@ -65,7 +65,7 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         match &prompt.task {
             Task::Detect { .. } | Task::Point { .. } => entities.add_things(),
             Task::Query { choices, .. } => entities.add_answer(choices),
-            Task::Caption { .. } => entities.add_answer(&[]),
+            Task::Segment { .. } | Task::Caption { .. } => entities.add_answer(&[]),
         }
         if settable {
             entities.add_settings();

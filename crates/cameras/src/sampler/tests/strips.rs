@@ -15,6 +15,7 @@ fn asking(id: &str, region: PromptRegion) -> PromptConfig {
         task: Task::Query {
             question: "What happens?".into(),
             choices: Vec::new(),
+            options: Default::default(),
         },
         region,
         strip: Some(NINE),

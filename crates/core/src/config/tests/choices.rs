@@ -61,6 +61,7 @@ fn choices_are_for_questions() {
     let task = Task::Query {
         question: "Open?".into(),
         choices: vec!["Open".into(), "half open".into()],
+        options: Default::default(),
     };
     assert_eq!(loaded.config.cameras[0].prompts[0].task, task);
 }

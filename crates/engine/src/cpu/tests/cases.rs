@@ -1,14 +1,17 @@
 //! Whole answers through the backend's seam: every call that the reference recorded, all calls about an image at once.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{backend, config, picture, run};
 use crate::{
-    model::{SequenceOutput, Tokenizer, ValueBins, coord_from_bin, size_from_bin},
-    testing::{golden_model::sequence, golden_tests, json, whole_golden_set},
+    model::{ModelConfig, SequenceOutput, Tokenizer, ValueBins, coord_from_bin, size_from_bin},
+    scheduler::sequence::Bounds,
+    service::{Engine, EngineModel},
+    testing::{self, golden_model::sequence, golden_set, golden_tests, whole_golden_set},
 };
+use spotter_core::{Answer, AnswerBody, GroundedSpan, Look, ManualClock, QueryOptions, Task};
 
 golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
 
@@ -30,7 +33,7 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
     let config = config(set);
     let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
     let mut backend = backend(set);
-    let cases = json(&set.join("expected/cases.json"));
+    let cases = testing::json(&set.join("expected/cases.json"));
     let mut by_image: BTreeMap<&str, Vec<(&String, &Value)>> = BTreeMap::new();
     let cases = cases.as_object().unwrap().iter();
     for (name, case) in cases.filter(|(_, case)| !case["case"]["image"].is_null()) {
@@ -47,12 +50,18 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
         let found = run(&mut backend, Some(picture(set, image)), sequences);
         for ((name, case), found) in cases.into_iter().zip(found) {
             let name = format!("{}/{name}", set.display());
-            compare(&name, &case["expected"], found, &tokenizer);
+            compare(&name, &case["expected"], found, &config, &tokenizer);
         }
     }
 }
 
-fn compare(name: &str, expected: &Value, found: SequenceOutput, tokenizer: &Tokenizer) {
+fn compare(
+    name: &str,
+    expected: &Value,
+    found: SequenceOutput,
+    config: &ModelConfig,
+    tokenizer: &Tokenizer,
+) {
     if let Some(objects) = expected["objects"].as_array() {
         compare_objects(name, objects, &found);
         let by_bound = expected["ended_by"] == "max_objects";
@@ -73,6 +82,17 @@ fn compare(name: &str, expected: &Value, found: SequenceOutput, tokenizer: &Toke
         // The reference notes the bin behind a last token too, which it does not keep.
         let wanted = wanted.map_or(&[][..], Vec::as_slice);
         assert_eq!(bins, wanted[..bins.len()], "{name}: bins of thoughts");
+        let family = config.family;
+        let reasoning = family
+            .reasoning(&found.thoughts, config, tokenizer)
+            .unwrap();
+        let span = |span: &GroundedSpan| {
+            let points: Vec<[f64; 2]> = span.points.iter().map(|p| [p.x, p.y]).collect();
+            json!({"start_idx": span.start, "end_idx": span.end, "points": points})
+        };
+        let grounding: Vec<Value> = reasoning.grounding.iter().map(span).collect();
+        let reasoning = json!({"text": reasoning.text, "grounding": grounding});
+        assert_eq!(reasoning, expected["output"]["reasoning"], "{name}");
     }
     assert_eq!(
         Value::from(found.tokens.clone()),
@@ -91,6 +111,77 @@ fn compare(name: &str, expected: &Value, found: SequenceOutput, tokenizer: &Toke
         text.as_str().unwrap(),
         "{name}: text"
     );
+}
+
+/// The answer of an engine to one task.
+fn answer(set: &Path, image: &str, task: Task) -> Answer {
+    let model = EngineModel {
+        config: config(set),
+        tokenizer: Tokenizer::open(&set.join("tokenizer.json")).unwrap(),
+        explains_strips: true,
+    };
+    let bounds = Bounds {
+        max_objects: 50,
+        max_tokens: 128,
+    };
+    let clock = Arc::new(ManualClock::default());
+    let mut engine = Engine::new(Box::new(backend(set)), model, bounds, clock);
+    let look = Look::still(picture(set, image), [task]).unwrap();
+    let answers = engine.look(look).unwrap().into_answers();
+    answers.unwrap().pop().unwrap()
+}
+
+#[test]
+fn engine_answers_a_reasoned_question_as_the_reference() {
+    let set = golden_set("md3-ln-tiny");
+    let cases = testing::json(&set.join("expected/cases.json"));
+    let case = &cases["reason_small_31x47"];
+    let task = Task::Query {
+        question: case["case"]["args"]["question"].as_str().unwrap().into(),
+        choices: Vec::new(),
+        options: QueryOptions {
+            places: Vec::new(),
+            reasoning: true,
+        },
+    };
+    assert!(task.is_free_text());
+    let answer = answer(&set, "small_31x47", task);
+    let wanted = &case["expected"]["output"];
+    let AnswerBody::Text { text, .. } = &answer.body else {
+        panic!("{:?}", answer.body);
+    };
+    assert_eq!(text, wanted["answer"].as_str().unwrap().trim());
+    let reasoning = answer.reasoning.unwrap();
+    assert_eq!(reasoning.text, wanted["reasoning"]["text"]);
+    assert_eq!(reasoning.grounding.len(), 2);
+    assert!(!answer.truncated);
+}
+
+#[test]
+#[ignore = "needs the whole golden data; run make test-full"]
+fn whole_golden_data_of_outlines_comes_out_of_the_engine() {
+    let set = whole_golden_set("md3-segment-tiny");
+    let cases = testing::json(&set.join("expected/cases.json"));
+    let case = &cases["segment_leaf_48x55_66"];
+    let task = Task::Segment {
+        object: case["case"]["args"]["object"].as_str().unwrap().into(),
+        places: Vec::new(),
+    };
+    let answer = answer(&set, "leaf_48x55", task);
+    let AnswerBody::Outline(outline) = &answer.body else {
+        panic!("{:?}", answer.body);
+    };
+    let of_1024 = &case["expected"]["variant_bin_over_1024"]["output"];
+    assert_eq!(outline.path, of_1024["svg_path"]);
+    let bounds = outline.bounds.unwrap();
+    for (got, key) in [(bounds.x0, "x_min"), (bounds.y1, "y_max")] {
+        assert!(
+            (got - of_1024["bbox"][key].as_f64().unwrap()).abs() < 1e-7,
+            "{key}"
+        );
+    }
+    assert_eq!(outline.polygons[0].len(), 4);
+    assert_eq!(answer.tokens.answer, 17);
 }
 
 fn bins(values: &ValueBins) -> Value {

@@ -1,10 +1,11 @@
 //! Moondream 2 (docs/moondream.md).
 
-use spotter_core::Task;
+use spotter_core::{Reasoning, Task};
 
 use super::{
-    config, grammar, names, network,
+    config, grammar, names, network, path,
     prompts::{self, around},
+    thoughts,
 };
 use crate::{
     model::{
@@ -14,9 +15,10 @@ use crate::{
         },
         family::{ConfigFile, ModelConfig, ModelFamily, ModelFile},
         grammar::{AnswerGrammar, Skill},
+        output::{DrawnOutline, SequenceOutput, Thoughts},
         prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
         source::TensorName,
-        tokenizer::Tokenizer,
+        tokenizer::{Tokenizer, TokenizerError},
     },
     network::spec::NetworkSpec,
 };
@@ -117,6 +119,23 @@ impl ModelFamily for Moondream2 {
     /// The reference bans the answer's id from the second token on.
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
         grammar::grammar(skill, config)
+    }
+
+    fn reasoning(
+        &self,
+        thoughts: &Thoughts,
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+    ) -> Result<Reasoning, TokenizerError> {
+        thoughts::reasoning(thoughts, &config.tokenizer, tokenizer)
+    }
+
+    fn outline(
+        &self,
+        found: &SequenceOutput,
+        tokenizer: &Tokenizer,
+    ) -> Result<DrawnOutline, TokenizerError> {
+        path::outline(found, tokenizer)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Moondream 3: the preview and 3.1 (docs/moondream.md).
 
-use spotter_core::Task;
+use spotter_core::{Reasoning, Task};
 
 use super::{
     config, grammar,
     md2::TOKENIZER,
-    names, network,
+    names, network, path,
     prompts::{self, around},
+    thoughts,
 };
 use crate::{
     model::{
@@ -16,9 +17,10 @@ use crate::{
         },
         family::{ConfigFile, ModelConfig, ModelFamily, ModelFile},
         grammar::{AnswerGrammar, Skill},
+        output::{DrawnOutline, SequenceOutput, Thoughts},
         prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
         source::TensorName,
-        tokenizer::Tokenizer,
+        tokenizer::{Tokenizer, TokenizerError},
     },
     network::spec::NetworkSpec,
 };
@@ -164,6 +166,23 @@ impl ModelFamily for Moondream3 {
 
     fn grammar(&self, skill: Skill, config: &ModelConfig) -> AnswerGrammar {
         grammar::grammar(skill, config)
+    }
+
+    fn reasoning(
+        &self,
+        thoughts: &Thoughts,
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+    ) -> Result<Reasoning, TokenizerError> {
+        thoughts::reasoning(thoughts, &config.tokenizer, tokenizer)
+    }
+
+    fn outline(
+        &self,
+        found: &SequenceOutput,
+        tokenizer: &Tokenizer,
+    ) -> Result<DrawnOutline, TokenizerError> {
+        path::outline(found, tokenizer)
     }
 }
 

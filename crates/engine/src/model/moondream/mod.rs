@@ -9,7 +9,9 @@ mod md2;
 mod md3;
 mod names;
 mod network;
+mod path;
 mod prompts;
+mod thoughts;
 mod tiling;
 
 pub use crops::{Crops, crops, cut_crops, normalise_table};

@@ -7,7 +7,7 @@ use crate::model::{
     prompt::{DecoderInput, ModelPrompt, PromptError, QueryWords},
     tokenizer::Tokenizer,
 };
-use spotter_core::{CaptionLength, Task};
+use spotter_core::{CaptionLength, Location, NormPoint, SpatialReference, Task};
 
 /// What asks for `task`, and what may be answered.
 pub fn prompt(
@@ -17,7 +17,7 @@ pub fn prompt(
     tokenizer: &Tokenizer,
 ) -> Result<ModelPrompt, PromptError> {
     let templates = &config.tokenizer.templates;
-    // Objects are encoded with one leading space, questions without.
+    // Objects are encoded with one leading space, questions and objects whose outline is wanted without.
     let words = |object: &str| tokenizer.encode(&format!(" {object}"));
     let (inputs, skill) = match task {
         Task::Detect { object } => {
@@ -30,14 +30,30 @@ pub fn prompt(
             let inputs = around(&templates.point, &[], &words(object)?);
             (inputs, Skill::Point)
         }
-        Task::Query { question, .. } => {
+        Task::Query {
+            question, options, ..
+        } => {
             require(&templates.query, "query")?;
             let query = QueryWords {
-                places: &[],
+                places: &places(&options.places),
                 words: &tokenizer.encode(question)?,
-                is_reasoned: false,
+                is_reasoned: options.reasoning,
             };
-            (family.query_prompt(query, config), Skill::Text)
+            let skill = match options.reasoning {
+                true => Skill::ReasonedText,
+                false => Skill::Text,
+            };
+            (family.query_prompt(query, config), skill)
+        }
+        Task::Segment {
+            object,
+            places: given,
+        } => {
+            let words = tokenizer.encode(object)?;
+            let inputs = family.segment_prompt(&places(given), &words, config);
+            let family = family.name();
+            let inputs = inputs.ok_or(PromptError::NoOutlines { family })?;
+            (inputs, Skill::Segment)
         }
         Task::Caption { length } => {
             let ids = match length {
@@ -55,6 +71,22 @@ pub fn prompt(
         inputs,
         grammar: family.grammar(skill, config),
     })
+}
+
+/// A point is two coordinates; a box is those of its centre, and a size.
+fn places(places: &[SpatialReference]) -> Vec<DecoderInput> {
+    let inputs = places.iter().map(|place| match place.location() {
+        Location::Point(point) => (point, None),
+        Location::Box(area) => {
+            let [width, height] = [area.x1 - area.x0, area.y1 - area.y0].map(|side| side as f32);
+            (area.centre(), Some(DecoderInput::Size(width, height)))
+        }
+    });
+    let input = |(centre, size): (NormPoint, Option<DecoderInput>)| {
+        let coords = [centre.x, centre.y].map(|share| DecoderInput::Coord(share as f32));
+        coords.into_iter().chain(size)
+    };
+    inputs.flat_map(input).collect()
 }
 
 /// Fails when the model has no such template.

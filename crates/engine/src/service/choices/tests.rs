@@ -46,6 +46,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
     let task = Task::Query {
         question: "Is the gate open?".into(),
         choices: choices.to_vec(),
+        options: Default::default(),
     };
     let look = Look::still(picture, [task]).unwrap();
     let mut answers = engine.look(look).unwrap().into_answers().unwrap();
@@ -149,6 +150,7 @@ fn a_choice_that_the_model_cannot_write_is_named() {
         let task = Task::Query {
             question: "Open?".into(),
             choices: texts(&["open", choice]),
+            options: Default::default(),
         };
         let look = Look::still(micro_picture("small_50x40"), [task]).unwrap();
         let error = babbling_engine().look(look).unwrap_err();

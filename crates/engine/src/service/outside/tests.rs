@@ -189,6 +189,7 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
     let question = |text: &str| Task::Query {
         question: text.into(),
         choices: Vec::new(),
+        options: Default::default(),
     };
     let mut pieces_in_all = 0;
     for text in ["What is it?", "Where?", "How many?"] {

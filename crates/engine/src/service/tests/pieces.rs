@@ -23,6 +23,7 @@ fn question(in_pieces: bool) -> Look {
     let task = Task::Query {
         question: "What is it?".into(),
         choices: Vec::new(),
+        options: Default::default(),
     };
     Look {
         in_pieces,

@@ -6,8 +6,9 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use spotter_core::{
-    CaptionLength, ColourMatrix, ColourRange, FoundObject, PixelFormat, PromptRegion, PromptView,
-    ScoreSource, SystemClock, Task, testing::planar_picture,
+    CaptionLength, ColourMatrix, ColourRange, FoundObject, GroundedSpan, Outline, PixelFormat,
+    PromptRegion, PromptView, ScoreSource, SpatialReference, SystemClock, Task,
+    testing::planar_picture,
 };
 
 use crate::testing::{
@@ -54,9 +55,14 @@ fn tasks() -> Vec<Task> {
         Task::Query {
             question: "open?".into(),
             choices: vec!["yes".into(), "no".into()],
+            options: Default::default(),
         },
         Task::Caption {
             length: CaptionLength::Long,
+        },
+        Task::Segment {
+            object: "cat".into(),
+            places: vec![SpatialReference::from_shares(&[0.1, 0.2]).unwrap()],
         },
     ]
 }
@@ -103,6 +109,14 @@ fn body() -> impl Strategy<Value = AnswerBody> {
     let corners = (number(), number(), number(), number());
     let boxes = (corners, scores())
         .prop_map(|((x0, y0, x1, y1), scores)| found(NormBox { x0, y0, x1, y1 }, scores));
+    let corner = || (number(), number()).prop_map(|(x, y)| NormPoint { x, y });
+    let bounds = (corner(), corner()).prop_map(|(a, b)| NormBox {
+        x0: a.x,
+        y0: a.y,
+        x1: b.x,
+        y1: b.y,
+    });
+    let outlined = (proptest::option::of(bounds), vec(vec(corner(), 0..4), 0..3));
     let points =
         (number(), number(), scores()).prop_map(|(x, y, scores)| found(NormPoint { x, y }, scores));
     prop_oneof![
@@ -113,7 +127,26 @@ fn body() -> impl Strategy<Value = AnswerBody> {
             score,
             source,
         }),
+        (outlined, number()).prop_map(|((bounds, polygons), score)| AnswerBody::Outline(Outline {
+            bounds,
+            path: "M 0 0".into(),
+            polygons,
+            parse_error: bounds.is_none().then(|| "no box".into()),
+            score,
+        })),
     ]
+}
+
+fn reasoning() -> Reasoning {
+    let point = NormPoint { x: 0.25, y: 0.5 };
+    Reasoning {
+        text: "it is big".into(),
+        grounding: vec![GroundedSpan {
+            start: 0,
+            end: 9,
+            points: vec![point],
+        }],
+    }
 }
 
 proptest! {
@@ -151,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 4), taken in any::<u64>(), truncated: bool, unchanged: bool) {
+    fn an_answer_arrives_to_the_bit(bodies in vec(body(), 5), taken in any::<u64>(), truncated: bool, unchanged: bool) {
         let mut asked = look(picture(PixelFormat::Rgb, (20, 10), 0));
         let area = NormBox::from_corners(0.2, 0.0, 0.4, 0.6);
         let view = PromptView { region: PromptRegion::Fixed(RegionBox::new(area)), ..PromptView::default() };
@@ -161,6 +194,7 @@ proptest! {
             region: None,
             prompt: Arc::clone(prompt),
             body: body.clone(),
+            reasoning: truncated.then(reasoning),
             truncated,
             unchanged,
             tokens: TokenCounts { prompt: 410, answer: 7 },
@@ -183,6 +217,7 @@ proptest! {
                 (&prompt.task, body),
                 (Task::Detect { .. }, AnswerBody::Boxes(_))
                     | (Task::Point { .. }, AnswerBody::Points(_))
+                    | (Task::Segment { .. }, AnswerBody::Outline(_))
                     | (Task::Query { .. } | Task::Caption { .. }, AnswerBody::Text { .. })
             );
             let Ok(answer) = answer.answer(Arc::clone(prompt), region) else {
@@ -192,6 +227,7 @@ proptest! {
             prop_assert!(is_of_task);
             // Debug shows -0.0 and 0.0 differently.
             prop_assert_eq!(format!("{:?}", answer.body), format!("{body:?}"));
+            prop_assert_eq!(answer.reasoning, truncated.then(reasoning));
             prop_assert_eq!((answer.truncated, answer.unchanged, answer.marks), (truncated, unchanged, marks));
         }
     }
@@ -343,6 +379,7 @@ fn answer_with_impossible_numbers_fails_its_look_alone() {
                 score,
                 source: ScoreSource::TokenProb,
             },
+            reasoning: None,
             truncated: false,
             unchanged: false,
             tokens: TokenCounts::default(),
@@ -449,7 +486,7 @@ proptest! {
     }
 
     #[test]
-    fn news_with_hostile_values_are_refused_or_in_range(place in 1_usize..40, value in hostile(), bodies in vec(body(), 4)) {
+    fn news_with_hostile_values_are_refused_or_in_range(place in 1_usize..40, value in hostile(), bodies in vec(body(), 5)) {
         let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));
         let mut bytes = Vec::new();
         write(&mut bytes, &Hello::Hello).unwrap();
@@ -457,7 +494,7 @@ proptest! {
         write(&mut bytes, &ready).unwrap();
         for (index, body) in bodies.into_iter().enumerate() {
             let tokens = TokenCounts { prompt: 900, answer: 4 };
-            let answer = WireAnswer { body, truncated: false, unchanged: true, tokens, marks: StageTimes::default() };
+            let answer = WireAnswer { body, reasoning: Some(reasoning()), truncated: false, unchanged: true, tokens, marks: StageTimes::default() };
             let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer };
             let mut one = Vec::new();
             write(&mut one, &WireNews::Look { id: 3, news }).unwrap();
@@ -468,7 +505,7 @@ proptest! {
                 && let Some(prompt) = asked.prompts.get(prompt)
                 && let Ok(answer) = answer.answer(Arc::clone(prompt), None)
             {
-                prop_assert!(numbers(&answer.body).all(|number| number.abs() <= 1.0 + ROUNDING));
+                prop_assert!(numbers(&answer.body, answer.reasoning.as_ref()).all(|number| number.abs() <= 1.0 + ROUNDING));
                 prop_assert!(answer.marks.device <= DEVICE_TIME_MAX);
             }
             bytes.extend(message(&header, &[]));

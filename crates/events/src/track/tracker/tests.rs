@@ -47,6 +47,7 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         body,
         truncated: false,
         unchanged: false,
+        reasoning: None,
         tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     }
@@ -261,6 +262,7 @@ fn a_question_has_an_answer_and_no_presence() {
     site.prompts[0].task = Task::Query {
         question,
         choices: Vec::new(),
+        options: Default::default(),
     };
     let task = site.prompts[0].task.clone();
     let mut tracker = tracker(site);

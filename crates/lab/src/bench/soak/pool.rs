@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spotter_core::{CameraId, CaptionLength, Mono, Picture, Prompt, PromptId, Task};
 use spotter_engine::{
-    model::{ModelConfig, Skill, Tokenizer},
+    model::{ModelConfig, Tokenizer},
     scheduler::{
         constraint::Choices,
         draft::DraftKey,
@@ -98,6 +98,7 @@ fn kinds() -> Vec<Task> {
     let query = |question: &str, choices: &[&str]| Task::Query {
         question: question.into(),
         choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+        options: Default::default(),
     };
     vec![
         detect("car"),
@@ -120,12 +121,7 @@ fn prompt(
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<(Prompt, Sequence)> {
     let prompt = config.family.prompt(&task, config, tokenizer)?;
-    let skill = match &task {
-        Task::Detect { .. } => Skill::Detect,
-        Task::Point { .. } => Skill::Point,
-        Task::Query { .. } | Task::Caption { .. } => Skill::Text,
-    };
-    let mut sequence = Sequence::new(config.grammar(skill), prompt.inputs, BOUNDS);
+    let mut sequence = Sequence::new(prompt.grammar, prompt.inputs, BOUNDS);
     if let Task::Query { choices, .. } = &task {
         let texts = choices.iter().map(|choice| tokenizer.encode(choice));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;

@@ -1,7 +1,9 @@
 use super::*;
 use std::path::Path;
 
-use crate::testing::{golden_model::config, golden_set, golden_tests, is_asked, json};
+use spotter_core::QueryOptions;
+
+use crate::testing::{golden_model::config, golden_set, golden_tests, json};
 
 golden_tests!(every_golden_case_has_its_prompt_ids);
 
@@ -22,6 +24,12 @@ fn inputs_of(
     let args = &case["args"];
     let text = |key: &str| args[key].as_str().unwrap_or_default().to_owned();
     let (object, question, choices) = (text("object"), text("question"), Vec::new());
+    let places: Vec<Vec<f64>> =
+        serde_json::from_value(args["spatial_refs"].clone()).unwrap_or_default();
+    let places = places
+        .iter()
+        .map(|place| SpatialReference::from_shares(place).unwrap());
+    let places: Vec<SpatialReference> = places.collect();
     let length = match args["length"].as_str() {
         Some("short") => CaptionLength::Short,
         Some("normal") => CaptionLength::Normal,
@@ -31,7 +39,15 @@ fn inputs_of(
         "detect" => Task::Detect { object },
         "point" => Task::Point { object },
         "caption" => Task::Caption { length },
-        _ => Task::Query { question, choices },
+        "segment" => Task::Segment { object, places },
+        _ => Task::Query {
+            question,
+            choices,
+            options: QueryOptions {
+                places,
+                reasoning: args["reasoning"] == true,
+            },
+        },
     };
     config.family.prompt(&task, config, words).unwrap().inputs
 }
@@ -42,12 +58,50 @@ fn every_golden_case_has_its_prompt_ids(set: &Path) {
     let cases = json(&set.join("expected/cases.json"));
     let cases = cases.as_object().unwrap();
     assert!(cases.len() > 10);
-    for (name, case) in cases.iter().filter(|(_, case)| is_asked(&case["case"])) {
+    for (name, case) in cases
+        .iter()
+        .filter(|(_, case)| !case["case"]["image"].is_null())
+    {
         let inputs = inputs_of(&case["case"], &config, &tokenizer);
         let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
         let expected = &case["expected"]["prompt_ids"];
         assert_eq!(*expected, serde_json::json!(ids), "{name}");
     }
+}
+
+#[test]
+fn golden_outlines_have_their_prompt_ids() {
+    // The family's values for what the set in the repository leaves out.
+    let set = golden_set("md3-segment-tiny");
+    let config = config(&set);
+    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    for (name, case) in json(&set.join("expected/cases.json")).as_object().unwrap() {
+        let inputs = inputs_of(&case["case"], &config, &tokenizer);
+        let ids: Vec<u32> = inputs.iter().map(|&input| id(input, &config)).collect();
+        assert_eq!(
+            case["expected"]["prompt_ids"],
+            serde_json::json!(ids),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn moondream_2_draws_no_outlines() {
+    let set = golden_set("md2-micro");
+    let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
+    let config = config(&set);
+    let task = Task::Segment {
+        object: "cat".into(),
+        places: Vec::new(),
+    };
+    let error = config
+        .family
+        .prompt(&task, &config, &tokenizer)
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("Moondream 2 draws no outlines"), "{text}");
+    assert!(text.contains("spotter model get moondream3.1"), "{text}");
 }
 
 #[test]

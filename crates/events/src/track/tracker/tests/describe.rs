@@ -35,6 +35,7 @@ fn late(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) -> Vec<Promp
         prompts: vec![Arc::clone(question)],
         start_by: Mono::default(),
         answer_by: Mono::default(),
+        in_pieces: false,
     })
 }
 

@@ -52,6 +52,7 @@ fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
         prompts: vec![asked(1, prompt("person").task), Arc::clone(question)],
         start_by: Mono::default(),
         answer_by: Mono::default(),
+        in_pieces: false,
     });
 }
 
@@ -78,6 +79,7 @@ fn an_event_waits_for_the_yes_and_presence_does_not() {
     let task = Task::Query {
         question: "Is it a person?".into(),
         choices: vec!["Yes".into(), "No".into()],
+        options: Default::default(),
     };
     assert_eq!((&asked.task, asked.revision), (&task, Prompt::ONCE));
     let answer = look(&mut tracker, 2.0, &people(1, 1));

@@ -1,0 +1,120 @@
+//! Outlines as answers: what the model drew in its box, as polygons in the picture. Pure.
+
+use simplify_polyline::{Point, simplify};
+
+use crate::model::{DrawnOutline, Vertex};
+use spotter_core::{NormBox, NormPoint, Outline};
+
+/// Points of all polygons of an outline: enough for a shape, and few enough for a message.
+const POINTS_MAX: usize = 64;
+/// What an outline may differ by from its path, in shares of the picture: at first the side of a bin.
+const TOLERANCE: f64 = 1.0 / 1024.0;
+
+/// The outline of an object in a picture of which the model saw `region`.
+pub fn outline(drawn: DrawnOutline, region: Option<NormBox>, score: f64) -> Outline {
+    let bounds = (drawn.bounds).map(|bounds| region.map_or(bounds, |r| r.box_in_picture(&bounds)));
+    let rings = bounds.map(|bounds| {
+        let place = |vertex: &Vertex| {
+            let [x, y] = [vertex.x, vertex.y];
+            bounds.point_in_picture(NormPoint { x, y })
+        };
+        let ring = |ring: &Vec<Vertex>| ring.iter().map(place).collect();
+        drawn.polygons.iter().map(ring).collect()
+    });
+    Outline {
+        bounds,
+        path: drawn.path,
+        polygons: simplified(rings.unwrap_or_default(), POINTS_MAX),
+        parse_error: drawn.parse_error,
+        score,
+    }
+}
+
+/// Polygons with at most `limit` points together, by Douglas-Peucker: the tolerance rises until they are few enough. A polygon that
+/// becomes a line is left out.
+fn simplified(mut rings: Vec<Vec<NormPoint>>, limit: usize) -> Vec<Vec<NormPoint>> {
+    let mut tolerance = TOLERANCE;
+    while rings.iter().map(Vec::len).sum::<usize>() > limit {
+        let simpler = rings.iter().map(|ring| {
+            let points = ring.iter().map(|p| Point { vec: [p.x, p.y] });
+            let points = simplify(&points.collect::<Vec<_>>(), tolerance, true);
+            let point = |p: Point<2, f64>| NormPoint::new(p.vec[0], p.vec[1]);
+            points.into_iter().map(point).collect::<Vec<_>>()
+        });
+        rings = simpler.filter(|ring| ring.len() >= 3).collect();
+        tolerance *= 1.5;
+    }
+    rings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(centre: f64, radius: f64, count: usize) -> Vec<Vertex> {
+        let angle = |i: usize| i as f64 / count as f64 * std::f64::consts::TAU;
+        let vertex = |angle: f64| Vertex {
+            x: centre + radius * angle.cos(),
+            y: centre + radius * angle.sin(),
+        };
+        (0..count).map(|i| vertex(angle(i))).collect()
+    }
+
+    fn drawn(polygons: Vec<Vec<Vertex>>) -> DrawnOutline {
+        DrawnOutline {
+            bounds: Some(NormBox::from_corners(0.5, 0.5, 1.0, 0.75)),
+            path: String::new(),
+            polygons,
+            parse_error: None,
+        }
+    }
+
+    fn area(ring: &[NormPoint]) -> f64 {
+        let next = ring.iter().cycle().skip(1);
+        let cross = |(a, b): (&NormPoint, &NormPoint)| a.x * b.y - b.x * a.y;
+        ring.iter().zip(next).map(cross).sum::<f64>().abs() / 2.0
+    }
+
+    #[test]
+    fn outline_has_few_points_and_the_area_of_its_path() {
+        let few = outline(drawn(vec![ring(0.5, 0.5, 60)]), None, 1.0);
+        assert_eq!(few.polygons[0].len(), 60, "nothing is lost");
+        let exact = area(&outline(drawn(vec![ring(0.5, 0.5, 64)]), None, 1.0).polygons[0]);
+        let many = outline(drawn(vec![ring(0.5, 0.5, 6000)]), None, 1.0);
+        let points = many.polygons[0].len();
+        assert!((12..=64).contains(&points), "{points}");
+        assert!((area(&many.polygons[0]) / exact - 1.0).abs() < 0.03);
+    }
+
+    #[test]
+    fn points_of_all_polygons_count_together() {
+        let rings = (1..=40)
+            .map(|i| ring(0.5, 0.01 * f64::from(i), 30))
+            .collect();
+        let outline = outline(drawn(rings), None, 1.0);
+        let points: usize = outline.polygons.iter().map(Vec::len).sum();
+        assert!((3..=64).contains(&points), "{points}");
+        assert!(outline.polygons.iter().all(|ring| ring.len() >= 3));
+    }
+
+    #[test]
+    fn polygons_are_in_the_part_of_the_picture_that_was_seen() {
+        let region = NormBox::from_corners(0.0, 0.5, 0.5, 1.0);
+        let triangle = [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0)].map(|(x, y)| Vertex { x, y });
+        let outline = outline(drawn(vec![triangle.to_vec()]), Some(region), 1.0);
+        let bounds = NormBox::from_corners(0.25, 0.75, 0.5, 0.875);
+        assert_eq!(outline.bounds, Some(bounds));
+        // What is outside of the picture is on its edge; of the box alone it is not.
+        let wanted = [(0.25, 0.75), (0.5, 0.75), (0.75, 0.875)].map(|(x, y)| NormPoint { x, y });
+        assert_eq!(outline.polygons, [wanted.to_vec()]);
+    }
+
+    #[test]
+    fn path_without_a_box_has_no_polygons() {
+        let without = DrawnOutline {
+            bounds: None,
+            ..drawn(vec![ring(0.5, 0.5, 8)])
+        };
+        assert!(outline(without, None, 1.0).polygons.is_empty());
+    }
+}
