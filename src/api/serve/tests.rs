@@ -189,7 +189,7 @@ async fn failure_before_the_first_piece_has_its_status() {
 }
 
 #[tokio::test]
-async fn failure_behind_a_piece_is_an_event_and_cuts_the_body() {
+async fn late_failure_is_an_event_and_cuts_the_body() {
     let api = served().await;
     for is_chat in [false, true] {
         let mut client = match is_chat {
