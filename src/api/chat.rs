@@ -296,7 +296,7 @@ impl EventShape for ChatEvents {
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => self.text(text),
-            AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+            AnswerPiece::Thought(_) | AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
         }
     }
 

@@ -156,7 +156,7 @@ impl EventShape for SkillEvents {
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => event(&json!({"chunk": text})),
-            AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+            AnswerPiece::Thought(_) | AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
         }
     }
 

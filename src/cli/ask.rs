@@ -106,7 +106,7 @@ fn printed_answer(
     let mut objects = 0;
     let answer = answer(engine, picture, task, |piece| match (as_json, piece) {
         (true, _) => Ok(()),
-        (false, AnswerPiece::Text(text)) => say_part(text),
+        (false, AnswerPiece::Thought(text) | AnswerPiece::Text(text)) => say_part(text),
         (false, piece) => {
             objects += 1;
             show_object(piece, objects, picture)
@@ -174,7 +174,7 @@ fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow:
                 p.y * height,
             ))
         }
-        AnswerPiece::Text(_) => Ok(()),
+        AnswerPiece::Thought(_) | AnswerPiece::Text(_) => Ok(()),
     }
 }
 

@@ -255,7 +255,9 @@ pub enum AnswerPiece {
     Box(FoundObject<NormBox>),
     /// An object of `point`.
     Point(FoundObject<NormPoint>),
-    /// What the text goes on with; never empty.
+    /// What the thoughts before the answer go on with; never empty. White space at their ends and places are left out.
+    Thought(String),
+    /// The same of the text of the answer.
     Text(String),
 }
 

@@ -178,6 +178,19 @@ pub struct TokenizerConfig {
     pub templates: Templates,
 }
 
+impl TokenizerConfig {
+    /// True for a token of a thought that is of a place, and no text.
+    pub fn is_of_place(&self, id: u32) -> bool {
+        let ids = [
+            self.start_ground_points_id,
+            self.end_ground_id,
+            self.coord_id,
+            self.size_id,
+        ];
+        ids.contains(&id)
+    }
+}
+
 /// Token ids around the user's words, by skill.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -75,7 +75,9 @@ pub struct SequenceOutput {
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutputPiece {
     Object(ObjectBins),
-    /// Tokens that follow those of the pieces before; not empty.
+    /// Tokens of the thoughts that follow those of the pieces before; not empty.
+    Thoughts(Vec<u32>),
+    /// The same of the answer.
     Tokens(Vec<u32>),
 }
 
@@ -83,6 +85,7 @@ pub enum OutputPiece {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLength {
     pub objects: usize,
+    pub thoughts: usize,
     pub tokens: usize,
 }
 
@@ -91,6 +94,7 @@ impl OutputLength {
     pub fn max(self, other: Self) -> Self {
         Self {
             objects: self.objects.max(other.objects),
+            thoughts: self.thoughts.max(other.thoughts),
             tokens: self.tokens.max(other.tokens),
         }
     }
@@ -100,6 +104,7 @@ impl SequenceOutput {
     pub fn length(&self) -> OutputLength {
         OutputLength {
             objects: self.objects.len(),
+            thoughts: self.thoughts.tokens.len(),
             tokens: self.tokens.len(),
         }
     }
@@ -107,8 +112,13 @@ impl SequenceOutput {
     /// What follows its first `known` parts, of which it may have less.
     pub fn pieces_after(&self, known: OutputLength) -> impl Iterator<Item = OutputPiece> {
         let objects = self.objects.iter().skip(known.objects);
-        let tokens = self.tokens.get(known.tokens..).unwrap_or_default();
-        let tokens = (!tokens.is_empty()).then(|| OutputPiece::Tokens(tokens.to_vec()));
-        objects.copied().map(OutputPiece::Object).chain(tokens)
+        let after = |tokens: &[u32], known| {
+            let new = tokens.get(known..).unwrap_or_default();
+            (!new.is_empty()).then(|| new.to_vec())
+        };
+        let thoughts = after(&self.thoughts.tokens, known.thoughts).map(OutputPiece::Thoughts);
+        let tokens = after(&self.tokens, known.tokens).map(OutputPiece::Tokens);
+        let objects = objects.copied().map(OutputPiece::Object);
+        objects.chain(thoughts).chain(tokens)
     }
 }

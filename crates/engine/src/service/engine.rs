@@ -88,7 +88,13 @@ struct AdmittedViews {
     look: OpenLook,
     views: OpenViews,
     /// Of answers in pieces, by the prompt's index in the look.
-    written: BTreeMap<usize, WrittenText>,
+    written: BTreeMap<usize, WrittenAnswer>,
+}
+
+#[derive(Default)]
+struct WrittenAnswer {
+    thoughts: WrittenText,
+    text: WrittenText,
 }
 
 impl Engine {
@@ -280,11 +286,19 @@ impl Engine {
         let piece = match piece {
             // Its box and its path come with the answer.
             OutputPiece::Tokens(_) if matches!(prompt.task, Task::Segment { .. }) => return None,
+            // A text that cannot be decoded fails with its answer.
+            OutputPiece::Thoughts(mut tokens) => {
+                let EngineModel {
+                    config, tokenizer, ..
+                } = &self.maker.model;
+                tokens.retain(|&id| !config.tokenizer.is_of_place(id));
+                let thoughts = &mut written.entry(index).or_default().thoughts;
+                AnswerPiece::Thought(thoughts.add(&tokens, tokenizer).ok().flatten()?)
+            }
             OutputPiece::Tokens(tokens) => {
                 let tokenizer = &self.maker.model.tokenizer;
-                // A text that cannot be decoded fails with its answer.
-                let text = written.entry(index).or_default().add(&tokens, tokenizer);
-                AnswerPiece::Text(text.ok().flatten()?)
+                let text = &mut written.entry(index).or_default().text;
+                AnswerPiece::Text(text.add(&tokens, tokenizer).ok().flatten()?)
             }
             OutputPiece::Object(object) => {
                 let region = seen.region(look.frame().picture.size());
@@ -316,7 +330,7 @@ impl Engine {
             written,
         } = self.inside.get_mut(&id)?;
         let index = *views.seen(*view)?.prompts.get(*prompt)?;
-        let written = written.remove(&index)?;
+        let written = written.remove(&index)?.text;
         let whole = self
             .maker
             .model

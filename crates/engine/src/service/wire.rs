@@ -460,6 +460,7 @@ pub fn checked_piece(prompt: &Prompt, piece: AnswerPiece) -> Result<AnswerPiece,
         (&prompt.task, &piece),
         (Task::Detect { .. }, AnswerPiece::Box(_))
             | (Task::Point { .. }, AnswerPiece::Point(_))
+            | (Task::Query { .. }, AnswerPiece::Thought(_))
             | (
                 Task::Query { .. } | Task::Caption { .. },
                 AnswerPiece::Text(_)
@@ -500,7 +501,7 @@ fn piece_numbers(piece: &AnswerPiece) -> impl Iterator<Item = f64> {
     let numbers = match piece {
         AnswerPiece::Box(found) => box_numbers(found).to_vec(),
         AnswerPiece::Point(found) => point_numbers(found).to_vec(),
-        AnswerPiece::Text(_) => Vec::new(),
+        AnswerPiece::Thought(_) | AnswerPiece::Text(_) => Vec::new(),
     };
     numbers.into_iter()
 }

@@ -284,6 +284,7 @@ fn check(
                     let shown = shown.entry((look, index)).or_default();
                     match piece {
                         OutputPiece::Object(object) => shown.objects.push(object),
+                        OutputPiece::Thoughts(tokens) => shown.thoughts.tokens.extend(tokens),
                         OutputPiece::Tokens(tokens) => shown.tokens.extend(tokens),
                     }
                 }
@@ -296,6 +297,7 @@ fn check(
                     prop_assert!(inside.contains_key(&look), "after the end, or a cancel");
                     let shown = shown.remove(&(look, prompt)).unwrap_or_default();
                     prop_assert_eq!(&shown.objects, &result.found.objects);
+                    prop_assert_eq!(&shown.thoughts.tokens, &result.found.thoughts.tokens);
                     prop_assert_eq!(&shown.tokens, &result.found.tokens);
                     let before = answers.insert((look, prompt), result.found);
                     prop_assert_eq!(before, None, "answered twice");
