@@ -91,7 +91,10 @@ fn each_command_explains_its_options() {
         ("self-test", &["--model", "--device"]),
         ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
-        ("query", &["--choice", "--json", "--model", "<PROMPT>"]),
+        (
+            "query",
+            &["--choice", "--ref", "--json", "--model", "<PROMPT>"],
+        ),
         ("caption", &["--json", "--length", "--model"]),
     ];
     let overview = spotter(["--help"]).expect(DONE).stdout;

@@ -7,7 +7,10 @@ use super::{
     error::ApiError,
     events::{EventShape, event},
 };
-use spotter_core::{Answer, AnswerBody, AnswerPiece, CaptionLength, NormPoint, Outline, Task};
+use spotter_core::{
+    Answer, AnswerBody, AnswerPiece, CaptionLength, NormPoint, Outline, QueryOptions,
+    SpatialReference, Task,
+};
 
 /// The longest question or object, in characters: what fits beside a picture in the model's context.
 const WORDS_MAX_CHARS: usize = 2000;
@@ -20,13 +23,15 @@ pub enum ApiSkill {
     Point,
 }
 
-/// The body of a request. Other keys of Station's (`settings`, `reasoning`) are ignored.
+/// The body of a request. Other keys of Station's (`settings`) are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub struct SkillRequest {
     pub image_url: Option<String>,
     question: Option<String>,
     object: Option<String>,
     length: Option<String>,
+    /// Points and boxes that a question is about, in shares of the picture.
+    spatial_refs: Option<Vec<Vec<f64>>>,
     /// The answer is sent as events. Boxes and points never are.
     #[serde(default)]
     stream: Option<bool>,
@@ -46,18 +51,35 @@ impl SkillRequest {
 
     pub fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
         let object = || words("object", self.object.as_deref());
+        if skill != ApiSkill::Query && self.spatial_refs.is_some() {
+            return Err(ApiError::wrong("\"spatial_refs\" are for questions alone"));
+        }
         Ok(match skill {
             ApiSkill::Detect => Task::Detect { object: object()? },
             ApiSkill::Point => Task::Point { object: object()? },
             ApiSkill::Query => Task::Query {
                 question: words("question", self.question.as_deref())?,
                 choices: Vec::new(),
-                options: Default::default(),
+                options: QueryOptions {
+                    places: self.places()?,
+                    ..QueryOptions::default()
+                },
             },
             ApiSkill::Caption => Task::Caption {
                 length: self.length()?,
             },
         })
+    }
+
+    fn places(&self) -> Result<Vec<SpatialReference>, ApiError> {
+        let places = self.spatial_refs.iter().flatten().enumerate();
+        let place = |(index, shares): (usize, &Vec<f64>)| {
+            let place = SpatialReference::from_shares(shares);
+            place.map_err(|why| {
+                ApiError::wrong(format!("\"spatial_refs\", number {}: {why}", index + 1))
+            })
+        };
+        places.map(place).collect()
     }
 
     fn length(&self) -> Result<CaptionLength, ApiError> {
@@ -201,6 +223,51 @@ mod tests {
             let caption = parse(json!({"length": length})).task(ApiSkill::Caption);
             assert_eq!(caption, Ok(Task::Caption { length: wanted }));
         }
+    }
+
+    #[test]
+    fn question_is_about_points_and_boxes_in_the_picture() {
+        let query = |refs: Value| {
+            let body = json!({"question": "Is it dark?", "spatial_refs": refs});
+            parse(body).task(ApiSkill::Query)
+        };
+        let places = |shares: &[&[f64]]| {
+            let places = shares
+                .iter()
+                .map(|shares| SpatialReference::from_shares(shares));
+            places.collect::<Result<Vec<_>, _>>().unwrap()
+        };
+        for (refs, wanted) in [
+            (json!(null), places(&[])),
+            (json!([]), places(&[])),
+            (json!([[0.5, 1]]), places(&[&[0.5, 1.0]])),
+            (
+                json!([[0, 0.25, 0.5, 1], [0.5, 0.5]]),
+                places(&[&[0.0, 0.25, 0.5, 1.0], &[0.5, 0.5]]),
+            ),
+        ] {
+            let Ok(Task::Query { options, .. }) = query(refs.clone()) else {
+                panic!("{refs}");
+            };
+            assert_eq!(options.places, wanted, "{refs}");
+        }
+        for refs in [
+            json!([[0.5, 1.5]]),
+            json!([[0.5, 0.5], [0.5]]),
+            json!([[0.5, 0.5, 0.5, 0.9]]),
+            json!([[0.6, 0.5, 0.5, 0.9]]),
+            json!([[]]),
+        ] {
+            let error = query(refs.clone()).unwrap_err();
+            assert_eq!(error.status, 400);
+            assert!(
+                error.message.starts_with("\"spatial_refs\", number"),
+                "{error:?}"
+            );
+        }
+        let detect = json!({"object": "car", "spatial_refs": [[0.5, 0.5]]});
+        let refused = parse(detect).task(ApiSkill::Detect).unwrap_err();
+        assert!(refused.message.contains("questions alone"), "{refused:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clap::{
 
 use crate::app::DemoOptions;
 use spotter_core::{
-    CaptionLength, IdError, NodeId,
+    CaptionLength, IdError, NodeId, SpatialReference,
     config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
@@ -64,6 +64,14 @@ pub fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
         let found = words.iter().find(|(word, ..)| *word == given);
         found.map(|(.., value)| *value).ok_or("unknown word")
     })
+}
+
+/// Numbers with commas between them.
+fn place(text: &str) -> Result<SpatialReference, String> {
+    let shares = text.split(',').map(|number| number.trim().parse());
+    let shares: Result<Vec<f64>, _> = shares.collect();
+    let shares = shares.map_err(|_| "write 0.4,0.5 for a point, 0.1,0.2,0.5,0.9 for a box")?;
+    SpatialReference::from_shares(&shares).map_err(str::to_owned)
 }
 
 /// Watches cameras with a vision-language model and publishes detections over MQTT.
@@ -558,6 +566,10 @@ pub struct QueryArgs {
     /// An allowed answer; give two or more, and the answer is one of them
     #[arg(long = "choice", value_name = "TEXT")]
     pub choices: Vec<String>,
+    /// A place that the question is about, in shares of the picture from its top left corner: a point (x,y) or a box (x0,y0,x1,y1). May
+    /// be given several times
+    #[arg(long = "ref", value_name = "PLACE", value_parser = place)]
+    pub places: Vec<SpatialReference>,
 }
 
 /// `spotter detect|point`, and most of `spotter query`

@@ -13,7 +13,7 @@ use crate::{api::outline_json, app::Canvas};
 use spotter_cameras::ingest;
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
-    SystemClock, Task, WholeLook, config,
+    QueryOptions, SystemClock, Task, WholeLook, config,
 };
 use spotter_engine::{model, open::ModelCard, service::Engine};
 use spotter_pictures::{PictureFileError, RgbPixels, png_file};
@@ -32,7 +32,10 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
     let task = Task::Query {
         question: words(&args.ask)?,
         choices: choices(&args.choices)?,
-        options: Default::default(),
+        options: QueryOptions {
+            places: args.places.clone(),
+            ..QueryOptions::default()
+        },
     };
     ask(&args.ask, task)
 }
