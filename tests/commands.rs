@@ -93,7 +93,14 @@ fn each_command_explains_its_options() {
         ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
         (
             "query",
-            &["--choice", "--ref", "--json", "--model", "<PROMPT>"],
+            &[
+                "--choice",
+                "--ref",
+                "--reasoning",
+                "--json",
+                "--model",
+                "<PROMPT>",
+            ],
         ),
         ("caption", &["--json", "--length", "--model"]),
     ];

@@ -31,5 +31,5 @@ mod trigger_call;
 
 pub use queue::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 pub use serve::ServedApi;
-pub use skills::outline_json;
+pub use skills::{outline_json, reasoning_json};
 pub use trigger_call::{RefusedCall, TriggerRequest};

@@ -8,8 +8,8 @@ use super::{
     events::{EventShape, event},
 };
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, CaptionLength, NormPoint, Outline, QueryOptions,
-    SpatialReference, Task,
+    Answer, AnswerBody, AnswerPiece, CaptionLength, GroundedSpan, NormPoint, Outline, QueryOptions,
+    Reasoning, SpatialReference, Task,
 };
 
 /// The longest question or object, in characters: what fits beside a picture in the model's context.
@@ -32,6 +32,8 @@ pub struct SkillRequest {
     length: Option<String>,
     /// Points and boxes that a question is about, in shares of the picture.
     spatial_refs: Option<Vec<Vec<f64>>>,
+    /// The model writes down its thoughts before it answers a question; without the key it does not.
+    reasoning: Option<bool>,
     /// The answer is sent as events. Boxes and points never are.
     #[serde(default)]
     stream: Option<bool>,
@@ -62,7 +64,7 @@ impl SkillRequest {
                 choices: Vec::new(),
                 options: QueryOptions {
                     places: self.places()?,
-                    ..QueryOptions::default()
+                    reasoning: self.reasoning == Some(true),
                 },
             },
             ApiSkill::Caption => Task::Caption {
@@ -153,7 +155,21 @@ pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
             return body;
         }
     };
-    json!({"request_id": request_id, key: value})
+    let mut body = json!({"request_id": request_id, key: value});
+    if let Some(reasoning) = &answer.reasoning {
+        body["reasoning"] = reasoning_json(reasoning);
+    }
+    body
+}
+
+/// Thoughts with the points that their parts are about, in shares of the picture.
+pub fn reasoning_json(reasoning: &Reasoning) -> Value {
+    let span = |span: &GroundedSpan| {
+        let points: Vec<[f64; 2]> = span.points.iter().map(|p| [p.x, p.y]).collect();
+        json!({"start_idx": span.start, "end_idx": span.end, "points": points})
+    };
+    let grounding: Vec<Value> = reasoning.grounding.iter().map(span).collect();
+    json!({"text": reasoning.text, "grounding": grounding})
 }
 
 /// An outline as Moondream's cloud has it, and its polygons and score.
@@ -178,12 +194,18 @@ impl EventShape for SkillEvents {
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => event(&json!({"chunk": text})),
-            AnswerPiece::Thought(_) | AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+            // Not beside the chunks of the answer, where clients take it for a part of that.
+            AnswerPiece::Thought(text) => event(&json!({"reasoning": {"chunk": text}})),
+            AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
         }
     }
 
-    fn end(&self, _: &Answer) -> String {
-        event(&json!({"completed": true}))
+    fn end(&self, answer: &Answer) -> String {
+        let mut end = json!({"completed": true});
+        if let Some(reasoning) = &answer.reasoning {
+            end["reasoning"] = reasoning_json(reasoning);
+        }
+        event(&end)
     }
 }
 

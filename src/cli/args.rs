@@ -570,6 +570,9 @@ pub struct QueryArgs {
     /// be given several times
     #[arg(long = "ref", value_name = "PLACE", value_parser = place)]
     pub places: Vec<SpatialReference>,
+    /// Let the model write down its thoughts before it answers
+    #[arg(long)]
+    pub reasoning: bool,
 }
 
 /// `spotter detect|point`, and most of `spotter query`

@@ -9,7 +9,10 @@ use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, QueryArgs},
     out::{remark, say, say_part},
 };
-use crate::{api::outline_json, app::Canvas};
+use crate::{
+    api::{outline_json, reasoning_json},
+    app::Canvas,
+};
 use spotter_cameras::ingest;
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
@@ -34,7 +37,7 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
         choices: choices(&args.choices)?,
         options: QueryOptions {
             places: args.places.clone(),
-            ..QueryOptions::default()
+            reasoning: args.reasoning,
         },
     };
     ask(&args.ask, task)
@@ -106,13 +109,22 @@ fn printed_answer(
     task: Task,
     as_json: bool,
 ) -> anyhow::Result<Answer> {
-    let mut objects = 0;
-    let answer = answer(engine, picture, task, |piece| match (as_json, piece) {
-        (true, _) => Ok(()),
-        (false, AnswerPiece::Thought(text) | AnswerPiece::Text(text)) => say_part(text),
-        (false, piece) => {
-            objects += 1;
-            show_object(piece, objects, picture)
+    let (mut objects, mut is_thinking) = (0, false);
+    let answer = answer(engine, picture, task, |piece| {
+        if as_json {
+            return Ok(());
+        }
+        let was_thinking = is_thinking;
+        is_thinking = matches!(piece, AnswerPiece::Thought(_));
+        match piece {
+            AnswerPiece::Thought(text) => say_part(text),
+            // An empty line is between both.
+            AnswerPiece::Text(text) if was_thinking => say_part(format_args!("\n\n{text}")),
+            AnswerPiece::Text(text) => say_part(text),
+            AnswerPiece::Box(_) | AnswerPiece::Point(_) => {
+                objects += 1;
+                show_object(piece, objects, picture)
+            }
         }
     })?;
     match as_json {
@@ -255,6 +267,9 @@ fn to_json(answer: &Answer) -> Value {
     });
     if let (Value::Object(all), Value::Object(found)) = (&mut all, found) {
         all.extend(found);
+    }
+    if let Some(reasoning) = &answer.reasoning {
+        all["reasoning"] = reasoning_json(reasoning);
     }
     all
 }

@@ -11,7 +11,10 @@ use tokio::{
 
 use super::*;
 use crate::api::{BegunRequest, RequestNews, UnansweredRequest};
-use spotter_core::{Answer, AnswerBody, AnswerPiece, ManualClock, StageTimes, TokenCounts};
+use spotter_core::{
+    Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormPoint, Reasoning, StageTimes,
+    TokenCounts,
+};
 use spotter_pictures::{RgbPixels, png_file};
 
 /// Generous, because it says nothing about speed.
@@ -96,6 +99,10 @@ fn picture() -> String {
     format!("data:image/png;base64,{file}")
 }
 
+fn thought(text: &str) -> Result<RequestNews, UnansweredRequest> {
+    Ok(RequestNews::Piece(AnswerPiece::Thought(text.into())))
+}
+
 fn piece(text: &str) -> Result<RequestNews, UnansweredRequest> {
     Ok(RequestNews::Piece(AnswerPiece::Text(text.into())))
 }
@@ -152,6 +159,50 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
         assert!(client.answer.contains(last), "{}", client.answer);
         assert!(client.answer.starts_with("HTTP/1.1 200 OK\r\n"));
         assert!(client.answer.contains("content-type: text/event-stream"));
+    }
+    api.close().await;
+}
+
+#[tokio::test]
+async fn thoughts_come_before_the_answer_with_their_points() {
+    let api = served().await;
+    let points = vec![NormPoint::new(0.25, 0.5)];
+    let grounding = vec![GroundedSpan {
+        start: 0,
+        end: 3,
+        points,
+    }];
+    let reasoning = Reasoning {
+        text: "two".into(),
+        grounding,
+    };
+    let expected = json!({
+        "text": "two",
+        "grounding": [{"start_idx": 0, "end_idx": 3, "points": [[0.25, 0.5]]}],
+    });
+    for is_streamed in [false, true] {
+        let body = json!({"image_url": picture(), "question": "What is it?", "reasoning": true, "stream": is_streamed});
+        let mut client = StreamClient::post(&api, "/v1/query", body).await;
+        let BegunRequest { look, reply } = within(api.queue().next()).await;
+        let Task::Query { options, .. } = &look.prompts[0].task else {
+            panic!("{look:?}");
+        };
+        assert!(options.reasoning);
+        if is_streamed {
+            reply.send(thought("two")).unwrap();
+            let part = "data: {\"reasoning\":{\"chunk\":\"two\"}}\n\n";
+            assert!(client.until(part).await, "{}", client.answer);
+        }
+        let Ok(RequestNews::Answer(mut whole)) = answer(&look, "two cars") else {
+            panic!("an answer");
+        };
+        whole.reasoning = Some(reasoning.clone());
+        reply.send(Ok(RequestNews::Answer(whole))).unwrap();
+        assert!(
+            client.until(&expected.to_string()).await,
+            "{}",
+            client.answer
+        );
     }
     api.close().await;
 }

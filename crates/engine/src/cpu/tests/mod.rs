@@ -7,6 +7,7 @@ mod images;
 mod measure;
 mod ops;
 mod pipelined;
+mod questions;
 mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
