@@ -41,6 +41,10 @@ pub trait ModelFamily: fmt::Debug + Sync {
     /// What a tensor with this name in a file is of ours; names that the family does not know stay.
     fn own_name(&self, name: &str) -> TensorName;
 
+    /// What a tensor with this name in a file of an adapter is: the name of [`LayerSpec::adapter`](crate::network::spec::LayerSpec::adapter), with `_a` or `_b`
+    /// behind it. `None`: it is no tensor of an adapter of this family.
+    fn adapter_name(&self, name: &str) -> Option<String>;
+
     /// The token that ends a text, as `tokenizer.json` spells it.
     fn end_of_text(&self) -> &'static str;
 

@@ -5,6 +5,7 @@
 //!
 //! Not here: the structure of a network ([`crate::network`]), its arithmetic (the backends') and when a step runs (the scheduler's).
 
+mod adapter;
 mod bins;
 mod calibration;
 mod colour;
@@ -27,6 +28,7 @@ mod tokenizer;
 mod weights;
 
 pub use crate::network::layers::{LargeLayer, LayerShape};
+pub use adapter::{ADAPTER_RANK_MAX, AdapterFile, AdapterWeights, LowRank, check_adapter};
 pub use bins::{BINS, bin_from_coord, bin_from_size, coord_from_bin, size_from_bin};
 pub use calibration::{
     CalibrationError, CalibrationState, INT8_ERROR_MAX, LayerRange, ModelCalibration,

@@ -43,6 +43,8 @@ pub struct LayerSpec {
     pub has_bias: bool,
     /// The large layer that it is, or is a part of.
     pub large: Option<LargeLayer>,
+    /// Name of what an adapter adds to it, in the family's files of adapters; `None`: adapters leave it as it is.
+    pub adapter: Option<String>,
 }
 
 /// A tensor that is not multiplied as a layer.

@@ -3,7 +3,7 @@
 use spotter_core::{Reasoning, Task};
 
 use super::{
-    config, grammar, names, network, path,
+    adapter, config, grammar, names, network, path,
     prompts::{self, around},
     thoughts,
 };
@@ -57,11 +57,15 @@ impl ModelFamily for Moondream2 {
     }
 
     fn network(&self, config: &ModelConfig) -> NetworkSpec {
-        network::network(config)
+        adapter::with_variants(network::network(config))
     }
 
     fn own_name(&self, name: &str) -> TensorName {
         names::own_name(name)
+    }
+
+    fn adapter_name(&self, name: &str) -> Option<String> {
+        adapter::name_in_variant(name)
     }
 
     fn end_of_text(&self) -> &'static str {

@@ -3,7 +3,7 @@
 use spotter_core::{Reasoning, Task};
 
 use super::{
-    config, grammar,
+    adapter, config, grammar,
     md2::TOKENIZER,
     names, network, path,
     prompts::{self, around},
@@ -102,11 +102,15 @@ impl ModelFamily for Moondream3 {
     }
 
     fn network(&self, config: &ModelConfig) -> NetworkSpec {
-        network::network(config)
+        adapter::with_mlp_adapters(network::network(config))
     }
 
     fn own_name(&self, name: &str) -> TensorName {
         names::own_name(name)
+    }
+
+    fn adapter_name(&self, name: &str) -> Option<String> {
+        adapter::name_in_mlp_adapter(name)
     }
 
     fn end_of_text(&self) -> &'static str {

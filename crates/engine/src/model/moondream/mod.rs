@@ -1,6 +1,7 @@
 //! The Moondream family (docs/moondream.md): the only code that knows its dimensions, tensor names, token ids, tiling, prompt templates and
 //! answers. Backends compute with its typed configuration and weights.
 
+mod adapter;
 mod config;
 mod config_check;
 mod crops;

@@ -146,6 +146,7 @@ fn linear(name: &str, outputs: usize, inner: usize) -> LayerSpec {
         count: 1,
         has_bias: true,
         large: None,
+        adapter: None,
     }
 }
 
