@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         task: Task::Detect {
             object: "person".into(),
         },
-        view: PromptView::default(),
+        view: PromptView::default(), adapter: None,
     };
     daemon_reads(bytes, &[Arc::new(prompt)]);
 });

@@ -56,6 +56,7 @@ impl From<LookFailure> for UnansweredRequest {
                 Self::Unfit(why.to_owned())
             }
             LookFailure::Engine(why) => Self::Failed(why),
+            LookFailure::Adapter { .. } => Self::Failed(failure.to_string()),
             LookFailure::EngineStopped => Self::EngineLost,
         }
     }

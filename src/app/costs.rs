@@ -60,7 +60,7 @@ impl CostBasis {
     pub fn prompts(&self, camera: &CameraConfig, size: (usize, usize)) -> Vec<PromptCost> {
         let enabled = |prompt: &&PromptConfig| prompt.enabled;
         let prompts: Vec<&PromptConfig> = camera.prompts.iter().filter(enabled).collect();
-        let seen = prompts.iter().map(|prompt| camera.view_of(prompt));
+        let seen = prompts.iter().map(|prompt| (camera.view_of(prompt), None));
         let sizes = SeenSizes {
             frame: size,
             moved: Some(smallest_moved(size)),

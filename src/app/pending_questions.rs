@@ -56,6 +56,7 @@ impl<T> PendingQuestions<T> {
             id,
             revision: Prompt::ONCE,
             task,
+            adapter: None,
         });
         self.waiting.push(PendingQuestion {
             camera: camera.clone(),

@@ -40,6 +40,7 @@ pub fn card() -> ModelCard {
         strip_bytes: 0,
         calibrated: Vec::new(),
         doubt: None,
+        broken_adapters: Vec::new(),
     }
 }
 

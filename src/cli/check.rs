@@ -159,6 +159,7 @@ fn prompts_for_model<'a>(
             revision,
             task,
             view,
+            adapter: None,
         };
         (&camera.id, prompt)
     })

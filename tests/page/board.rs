@@ -368,6 +368,7 @@ fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
             id: PromptId::new(id).expect("an id"),
             revision: 1,
             task,
+            adapter: None,
         }),
         answer: asked.then_some(LastAnswer { age_ms, body }),
         cost: Some(cost(id)),

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt, PromptId,
-    PromptView, RegionBox, Strip, Task,
+    AdapterId, CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt,
+    PromptId, PromptView, RegionBox, Strip, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -46,6 +46,7 @@ impl Look {
                 revision: 1,
                 task,
                 view: PromptView::default(),
+                adapter: None,
             }))
         };
         let prompts = tasks.into_iter().enumerate().map(prompt);
@@ -58,6 +59,15 @@ impl Look {
             answer_by: Mono::from_nanos(u64::MAX),
             in_pieces: false,
         })
+    }
+
+    /// All its prompts are answered with this adapter.
+    #[must_use]
+    pub fn with_adapter(mut self, adapter: Option<&AdapterId>) -> Self {
+        for prompt in &mut self.prompts {
+            Arc::make_mut(prompt).adapter = adapter.cloned();
+        }
+        self
     }
 
     /// The part of the picture that a prompt of this look sees; `None`: all of it.
@@ -303,6 +313,9 @@ pub enum LookFailure {
     /// The engine failed at this look; the next one may succeed.
     #[error("{0}")]
     Engine(String),
+    /// The file of the prompt's adapter is missing or does not fit the model; others are answered.
+    #[error("adapter {id}: {reason}")]
+    Adapter { id: AdapterId, reason: String },
     #[error("the engine has stopped")]
     EngineStopped,
 }

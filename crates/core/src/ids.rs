@@ -131,6 +131,10 @@ id!(
     TriggerId
 );
 id!(
+    /// One adapter of the model.
+    AdapterId
+);
+id!(
     /// One mode of this node.
     ModeId
 );

@@ -59,8 +59,8 @@ pub use frame::{
 pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
 pub use ids::{
-    CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, ModeId, NO_MODE, NodeId, PromptId,
-    TriggerId, WebhookId, ZoneId,
+    AdapterId, CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, ModeId, NO_MODE, NodeId,
+    PromptId, TriggerId, WebhookId, ZoneId,
 };
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{PromptId, PromptView, SpatialReference};
+use super::{AdapterId, PromptId, PromptView, SpatialReference};
 
 /// How long a caption may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -101,6 +101,8 @@ pub struct Prompt {
     pub task: Task,
     /// The part of the picture that it is about.
     pub view: PromptView,
+    /// What the model answers it with; `None`: the model as it is.
+    pub adapter: Option<AdapterId>,
 }
 
 impl Prompt {

@@ -298,6 +298,7 @@ fn simulated(clock: Arc<dyn Clock>) -> Result<Engine, String> {
         picks: usize::MAX,
         picture_pixels: usize::MAX,
         kept_crops: 0,
+        adapters: 0,
     };
     let simulated = SimModel {
         vocab: loaded.config.text.vocab_size,

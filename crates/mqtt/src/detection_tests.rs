@@ -69,6 +69,7 @@ fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
             id: PromptId::new("person").unwrap(),
             revision: 3,
             task,
+            adapter: None,
         }),
         region: None,
         body,

@@ -65,6 +65,7 @@ fn prompts(camera: &config::CameraConfig) -> Vec<PromptBoard> {
             id: prompt.id.clone(),
             revision: Prompt::ONCE,
             task: prompt.task.clone(),
+            adapter: None,
         }),
         answer: None,
     });

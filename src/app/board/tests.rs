@@ -44,6 +44,7 @@ fn answer(left: f64, ended: Mono) -> Answer {
         id: PromptId::new("person").unwrap(),
         revision: 1,
         task: Task::Detect { object },
+        adapter: None,
     };
     let marks = StageTimes {
         taken: ended.before(Duration::from_millis(20)),

@@ -230,6 +230,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
             revision: 1,
             task: prompt.task.clone(),
             view: Default::default(),
+            adapter: None,
         })
     };
     let look = Look {

@@ -179,6 +179,7 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
             revision: p.revision,
             task: p.task.clone(),
             view: camera.view_of(p),
+            adapter: None,
         };
         (Arc::new(prompt), p.rate)
     });

@@ -447,6 +447,7 @@ fn frame_that_arrives_during_a_look_does_not_start_another() {
         id: PromptId::new("person").unwrap(),
         revision: 1,
         task: configs[0].prompts[0].task.clone(),
+        adapter: None,
     };
     let mut slot = FrameSlot::new(rate(1.0), 0.0, vec![(Arc::new(prompt), rate(1.0))]);
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));

@@ -9,8 +9,8 @@ use super::{
     keys::{KeyForm, model as keys},
 };
 use crate::{
-    CameraId, DirectionId, LineId, LookRate, ModeId, NodeId, PromptId, PromptRegion, PromptText,
-    PromptView, Setting, Share, StripShape, Task, ZoneId,
+    AdapterId, CameraId, DirectionId, LineId, LookRate, ModeId, NodeId, PromptId, PromptRegion,
+    PromptText, PromptView, Setting, Share, StripShape, Task, ZoneId,
 };
 
 /// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
@@ -229,6 +229,15 @@ pub struct ModelSettings {
     pub reuse: ReuseMode,
     /// A picture is encoded afresh after this time, also when it has not changed. Default 10 s.
     pub reuse_max_age: Duration,
+    /// The adapters that looks may name, in the order of the file.
+    pub adapters: Vec<AdapterConfig>,
+}
+
+/// A file that the model answers some looks with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterConfig {
+    pub id: AdapterId,
+    pub path: PathBuf,
 }
 
 impl ModelSettings {
@@ -251,6 +260,7 @@ impl ModelSettings {
             max_objects: keys::MAX_OBJECTS.form.default() as u32,
             reuse: keys::REUSE.form.default(),
             reuse_max_age: keys::REUSE_MAX_AGE.form.default(),
+            adapters: Vec::new(),
         }
     }
 

@@ -169,6 +169,7 @@ fn limits(config: &ModelConfig, capacity: CpuSettings<'_>) -> Result<BackendLimi
         picks: usize::MAX,
         picture_pixels: usize::MAX,
         kept_crops: capacity.kept_crops,
+        adapters: usize::MAX,
     })
 }
 

@@ -3,15 +3,19 @@
 use std::{convert::Infallible, ops::Range};
 
 use super::{
+    adapter::RowAdapters,
     attention::{AttentionHeads, attend_past, attend_within},
     gemm::PackedLinear,
     kv::KvCache,
+    ops::gelu,
     rope::Rope,
     samples::Samples,
 };
 use crate::{
+    model::AdapterWeights,
     network::{
         Experts, Mlp, Norm, TextBlock, VisionBlock,
+        forward::DecoderRun,
         ops::{DecoderOps, EncoderOps, Ops},
     },
     scheduler::backend::KvTable,
@@ -26,6 +30,8 @@ pub(super) struct PositionSpan<'a> {
     pub kv: &'a KvTable,
     /// What they attend to.
     pub sees: Sees,
+    /// What is added to the layers for them.
+    pub adapter: Option<&'a AdapterWeights>,
 }
 
 /// What the positions of a span attend to.
@@ -56,6 +62,7 @@ pub(super) struct SpanAttention<'a> {
     /// Of all positions, in their order.
     pub spans: &'a [PositionSpan<'a>],
     pub cache: &'a mut KvCache,
+    pub adapters: RowAdapters<'a>,
 }
 
 impl<A> Ops for CpuOps<'_, A> {
@@ -125,8 +132,14 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         layer: usize,
         block: &TextBlock<PackedLinear, Vec<f32>>,
     ) -> Result<Vec<f32>, Infallible> {
-        let SpanAttention { rope, spans, cache } = &mut self.attention;
+        let SpanAttention {
+            rope,
+            spans,
+            cache,
+            adapters,
+        } = &mut self.attention;
         let mut qkv = block.qkv.forward(x);
+        adapters.add(layer, |block| block.qkv.as_ref(), &mut qkv, x);
         let positions = spans.iter().flat_map(|span| span.positions.clone());
         let positions: Vec<usize> = positions.collect();
         if let Some(tau) = &block.tau {
@@ -164,14 +177,42 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         Ok(attended)
     }
 
+    fn adapted_inner(
+        &mut self,
+        x: &Vec<f32>,
+        mlp: &Mlp<PackedLinear>,
+        run: DecoderRun,
+    ) -> Result<Vec<f32>, Infallible> {
+        let x = &x[..run.outputs * mlp.fc1.inputs()];
+        let mut inner = mlp.fc1.forward(x);
+        let adapters = &self.attention.adapters;
+        adapters.add(run.layer, |block| block.mlp.first(), &mut inner, x);
+        gelu(&mut inner);
+        Ok(inner)
+    }
+
+    fn add_adapters(
+        &mut self,
+        hidden: &mut Vec<f32>,
+        [x, inner]: [&Vec<f32>; 2],
+        run: DecoderRun,
+    ) -> Result<(), Infallible> {
+        let adapters = &self.attention.adapters;
+        let hidden = &mut hidden[..run.outputs * self.heads.width()];
+        adapters.add(run.layer, |block| block.proj.as_ref(), hidden, x);
+        adapters.add(run.layer, |block| block.mlp.second(), hidden, inner);
+        Ok(())
+    }
+
     fn add_experts(
         &mut self,
         hidden: &mut Vec<f32>,
         x: &Vec<f32>,
         experts: &Experts<PackedLinear>,
-        rows: usize,
+        run: DecoderRun,
     ) -> Result<(), Infallible> {
-        let sums = experts.forward(&x[..rows * experts.up.inputs()]);
+        let x = &x[..run.outputs * experts.up.inputs()];
+        let sums = experts.forward(x, &self.attention.adapters.of_block(run.layer));
         let states = hidden.iter_mut().zip(sums);
         states.for_each(|(state, sum)| *state += sum);
         Ok(())

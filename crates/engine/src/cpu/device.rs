@@ -16,11 +16,11 @@ use super::{
     vision::VisionModel,
 };
 use crate::{
-    model::{self, Crops, ModelConfig, Tiling},
+    model::{self, AdapterWeights, Crops, ModelConfig, Tiling},
     scheduler::{
         backend::{
-            BackendError, CropSource, DecoderInput, Feed, ImageJob, KvTable, PickResult, Row,
-            RowMask, SlotId, Step, StepResult, StepTimes,
+            BackendError, CropSource, DecoderInput, Feed, ImageJob, KvTable, LoadedAdapter,
+            PickResult, Row, RowMask, SlotId, Step, StepResult, StepTimes,
         },
         decision::Decision,
     },
@@ -271,11 +271,14 @@ impl CpuDevice {
             positions: row.position..row.position + inputs.len(),
             kv: &row.kv,
             sees: Sees::Past,
+            adapter: weights_of(&row.adapter),
         });
-        let of_images = of_images.iter().map(|kv| PositionSpan {
+        let of_images = of_images.iter().zip(&step.images);
+        let of_images = of_images.map(|(kv, image)| PositionSpan {
             positions: 0..prefix,
             kv,
             sees: Sees::EachOther,
+            adapter: weights_of(&image.adapter),
         });
         let spans: Vec<PositionSpan<'_>> = of_rows.chain(of_images).collect();
         if !spans.is_empty() {
@@ -303,6 +306,10 @@ impl CpuDevice {
         let (width, height) = tiling.resized(&self.config.vision);
         (width as u32, height as u32)
     }
+}
+
+fn weights_of(adapter: &Option<Arc<LoadedAdapter>>) -> Option<&AdapterWeights> {
+    adapter.as_ref().map(|adapter| &adapter.weights)
 }
 
 impl SlotState {

@@ -3,10 +3,11 @@
 use rayon::prelude::*;
 
 use super::{
+    adapter::{AdaptedRows, BlockAdapter},
     gemm::PackedLinear,
     ops::{gelu_erf, softmax},
 };
-use crate::network::Experts;
+use crate::{model::LowRank, network::Experts};
 
 /// An expert of a row, and its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,8 +18,12 @@ pub(super) struct ExpertShare {
 
 impl Experts<PackedLinear> {
     /// `[rows, width]` to the sums of their experts: `share * down(gelu(h) * (g + 1))` with `[h | g] = up(x)`. An expert's weights are
-    /// unpacked once, for all of its rows.
-    pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
+    /// unpacked once, for all of its rows. Each expert has its own part of an adapter.
+    pub(super) fn forward(
+        &self,
+        x: &[f32],
+        adapters: &[AdaptedRows<'_, BlockAdapter>],
+    ) -> Vec<f32> {
         let width = self.up.inputs();
         let logits = self.router.forward(x);
         let logits = logits.par_chunks_exact(self.router.outputs());
@@ -34,8 +39,20 @@ impl Experts<PackedLinear> {
             if rows.is_empty() {
                 continue;
             }
-            let inner = gated(&self.up.expert(expert, &rows), self.up.outputs());
-            let results = self.down.expert(expert, &inner);
+            let add = |y: &mut [f32], x: &[f32], of: fn(&BlockAdapter) -> Option<&LowRank>| {
+                for adapted in adapters {
+                    let among = |end| chosen.partition_point(|(row, _)| *row < end);
+                    let rows = among(adapted.rows.start)..among(adapted.rows.end);
+                    if let Some(layer) = of(adapted.adapter) {
+                        layer.add(expert, rows, y, x);
+                    }
+                }
+            };
+            let mut up = self.up.expert(expert, &rows);
+            add(&mut up, &rows, |block| block.mlp.first());
+            let inner = gated(&up, self.up.outputs());
+            let mut results = self.down.expert(expert, &inner);
+            add(&mut results, &inner, |block| block.mlp.second());
             for ((row, share), result) in chosen.into_iter().zip(results.chunks_exact(width)) {
                 let sum = sums[row * width..][..width].iter_mut();
                 sum.zip(result).for_each(|(sum, y)| *sum += share * y);

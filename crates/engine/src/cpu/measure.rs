@@ -240,6 +240,7 @@ pub(super) fn spans(kv: &KvTable, prompt: usize) -> [PositionSpan<'_>; 2] {
         positions,
         kv,
         sees,
+        adapter: None,
     };
     [
         span(0..prefix, Sees::EachOther),

@@ -20,6 +20,7 @@
 //! All values are row-major f32; shapes are written `[outermost, .., innermost]`. Rotated keys keep the two halves of a
 //! head apart (dimension j turns with j + 16), while the reference stores them interleaved; scores are the same.
 
+mod adapter;
 mod attention;
 mod backend;
 mod blocks;

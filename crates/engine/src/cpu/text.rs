@@ -1,6 +1,7 @@
 //! The decoder: image prefixes in both directions, then rows over the paged cache (docs/moondream.md section 6).
 
 use super::{
+    adapter::RowAdapters,
     attention::AttentionHeads,
     blocks::{CpuOps, PositionSpan, SpanAttention},
     gemm::PackedLinear,
@@ -100,6 +101,7 @@ impl TextModel {
                 rope: &self.rope,
                 spans,
                 cache,
+                adapters: RowAdapters::of(spans),
             },
             samples: None,
         }

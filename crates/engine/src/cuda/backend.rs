@@ -606,6 +606,7 @@ pub(super) fn limits(
         picks: positions.min(capacity.rows * PICKS_PER_ROW),
         picture_pixels: FRAME_PIXELS,
         kept_crops: capacity.kept_crops,
+        adapters: 0,
     })
 }
 

@@ -113,6 +113,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
             picture: picture.clone(),
             pages: prefix.clone(),
             crops: Vec::new(),
+            adapter: None,
         }],
         rows: vec![Row {
             inputs: Feed::Host(inputs),
@@ -123,6 +124,7 @@ pub fn calibration_step(picture: &Picture, config: &ModelConfig, limits: &Backen
                 own: own.map(PageId).collect(),
             },
             picks: vec![Pick::CoordOrEnd],
+            adapter: None,
         }],
     }
 }

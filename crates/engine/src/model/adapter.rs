@@ -1,4 +1,4 @@
-//! Adapters: what a small file adds to some layers of the decoder (LoRA; docs/moondream.md section 10).
+//! Adapters: what a small file adds to some layers of the decoder (LoRA; docs/moondream.md section 11).
 //!
 //! A layer with an adapter gives `W·x + b + B·(A·x)`; `A` has `rank` rows, `B` as many columns, and of experts each has its own.
 

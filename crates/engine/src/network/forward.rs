@@ -76,11 +76,12 @@ pub fn text_block<O: DecoderOps>(
     let attended = ops.attend(qkv, run.layer, &block.proj, run.outputs)?;
     match &block.mlp {
         TextMlp::Dense(mlp) => {
-            let inner = ops.inner(&normed, mlp, run.outputs)?;
-            ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])
+            let inner = ops.adapted_inner(&normed, mlp, run)?;
+            ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])?;
+            ops.add_adapters(hidden, [&normed, &inner], run)
         }
         TextMlp::Experts(experts) => {
-            ops.add_experts(hidden, &normed, experts, run.outputs)?;
+            ops.add_experts(hidden, &normed, experts, run)?;
             ops.add(hidden, [(&attended, &block.proj)])
         }
     }

@@ -220,6 +220,24 @@ impl<P> Tau<P> {
     }
 }
 
+impl<T> TextMlp<Option<T>> {
+    /// The value of the layer that reads what the block reads, or of all experts' ones.
+    pub fn first(&self) -> Option<&T> {
+        match self {
+            Self::Dense(mlp) => mlp.fc1.as_ref(),
+            Self::Experts(experts) => experts.up.as_ref(),
+        }
+    }
+
+    /// The value of the layer behind the activation, or of all experts' ones.
+    pub fn second(&self) -> Option<&T> {
+        match self {
+            Self::Dense(mlp) => mlp.fc2.as_ref(),
+            Self::Experts(experts) => experts.down.as_ref(),
+        }
+    }
+}
+
 impl<L> TextMlp<L> {
     fn try_map<T, E>(self, mut map: impl FnMut(L) -> Result<T, E>) -> Result<TextMlp<T>, E> {
         Ok(match self {

@@ -3,7 +3,7 @@
 //! Rows between layers are the device's own: vectors on a CPU, places in buffers on a GPU. A layer knows in which format it reads rows, so
 //! what makes rows for it is given the layer.
 
-use super::{Experts, Mlp, Norm, TextBlock, VisionBlock};
+use super::{Experts, Mlp, Norm, TextBlock, VisionBlock, forward::DecoderRun};
 
 /// The operations of all blocks.
 pub trait Ops {
@@ -51,7 +51,8 @@ pub trait EncoderOps: Ops {
     ) -> Result<Self::Rows, Self::Error>;
 }
 
-/// Those of the decoder.
+/// Those of the decoder. What the adapters of rows add is a part of [`Self::qkv`], [`Self::adapted_inner`] and [`Self::add_experts`], and
+/// [`Self::add_adapters`] adds the rest; a device without adapters leaves the defaults.
 pub trait DecoderOps: Ops {
     /// Queries, keys and values, turned by their positions; keys and values are in the cache of the block `layer` afterwards.
     fn qkv(
@@ -70,13 +71,34 @@ pub trait DecoderOps: Ops {
         rows: usize,
     ) -> Result<Self::Rows, Self::Error>;
 
-    /// Adds what the experts of the first `rows` rows make of them to the first hidden states, of which `x` is the layer norm. It comes
+    /// [`Ops::inner`] of the first `run.outputs` rows.
+    fn adapted_inner(
+        &mut self,
+        x: &Self::Rows,
+        mlp: &Mlp<Self::Layer>,
+        run: DecoderRun,
+    ) -> Result<Self::Rows, Self::Error> {
+        self.inner(x, mlp, run.outputs)
+    }
+
+    /// Adds what adapters have for the block's projection and for the second layer of its MLP. The one of the projection reads what the
+    /// block reads, `x`, and not what was attended: variants of Moondream 2 are trained so. The other one reads `inner`.
+    fn add_adapters(
+        &mut self,
+        _hidden: &mut Self::Hidden,
+        [_x, _inner]: [&Self::Rows; 2],
+        _run: DecoderRun,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Adds what the experts of the first `run.outputs` rows make of them to the first hidden states, of which `x` is the layer norm. It comes
     /// before all else that is added in the block, so a device may norm them again in the format that experts read.
     fn add_experts(
         &mut self,
         hidden: &mut Self::Hidden,
         x: &Self::Rows,
         experts: &Experts<Self::Layer>,
-        rows: usize,
+        run: DecoderRun,
     ) -> Result<(), Self::Error>;
 }

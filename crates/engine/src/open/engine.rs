@@ -15,7 +15,7 @@ use crate::{
         sequence::Bounds,
         still::{PictureDetail, ReuseRule},
     },
-    service::{Engine, EngineError, EngineModel, InFlight, LookRule},
+    service::{BrokenAdapter, Engine, EngineError, EngineModel, InFlight, LookRule},
 };
 use spotter_core::{
     Clock, Look, Outcome, Picture, ScoredKind, Task,
@@ -58,6 +58,8 @@ pub struct ModelCard {
     pub calibrated: Vec<ScoredKind>,
     /// Why its answers are probably nonsense: files that no `model.toml` vouches for failed a look at a known picture.
     pub doubt: Option<String>,
+    /// Adapters that could not be read.
+    pub broken_adapters: Vec<BrokenAdapter>,
 }
 
 impl ModelCard {
@@ -137,6 +139,7 @@ impl Engine {
             strip_bytes: placed.strip_bytes,
             calibrated: Vec::new(),
             doubt: None,
+            broken_adapters: Vec::new(),
         };
         let model = EngineModel {
             config: loaded.config,
@@ -152,6 +155,14 @@ impl Engine {
                 ..Options::default()
             },
         );
+        for broken in engine.set_adapters(&settings.adapters) {
+            tracing::warn!(
+                adapter = %broken.id,
+                "adapter cannot be used; requests with it fail until its file is mended: {}",
+                broken.reason
+            );
+            card.broken_adapters.push(broken);
+        }
         if loaded.is_unknown {
             card.doubt = known_picture::nonsense(&mut engine)?;
         }
@@ -288,8 +299,8 @@ pub fn measured_look(
             Ok(look) if matches!(look.outcome, Some(Outcome::Answered(_))) => {
                 Ok(Some(clock.now().since(began)))
             }
-            Ok(_) | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
             Err(EngineError::Device(error)) => Err(error.to_string()),
+            Ok(_) | Err(_) => Ok(None),
         }
     };
     match looked()? {

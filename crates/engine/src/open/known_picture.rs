@@ -56,9 +56,9 @@ pub fn nonsense(engine: &mut Engine) -> Result<Option<String>, String> {
             let answers = look.into_answers()?;
             Ok(wrong(&answers))
         }
-        // A model that cannot be asked this cannot be judged by it.
-        Ok(_) | Err(EngineError::Prompt { .. } | EngineError::Picture { .. }) => Ok(None),
         Err(EngineError::Device(error)) => Err(error.to_string()),
+        // A model that cannot be asked this cannot be judged by it.
+        Ok(_) | Err(_) => Ok(None),
     }
 }
 

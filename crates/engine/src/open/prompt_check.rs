@@ -59,6 +59,7 @@ mod tests {
                 options: Default::default(),
             },
             view: PromptView::default(),
+            adapter: None,
         };
         let checked = PromptCheck::open(&config.model).unwrap().check(&prompt);
         checked.err().map(|error| error.to_string())

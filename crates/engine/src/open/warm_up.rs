@@ -69,7 +69,7 @@ fn run(engine: &mut Engine, look: &Look, count: usize, is_behind: bool) -> Resul
     let fatal = |error: EngineError| match error {
         EngineError::Device(error) => Some(error.to_string()),
         // A look that cannot be asked is reported when a camera asks for it.
-        EngineError::Prompt { .. } | EngineError::Picture { .. } => None,
+        _ => None,
     };
     let submit = |engine: &mut Engine| match engine.submit_unremembered(look.clone()) {
         Ok(_) => Ok(()),

@@ -79,7 +79,8 @@ impl PromptCounts {
 
 impl AdmittedLook {
     fn new(id: LookId, mut request: LookRequest) -> Self {
-        let job = |(index, ask)| Job::new((id, index), ask);
+        let adapter = request.adapter.clone();
+        let job = |(index, ask)| Job::new((id, index), ask, adapter.clone());
         let mut waiting: Vec<Job> = request.asks.drain(..).enumerate().map(job).collect();
         waiting.sort_by_key(Job::order);
         let waiting = VecDeque::from(waiting);
@@ -132,7 +133,15 @@ impl AdmittedLook {
 
     /// What its texts follow in the cache. A look with a picture has an image once it has a prefix.
     pub fn root(&self) -> PrefixRoot {
-        self.image.map_or(PrefixRoot::Nothing, PrefixRoot::Image)
+        self.behind(self.image)
+    }
+
+    /// The root of an image, with the look's adapter.
+    pub fn behind(&self, image: Option<ImageNumber>) -> PrefixRoot {
+        PrefixRoot {
+            image,
+            adapter: self.request.adapter_number(),
+        }
     }
 
     /// Compares its picture with the kept one, unless that was done.
@@ -156,7 +165,8 @@ impl AdmittedLook {
         if self.request.picture.is_none() || self.prefix.is_some() {
             return None;
         }
-        let kept = self.same_as().and_then(|image| kv.idle_pages(image));
+        let same = self.same_as().map(|image| self.behind(Some(image)));
+        let kept = same.and_then(|root| kv.idle_pages(root));
         let encoded = || limits.prefix_positions.div_ceil(limits.page_tokens);
         Some(ImageNeed {
             pages: kept.unwrap_or_else(encoded),

@@ -31,6 +31,7 @@
 //!
 //! Belongs here: the contract and its types. Not here: policy (the scheduler's) and tensors (the backend's).
 
+use crate::model::AdapterWeights;
 pub use crate::model::{DecoderInput, ValueTokens};
 use std::sync::Arc;
 
@@ -70,6 +71,8 @@ pub struct BackendLimits {
     pub picture_pixels: usize,
     /// Crops whose features the backend keeps, in entries `0..kept_crops`.
     pub kept_crops: usize,
+    /// Different adapters that rows and images of steps in flight may have.
+    pub adapters: usize,
 }
 
 /// Where a row's KV is. Positions `0..prefix_positions` are in `prefix`, shared by all rows of the image; the rest in
@@ -109,6 +112,23 @@ pub enum CropSource {
     Kept(FeatureEntry),
 }
 
+/// Number of an adapter that was loaded; rises with each, so that nothing which is remembered of one is used for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdapterNumber(pub u32);
+
+/// An adapter in memory. Rows that use it hold it: it is released when the engine has given it up and the last row has left.
+#[derive(Debug)]
+pub struct LoadedAdapter {
+    pub number: AdapterNumber,
+    pub weights: AdapterWeights,
+}
+
+impl PartialEq for LoadedAdapter {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
 /// An image to encode and prefill (bidirectional, positions `0..prefix_positions`).
 #[derive(Clone, Debug)]
 pub struct ImageJob {
@@ -121,6 +141,8 @@ pub struct ImageJob {
     pub pages: Arc<[PageId]>,
     /// One for each crop, the whole picture first; empty: all are encoded and none is kept.
     pub crops: Vec<CropSource>,
+    /// What its prefix is computed with; the encoder has no adapters.
+    pub adapter: Option<Arc<LoadedAdapter>>,
 }
 
 impl ImageJob {
@@ -255,6 +277,8 @@ pub struct Row {
     /// Decisions after the last `picks.len()` positions. None: the row only writes KV. One: the usual. More: a draft is
     /// verified, each of its positions deciding what should have stood at the next one.
     pub picks: Vec<Pick>,
+    /// That of everything before `position`, too.
+    pub adapter: Option<Arc<LoadedAdapter>>,
 }
 
 impl Row {

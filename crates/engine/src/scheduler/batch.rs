@@ -74,6 +74,7 @@ impl StepDraft {
             position: request.position,
             kv: job.kv.clone(),
             picks: request.picks,
+            adapter: job.adapter.clone(),
         });
     }
 }
@@ -342,15 +343,18 @@ impl BatchPlanner {
         look: &mut AdmittedLook,
         has_room: bool,
     ) -> Option<PrefixOrigin> {
-        if let Some(image) = look.same_as()
-            && let Some(pages) = inside.kv.find_image(image)
+        let same = look.same_as();
+        if same.is_some()
+            && let Some(pages) = inside.kv.find_image(look.behind(same))
         {
-            (look.prefix, look.image) = (Some(pages), Some(image));
+            (look.prefix, look.image) = (Some(pages), same);
             return Some(PrefixOrigin::Kept);
         }
         let wanted = (self.limits.prefix_positions).div_ceil(self.limits.page_tokens);
         let pages = has_room.then(|| inside.kv.take(wanted).ok()).flatten()?;
-        (look.prefix, look.image) = (Some(pages.into()), Some(inside.next_image()));
+        // The features of the kept picture are there, but not a prefix of them with the look's adapter.
+        let image = same.unwrap_or_else(|| inside.next_image());
+        (look.prefix, look.image) = (Some(pages.into()), Some(image));
         Some(PrefixOrigin::Encoded)
     }
 
@@ -419,7 +423,7 @@ fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option
         }
         crops = encoded.sources;
         if !crops.contains(&CropSource::Encoded(None)) {
-            inside.kv.keep_image(image, &pages);
+            inside.kv.keep_image(look.root(), &pages);
         }
     }
     Some(ImageJob {
@@ -428,6 +432,7 @@ fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option
         camera: look.request.camera.clone(),
         pages,
         crops,
+        adapter: look.request.adapter.clone(),
     })
 }
 

@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use super::decision::Decision;
+use super::{backend::AdapterNumber, decision::Decision};
 use spotter_core::{CameraId, Prompt, PromptId};
 
 /// Answers that are remembered; many times what a box has of cameras and prompts.
@@ -29,6 +29,7 @@ pub struct DraftKey {
     camera: CameraId,
     prompt: PromptId,
     revision: u32,
+    adapter: Option<AdapterNumber>,
 }
 
 impl DraftKey {
@@ -38,7 +39,14 @@ impl DraftKey {
             camera: camera.clone(),
             prompt: prompt.id.clone(),
             revision: prompt.revision,
+            adapter: None,
         }
+    }
+
+    /// The same of answers that are given with an adapter.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Option<AdapterNumber>) -> Self {
+        Self { adapter, ..self }
     }
 }
 

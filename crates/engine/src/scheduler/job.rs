@@ -11,8 +11,10 @@
 //! A step that was launched before its row was finalized carries a *zombie*: it computes, and its result is ignored. That
 //! is all there is to cancelling, to deadlines and to clients that disconnect: they finalize.
 
+use std::sync::Arc;
+
 use super::{
-    backend::{DecoderInput, Feed, KvTable, Pick, RowRef},
+    backend::{DecoderInput, Feed, KvTable, LoadedAdapter, Pick, RowRef},
     decision::Decision,
     draft::DraftKey,
     request::{Ask, LookId},
@@ -42,6 +44,7 @@ pub(super) struct Job {
     /// Its answer is a free text: it takes many steps, and nothing waits for it.
     pub is_text: bool,
     pub draft_key: Option<DraftKey>,
+    pub adapter: Option<Arc<LoadedAdapter>>,
     pub kv: KvTable,
     pub marks: StageTimes,
     /// What was counted already, and reported if its look is in pieces.
@@ -79,7 +82,7 @@ impl RowRequest {
 }
 
 impl Job {
-    pub fn new(id: JobId, ask: Ask) -> Self {
+    pub fn new(id: JobId, ask: Ask, adapter: Option<Arc<LoadedAdapter>>) -> Self {
         Self {
             id,
             state: JobState::Running,
@@ -87,6 +90,7 @@ impl Job {
             is_text: ask.sequence.is_free_text(),
             sequence: ask.sequence,
             draft_key: ask.draft,
+            adapter,
             kv: KvTable::default(),
             marks: StageTimes::default(),
             reported: OutputLength::default(),

@@ -21,7 +21,7 @@ use std::{
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    backend::{DecoderInput, PageId},
+    backend::{AdapterNumber, DecoderInput, PageId},
     still::ImageNumber,
 };
 
@@ -96,12 +96,12 @@ impl PagePool {
     }
 }
 
-/// What precedes a text: nothing, or an image. Only texts behind the same image share pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PrefixRoot {
-    /// Text alone.
-    Nothing,
-    Image(ImageNumber),
+/// What precedes a text, and what both are computed with. Only texts behind the same root share pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrefixRoot {
+    /// `None`: text alone.
+    pub image: Option<ImageNumber>,
+    pub adapter: Option<AdapterNumber>,
 }
 
 /// A full page of text that is in the cache, found by a chained hash:
@@ -130,7 +130,7 @@ struct KeptImage {
 /// What gives way when pages are needed.
 enum Idle {
     Text(u64),
-    Image(ImageNumber),
+    Image(PrefixRoot),
 }
 
 /// The cache's pages together with the texts and images that keep some of them; a known text and a kept image are holders of their
@@ -140,7 +140,8 @@ pub struct KvPool {
     pool: PagePool,
     page_tokens: usize,
     texts: HashMap<u64, KnownPage>,
-    images: BTreeMap<ImageNumber, KeptImage>,
+    /// Of roots with an image.
+    images: BTreeMap<PrefixRoot, KeptImage>,
     uses: u64,
     freed: Vec<PageId>,
 }
@@ -188,7 +189,7 @@ impl KvPool {
                     let text = self.texts.remove(&key);
                     self.release(text.map(|text| text.page));
                 }
-                Idle::Image(image) => self.drop_image(image),
+                Idle::Image(root) => self.drop_prefix(root),
             }
         }
     }
@@ -198,28 +199,29 @@ impl KvPool {
         let texts = texts.map(|(key, text)| (text.last_use, *key, Idle::Text(*key)));
         let idle = |image: &KeptImage| image.pages.first().is_some_and(|page| self.is_idle(*page));
         let images = self.images.iter().filter(|(_, image)| idle(image));
-        let images = images.map(|(number, kept)| (kept.last_use, number.0, Idle::Image(*number)));
+        let number = |root: &PrefixRoot| root.image.map_or(0, |image| image.0);
+        let images = images.map(|(root, kept)| (kept.last_use, number(root), Idle::Image(*root)));
         let oldest = texts.chain(images).min_by_key(|(age, key, _)| (*age, *key));
         oldest.map(|(.., idle)| idle)
     }
 
     /// Keeps the prefix of an image behind its look.
-    pub fn keep_image(&mut self, image: ImageNumber, pages: &Arc<[PageId]>) {
+    pub fn keep_image(&mut self, root: PrefixRoot, pages: &Arc<[PageId]>) {
         self.uses += 1;
         self.pool.share(pages);
         let kept = KeptImage {
             pages: Arc::clone(pages),
             last_use: self.uses,
         };
-        if let Some(before) = self.images.insert(image, kept) {
+        if let Some(before) = self.images.insert(root, kept) {
             self.release(before.pages.iter().copied());
         }
     }
 
     /// The prefix of an image, if it is kept. The caller becomes a holder of its pages.
-    pub fn find_image(&mut self, image: ImageNumber) -> Option<Arc<[PageId]>> {
+    pub fn find_image(&mut self, root: PrefixRoot) -> Option<Arc<[PageId]>> {
         self.uses += 1;
-        let kept = self.images.get_mut(&image)?;
+        let kept = self.images.get_mut(&root)?;
         kept.last_use = self.uses;
         let pages = Arc::clone(&kept.pages);
         self.pool.share(&pages);
@@ -227,16 +229,22 @@ impl KvPool {
     }
 
     /// Pages by which [`KvPool::available`] shrinks when a look uses the image; `None` when it is not kept.
-    pub fn idle_pages(&self, image: ImageNumber) -> Option<usize> {
-        let pages = self.images.get(&image)?.pages.iter();
+    pub fn idle_pages(&self, root: PrefixRoot) -> Option<usize> {
+        let pages = self.images.get(&root)?.pages.iter();
         Some(pages.filter(|page| self.is_idle(**page)).count())
     }
 
-    /// The image is kept no more. Looks that use it stay holders of its pages.
+    /// The image is kept no more, with any adapter. Looks that use it stay holders of its pages.
     pub fn drop_image(&mut self, image: ImageNumber) {
-        if let Some(kept) = self.images.remove(&image) {
+        let roots = self.images.keys().copied();
+        let roots: Vec<_> = roots.filter(|root| root.image == Some(image)).collect();
+        roots.into_iter().for_each(|root| self.drop_prefix(root));
+    }
+
+    fn drop_prefix(&mut self, root: PrefixRoot) {
+        if let Some(kept) = self.images.remove(&root) {
             self.release(kept.pages.iter().copied());
-            self.forget(PrefixRoot::Image(image));
+            self.forget(root);
         }
     }
 
@@ -310,9 +318,7 @@ impl KvPool {
 
     /// A look does not use the image of `root` any more; unless the image is kept, every text behind it is forgotten.
     pub fn forget(&mut self, root: PrefixRoot) {
-        if let PrefixRoot::Image(image) = root
-            && self.images.contains_key(&image)
-        {
+        if self.images.contains_key(&root) {
             return;
         }
         let gone = self.texts.extract_if(|_, known| known.root == root);
@@ -325,8 +331,11 @@ impl KvPool {
 
 fn hash(parent: u64, root: PrefixRoot, inputs: &[DecoderInput]) -> u64 {
     let mut hasher = Xxh3::with_seed(parent);
-    if let PrefixRoot::Image(number) = root {
-        hasher.update(&number.0.to_le_bytes());
+    if let Some(image) = root.image {
+        hasher.update(&image.0.to_le_bytes());
+    }
+    if let Some(adapter) = root.adapter {
+        hasher.update(&adapter.0.to_le_bytes());
     }
     for input in inputs {
         let (kind, a, b) = match *input {
@@ -346,6 +355,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Behind this image, with an adapter.
+    fn behind(image: u64) -> PrefixRoot {
+        PrefixRoot {
+            image: Some(ImageNumber(image)),
+            adapter: Some(AdapterNumber(7)),
+        }
+    }
 
     proptest! {
         /// Kept images use only pages that nothing else needs, and none is lost.
@@ -376,12 +393,12 @@ mod tests {
                         // Each image has pages of its own.
                         if let Ok(pages) = pool.take(n + 1) {
                             images += 1;
-                            pool.keep_image(ImageNumber(images), &pages.clone().into());
+                            pool.keep_image(behind(images), &pages.clone().into());
                             held.push(pages);
                         }
                     }
                     2 => {
-                        let image = ImageNumber(images.saturating_sub(n as u64));
+                        let image = behind(images.saturating_sub(n as u64));
                         let idle = pool.idle_pages(image);
                         let before = pool.available();
                         let found = pool.find_image(image);
@@ -440,17 +457,17 @@ mod tests {
             let (a, b) = (inputs(&a), inputs(&b));
             let mut memory = KvPool::new(8, 2);
             let pages = memory.take(a.len().div_ceil(2)).expect("pages");
-            memory.know_text(PrefixRoot::Nothing, &a, &pages);
+            memory.know_text(PrefixRoot::default(), &a, &pages);
             let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
             let expected = (common / 2).min((b.len() - 1) / 2);
-            let found = memory.find_text(PrefixRoot::Nothing, &b);
+            let found = memory.find_text(PrefixRoot::default(), &b);
             prop_assert_eq!(&found, &pages[..expected]);
-            prop_assert!(memory.find_text(PrefixRoot::Image(ImageNumber(1)), &b).is_empty());
+            prop_assert!(memory.find_text(behind(1), &b).is_empty());
             memory.release(found);
             memory.release(pages);
             prop_assert_eq!(memory.available(), 8);
             prop_assert_eq!(memory.take(8).map(|pages| pages.len()), Ok(8), "texts make room");
-            prop_assert!(memory.find_text(PrefixRoot::Nothing, &b).is_empty());
+            prop_assert!(memory.find_text(PrefixRoot::default(), &b).is_empty());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Requests to the scheduler, and its events.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
+    backend::{AdapterNumber, LoadedAdapter},
     draft::DraftKey,
     sequence::Sequence,
     still::{PictureMeasure, ReuseRule, ViewKey},
@@ -33,6 +34,14 @@ pub struct LookRequest {
     pub asks: Vec<Ask>,
     /// An event for every part of an answer as soon as it is decided.
     pub in_pieces: bool,
+    /// What all its prompts are answered with.
+    pub adapter: Option<Arc<LoadedAdapter>>,
+}
+
+impl LookRequest {
+    pub fn adapter_number(&self) -> Option<AdapterNumber> {
+        self.adapter.as_ref().map(|adapter| adapter.number)
+    }
 }
 
 /// A view with the measure of what it shows.

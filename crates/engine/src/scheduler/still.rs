@@ -197,9 +197,13 @@ impl KeptPictures {
         let Some(kept) = kept.filter(|kept| Some(kept.image) == verdict.against) else {
             return self.replace(view, measure, image, now);
         };
-        let dropped = vec![std::mem::replace(&mut kept.image, image)];
+        let before = std::mem::replace(&mut kept.image, image);
+        // No crop has changed when the number is the same: a prefix with another adapter is made.
+        let dropped: Vec<_> = (before != image).then_some(before).into_iter().collect();
+        if !dropped.is_empty() {
+            kept.answers.clear();
+        }
         kept.used = self.uses;
-        kept.answers.clear();
         if !verdict.changed.contains(&false) {
             kept.encoded_at = now;
         }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    adapters::{BrokenAdapter, EngineAdapters},
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
     outlines,
@@ -26,9 +27,9 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure, LookNews,
-    NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource, ScoredKind,
-    Task, WholeLook,
+    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure,
+    LookNews, NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource,
+    ScoredKind, Task, WholeLook, config::AdapterConfig,
 };
 
 /// Why a look could not be answered.
@@ -48,6 +49,9 @@ pub enum EngineError {
         crops: usize,
         limit: usize,
     },
+    /// The file of an adapter is missing or does not fit the model.
+    #[error("adapter {id}: {reason}")]
+    Adapter { id: AdapterId, reason: String },
     /// The device cannot go on: the engine must stop.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -57,6 +61,7 @@ impl From<EngineError> for LookFailure {
     fn from(error: EngineError) -> Self {
         let text = error.to_string();
         match error {
+            EngineError::Adapter { id, reason } => Self::Adapter { id, reason },
             EngineError::Prompt { .. } | EngineError::Picture { .. } => Self::Unfit(text),
             EngineError::Device(_) => Self::Engine(text),
         }
@@ -122,6 +127,7 @@ impl Engine {
             bounds,
             reuse: None,
             picture_pixels: worker.limits().picture_pixels,
+            adapters: Arc::default(),
         };
         Self {
             worker,
@@ -131,6 +137,14 @@ impl Engine {
             looks: 0,
             score_maps: ScoreMaps::default(),
         }
+    }
+
+    /// Reads these adapters, for looks from now on. Returns those that cannot be read: looks that want them fail. Blocks on the disk. No
+    /// handle may be given out.
+    pub fn set_adapters(&mut self, configured: &[AdapterConfig]) -> Vec<BrokenAdapter> {
+        let maker = Arc::make_mut(&mut self.maker);
+        maker.adapters = Arc::new(EngineAdapters::new(configured));
+        maker.adapters.load(&maker.model.config)
     }
 
     /// Maps the scores of answers from now on. Returns the maps until now; without any, scores are the model's own probabilities.

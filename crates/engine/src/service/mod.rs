@@ -10,6 +10,7 @@
 //! Belongs here: the engine's thread or process with its permits, looks to requests, findings to answers. Not here: when a step runs
 //! (`engine`), which model runs where (`app`), what an answer means (`track`).
 
+mod adapters;
 mod choices;
 mod engine;
 pub mod engine_loop;
@@ -27,6 +28,7 @@ mod views;
 pub(crate) mod wire;
 mod written_text;
 
+pub use adapters::BrokenAdapter;
 pub use engine::{Engine, EngineError, EngineModel};
 pub use look_limit::{InFlight, LookRule};
 pub(crate) use requests::sequence;

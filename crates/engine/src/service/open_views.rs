@@ -129,6 +129,7 @@ mod tests {
             view: PromptView::default(),
             part: None,
             tiling: Tiling { rows: 1, cols: 1 },
+            adapter: None,
             prompts: vec![index],
         };
         OpenViews::new((0..3).map(|index| (LookId(index as u64), view(index))))

@@ -6,11 +6,13 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{
+    adapters::EngineAdapters,
     choices,
     engine::{EngineError, EngineModel, prompt_error},
     views::{LookView, SeenSizes, fitted, views},
 };
 use crate::scheduler::{
+    backend::AdapterNumber,
     draft::DraftKey,
     request::{Ask, LookRequest, MeasuredView},
     sequence::{Bounds, Sequence},
@@ -34,6 +36,7 @@ pub struct RequestMaker {
     pub reuse: Option<ReuseRule>,
     /// Pixels of the largest picture that the device accepts.
     pub picture_pixels: usize,
+    pub adapters: Arc<EngineAdapters>,
 }
 
 /// The views of a look, each with its request.
@@ -60,7 +63,11 @@ impl RequestMaker {
                 });
             }
             let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
-            let asks = prompts.map(|prompt| self.ask(look, prompt));
+            let adapter = seen.adapter.as_ref();
+            let adapter = adapter.map(|id| self.adapters.get(id, &self.model.config));
+            let adapter = adapter.transpose()?;
+            let number = adapter.as_ref().map(|adapter| adapter.number);
+            let asks = prompts.map(|prompt| self.ask(look, prompt, number));
             let request = LookRequest {
                 camera: camera_of(look).cloned(),
                 measured: self.measured(look, &seen, &picture),
@@ -74,10 +81,12 @@ impl RequestMaker {
                 answer_by: look.answer_by,
                 asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
                 in_pieces: look.in_pieces,
+                adapter,
             };
             Ok((seen, request))
         };
-        let seen = look.prompts.iter().map(|prompt| prompt.view);
+        let prompts = look.prompts.iter();
+        let seen = prompts.map(|prompt| (prompt.view, prompt.adapter.clone()));
         let sizes = SeenSizes {
             frame: look.frame.picture.size(),
             moved: look.moved,
@@ -108,10 +117,16 @@ impl RequestMaker {
         })
     }
 
-    fn ask(&self, look: &Look, prompt: &Prompt) -> Result<Ask, EngineError> {
+    fn ask(
+        &self,
+        look: &Look,
+        prompt: &Prompt,
+        adapter: Option<AdapterNumber>,
+    ) -> Result<Ask, EngineError> {
+        let key = |camera| DraftKey::new(camera, prompt).with_adapter(adapter);
         Ok(Ask {
             sequence: sequence(&self.model, prompt, self.bounds)?,
-            draft: camera_of(look).map(|camera| DraftKey::new(camera, prompt)),
+            draft: camera_of(look).map(key),
         })
     }
 }

@@ -208,6 +208,7 @@ const LIMITS: BackendLimits = BackendLimits {
     picks: usize::MAX,
     picture_pixels: usize::MAX,
     kept_crops: 0,
+    adapters: 0,
 };
 
 fn look(prompts: usize, start_by: Mono) -> Look {
@@ -219,6 +220,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         task: Task::Detect {
             object: "x".repeat(i % 7 + 1),
         },
+        adapter: None,
     };
     Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),

@@ -3,10 +3,10 @@
 
 use crate::model::{Tiling, VisionConfig, view_tiling};
 use spotter_core::{
-    Drawing, Look, NormBox, Picture, PixelRect, PlacedPicture, PromptView, RegionBox,
+    AdapterId, Drawing, Look, NormBox, Picture, PixelRect, PlacedPicture, PromptView, RegionBox,
 };
 
-/// Prompts of a look that see the same pixels in the same crops.
+/// Prompts of a look that see the same pixels in the same crops, with the same adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LookView {
     /// That of its first prompt.
@@ -14,6 +14,8 @@ pub struct LookView {
     /// Of the frame, and of each frame of a strip; `None`: the whole picture.
     pub part: Option<PixelRect>,
     pub tiling: Tiling,
+    /// What its prompts are answered with: the image's prefix in the cache depends on it.
+    pub adapter: Option<AdapterId>,
     /// Indices of its prompts in the look, in order.
     pub prompts: Vec<usize>,
 }
@@ -48,12 +50,12 @@ pub struct SeenSizes<F> {
 
 /// All views of a look, in the order of their first prompts.
 pub fn views(
-    prompts: impl IntoIterator<Item = PromptView>,
+    prompts: impl IntoIterator<Item = (PromptView, Option<AdapterId>)>,
     sizes: &SeenSizes<impl Fn(&PromptView, (usize, usize)) -> Option<(usize, usize)>>,
     vision: &VisionConfig,
 ) -> Vec<LookView> {
     let mut views: Vec<LookView> = Vec::new();
-    for (index, view) in prompts.into_iter().enumerate() {
+    for (index, (view, adapter)) in prompts.into_iter().enumerate() {
         let part = view.part(sizes.frame, sizes.moved);
         let size = part.map_or(sizes.frame, |part| (part.width, part.height));
         let size = (sizes.strip)(&view, size).unwrap_or(size);
@@ -61,6 +63,7 @@ pub fn views(
         let tiling = view_tiling(size, &view, vision);
         let is_same = |other: &LookView| {
             (other.part, other.tiling, other.view.strip) == (part, tiling, view.strip)
+                && other.adapter == adapter
         };
         let same = |other: &&mut LookView| is_same(other);
         match views.iter_mut().find(same) {
@@ -69,6 +72,7 @@ pub fn views(
                 view,
                 part,
                 tiling,
+                adapter,
                 prompts: vec![index],
             }),
         }
@@ -185,7 +189,7 @@ mod tests {
                 pixels_max: usize::MAX,
                 strip: |view: &PromptView, seen| Some(view.strip?.size(seen)),
             };
-            let views = views(all, &sizes, &vision);
+            let views = views(all.map(|view| (view, None)), &sizes, &vision);
             assert_eq!(views.last().unwrap().tiling.crops(), 9);
             views.into_iter().map(|view| view.prompts).collect()
         };

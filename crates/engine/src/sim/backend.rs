@@ -18,8 +18,8 @@ use crate::{
     scheduler::{
         backend::{
             Backend, BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob,
-            KvTable, MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId, Step, StepResult,
-            StepTimes, TokenMask,
+            KvTable, LoadedAdapter, MaskSource, PageId, Pick, PickResult, Row, RowMask, SlotId,
+            Step, StepResult, StepTimes, TokenMask,
         },
         decision::Decision,
         still::CropRegion,
@@ -157,7 +157,7 @@ impl SimBackend {
         };
         for position in 0..self.limits.prefix_positions {
             let cell = self.cell(&kv, position)?;
-            self.cells[cell] = Some(mix(features, position as u64));
+            self.cells[cell] = Some(adapted(mix(features, position as u64), &image.adapter));
         }
         results.model_sizes.push((84, 84));
         Ok(())
@@ -206,7 +206,7 @@ impl SimBackend {
         let mut hidden = Vec::new();
         for (position, input) in (row.position..).zip(&inputs) {
             let cell = self.cell(&row.kv, position)?;
-            let value = mix(position as u64, number(*input));
+            let value = adapted(mix(position as u64, number(*input)), &row.adapter);
             self.cells[cell] = Some(value);
             state = mix(state, value);
             hidden.push(state);
@@ -385,6 +385,12 @@ pub fn strips(picture: &Picture, count: usize) -> Vec<CropRegion> {
 
 fn mix(a: u64, b: u64) -> u64 {
     xxh3_64_with_seed(&b.to_le_bytes(), a)
+}
+
+/// What an adapter changes: everything that is computed with it.
+fn adapted(value: u64, adapter: &Option<Arc<LoadedAdapter>>) -> u64 {
+    let number = adapter.as_ref().map(|adapter| adapter.number.0);
+    number.map_or(value, |number| mix(value, number.into()))
 }
 
 fn number(input: DecoderInput) -> u64 {

@@ -1,5 +1,7 @@
 //! What a step must fulfil before it may run. Pure: limits and a step in, an error that names the violation out.
 
+use std::collections::BTreeSet;
+
 use crate::scheduler::backend::{
     BackendError, BackendLimits, CropSource, DecoderInput, Feed, ImageJob, KvTable, MaskSource,
     PageId, Pick, Row, Step,
@@ -15,6 +17,7 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
     at_most("decisions", picks.clone().count(), limits.picks)?;
     let tokens = picks.filter(|pick| pick.is_token()).count();
     at_most("tokens to choose", tokens, limits.tokens)?;
+    at_most("adapters", adapters(step), limits.adapters)?;
     let mut written = WrittenPages(vec![false; limits.pages]);
     for (i, image) in step.images.iter().enumerate() {
         check_size(i, image, limits)?;
@@ -32,6 +35,14 @@ pub fn check(step: &Step, limits: &BackendLimits, vocab: usize) -> Result<(), Ba
         written.add(&who, row.kv.own.get(read_only..).unwrap_or_default())?;
     }
     Ok(())
+}
+
+/// Different ones.
+fn adapters(step: &Step) -> usize {
+    let of_images = step.images.iter().flat_map(|image| &image.adapter);
+    let of_rows = step.rows.iter().flat_map(|row| &row.adapter);
+    let numbers = of_images.chain(of_rows).map(|adapter| adapter.number);
+    numbers.collect::<BTreeSet<_>>().len()
 }
 
 fn check_size(index: usize, image: &ImageJob, limits: &BackendLimits) -> Result<(), BackendError> {

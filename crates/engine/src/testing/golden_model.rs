@@ -91,6 +91,7 @@ pub fn row(backend: &dyn Backend, index: usize, after: usize, inputs: Feed, pick
         position: kv.prefix_positions + after,
         kv,
         picks: picks.to_vec(),
+        adapter: None,
     }
 }
 
@@ -136,6 +137,7 @@ pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
         picture,
         pages: pages(backend, 0).0,
         crops: Vec::new(),
+        adapter: None,
     }
 }
 
@@ -167,6 +169,7 @@ pub fn run_with(
                 position: positions[i],
                 kv,
                 picks: vec![instead(feed.pick)],
+                adapter: None,
             });
         }
         if running.is_empty() {

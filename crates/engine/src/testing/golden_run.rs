@@ -181,6 +181,7 @@ pub fn follow<B: Inside>(
                 position,
                 kv: kv.clone(),
                 picks: vec![ask.pick(config)],
+                adapter: None,
             };
             let picked = run_step(backend, step_of(vec![row])).picked[0][0];
             let logits = backend.logits(ask.head());

@@ -31,6 +31,7 @@ pub fn device(objects: u64) -> SimBackend {
         picks: usize::MAX,
         picture_pixels: usize::MAX,
         kept_crops: 0,
+        adapters: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

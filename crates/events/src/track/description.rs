@@ -125,6 +125,7 @@ impl DescriptionQuestions {
                 width_max: None,
                 strip: new.strip,
             },
+            adapter: None,
         });
         self.0.push(OpenDescription {
             prompt: Arc::clone(&prompt),

@@ -131,6 +131,7 @@ impl VerificationQuestion {
                 options: Default::default(),
             },
             view,
+            adapter: None,
         });
         let asked = Arc::clone(&prompt);
         self.0 = Some(OpenQuestion {

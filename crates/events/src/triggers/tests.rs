@@ -139,6 +139,7 @@ fn asked(revision: u32) -> Arc<Prompt> {
         revision,
         task: Task::Detect { object },
         view: Default::default(),
+        adapter: None,
     })
 }
 

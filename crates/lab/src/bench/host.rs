@@ -47,6 +47,7 @@ const LIMITS: BackendLimits = BackendLimits {
     picks: usize::MAX,
     picture_pixels: usize::MAX,
     kept_crops: 0,
+    adapters: 0,
 };
 
 /// A model that never ends an answer by itself. Its vocabulary is small, because the search for its token would be measured
@@ -207,6 +208,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..PROMPTS).map(|_| ask()).collect(),
         in_pieces: false,
+        adapter: None,
     }
 }
 

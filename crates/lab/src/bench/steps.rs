@@ -139,6 +139,7 @@ impl Steps<'_> {
                     .collect(),
             },
             picks: vec![Pick::CoordOrEnd],
+            adapter: None,
         }
     }
 
@@ -149,6 +150,7 @@ impl Steps<'_> {
             picture: picture.clone(),
             pages: self.prefix(image),
             crops: Vec::new(),
+            adapter: None,
         };
         Step {
             images: (0..images).map(job).collect(),

@@ -388,6 +388,7 @@ fn engine(size: (usize, usize), clock: &ManualClock) -> anyhow::Result<Engine> {
         picks: usize::MAX,
         picture_pixels: usize::MAX,
         kept_crops: crops,
+        adapters: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

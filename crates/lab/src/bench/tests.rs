@@ -84,6 +84,7 @@ pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox
             id: prompt.id.clone(),
             revision: 1,
             task: prompt.task.clone(),
+            adapter: None,
         }),
         body: AnswerBody::Boxes(boxes),
         truncated: false,

@@ -236,6 +236,7 @@ fn answers(
             id,
             revision: 1,
             task,
+            adapter: None,
         }
     });
     let look = Look {

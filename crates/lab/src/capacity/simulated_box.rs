@@ -352,6 +352,7 @@ fn simulated_backend(setup: &BoxSetup, clock: ManualClock) -> SimBackend {
         picks: usize::MAX,
         picture_pixels: usize::MAX,
         kept_crops: 0,
+        adapters: 0,
     };
     let model = SimModel {
         vocab: config.text.vocab_size,

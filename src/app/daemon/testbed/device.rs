@@ -122,6 +122,7 @@ impl SceneDevice {
                 picks: usize::MAX,
                 picture_pixels: usize::MAX,
                 kept_crops: 0,
+                adapters: 0,
             },
             vocab: config.text.vocab_size as u32,
             cameras: HashMap::new(),

@@ -86,6 +86,7 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
         id: PromptId::new("ask").unwrap(),
         revision: 0,
         task: spotter_core::testing::prompt("rain").task,
+        adapter: None,
     });
     assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));
     bench.put(0);

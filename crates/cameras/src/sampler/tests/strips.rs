@@ -126,6 +126,7 @@ fn describing() -> Arc<Prompt> {
             strip: Some(NINE),
             ..PromptView::default()
         },
+        adapter: None,
     })
 }
 

@@ -56,6 +56,7 @@ fn prompt_that_is_asked_once_needs_no_trigger() {
             object: "dog".into(),
         },
         view: Default::default(),
+        adapter: None,
     };
     let gate = bench.cameras[0].clone();
     bench.sampler.ask_once(&gate, Arc::new(question));

@@ -55,7 +55,7 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
     }
 }
 
-fn compare(
+pub(super) fn compare(
     name: &str,
     expected: &Value,
     found: SequenceOutput,

@@ -102,6 +102,7 @@ fn behind_decoder(
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
+        adapter: None,
     };
     for layer in 0..device.text.blocks() {
         let (spans, cache) = (std::slice::from_ref(&span), &mut device.cache);

@@ -35,6 +35,7 @@ fn look(backend: &CpuBackend, index: usize, picture: Picture) -> (ImageJob, Row)
         picture,
         pages: prefix,
         crops: Vec::new(),
+        adapter: None,
     };
     (job, row)
 }

@@ -1,5 +1,6 @@
 //! The arithmetic against golden data, stage by stage and as whole answers.
 
+mod adapters;
 mod cases;
 mod full;
 mod golden;

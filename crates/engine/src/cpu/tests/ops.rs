@@ -261,12 +261,12 @@ fn experts_are_chosen_and_added_up_as_in_the_reference() {
         .unzip();
     assert_eq!(chosen, golden["moe.topk_idx"].1);
     assert_near("shares", &shares, &golden["moe.topk_weight"].1);
-    let sums = experts.forward(x);
+    let sums = experts.forward(x, &[]);
     assert_near("sums", &sums, &golden["moe.out"].1);
     // A row alone gives the bits that it gives beside others.
     let alone: Vec<f32> = x
         .chunks_exact(24)
-        .flat_map(|row| experts.forward(row))
+        .flat_map(|row| experts.forward(row, &[]))
         .collect();
     assert_eq!(alone, sums);
 }

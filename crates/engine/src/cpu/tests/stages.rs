@@ -13,7 +13,7 @@ use crate::{
         text::TextModel,
         vision::{VisionModel, stitch},
     },
-    model::{Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
+    model::{AdapterWeights, Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
     network::forward::{DecoderRun, text_block, vision_block},
     scheduler::backend::{DecoderInput, KvTable, PageId},
     testing::{golden_tests, json, tensors},
@@ -85,18 +85,26 @@ impl Network {
         let Ok(()) = text_block(&mut ops, &self.text.layers.blocks[layer], hidden, run);
     }
 
-    fn prefill(&self, set: &Path, image: &str, cache: &mut KvCache, kv: &KvTable) {
-        let mut hidden = self.image_hidden(set, image);
-        self.text.forward(&mut hidden, &[image_span(kv)], cache, 0);
+    fn prefill(&self, mut hidden: Vec<f32>, span: &PositionSpan<'_>, cache: &mut KvCache) {
+        let spans = std::slice::from_ref(span);
+        self.text.forward(&mut hidden, spans, cache, 0);
     }
 }
 
-fn image_span(kv: &KvTable) -> PositionSpan<'_> {
+fn image_span<'a>(kv: &'a KvTable, adapter: Option<&'a AdapterWeights>) -> PositionSpan<'a> {
     PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,
         sees: Sees::EachOther,
+        adapter,
     }
+}
+
+/// Where the results of a set are, and what they were computed with.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub folder: &'a Path,
+    pub adapter: Option<&'a AdapterWeights>,
 }
 
 fn vision(set: &Path) {
@@ -152,10 +160,27 @@ fn a_single_tile_may_be_encoded_once(set: &Path) {
 }
 
 fn image_prefix(set: &Path) {
-    let golden = tensors(&set.join("expected/text.safetensors"));
+    let folder = &set.join("expected");
+    check_image_prefix(
+        set,
+        Expected {
+            folder,
+            adapter: None,
+        },
+    );
+}
+
+/// The prefixes of the images whose results the folder has.
+pub(super) fn check_image_prefix(set: &Path, expected: Expected<'_>) {
+    let golden = tensors(&expected.folder.join("text.safetensors"));
     let network = network(set);
     let (text, positions) = (&network.text, network.config.prefix_positions());
-    for image in images(set) {
+    let is_held = |image: &String| {
+        golden
+            .keys()
+            .any(|key| key.starts_with(&format!("{image}.")))
+    };
+    for image in images(set).into_iter().filter(is_held) {
         let (mut cache, kv) = network.cache(7);
         let mut hidden = network.image_hidden(set, &image);
         let golden = GoldenImage {
@@ -163,7 +188,8 @@ fn image_prefix(set: &Path) {
             name: &image,
         };
         for layer in 0..text.blocks() {
-            network.block(layer, &mut hidden, &image_span(&kv), &mut cache);
+            let span = image_span(&kv, expected.adapter);
+            network.block(layer, &mut hidden, &span, &mut cache);
             golden.check_if_held(&format!("block{layer}.out"), &hidden, positions);
         }
         for layer in [0, text.blocks() - 1] {
@@ -175,12 +201,23 @@ fn image_prefix(set: &Path) {
 }
 
 fn prompts_and_first_decisions(set: &Path) {
+    let folder = &set.join("expected");
+    check_prompts(
+        set,
+        Expected {
+            folder,
+            adapter: None,
+        },
+    );
+}
+
+pub(super) fn check_prompts(set: &Path, expected: Expected<'_>) {
     let network = network(set);
     let (text, region) = (&network.text, &network.region);
-    let cases = json(&set.join("expected/cases.json"));
+    let cases = json(&expected.folder.join("cases.json"));
     let mut compared = 0;
     for (name, case) in cases.as_object().unwrap() {
-        let path = set.join(format!("expected/cases/{name}.safetensors"));
+        let path = expected.folder.join(format!("cases/{name}.safetensors"));
         let refs = case["case"]["args"].get("spatial_refs").is_some();
         // A part of the set has fewer tensors. Prompts with references are compared as answers.
         if !path.is_file() || refs {
@@ -189,7 +226,10 @@ fn prompts_and_first_decisions(set: &Path) {
         let golden = tensors(&path);
         let (mut cache, mut kv) = network.cache(16);
         match case["case"]["image"].as_str() {
-            Some(image) => network.prefill(set, image, &mut cache, &kv),
+            Some(image) => {
+                let span = image_span(&kv, expected.adapter);
+                network.prefill(network.image_hidden(set, image), &span, &mut cache);
+            }
             None => {
                 kv.prefix_positions = 0;
                 kv.prefix = Arc::default();
@@ -204,6 +244,7 @@ fn prompts_and_first_decisions(set: &Path) {
             positions: kv.prefix_positions..kv.prefix_positions + ids.len(),
             kv: &kv,
             sees: Sees::Past,
+            adapter: expected.adapter,
         };
         assert_near("prompt_embeds", &hidden, &golden["prompt_embeds"].1);
         for layer in 0..text.blocks() {

@@ -21,6 +21,7 @@ use crate::{
     network::{
         Experts, Mlp, Norm,
         format::Number,
+        forward::DecoderRun,
         ops::{DecoderOps, EncoderOps, Ops},
     },
 };
@@ -266,8 +267,9 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         hidden: &mut GpuHidden,
         x: &GpuRows,
         experts: &Experts<GpuLinear>,
-        rows: usize,
+        run: DecoderRun,
     ) -> Result<(), CudaError> {
+        let rows = run.outputs;
         let missing = || CudaError::Shape("it has experts and no buffers for them".into());
         let buffers = self.attention.experts.ok_or_else(missing)?;
         // The router reads bf16, and what it chose is not found again in rounder numbers.

@@ -20,6 +20,7 @@ const LIMITS: BackendLimits = BackendLimits {
     picks: 4096,
     picture_pixels: usize::MAX,
     kept_crops: 0,
+    adapters: 0,
 };
 /// Of the words of a block before a step is written.
 const STALE: i32 = 77_777;
@@ -40,6 +41,7 @@ fn row(index: usize, look: Option<usize>, count: usize) -> Row {
             own: pages(index * 8, count.div_ceil(PAGE)).collect(),
         },
         picks: vec![Pick::Coord],
+        adapter: None,
     }
 }
 
@@ -122,6 +124,7 @@ fn steps_without_rows_or_with_images_are_not_padded() {
         camera: None,
         pages: (0..46).map(PageId).collect(),
         crops: Vec::new(),
+        adapter: None,
     };
     let with_image = Step {
         images: vec![image],

@@ -38,6 +38,7 @@ const LIMITS: BackendLimits = BackendLimits {
     picks: 256,
     picture_pixels: 1920 * 1080,
     kept_crops: 0,
+    adapters: 0,
 };
 
 /// A row of the test: its look (if any), its own pages, where it begins and how much it feeds.
@@ -65,6 +66,7 @@ fn row(fed: &FedRow) -> Row {
             own: fed.own.iter().copied().map(PageId).collect(),
         },
         picks: vec![Pick::Coord],
+        adapter: None,
     }
 }
 
@@ -162,6 +164,7 @@ impl Bench {
             picture: picture.clone(),
             pages: prefix_pages(*look),
             crops: Vec::new(),
+            adapter: None,
         };
         let step = Step {
             images: images.iter().map(image).collect(),

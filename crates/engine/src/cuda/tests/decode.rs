@@ -89,6 +89,7 @@ fn images(prefix_positions: usize) -> Step {
         picture: picture(i),
         pages: prefix(i, prefix_pages),
         crops: Vec::new(),
+        adapter: None,
     };
     Step {
         images: (0..IMAGES).map(image).collect(),
@@ -125,6 +126,7 @@ fn rows(rows: &[(usize, usize, usize)], prefix_positions: usize) -> Step {
                 .collect(),
         },
         picks: vec![Pick::Coord],
+        adapter: None,
     };
     step_of(rows.iter().map(row).collect())
 }

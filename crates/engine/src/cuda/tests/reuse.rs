@@ -53,6 +53,7 @@ fn decide(backend: &mut CudaBackend, images: &[SentPicture<'_>]) -> (Vec<PickRes
             picture,
             pages: prefix.clone(),
             crops: (0..crops).map(crop).collect(),
+            adapter: None,
         });
         let mut row = prompt(backend, 10 + index as usize, &PROMPT, Pick::Coord);
         row.kv.prefix = prefix;
@@ -189,6 +190,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
             revision: 1,
             task,
             view: Default::default(),
+            adapter: None,
         };
         LookRequest {
             camera: Some(gate.clone()),
@@ -210,6 +212,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
                 draft: reused.then(|| DraftKey::new(&gate, &prompt)),
             }],
             in_pieces: false,
+            adapter: None,
         }
     };
     let (fresh, work) = answer(&mut worker, request("a", false));

@@ -1,4 +1,4 @@
-//! Names of adapters in their files (docs/moondream.md section 10).
+//! Names of adapters in their files (docs/moondream.md section 11).
 
 use crate::{
     model::source::TensorName,

@@ -287,6 +287,7 @@ fn answers_belong_to_an_image_and_a_text() {
         task: Task::Caption {
             length: Default::default(),
         },
+        adapter: None,
     };
     let key = DraftKey::new(&view(0).camera, &prompt);
     let answer = KnownAnswer {

@@ -12,7 +12,9 @@ use super::{BOUNDS, grammar};
 use crate::{
     model::{OutputPiece, SequenceOutput, Skill, Tiling},
     scheduler::{
-        backend::{Backend, BackendError, BackendLimits, DecoderInput},
+        backend::{
+            AdapterNumber, Backend, BackendError, BackendLimits, DecoderInput, LoadedAdapter,
+        },
         constraint::Choices,
         draft::DraftKey,
         request::{Ask, Decide, LookEvent, LookFault, LookId, LookRequest, MeasuredView, Options},
@@ -40,6 +42,7 @@ pub(super) const LIMITS: BackendLimits = BackendLimits {
     picks: 100,
     picture_pixels: usize::MAX,
     kept_crops: 20,
+    adapters: usize::MAX,
 };
 
 pub(super) const MODEL: SimModel = SimModel {
@@ -62,6 +65,8 @@ pub(super) struct Plan {
     pub limits_ms: [Option<u64>; 2],
     /// Turns until it is cancelled.
     pub cancel: Option<usize>,
+    /// 0: none.
+    pub adapter: u8,
 }
 
 fn plans() -> impl Strategy<Value = Vec<Plan>> {
@@ -75,15 +80,19 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
             prop::option::weighted(0.2, 0_u64..150),
         ],
         prop::option::weighted(0.1, 0_usize..12),
+        0_u8..3,
     )
-        .prop_map(|(wait, camera, picture, prompts, limits_ms, cancel)| Plan {
-            wait,
-            camera,
-            picture,
-            prompts,
-            limits_ms,
-            cancel,
-        });
+        .prop_map(
+            |(wait, camera, picture, prompts, limits_ms, cancel, adapter)| Plan {
+                wait,
+                camera,
+                picture,
+                prompts,
+                limits_ms,
+                cancel,
+                adapter,
+            },
+        );
     prop::collection::vec(plan, 1..9)
 }
 
@@ -98,7 +107,16 @@ fn is_free_text(kind: u8) -> bool {
     matches!(kind, 3 | 5 | 6)
 }
 
-fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
+/// Its answers are another's.
+fn adapter(number: u8) -> Option<Arc<LoadedAdapter>> {
+    let adapter = LoadedAdapter {
+        number: AdapterNumber(number.into()),
+        weights: Default::default(),
+    };
+    (number > 0).then(|| Arc::new(adapter))
+}
+
+fn ask(plan: &Plan, index: usize, (kind, words): (u8, u8)) -> Ask {
     // The first tokens are those of a template, so that texts begin alike.
     let template = [20 + u32::from(kind % 2), 5, 9, 9, 8];
     let words = (0..words).map(|i| u32::from(i % 3) + 10);
@@ -122,10 +140,15 @@ fn ask(camera: u8, index: usize, (kind, words): (u8, u8)) -> Ask {
         task: Task::Caption {
             length: Default::default(),
         },
+        adapter: None,
     };
+    let (key, adapter) = (
+        DraftKey::new(&camera_id(plan.camera), &prompt),
+        adapter(plan.adapter),
+    );
     Ask {
         sequence,
-        draft: Some(DraftKey::new(&camera_id(camera), &prompt)),
+        draft: Some(key.with_adapter(adapter.map(|adapter| adapter.number))),
     }
 }
 
@@ -156,8 +179,9 @@ pub(super) fn request(plan: &Plan, now: Mono) -> LookRequest {
         measured,
         start_by,
         answer_by,
-        asks: asks.map(|(i, &kind)| ask(plan.camera, i, kind)).collect(),
+        asks: asks.map(|(i, &kind)| ask(plan, i, kind)).collect(),
         in_pieces: true,
+        adapter: adapter(plan.adapter),
     }
 }
 

@@ -66,6 +66,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
             task: Task::Detect {
                 object: "car".into(),
             },
+            adapter: None,
         };
         let bounds = Bounds {
             max_objects,
@@ -86,6 +87,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
         asks: (0..prompts).map(ask).collect(),
         in_pieces: false,
         camera: Some(camera),
+        adapter: None,
     }
 }
 
@@ -124,6 +126,7 @@ fn plan(camera: u8, picture: u8) -> Plan {
         prompts: vec![(0, 3), (4, 2)],
         limits_ms: [None; 2],
         cancel: None,
+        adapter: 0,
     }
 }
 

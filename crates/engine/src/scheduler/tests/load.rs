@@ -69,6 +69,7 @@ impl Rig {
                 draft: None,
             }],
             in_pieces: false,
+            adapter: None,
         });
         self.asked.insert(id, (camera, received));
     }

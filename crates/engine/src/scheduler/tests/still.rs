@@ -1,6 +1,6 @@
 //! Looks of a camera whose picture does not change.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::equality::{LIMITS, Plan, request, worker};
 use crate::scheduler::{
@@ -33,6 +33,16 @@ impl StillRig {
 
     /// The answers of a look of one camera, and the work that it took.
     fn look(&mut self, picture: u8, prompts: &[(u8, u8)]) -> (Vec<PromptResult>, Work) {
+        self.look_with(0, picture, prompts)
+    }
+
+    /// The same with an adapter.
+    fn look_with(
+        &mut self,
+        adapter: u8,
+        picture: u8,
+        prompts: &[(u8, u8)],
+    ) -> (Vec<PromptResult>, Work) {
         let plan = Plan {
             wait: 0,
             camera: 0,
@@ -40,6 +50,7 @@ impl StillRig {
             prompts: prompts.to_vec(),
             limits_ms: [None; 2],
             cancel: None,
+            adapter,
         };
         let before = self.worker.work();
         self.worker.admit(request(&plan, self.clock.now()));
@@ -115,4 +126,63 @@ fn kept_prefix_yields_its_pages_to_another_look() {
     let (_, work) = rig.look(3, &[(1, 9)]);
     assert_eq!(work.images + work.prefixes_reused, 1);
     assert_eq!(rig.worker.pages_in_use(), 0);
+}
+
+#[test]
+fn adapters_share_features_but_no_prefix_and_no_answer() {
+    let mut rig = StillRig::new(LIMITS);
+    let (car, dog) = ((0, 3), (2, 5));
+    let (plain, work) = rig.look(1, &[car]);
+    assert_eq!((work.images, work.crops_encoded), (1, 3));
+
+    let (adapted, work) = rig.look_with(1, 1, &[car]);
+    assert!(!adapted[0].unchanged && adapted[0].found != plain[0].found);
+    assert_eq!(
+        (work.images, work.prefixes_reused),
+        (1, 0),
+        "its own prefix"
+    );
+    assert_eq!(
+        (work.crops_encoded, work.crops_reused),
+        (0, 3),
+        "no encoding"
+    );
+
+    // Each has its own answer and its own prefix, and neither drove the other's out.
+    for (adapter, known) in [(0, &plain), (1, &adapted)] {
+        let (again, work) = rig.look_with(adapter, 1, &[car]);
+        assert_eq!((work.steps, work.unchanged), (0, 1));
+        assert_eq!(again[0].found, known[0].found);
+        let (_, work) = rig.look_with(adapter, 1, &[dog]);
+        assert_eq!((work.images, work.prefixes_reused), (0, 1));
+    }
+
+    // A picture that changes drives out the prefixes and answers of both.
+    rig.look_with(1, 2, &[car]);
+    let (_, work) = rig.look(2, &[car]);
+    assert_eq!((work.images, work.unchanged), (1, 0));
+    assert_eq!(rig.worker.pages_in_use(), 0);
+}
+
+#[test]
+fn adapter_is_released_when_its_last_row_has_left() {
+    let mut rig = StillRig::new(LIMITS);
+    let plan = Plan {
+        wait: 0,
+        camera: 0,
+        picture: Some(1),
+        prompts: vec![(0, 3), (3, 4)],
+        limits_ms: [None; 2],
+        cancel: None,
+        adapter: 1,
+    };
+    let request = request(&plan, rig.clock.now());
+    let adapter = request.adapter.as_ref().map(Arc::downgrade);
+    let adapter = adapter.expect("a plan with an adapter");
+    rig.worker.admit(request);
+    while !rig.worker.is_idle() {
+        assert!(adapter.upgrade().is_some(), "rows may still run");
+        rig.worker.turn().expect("a sound engine");
+    }
+    assert!(adapter.upgrade().is_none());
 }

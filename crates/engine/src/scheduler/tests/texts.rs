@@ -55,6 +55,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         answer_by: Mono::from_nanos(u64::MAX),
         asks: skills.iter().map(ask).collect(),
         in_pieces: false,
+        adapter: None,
     }
 }
 

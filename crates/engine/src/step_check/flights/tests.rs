@@ -14,6 +14,7 @@ fn row(inputs: Feed, picks: Vec<Pick>) -> Row {
         position: 0,
         kv: KvTable::default(),
         picks,
+        adapter: None,
     }
 }
 

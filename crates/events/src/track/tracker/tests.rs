@@ -37,6 +37,7 @@ fn asked(revision: u32, task: Task) -> Arc<Prompt> {
         id: PromptId::new("person").unwrap(),
         revision,
         task,
+        adapter: None,
     })
 }
 

@@ -55,6 +55,7 @@ impl PoolRequest {
             answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),
             in_pieces: false,
+            adapter: None,
         }
     }
 }
@@ -134,6 +135,7 @@ fn prompt(
         id: PromptId::new(&format!("p{index}"))?,
         revision: 1,
         task,
+        adapter: None,
     };
     Ok((prompt, sequence))
 }
