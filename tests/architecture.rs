@@ -68,6 +68,7 @@ const MODEL: &[&str] = &[
     "formats",
     "moondream",
     "families",
+    "adapter",
     "files",
 ];
 

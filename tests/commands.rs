@@ -722,3 +722,96 @@ fn self_test_of_a_bad_model_says_what_is_wrong() {
         ended.fails_with(FAILED, parts);
     }
 }
+
+/// A model directory with adapters, and a configuration with these tables.
+struct AdapterSite {
+    directory: tempfile::TempDir,
+}
+
+impl AdapterSite {
+    fn with(tables: &[(&str, &str)]) -> Self {
+        let site = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        let golden = |set: &str| checkout("tests/golden").join(set);
+        let tables = tables.iter().map(|(name, path)| {
+            let path = golden(path);
+            format!("[adapter.{name}]\npath = {path:?}\n")
+        });
+        let text = format!(
+            "mqtt.url = \"mqtt://127.0.0.1:1\"\nhttp.listen = \"off\"\nmodel = {{ path = {:?}, device = \"cpu\" }}\n[api]\n\
+             [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n{}",
+            golden("md2-micro"),
+            tables.collect::<String>()
+        );
+        file(site.directory.path(), "site.toml", &text);
+        site
+    }
+
+    fn config(&self) -> String {
+        let path = self.directory.path().join("site.toml");
+        path.to_str().expect("UTF-8").to_owned()
+    }
+}
+
+#[test]
+fn adapter_that_does_not_fit_rejects_the_configuration() {
+    let good = AdapterSite::with(&[("plates", "md2-lora-micro/final.pt")]);
+    spotter(["check", &good.config()]).expect(DONE);
+    let bad = AdapterSite::with(&[
+        ("plates", "md2-lora-micro/final.pt"),
+        ("other", "md3-lora-tiny/adapters/a.safetensors"),
+        ("none", "md2-micro/config.json"),
+    ]);
+    let config = bad.config();
+    for arguments in [&["check", &config][..], &["run", "--config", &config]] {
+        let ended = spotter(arguments).expect(CONFIG);
+        for part in [
+            "site.toml adapter.other.path: ",
+            "is an adapter for Moondream 3, the model is a Moondream 2",
+            "adapter.none.path: ",
+        ] {
+            assert!(ended.stderr.contains(part), "{part}: {ended:#?}");
+        }
+        assert!(!ended.stderr.contains("adapter.plates"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn picture_commands_answer_with_an_adapter() {
+    let site = AdapterSite::with(&[("plates", "md2-lora-micro/final.pt")]);
+    let config = site.config();
+    let path = |name: &str| checkout("tests/golden").join(name).display().to_string();
+    let picture = path("md2-micro/images/gray_200x200.png");
+    let model = path("md2-micro");
+    let variant = path("md2-lora-micro/variant.safetensors");
+    let ask = |adapter: &[&str]| {
+        let arguments = ["detect", &picture, "red square", "--model", &model];
+        let arguments = [&arguments, &["--device", "cpu", "--json"][..], adapter].concat();
+        let ended = spotter(arguments).expect(DONE);
+        let mut found: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        found["ms"] = Value::Null;
+        found
+    };
+    let by_name = ask(&["--adapter", "plates", "--config", &config]);
+    let by_file = ask(&["--adapter", &variant]);
+    assert_eq!(by_name, by_file);
+    // The reference finds one object with the variant.
+    assert_eq!(by_name["objects"].as_array().expect("objects").len(), 1);
+    assert_ne!(by_name, ask(&[]));
+
+    let arguments = ["caption", &picture, "--model", &model, "--device", "cpu"];
+    let with = |adapter: &[&str]| {
+        spotter([&arguments, adapter].concat())
+            .expect(FAILED)
+            .stderr
+    };
+    let unknown = with(&["--adapter", "dogs", "--config", &config]);
+    assert!(
+        unknown.contains("has no adapter dogs; it has: plates"),
+        "{unknown}"
+    );
+    let other = path("md3-lora-tiny/adapters/a.pt");
+    let unfit = with(&["--adapter", &other]);
+    assert!(unfit.contains("the model is a Moondream 2"), "{unfit}");
+}

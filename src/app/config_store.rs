@@ -14,7 +14,10 @@
 //! A change of `[camera]`, `[defaults]`, `[mode]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use spotter_core::{
     CameraId, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
@@ -22,6 +25,7 @@ use spotter_core::{
         self, CameraConfig, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
     },
 };
+use spotter_engine::open::check_adapters;
 use spotter_events::overrides::{
     DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, OverrideFile,
     ReadOverrides, StoredOverrides,
@@ -392,6 +396,16 @@ pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
     ];
     let changed = sections.into_iter().filter(|(_, differs)| *differs);
     changed.map(|(section, _)| section).collect()
+}
+
+/// Reads the headers of the adapters: one that does not fit the model is a mistake of the file. Blocks on the disk.
+pub fn adapters_fit(file: &Path, model: &config::ModelSettings) -> Result<(), ConfigProblems> {
+    let broken = check_adapters(model).into_iter();
+    let wrong = broken.map(|one| (format!("adapter.{}.path", one.id), one.reason));
+    match ConfigProblems::of_values(file, wrong.collect()) {
+        Some(problems) => Err(problems),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use super::{
     board::Board,
     camera_supervisor::CameraSupervisor,
     command_handler::{CommandContext, CommandEffect, CommandHandler},
-    config_store::{ConfigStore, restart_reasons},
+    config_store::{ConfigStore, adapters_fit, restart_reasons},
     console,
     costs::CostBasis,
     engine_slot::LostEngine,
@@ -169,6 +169,7 @@ async fn start_or_return_to_previous(
     context: &ProcessContext,
 ) -> anyhow::Result<Daemon> {
     let Some(previous) = previous else {
+        check_adapters(context, &config).await?;
         return Daemon::start(config, context.clone()).await;
     };
     let error = match Daemon::start(config, context.clone()).await {
@@ -776,7 +777,11 @@ impl Daemon {
         if reasons.is_empty() {
             return Reload::InPlace(Box::new(loaded));
         }
-        if let Err(error) = validate(old, new).await {
+        let checked = match check_adapters(&self.context, new).await {
+            Ok(()) => validate(old, new).await,
+            unfit => unfit,
+        };
+        if let Err(error) = checked {
             tracing::error!("{REJECTED}: {error:#}");
             return self.reject(vec![format!("{error:#}")]);
         }
@@ -901,6 +906,12 @@ struct PreparedStages {
     engines: EngineSupervisor,
     card: ModelCard,
     fleet: Option<FleetStart>,
+}
+
+/// Fails when an adapter does not fit the model.
+async fn check_adapters(context: &ProcessContext, config: &Config) -> anyhow::Result<()> {
+    let (path, model) = (context.path.clone(), config.model.clone());
+    Ok(spawn_blocking(move || adapters_fit(&path, &model)).await??)
 }
 
 /// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.

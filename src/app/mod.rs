@@ -58,6 +58,7 @@ mod triggers;
 use std::{path::Path, time::Duration};
 
 pub use canvas::Canvas;
+pub use config_store::adapters_fit;
 pub use demo::{DemoOptions, demo};
 pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serve};
 

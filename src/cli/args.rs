@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, bail};
 use clap::{
     ArgGroup, Args, Parser, Subcommand,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
@@ -13,12 +14,15 @@ use clap::{
 
 use crate::app::DemoOptions;
 use spotter_core::{
-    CaptionLength, IdError, NodeId, SpatialReference,
+    AdapterId, CaptionLength, IdError, NodeId, SpatialReference,
     config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
 use spotter_onvif::DISCOVERY_GROUP;
 use url::Url;
+
+/// What the service runs with (systemd/spotter.service).
+pub const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
 
 /// A word that an option accepts, its help and its value.
 type OptionWord<T> = (&'static str, &'static str, T);
@@ -575,6 +579,45 @@ pub struct QueryArgs {
     pub reasoning: bool,
 }
 
+/// With which adapter a picture is looked at
+#[derive(Clone, Debug, Args)]
+pub struct AdapterArgs {
+    /// An adapter of the model: the name of an [adapter] table, or a file
+    #[arg(long, value_name = "NAME")]
+    pub adapter: Option<String>,
+    /// The configuration that has the table
+    #[arg(long, value_name = "FILE", default_value = SERVICE_CONFIG, requires = "adapter")]
+    pub config: PathBuf,
+}
+
+impl AdapterArgs {
+    /// Blocks on the disk.
+    pub fn adapter(&self) -> anyhow::Result<Option<config::AdapterConfig>> {
+        let Some(name) = &self.adapter else {
+            return Ok(None);
+        };
+        // The name of a table has neither dot nor slash.
+        let Ok(id) = AdapterId::new(name) else {
+            let id = AdapterId::new("file")?;
+            let path = PathBuf::from(name);
+            return Ok(Some(config::AdapterConfig { id, path }));
+        };
+        let loaded = config::check(&self.config, &Environment::process())
+            .context("--adapter with a name reads the configuration; name a file, or --config")?;
+        let adapters = loaded.config.model.adapters;
+        let names: Vec<String> = adapters.iter().map(|one| one.id.to_string()).collect();
+        match adapters.into_iter().find(|adapter| adapter.id == id) {
+            Some(adapter) => Ok(Some(adapter)),
+            None if names.is_empty() => bail!("{} has no [adapter] table", self.config.display()),
+            None => bail!(
+                "{} has no adapter {name}; it has: {}",
+                self.config.display(),
+                names.join(", ")
+            ),
+        }
+    }
+}
+
 /// `spotter detect|point`, and most of `spotter query`
 #[derive(Debug, Args)]
 pub struct AskArgs {
@@ -589,6 +632,8 @@ pub struct AskArgs {
     /// Write the picture with the found objects drawn into it
     #[arg(long, value_name = "PNG")]
     pub draw: Option<PathBuf>,
+    #[command(flatten)]
+    pub adapter: AdapterArgs,
     #[command(flatten)]
     pub model: ModelArgs,
 }
@@ -605,6 +650,8 @@ pub struct CaptionArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub adapter: AdapterArgs,
     #[command(flatten)]
     pub model: ModelArgs,
 }

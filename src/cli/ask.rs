@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
-    args::{AskArgs, CaptionArgs, ModelArgs, QueryArgs},
+    args::{AdapterArgs, AskArgs, CaptionArgs, ModelArgs, QueryArgs},
     out::{remark, say, say_part},
 };
 use crate::{
@@ -15,10 +15,14 @@ use crate::{
 };
 use spotter_cameras::ingest;
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
+    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
     QueryOptions, SystemClock, Task, WholeLook, config,
 };
-use spotter_engine::{model, open::ModelCard, service::Engine};
+use spotter_engine::{
+    model,
+    open::{ModelCard, check_adapters},
+    service::Engine,
+};
 use spotter_pictures::{PictureFileError, RgbPixels, png_file};
 
 pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
@@ -47,8 +51,9 @@ pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
     let length = args.length;
     let task = Task::Caption { length };
-    let (mut engine, _) = open(&args.model)?;
-    printed_answer(&mut engine, &picture, task, args.json)?;
+    let (mut engine, adapter) = open_with(&args.model, &args.adapter)?;
+    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
+    printed_answer(&mut engine, look, &picture, args.json)?;
     Ok(())
 }
 
@@ -76,8 +81,9 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let picture = load(&args.media)?;
-    let (mut engine, _) = open(&args.model)?;
-    let answer = printed_answer(&mut engine, &picture, task, args.json)?;
+    let (mut engine, adapter) = open_with(&args.model, &args.adapter)?;
+    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
+    let answer = printed_answer(&mut engine, look, &picture, args.json)?;
     if let Some(path) = &args.draw {
         let drawn = match &answer.body {
             AnswerBody::Outline(outline) => draw_outline(path, &picture, outline),
@@ -91,11 +97,36 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
 
 /// Loads the model, and prints what its user should know. Blocks.
 pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
-    let settings = args.settings();
+    open_settings(&args.settings())
+}
+
+/// The same with an adapter, which must fit.
+fn open_with(
+    args: &ModelArgs,
+    adapter: &AdapterArgs,
+) -> anyhow::Result<(Engine, Option<AdapterId>)> {
+    let adapter = adapter.adapter()?;
+    let id = adapter.as_ref().map(|adapter| adapter.id.clone());
+    let settings = config::ModelSettings {
+        adapters: adapter.into_iter().collect(),
+        ..args.settings()
+    };
+    let unfit = check_adapters(&settings).into_iter().next();
+    if let Some(unfit) = unfit {
+        bail!("adapter {}: {}", unfit.id, unfit.reason);
+    }
+    let (engine, card) = open_settings(&settings)?;
+    match card.broken_adapters.first() {
+        None => Ok((engine, id)),
+        Some(broken) => bail!("adapter {}: {}", broken.id, broken.reason),
+    }
+}
+
+fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, ModelCard)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
+    let opened = Engine::open(settings, spotter_street::calibration_pictures, clock);
     let (engine, card) = opened.map_err(anyhow::Error::msg)?;
-    let no_model = config::advice::no_model(&settings);
+    let no_model = config::advice::no_model(settings);
     for warning in card.warning().iter().chain(&no_model) {
         remark(format_args!("warning: {warning}"));
     }
@@ -105,12 +136,12 @@ pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
 /// Answers, and prints the answer: as JSON, or for people as it is written. Blocks for all of it.
 fn printed_answer(
     engine: &mut Engine,
+    look: Look,
     picture: &Picture,
-    task: Task,
     as_json: bool,
 ) -> anyhow::Result<Answer> {
     let (mut objects, mut is_thinking) = (0, false);
-    let answer = answer(engine, picture, task, |piece| {
+    let answer = answer(engine, look, |piece| {
         if as_json {
             return Ok(());
         }
@@ -137,13 +168,12 @@ fn printed_answer(
 /// Answers; `piece` gets every piece of the answer as soon as it is decided. Blocks for all of it.
 pub fn answer(
     engine: &mut Engine,
-    picture: &Picture,
-    task: Task,
+    look: Look,
     mut piece: impl FnMut(&AnswerPiece) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
     let look = Look {
         in_pieces: true,
-        ..Look::still(picture.clone(), [task])?
+        ..look
     };
     let mut whole = WholeLook::new(&look);
     engine.submit(look)?;

@@ -48,6 +48,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
             args.config.display()
         ))?;
     }
+    app::adapters_fit(&args.config, &present(&config.model))?;
     if let Some(fleet) = &config.fleet {
         say(format_args!(
             "{}: the cameras are in the list of the fleet {}, on {}:{}",
@@ -65,6 +66,13 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Without the adapters whose files are elsewhere, which is a warning.
+fn present(model: &config::ModelSettings) -> config::ModelSettings {
+    let mut model = model.clone();
+    model.adapters.retain(|adapter| adapter.path.is_file());
+    model
 }
 
 /// One line about cameras, triggers, modes, webhooks and the API, and what each prompt costs.

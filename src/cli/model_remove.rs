@@ -8,15 +8,12 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::{
-    args::ModelRemoveArgs,
+    args::{ModelRemoveArgs, SERVICE_CONFIG},
     model::{amount, own_record},
     out::say,
 };
 use spotter_core::config::{DEFAULT_MODEL, Environment};
 use spotter_hub::{is_root, model_files, remove_files};
-
-/// What the service runs with (systemd/spotter.service).
-const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
 
 pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
     let known = args.name;

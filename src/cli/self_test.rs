@@ -15,7 +15,7 @@ use super::{
 use crate::app;
 use spotter_cameras::ingest;
 use spotter_core::{
-    AnswerBody, Clock, NormBox, Picture, SystemClock, Task, WallTime,
+    AnswerBody, Clock, Look, NormBox, Picture, SystemClock, Task, WallTime,
     config::{self, Environment, ModelSource},
 };
 use spotter_street::{
@@ -88,7 +88,8 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
     let cars = truth(&scene).things(Class::Car, None);
     let (mut engine, card) = ask::open(args)?;
     let object = Class::Car.name().into();
-    let answer = ask::answer(&mut engine, &picture, Task::Detect { object }, |_| Ok(()))?;
+    let look = Look::still(picture, [Task::Detect { object }])?;
+    let answer = ask::answer(&mut engine, look, |_| Ok(()))?;
     let AnswerBody::Boxes(boxes) = &answer.body else {
         bail!("the answer to a detect prompt has no boxes");
     };

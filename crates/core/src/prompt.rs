@@ -101,7 +101,7 @@ pub struct Prompt {
     pub task: Task,
     /// The part of the picture that it is about.
     pub view: PromptView,
-    /// What the model answers it with; `None`: the model as it is.
+    /// What the model answers it with; `None`: the model alone.
     pub adapter: Option<AdapterId>,
 }
 

@@ -261,6 +261,8 @@ sections! {
         API: CustomForm = "api", CustomForm("table", "off"), "[api]", "HTTP API for pictures of other programs.";
         MQTT: CustomForm = "mqtt", CustomForm("table", "required"), "[mqtt]", "The broker.";
         MODEL: CustomForm = "model", CustomForm("table", "see `[model]`"), "[model]", "The model and its device.";
+        ADAPTER: CustomForm = "adapter", CustomForm("one table per adapter", "none"), "[adapter.plates]",
+            "Adapters of the model, which requests of the API name. Names as those of cameras.";
         FLEET: CustomForm = "fleet", CustomForm("table", "see `[fleet]`"), "[fleet]", "Boxes that share cameras; then the file has no cameras.";
         DEFAULTS: CustomForm = "defaults", CustomForm("table", "see `[defaults]`"), "[defaults]",
             "Settings of all cameras that do not have their own.";
@@ -421,6 +423,13 @@ sections! {
         REUSE_MAX_AGE: TimeForm = "reuse_max_age", TimeForm(Duration::from_secs(1)..=Duration::from_hours(1), Duration::from_secs(10)),
             "reuse_max_age = \"30s\"",
             "A picture is encoded afresh after this time, even if nothing changed.";
+        ADAPTERS: WholeForm = "adapters", WholeForm { range: 0..=32, unit: "adapters", default: 4 }, "adapters = 8",
+            "The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.";
+    }
+    adapter "`[adapter.NAME]`" "An adapter (LoRA) of the model: a file from a training, with which the model answers the requests that name it. See [moondream.md](moondream.md#11-adapters)."
+        "[adapter.plates]\npath = \"/var/lib/spotter/adapters/plates.safetensors\"" {
+        PATH: CustomForm = "path", CustomForm("path of a file", "required"), "path = \"plates.safetensors\"",
+            "The adapter: for Moondream 3 a file with `lora_state_dict`, for Moondream 2 a variant; `.pt` or `.safetensors`, of rank 32 at most. A file that does not fit the model is a mistake of the configuration.";
     }
     settings "`[defaults]` and `[camera.NAME]`" "A camera uses the value in `[defaults]` for each of these keys that it does not have."
         "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }" {

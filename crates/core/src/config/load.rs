@@ -173,7 +173,7 @@ fn read_root(mut root: Reader<'_>, mut scope: Scope<'_>, hash: String) -> Option
     let api = api::api(&scope, &mut root, http.listen);
     scope.has_api = root.get(&root::API).is_some();
     let mqtt = sections::mqtt(&scope, &mut root);
-    let model = sections::model(&scope, root.table(&root::MODEL));
+    let model = sections::model(&scope, &mut root);
     let base = mqtt.as_ref().map(|mqtt| &mqtt.base);
     scope.own_topics = base.map(|base| format!("{base}/{}", node.name));
     let fleet = fleet(&scope, &mut root, &node.name);

@@ -15,6 +15,7 @@
 pub mod advice;
 pub mod defaults;
 
+mod adapter;
 mod address;
 mod api;
 mod broker_access;
@@ -48,6 +49,7 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
+pub use adapter::ADAPTERS_NEED_CPU;
 pub use address::is_loopback;
 pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};

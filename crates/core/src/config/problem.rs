@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, in words an operator can act on, and its place in the file.
 
-use std::{cell::RefCell, fmt, ops::Range};
+use std::{cell::RefCell, fmt, ops::Range, path::Path};
 
 /// Whether a problem forbids the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,20 @@ impl ConfigProblems {
             file: file.to_owned(),
             list,
         }
+    }
+
+    /// Mistakes in what values of a file name, found after it was read: each with its key. `None` without any.
+    pub fn of_values(file: &Path, wrong: Vec<(String, String)>) -> Option<Self> {
+        let file = file.display().to_string();
+        let problem = |(key, text)| ConfigProblem {
+            file: file.clone(),
+            place: None,
+            key,
+            text,
+            severity: Severity::Error,
+        };
+        let list: Vec<_> = wrong.into_iter().map(problem).collect();
+        (!list.is_empty()).then(|| Self::new(&file, list))
     }
 
     /// Errors and warnings, sorted by line.

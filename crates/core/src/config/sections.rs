@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     BrokerAccess, DEFAULT_BASE, DevicePreference, FramePlace, HomeAssistantConfig, HttpConfig,
-    ModelSettings, ModelSource, MqttConfig, MqttTls, NodeConfig, ReuseMode, SpoolConfig, address,
-    defaults as d,
+    ModelSettings, ModelSource, MqttConfig, MqttTls, NodeConfig, ReuseMode, SpoolConfig, adapter,
+    address, defaults as d,
     keys::{self, CustomForm, Key},
     load::Scope,
     parse,
@@ -132,7 +132,8 @@ pub(super) fn mqtt(scope: &Scope<'_>, root: &mut Reader<'_>) -> Option<MqttConfi
 }
 
 /// `[model]`: path, device, gpus, precision, memory, budget, max_objects, frames, reuse, reuse_max_age.
-pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
+pub(super) fn model(scope: &Scope<'_>, root: &mut Reader<'_>) -> ModelSettings {
+    let mut table = root.table(&keys::root::MODEL);
     let mut model = match table.get(&keys::model::PATH) {
         Some(value) => ModelSettings::of(model_source(scope, &value)),
         None => ModelSettings::of_default(scope.environment),
@@ -175,7 +176,9 @@ pub(super) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> ModelSettings {
         value.warning("has no effect with reuse = \"off\"");
     }
     table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
+    let most = table.read_or_default(&keys::model::ADAPTERS) as usize;
     table.finish();
+    model.adapters = adapter::adapters(scope, root, &model, most);
     model
 }
 

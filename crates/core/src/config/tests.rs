@@ -11,6 +11,7 @@ use super::{
 };
 use crate::Task;
 
+mod adapters;
 mod choices;
 mod dwell;
 mod examples;

@@ -275,7 +275,7 @@ impl PartMap<Option<LowRankTensors>, ()> for LoadValues<'_> {
         }))
     }
 
-    fn plain(&mut self, (): ()) -> Result<(), WeightsError> {
+    fn plain(&mut self, _: ()) -> Result<(), WeightsError> {
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ pub struct LayerSpec {
     pub has_bias: bool,
     /// The large layer that it is, or is a part of.
     pub large: Option<LargeLayer>,
-    /// Name of what an adapter adds to it, in the family's files of adapters; `None`: adapters leave it as it is.
+    /// Name of what an adapter adds to it, in the family's files of adapters; `None`: adapters add nothing.
     pub adapter: Option<String>,
 }
 

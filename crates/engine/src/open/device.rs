@@ -43,8 +43,6 @@ const PROMPT_MAX_TOKENS: usize = 216;
 const CHIP_NAMES: &str = "sys/firmware/devicetree/base/compatible";
 const TEGRA: &str = "nvidia,tegra";
 
-pub(super) const NO_ADAPTERS: &str = "adapters run on the CPU alone in this version; set model.device = \"cpu\", or remove the [adapter] tables";
-
 const NO_CALIBRATION: &str =
     "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
 
@@ -237,7 +235,7 @@ fn place_on_gpu(
     cuda::supported(config).map_err(|e| e.to_string())?;
     let experts = weights.number_of_experts();
     if !settings.adapters.is_empty() {
-        return Err(NO_ADAPTERS.into());
+        return Err(config::ADAPTERS_NEED_CPU.into());
     }
     // Kept open: the driver's context is there when the free memory is read, and stays.
     let opened = cuda::open(index).map_err(|e| e.to_string())?;

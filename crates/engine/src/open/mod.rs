@@ -1,5 +1,6 @@
 //! From the `[model]` section to an engine: the files, the device, and what is known of both.
 
+mod adapter_check;
 mod device;
 mod engine;
 mod known_picture;
@@ -8,6 +9,7 @@ mod precision;
 mod prompt_check;
 mod warm_up;
 
+pub use adapter_check::check_adapters;
 pub use device::{
     CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, canvas_on, choose,
     choose_one, frames_on, gpu_permits, is_tegra,

@@ -1,0 +1,46 @@
+//! `[adapter.*]`: adapters of the model.
+
+use super::{
+    AdapterConfig, DevicePreference, ModelSettings,
+    keys::{self, adapter as adapter_keys},
+    load::Scope,
+    reader::Reader,
+    sections::file,
+};
+use crate::AdapterId;
+
+/// Why there are no adapters on a GPU.
+pub const ADAPTERS_NEED_CPU: &str = "adapters run on the CPU alone in this version; set model.device = \"cpu\", or remove the [adapter] tables";
+
+/// All adapters in the order of the file. `most`: `model.adapters`.
+pub(super) fn adapters(
+    scope: &Scope<'_>,
+    root: &mut Reader<'_>,
+    model: &ModelSettings,
+    most: usize,
+) -> Vec<AdapterConfig> {
+    let tables = root.tables(&keys::root::ADAPTER, AdapterId::new);
+    let mut adapters = Vec::new();
+    for (index, (id, mut table)) in tables.into_iter().enumerate() {
+        if index >= most {
+            table.error(format!(
+                "more adapters than model.adapters = {most}; remove one, or raise model.adapters: each takes memory"
+            ));
+        }
+        if model.device == DevicePreference::Cuda {
+            table.error(ADAPTERS_NEED_CPU);
+        }
+        let path = table.get(&adapter_keys::PATH);
+        match &path {
+            None => table.missing(&["path"], "no file; add path = \"FILE.safetensors\""),
+            Some(path) if !scope.has_api => {
+                path.warning("has no effect without [api]: only its requests name adapters");
+            }
+            Some(_) => {}
+        }
+        let path = path.and_then(|value| file(scope, &value));
+        table.finish();
+        adapters.extend(path.map(|path| AdapterConfig { id, path }));
+    }
+    adapters
+}
