@@ -15,6 +15,8 @@ use spotter_core::{Answer, AnswerPiece, Task, TokenCounts};
 /// The body of a request. Other keys (`temperature`, `max_tokens`) are ignored.
 #[derive(Debug, Deserialize)]
 pub struct ChatRequest {
+    #[serde(default)]
+    model: Option<String>,
     messages: Vec<ChatMessage>,
     #[serde(default)]
     stream: Option<bool>,
@@ -83,6 +85,8 @@ enum ImageUrl {
 /// What a request asks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ChatQuestion {
+    /// The name of the model, or of one of its adapters.
+    pub model: Option<String>,
     pub image_url: String,
     pub task: Task,
     pub form: ChatForm,
@@ -122,6 +126,7 @@ impl ChatQuestion {
         }
         let question = words("text", Some(&found.words.join(" ")))?;
         Ok(Self {
+            model: request.model.filter(|name| !name.is_empty()),
             image_url: found.image_url.ok_or(UnaskedChat::NoPicture(form))?,
             task: Task::Query {
                 question,
@@ -341,6 +346,7 @@ mod tests {
         assert_eq!(asked.image_url, "data:a");
         assert_eq!(asked.task.text(), "Answer briefly. What colour is it?");
         assert_eq!(asked.form, ChatForm::Whole);
+        assert_eq!(asked.model.as_deref(), Some("any"));
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl ApiCounters {
             tokens,
             open: counts.open,
             totals: counts.totals.clone(),
+            troubles: Vec::new(),
         }
     }
 

@@ -71,7 +71,9 @@ impl From<UnansweredRequest> for ApiError {
                 pause(StatusCode::SERVICE_UNAVAILABLE, 10)
             }
             UnansweredRequest::EngineLost => pause(StatusCode::SERVICE_UNAVAILABLE, 1),
-            UnansweredRequest::Failed(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message),
+            UnansweredRequest::Failed(_) | UnansweredRequest::Adapter { .. } => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+            }
             UnansweredRequest::Unfit(why) => Self::wrong(why),
         }
     }

@@ -1,7 +1,7 @@
 //! Requests that wait for an engine. Any engine that has room takes the next one.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use spotter_core::{Answer, AnswerPiece, Look, LookFailure};
+use spotter_core::{AdapterId, Answer, AnswerPiece, Look, LookFailure};
 
 /// How an engine names the prompt of a request: the first one of [`Look::still`].
 const ONLY_PROMPT: &str = "prompt ask-0: ";
@@ -42,6 +42,8 @@ pub enum UnansweredRequest {
     EngineLost,
     #[error("the engine failed at this request: {0}")]
     Failed(String),
+    #[error("adapter {id}: {reason}")]
+    Adapter { id: AdapterId, reason: String },
     /// The model cannot answer this.
     #[error("{0}")]
     Unfit(String),
@@ -56,7 +58,7 @@ impl From<LookFailure> for UnansweredRequest {
                 Self::Unfit(why.to_owned())
             }
             LookFailure::Engine(why) => Self::Failed(why),
-            LookFailure::Adapter { .. } => Self::Failed(failure.to_string()),
+            LookFailure::Adapter { id, reason } => Self::Adapter { id, reason },
             LookFailure::EngineStopped => Self::EngineLost,
         }
     }
@@ -74,6 +76,8 @@ struct QueueState {
     phase: QueuePhase,
     waiting: VecDeque<WaitingRequest>,
     pushed: u64,
+    /// With the reason.
+    broken_adapters: BTreeMap<AdapterId, String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +115,10 @@ impl AskedRequest {
     /// Waits for more. Not to be called after the last.
     pub async fn next(&mut self) -> RequestReply {
         match self.replies.recv().await {
-            Some(reply) => reply,
+            Some(reply) => {
+                self.queue.note_adapter(&reply);
+                reply
+            }
             None if self.queue.is_open() => Err(UnansweredRequest::EngineLost),
             None => Err(UnansweredRequest::Stopping),
         }
@@ -157,6 +164,34 @@ impl RequestQueue {
 
     pub fn is_open(&self) -> bool {
         self.lock().phase == QueuePhase::Open
+    }
+
+    /// Requests with the adapter fail, until one is answered.
+    pub fn adapter_is_broken(&self, id: AdapterId, reason: String) {
+        self.lock().broken_adapters.insert(id, reason);
+    }
+
+    fn note_adapter(&self, reply: &RequestReply) {
+        match reply {
+            Ok(RequestNews::Answer(answer)) => {
+                if let Some(id) = &answer.prompt.adapter {
+                    self.lock().broken_adapters.remove(id);
+                }
+            }
+            Err(UnansweredRequest::Adapter { id, reason }) => {
+                self.adapter_is_broken(id.clone(), reason.clone());
+            }
+            Ok(RequestNews::Piece(_)) | Err(_) => {}
+        }
+    }
+
+    /// One line for each adapter that requests cannot have.
+    pub fn troubles(&self) -> Vec<String> {
+        let state = self.lock();
+        let broken = state.broken_adapters.iter();
+        broken
+            .map(|(id, reason)| format!("adapter {id}: {reason}; requests with it fail"))
+            .collect()
     }
 
     /// Waits at most `wait` until an engine begins the request, a look at a picture from no camera. Dropping the future cancels the request.

@@ -35,7 +35,11 @@ use super::{
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
 use crate::ops::facts::ApiFacts;
-use spotter_core::{Clock, LogThrottle, Look, Picture, Task, config::ApiConfig};
+use spotter_core::{
+    AdapterId, Clock, LogThrottle, Look, Picture, Task,
+    config::{AdapterConfig, ApiConfig},
+    plain_line,
+};
 use spotter_http::{
     BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
     ServedListener, is_loopback_name, read_body,
@@ -70,6 +74,8 @@ struct ApiState {
     counters: ApiCounters,
     /// Known once an engine runs.
     model: OnceLock<Arc<str>>,
+    /// Those that requests may name; known with the model.
+    adapters: OnceLock<Vec<AdapterId>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -100,6 +106,7 @@ impl ServedApi {
             triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
+            adapters: OnceLock::new(),
             clock: Arc::clone(clock),
             limits: config.clone(),
         });
@@ -120,9 +127,11 @@ impl ServedApi {
         Ok(())
     }
 
-    /// From now on requests are accepted, for engines that have this model.
-    pub fn open(&self, model: &str) {
+    /// From now on requests are accepted, for engines that have this model and these adapters.
+    pub fn open(&self, model: &str, adapters: &[AdapterConfig]) {
+        let names = adapters.iter().map(|adapter| adapter.id.clone());
         // Opened once.
+        let _ = self.state.adapters.set(names.collect());
         let _ = self.state.model.set(model.into());
         self.state.queue.open();
     }
@@ -143,7 +152,11 @@ impl ServedApi {
 
     pub fn facts(&self) -> ApiFacts {
         let state = &self.state;
-        state.counters.facts(state.address, state.tokens.count())
+        let troubles = state.queue.troubles();
+        ApiFacts {
+            troubles,
+            ..state.counters.facts(state.address, state.tokens.count())
+        }
     }
 
     /// Refuses requests from now on, but for those that are begun.
@@ -293,10 +306,12 @@ impl ApiState {
         let place = self.place()?;
         let (asked, picture) = self.decoded(body, parse).await?;
         let look = Look::still(picture, [asked.task().clone()]);
+        let adapter = self.adapter(asked.adapter())?;
         let look = Look {
             in_pieces: asked.is_streamed(),
             ..look.map_err(|error| ApiError::wrong(error.to_string()))?
-        };
+        }
+        .with_adapter(adapter.as_ref());
         let news = self.queue.ask(look, self.limits.wait).await;
         let begun = AnsweredRequest {
             news: news.map_err(ApiError::from)?,
@@ -304,6 +319,37 @@ impl ApiState {
             _counted: counted,
         };
         Ok((asked, begun))
+    }
+
+    /// The adapter that a request names.
+    fn adapter(&self, named: AdapterName<'_>) -> Result<Option<AdapterId>, ApiError> {
+        let (model, adapters) = match (self.model.get(), self.adapters.get()) {
+            (Some(model), Some(adapters)) => (model, adapters),
+            _ => return Err(super::UnansweredRequest::Opening.into()),
+        };
+        let name = match named {
+            AdapterName::None => return Ok(None),
+            // Clients that know one model name it as they like.
+            AdapterName::Model(name) if adapters.is_empty() || *name == **model => return Ok(None),
+            AdapterName::Model(name) | AdapterName::Variant(name) => name,
+        };
+        if let Some(known) = adapters.iter().find(|known| known.as_str() == name) {
+            return Ok(Some(known.clone()));
+        }
+        let names = adapters.iter().map(AdapterId::as_str);
+        let names: Vec<&str> = match named {
+            AdapterName::Model(_) => [&**model].into_iter().chain(names).collect(),
+            _ => names.collect(),
+        };
+        let text = match names.is_empty() {
+            true => "no adapter is configured; leave \"variant\" out".to_owned(),
+            false => format!(
+                "no adapter {:?}; there are: {}",
+                plain_line(name),
+                names.join(", ")
+            ),
+        };
+        Err(ApiError::new(StatusCode::NOT_FOUND, text))
     }
 
     fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -372,6 +418,16 @@ trait Asked: Send + 'static {
     fn image_url(&self) -> Result<&str, ApiError>;
     fn task(&self) -> &Task;
     fn is_streamed(&self) -> bool;
+    fn adapter(&self) -> AdapterName<'_>;
+}
+
+/// How a request names its adapter.
+#[derive(Clone, Copy)]
+enum AdapterName<'a> {
+    None,
+    /// In place of an adapter, it may name the model.
+    Model(&'a str),
+    Variant(&'a str),
 }
 
 struct AskedSkill {
@@ -392,6 +448,11 @@ impl Asked for AskedSkill {
     fn is_streamed(&self) -> bool {
         self.request.is_streamed(self.skill)
     }
+
+    fn adapter(&self) -> AdapterName<'_> {
+        let variant = self.request.variant();
+        variant.map_or(AdapterName::None, AdapterName::Variant)
+    }
 }
 
 impl Asked for ChatQuestion {
@@ -405,6 +466,11 @@ impl Asked for ChatQuestion {
 
     fn is_streamed(&self) -> bool {
         matches!(self.form, ChatForm::Events { .. })
+    }
+
+    fn adapter(&self) -> AdapterName<'_> {
+        let model = self.model.as_deref();
+        model.map_or(AdapterName::None, AdapterName::Model)
     }
 }
 
@@ -489,16 +555,29 @@ async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Re
     }
 }
 
-/// The one model, for clients of OpenAI (`data`) and of Station (`models`).
+/// The model and its adapters, for clients of OpenAI (`data`) and of Station (`models`).
 async fn models(State(state): State<Arc<ApiState>>) -> Result<Response, ApiError> {
     let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
     let version = env!("CARGO_PKG_VERSION");
     let description = format!("{model} in Spotter {version}");
-    Ok(json_body(&json!({
-        "object": "list",
-        "data": [{"id": model, "object": "model", "created": 0, "owned_by": "spotter"}],
-        "models": [{"id": model, "name": model, "description": description, "version": version}],
-    })))
+    let adapters = state.adapters.get().into_iter().flatten();
+    let names = [&**model]
+        .into_iter()
+        .chain(adapters.map(AdapterId::as_str));
+    let entries = names.map(|name| {
+        let parent = (name != &**model).then_some(model);
+        let of_openai = json!({"id": name, "object": "model", "created": 0, "owned_by": "spotter", "parent": parent});
+        let description = match parent {
+            Some(_) => format!("adapter {name} of {description}"),
+            None => description.clone(),
+        };
+        let of_station = json!({"id": name, "name": name, "description": description, "version": version});
+        (of_openai, of_station)
+    });
+    let (data, models): (Vec<Value>, Vec<Value>) = entries.unzip();
+    Ok(json_body(
+        &json!({"object": "list", "data": data, "models": models}),
+    ))
 }
 
 /// 204 when the daemon has the signal.

@@ -23,7 +23,7 @@ pub enum ApiSkill {
     Point,
 }
 
-/// The body of a request. Other keys of Station's (`settings`) are ignored.
+/// The body of a request. Other keys of Station's are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub struct SkillRequest {
     pub image_url: Option<String>,
@@ -37,6 +37,13 @@ pub struct SkillRequest {
     /// The answer is sent as events. Boxes and points never are.
     #[serde(default)]
     stream: Option<bool>,
+    settings: Option<SkillSettings>,
+}
+
+/// Other settings (`temperature`, `max_tokens`) are ignored.
+#[derive(Debug, Default, Deserialize)]
+struct SkillSettings {
+    variant: Option<String>,
 }
 
 impl SkillRequest {
@@ -49,6 +56,12 @@ impl SkillRequest {
         self.image_url
             .as_deref()
             .ok_or_else(|| ApiError::wrong(missing))
+    }
+
+    /// The adapter that answers it.
+    pub fn variant(&self) -> Option<&str> {
+        let settings = self.settings.as_ref()?;
+        settings.variant.as_deref().filter(|name| !name.is_empty())
     }
 
     pub fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
@@ -236,6 +249,9 @@ mod tests {
             options: Default::default(),
         };
         assert_eq!(query.task(ApiSkill::Query), Ok(question));
+        assert_eq!(query.variant(), None);
+        let variant = parse(json!({"settings": {"variant": "plates", "temperature": 0.5}}));
+        assert_eq!(variant.variant(), Some("plates"));
         assert!(query.is_streamed(ApiSkill::Query) && !query.is_streamed(ApiSkill::Detect));
         for (length, wanted) in [
             (json!(null), CaptionLength::Normal),

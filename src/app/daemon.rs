@@ -59,6 +59,7 @@ use spotter_core::{
 use spotter_engine::{
     model::{ModelConfig, check_model, model_config},
     open::ModelCard,
+    service::BrokenAdapter,
 };
 use spotter_http::HostNames;
 use spotter_mqtt as publish;
@@ -237,6 +238,8 @@ struct Daemon {
     /// `None`: a box with its own cameras.
     fleet: Option<FleetMembership>,
     servers: HttpServers,
+    /// Those that could not be read at the start.
+    broken_adapters: Vec<BrokenAdapter>,
 }
 
 /// The HTTP servers, which answer from the beginning of the start on that the model is being opened.
@@ -435,6 +438,7 @@ impl Daemon {
             reporter,
             board,
             servers: HttpServers::default(),
+            broken_adapters: card.broken_adapters,
         })
     }
 
@@ -446,7 +450,11 @@ impl Daemon {
         if let Some(api) = &servers.api {
             let model = self.reporter.info().model.as_ref();
             self.engines.answer_requests(api.queue());
-            api.open(model.map_or("", |model| &model.name));
+            for broken in std::mem::take(&mut self.broken_adapters) {
+                api.queue().adapter_is_broken(broken.id, broken.reason);
+            }
+            let adapters = &self.config.file().model.adapters;
+            api.open(model.map_or("", |model| &model.name), adapters);
         }
         self.servers = servers;
     }

@@ -277,6 +277,7 @@ impl Housekeeping {
                 .chain(publisher.spool_trouble())
                 .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
                 .chain(input.fleet.and_then(FleetMembership::trouble))
+                .chain(input.api.iter().flat_map(|api| api.troubles.clone()))
                 .collect(),
         });
         let facts = Facts {

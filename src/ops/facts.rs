@@ -125,6 +125,8 @@ pub struct ApiFacts {
     pub open: u64,
     /// By endpoint and status.
     pub totals: BTreeMap<(&'static str, u16), RequestTotals>,
+    /// Lines for health.
+    pub troubles: Vec<String>,
 }
 
 impl ApiFacts {

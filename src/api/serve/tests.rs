@@ -1,5 +1,7 @@
 //! The API over loopback HTTP. The test is the engine.
 
+mod adapters;
+
 use std::future::Future;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -37,7 +39,7 @@ async fn served() -> ServedApi {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let api = ServedApi::start(Some(&config), HostNames::default(), &clock).await;
     let api = api.unwrap().expect("an API");
-    api.open("md2");
+    api.open("md2", &[]);
     api
 }
 

@@ -85,6 +85,7 @@ fn names_follow_the_scheme_and_counters_are_copied() {
             ..FleetFacts::default()
         }),
         api: Some(ApiFacts {
+            troubles: Vec::new(),
             address: SocketAddr::from(([127, 0, 0, 1], 2020)),
             tokens: 1,
             open: 0,
