@@ -504,7 +504,9 @@ impl Kernels {
             "quantise_rows_e4m3",
             (rows.div_ceil(8), 1, 1),
             256,
-            [x.start, out.start, to.scales, rows, width, x.stride, out.stride]
+            [
+                x.start, out.start, to.scales, rows, width, x.stride, out.stride
+            ]
         )
     }
 
