@@ -22,7 +22,6 @@ const WEIGHTS: &str = "model.safetensors";
 static MODEL: KnownModel = KnownModel {
     name: "moondream2",
     summary: "",
-    limit: None,
     repositories: &[
         ModelSourceRepository {
             name: "vikhyatk/moondream2",
@@ -436,7 +435,6 @@ fn mirror_without_sizes_or_hashes_is_named() {
 static LICENSED: KnownModel = KnownModel {
     name: "licensed",
     summary: "",
-    limit: None,
     repositories: &[ModelSourceRepository {
         name: "some/licensed",
         revision: "main",
